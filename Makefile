@@ -1,0 +1,66 @@
+# One place for every chore. `make help` lists the targets; the two that a newcomer needs are `make demo` and `make test`.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+DEMO_SECONDS ?= 30
+SEEDS ?= 2000
+# Arguments for pytest, for example: make test ARGS="tests/mqtt -k codec"
+ARGS ?=
+
+.PHONY: help venv services quick test check format demo bench nightly lock clean
+
+help: ## show this list
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo "  A fresh machine needs Python 3.11 or newer, make and git; every target sets up what it needs."
+
+venv: $(VENV)/.installed .typing/mqmesh ## the virtual environment in .venv, from requirements.lock
+	@:
+
+# Re-done only when the pinned versions or the project's own metadata change.
+$(VENV)/.installed: requirements.lock pyproject.toml
+	@.ci/venv "$(PYTHON)" "$(VENV)"
+	@touch $@
+
+# mypy takes the repository's root for the package `mqmesh` through this link.
+.typing/mqmesh:
+	@mkdir -p .typing && ln -sfn .. $@
+
+services: ## the real brokers and clients that some tests talk to (mosquitto, nats-server, postgresql), from Debian's packages
+	@.ci/services
+
+quick: venv ## unit and simulation tests, under two minutes
+	$(BIN)/pytest -m "not slow and not service" --ignore=tests/interop $(ARGS)
+
+test: venv services ## every test, with real third-party clients and brokers
+	$(BIN)/pytest $(ARGS)
+
+check: venv ## lint, formatting, strict types, import layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	MYPYPATH=.typing $(BIN)/mypy -p mqmesh
+	$(BIN)/pytest tests/packaging/test_layers.py
+
+format: venv ## let ruff put the code in order
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+demo: venv ## the main job: a ring of five brokers, real readings, a cut link and a killed broker
+	$(BIN)/mqmesh demo --for $(DEMO_SECONDS)
+
+bench: venv services ## throughput and latency beside Mosquitto, amqtt and NATS
+	$(BIN)/python -m benchmarks
+
+nightly: venv services ## every test, and the simulation with SEEDS (2000) seeds
+	MQMESH_SEEDS=$(SEEDS) $(BIN)/pytest --timeout=7200 tests/simulation
+	$(BIN)/pytest
+
+lock: ## resolve pyproject.toml anew and write requirements.lock
+	@.ci/lock "$(PYTHON)"
+
+clean: ## remove everything that can be made again, the virtual environment too
+	rm -rf $(VENV) .typing build dist out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,150 @@
+"""One message at a time: the time from `send` of a PUBLISH to the `recv` that completes its delivery.
+
+Blocking sockets and the same few lines for every broker. The acknowledgements of QoS 1 are exchanged between two messages,
+outside the measured time; each delivery is decoded and compared there too.
+
+The generator keeps to one core and the brokers to the others. Left alone, the scheduler puts both on one core in some runs
+and on two in others, and waking an idle core costs more than the broker's own work, so that the figures of one broker have two values.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+
+import psutil
+
+from benchmarks import wire
+from benchmarks.connection import Connection
+from benchmarks.spec import Result, Spec
+from benchmarks.traffic import PROBE, PROBE_HEADER, PROBE_PIDS, Traffic
+
+
+class Client(Connection):
+    """A blocking client."""
+
+    def next(self) -> wire.Packet:
+        """The next packet, whatever it takes."""
+        while (found := wire.next_packet(self.kept, 0)) is None:
+            data = self.sock.recv(65536)
+            if not data:
+                raise wire.WireError("the broker closed the connection")
+            self.kept += data
+        del self.kept[: found.end]
+        return found
+
+
+class Pair:
+    """A publisher and a subscriber that exchange single messages."""
+
+    def __init__(self, spec: Spec) -> None:
+        self.spec = spec
+        self.traffic = Traffic(0, spec.qos, spec.version, 1, spec.sizes, 1000)
+        self.subscriber = Client(spec.exit, "subscriber0", spec.version)
+        self.subscriber.subscribe(self.traffic.topic_filter, spec.qos)
+        self.publisher = Client(spec.entry, "publisher0", spec.version)
+
+    def ready(self) -> None:
+        """Probe until one arrives, then wait for a last one behind it."""
+        end, number = time.monotonic() + self.spec.patience, 0
+        self.subscriber.sock.settimeout(0.1)
+        while True:
+            self.send(self.traffic.probe(number))
+            try:
+                self.take_probe()
+                break
+            except TimeoutError:
+                if time.monotonic() > end:
+                    raise wire.WireError(f"no probe arrived within {self.spec.patience:.0f} s") from None
+            number += 1
+        self.subscriber.sock.settimeout(self.spec.patience)
+        self.publisher.sock.settimeout(self.spec.patience)
+        self.send(self.traffic.probe(number + 1))
+        while self.take_probe() != number + 1:
+            pass
+
+    def send(self, frame: bytes) -> None:
+        """Publish a probe and, at QoS 1, take its acknowledgement."""
+        self.publisher.sock.sendall(frame)
+        if self.spec.qos:
+            self.take_puback(0)
+
+    def take_puback(self, pid: int) -> None:
+        """The acknowledgement of `pid` (0: of any probe)."""
+        packet = self.publisher.next()
+        got = wire.decode_acknowledgement(packet.first, packet.body)
+        if packet.first >> 4 != wire.PUBACK or (got != pid if pid else got < PROBE_PIDS):
+            raise wire.WireError(f"packet type {packet.first >> 4} for {got} came where PUBACK for {pid} was expected")
+
+    def take(self, packet: wire.Packet) -> wire.Publication:
+        """Decode and acknowledge a delivery."""
+        if packet.first >> 4 != wire.PUBLISH:
+            raise wire.WireError(f"packet type {packet.first >> 4} came to a subscriber")
+        publication = wire.decode_publish(packet.first, packet.body, self.spec.version)
+        if publication.qos:
+            self.subscriber.sock.sendall(wire.acknowledgement(wire.PUBACK, publication.pid))
+        return publication
+
+    def take_probe(self) -> int:
+        """The number of the probe that comes."""
+        _, index, number = PROBE_HEADER.unpack_from(self.take(self.subscriber.next()).payload)
+        if index != PROBE:
+            raise wire.WireError("a message came before it was sent")
+        return int(number)
+
+    def exchange(self, index: int) -> tuple[float, bool]:
+        """Send message `index` of the cycle: seconds until it was there, and whether it was the right one."""
+        stream = self.traffic.stream(True)
+        frame = stream.data[stream.offsets[index] : stream.offsets[index + 1]]
+        clock, send = time.perf_counter, self.publisher.sock.send
+        start = clock()
+        send(frame)
+        packet = self.subscriber.next()
+        took = clock() - start
+        right = self.take(packet).payload == self.traffic.payloads[index]
+        if self.spec.qos:
+            self.take_puback(index + 1)
+        return took, right
+
+
+def part_cores(pids: list[int]) -> None:
+    """One core for this process, the others for all threads of the brokers, where there are several and the system can."""
+    if not hasattr(os, "sched_setaffinity"):
+        return
+    own, *others = sorted(os.sched_getaffinity(0))
+    if not others or not pids:
+        return
+    os.sched_setaffinity(0, {own})
+    for pid in pids:
+        for thread in psutil.Process(pid).threads():
+            with contextlib.suppress(ProcessLookupError):  # a thread that has just ended
+                os.sched_setaffinity(thread.id, others)
+
+
+def measure(spec: Spec) -> Result:
+    """A Result with p50 and p99 in seconds, and what arrived wrong."""
+    if spec.qos > 1:
+        raise ValueError("latency is measured at QoS 0 and 1")
+    pair = Pair(spec)
+    pair.ready()
+    part_cores(spec.pids)
+    cycle = pair.traffic.cycle
+    for number in range(max(20, spec.least // 10)):
+        pair.exchange(number % cycle)
+    brokers = [psutil.Process(pid) for pid in spec.pids]
+    before, own = sum(sum(p.cpu_times()[:2]) for p in brokers), time.process_time()
+    times: list[float] = []
+    wrong, start = 0, time.perf_counter()
+    while time.perf_counter() - start < spec.seconds or len(times) < spec.least:
+        took, right = pair.exchange(len(times) % cycle)
+        times.append(took)
+        wrong += not right
+    seconds = time.perf_counter() - start
+    cpu, own = sum(sum(p.cpu_times()[:2]) for p in brokers) - before, time.process_time() - own
+    times.sort()
+    pair.publisher.close()
+    pair.subscriber.close()
+    result = Result(len(times), seconds, len(times) / seconds, corrupt=wrong, generator_cpu=own, broker_cpu=cpu)
+    result.p50, result.p99 = times[len(times) // 2], times[len(times) * 99 // 100]
+    return result

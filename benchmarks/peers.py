@@ -1,0 +1,297 @@
+"""The brokers that are compared, each configured as its own users would for speed, and said so here.
+
+- mqmesh: as it comes (`mqmesh broker`), every feature in place.
+- mqmesh-asyncio: the same without uvloop.
+- mosquitto: TCP_NODELAY on, no limit on messages in flight or queued, persistence and log off, anonymous clients. A chain is
+  three brokers with a bridge from each to the next, `topic # both`, MQTT 3.1.1 (a bridge over MQTT 5 has a Receive Maximum).
+- nats-server: MQTT over JetStream (which MQTT needs there), 65,535 unacknowledged messages for a subscription. Its QoS 1 goes
+  through a stream on disk; its QoS 0 does not. No QoS 2 in 2.9.
+- amqtt: anonymous clients, no other plugin (its default ones log every packet).
+- forward: no broker. It copies bytes from publishers to subscribers and shows what the load generator can reach at most.
+
+Every deployment is fresh: a new process on a free port of 127.0.0.1 and an empty folder. MOSQUITTO and NATS_SERVER may name
+other binaries.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+START = 15.0  # seconds that a broker may take to listen
+
+
+class PeerError(Exception):
+    """A broker is not installed or does not start; the text says what to do."""
+
+
+def free_port() -> int:
+    """A TCP port that is free at this moment."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+@dataclass
+class Deployment:
+    """Running brokers. `entry` is where publishers connect, `exit` where subscribers do."""
+
+    folder: Path
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    ports: list[int] = field(default_factory=list)
+
+    @property
+    def entry(self) -> tuple[str, int]:
+        """(host, port) of the first broker."""
+        return "127.0.0.1", self.ports[0]
+
+    @property
+    def exit(self) -> tuple[str, int]:
+        """(host, port) of the last broker."""
+        return "127.0.0.1", self.ports[-1]
+
+    @property
+    def pids(self) -> list[int]:
+        """The brokers' process identifiers."""
+        return [process.pid for process in self.processes]
+
+    def start(self, name: str, command: list[str], ready: Callable[[Path], bool]) -> None:
+        """Start a process whose output goes to `folder/name.log` and wait until it is `ready`."""
+        log = self.folder / f"{name}.log"
+        with log.open("wb") as out:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, cwd=ROOT)
+        self.processes.append(process)
+        end = time.monotonic() + START
+        while not ready(log):
+            if process.poll() is not None or time.monotonic() > end:
+                self.stop()
+                raise PeerError(f"`{' '.join(command)}` does not start: {last_words(log)}")
+            time.sleep(0.02)
+
+    def stop(self) -> None:
+        """End all processes."""
+        for process in self.processes:
+            process.terminate()
+        for process in self.processes:
+            try:
+                process.wait(5)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def last_words(log: Path) -> str:
+    """The last lines with words in a log."""
+    lines = [line.strip(" │╭╮╰╯─") for line in log.read_text(errors="replace").splitlines()]
+    return " / ".join([line for line in lines if line][-3:]) or "it says nothing"
+
+
+class Peer(ABC):
+    """A kind of broker. `qos` is the highest it has, `versions` of MQTT are 4 (3.1.1) and 5, `chains` whether it joins brokers."""
+
+    name = ""
+    qos = 2
+    versions: tuple[int, ...] = (4,)
+    chains = False
+
+    @abstractmethod
+    def version(self) -> str:
+        """The installed version; PeerError if there is none."""
+
+    @abstractmethod
+    def launch(self, deployment: Deployment, index: int, qos: int) -> None:
+        """Start broker `index` of the deployment on its port; broker i is joined to broker i + 1."""
+
+    def deploy(self, folder: Path, brokers: int, qos: int) -> Deployment:
+        """Start one broker or a chain of them. PeerError if one does not start."""
+        folder.mkdir(parents=True)
+        deployment = Deployment(folder, ports=[free_port() for _ in range(brokers)])
+        try:
+            for index in reversed(range(brokers)):
+                self.launch(deployment, index, qos)
+        except BaseException:
+            deployment.stop()
+            raise
+        return deployment
+
+
+def listens(port: int) -> Callable[[Path], bool]:
+    """A readiness test: something accepts connections on that port."""
+
+    def ready(_: Path) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+        except OSError:
+            return False
+        return True
+
+    return ready
+
+
+def says_ready(log: Path) -> bool:
+    """A readiness test: a line that starts with `ready` was printed."""
+    return any(line.startswith("ready") for line in log.read_text(errors="replace").splitlines())
+
+
+def binary(variable: str, name: str) -> str:
+    """The path of a program; PeerError with a hint where it is not installed."""
+    path = os.environ.get(variable) or shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin")
+    if not path:
+        raise PeerError(f"{name} is not installed (apt install {name}, or set {variable})")
+    return path
+
+
+def first_line(command: list[str]) -> str:
+    """The first line that a command prints."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return (done.stdout + done.stderr).strip().splitlines()[0]
+
+
+class Mqmesh(Peer):
+    """The broker of this repository."""
+
+    name = "mqmesh"
+    versions = (4, 5)
+    chains = True
+
+    def __init__(self) -> None:
+        self.python: Callable[[int], list[str]] = lambda index: [sys.executable]  # a profiler replaces it
+
+    def version(self) -> str:
+        try:
+            loop = f"uvloop {importlib.metadata.version('uvloop')}"
+        except importlib.metadata.PackageNotFoundError:
+            loop = "asyncio"
+        return f"mqmesh {importlib.metadata.version('mqmesh')}, {loop}, Python {sys.version.split()[0]}"
+
+    def launch(self, deployment: Deployment, index: int, qos: int) -> None:
+        port = deployment.ports[index]
+        options = ["--listen", f"mqtt://127.0.0.1:{port}", "--name", f"bench{index + 1}", "--number", str(index + 1)]
+        if len(deployment.ports) > 1:
+            options += ["--mesh", "bench", "--key", "a key that all three know"]
+        if index + 1 < len(deployment.ports):
+            options += ["--peer", f"mqtt://127.0.0.1:{deployment.ports[index + 1]}"]
+        deployment.start(f"mqmesh{index}", [*self.python(index), "-m", "mqmesh.cli.main", "broker", *options], says_ready)
+
+
+class MqmeshAsyncio(Mqmesh):
+    """The same on asyncio's own loop, as where uvloop is not installed."""
+
+    name = "mqmesh-asyncio"
+
+    def __init__(self) -> None:
+        hidden = (
+            "import runpy, sys; sys.modules['uvloop'] = None; name = sys.argv[2]; del sys.argv[1:3]; "
+            "runpy.run_module(name, None, '__main__', True)"
+        )
+        self.python = lambda index: [sys.executable, "-c", hidden]
+
+    def version(self) -> str:
+        return "the same without uvloop"
+
+
+class Mosquitto(Peer):
+    """Eclipse Mosquitto."""
+
+    name = "mosquitto"
+    versions = (4, 5)
+    chains = True
+
+    def version(self) -> str:
+        return first_line([binary("MOSQUITTO", "mosquitto"), "-h"])
+
+    def launch(self, deployment: Deployment, index: int, qos: int) -> None:
+        port = deployment.ports[index]
+        lines = [
+            f"listener {port} 127.0.0.1",
+            "allow_anonymous true",
+            "set_tcp_nodelay true",
+            "max_inflight_messages 0",
+            "max_queued_messages 0",
+            "persistence false",
+            "log_type none",
+        ]
+        if index + 1 < len(deployment.ports):
+            lines += [
+                f"connection to{index + 2}",
+                f"address 127.0.0.1:{deployment.ports[index + 1]}",
+                f"topic # both {qos}",
+                "bridge_protocol_version mqttv311",
+                "cleansession true",
+                "notifications false",
+                "restart_timeout 1",
+            ]
+        config = deployment.folder / f"mosquitto{index}.conf"
+        config.write_text("\n".join(lines) + "\n")
+        deployment.start(f"mosquitto{index}", [binary("MOSQUITTO", "mosquitto"), "-c", str(config)], listens(port))
+
+
+class Nats(Peer):
+    """nats-server with its MQTT face."""
+
+    name = "nats"
+    qos = 1
+
+    def version(self) -> str:
+        return first_line([binary("NATS_SERVER", "nats-server"), "--version"])
+
+    def launch(self, deployment: Deployment, index: int, qos: int) -> None:
+        port = deployment.ports[index]
+        config = deployment.folder / "nats.conf"
+        config.write_text(
+            f"host: 127.0.0.1\nport: {free_port()}\nserver_name: bench\n"
+            f'jetstream {{ store_dir: "{deployment.folder}/jetstream" }}\n'
+            f"mqtt {{ host: 127.0.0.1, port: {port}, max_ack_pending: 65535 }}\n"
+        )
+        deployment.start("nats", [binary("NATS_SERVER", "nats-server"), "-c", str(config)], listens(port))
+
+
+class Amqtt(Peer):
+    """amqtt, a broker in Python on asyncio."""
+
+    name = "amqtt"
+
+    def version(self) -> str:
+        try:
+            return f"amqtt {importlib.metadata.version('amqtt')}"
+        except importlib.metadata.PackageNotFoundError:
+            raise PeerError("amqtt is not installed (pip install amqtt)") from None
+
+    def launch(self, deployment: Deployment, index: int, qos: int) -> None:
+        port = deployment.ports[index]
+        config = deployment.folder / "amqtt.yaml"
+        config.write_text(
+            f"listeners:\n  default:\n    type: tcp\n    bind: 127.0.0.1:{port}\n"
+            "plugins:\n  amqtt.plugins.authentication.AnonymousAuthPlugin:\n    allow_anonymous: true\n"
+        )
+        command = [sys.executable, "-c", "from amqtt.scripts.broker_script import main; main()", "-c", str(config)]
+        deployment.start("amqtt", command, listens(port))
+
+
+class Forward(Peer):
+    """The byte pump of `forward.py`."""
+
+    name = "forward"
+    versions = (4, 5)
+    qos = 1
+
+    def version(self) -> str:
+        return "no broker, the ceiling of the load generator"
+
+    def launch(self, deployment: Deployment, index: int, qos: int) -> None:
+        port = deployment.ports[index]
+        deployment.start("forward", [sys.executable, "-m", "benchmarks.forward", str(port)], says_ready)
+
+
+PEERS: dict[str, Peer] = {peer.name: peer for peer in (Mqmesh(), MqmeshAsyncio(), Mosquitto(), Nats(), Amqtt(), Forward())}
+DEFAULT_PEERS = ("mqmesh", "mosquitto", "nats", "amqtt")

@@ -1,0 +1,68 @@
+"""What is measured, and the ratios that must be reached (`mqmesh` to a peer, in one run on one machine)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks.peers import Peer
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One row of the table.
+
+    spec: fields of `spec.Spec` that differ from their defaults. brokers: 1, or 3 in a chain. bars: peer -> ratio that
+    mqmesh must reach: at least, of a rate; at most, of a latency. peers: the only ones that run it, or () for all.
+    """
+
+    name: str
+    title: str
+    spec: dict[str, Any] = field(default_factory=dict)
+    brokers: int = 1
+    bars: dict[str, float] = field(default_factory=dict)
+    peers: tuple[str, ...] = ()
+
+    @property
+    def latency(self) -> bool:
+        """Whether one message at a time is timed."""
+        return self.spec.get("kind") == "latency"
+
+    def fits(self, peer: Peer) -> bool:
+        """Whether that broker can do it."""
+        wanted = not self.peers or peer.name in self.peers
+        able = self.spec.get("qos", 0) <= peer.qos and self.spec.get("version", 4) in peer.versions
+        return wanted and able and (self.brokers == 1 or peer.chains)
+
+
+ACKNOWLEDGED = 1000  # messages in flight at QoS 1 and 2
+FAST = ("mqmesh", "mqmesh-asyncio", "mosquitto", "nats", "forward")
+
+SCENARIOS = (
+    Scenario("qos0-1to1", "QoS 0, 1 publisher, 1 subscriber", bars={"mosquitto": 4, "nats": 0.8}),
+    Scenario("qos0-fanout10", "QoS 0, fan-out to 10", {"subscribers": 10}, bars={"mosquitto": 8, "nats": 2}),
+    Scenario("qos0-10pairs", "QoS 0, 10 pairs", {"publishers": 10, "subscribers": 10, "pairs": True}, bars={"mosquitto": 5}),
+    Scenario("qos0-10to1", "QoS 0, 10 publishers, 1 subscriber", {"publishers": 10}),
+    Scenario("qos1-1to1", "QoS 1, 1:1, in memory", {"qos": 1, "window": ACKNOWLEDGED}, bars={"mosquitto": 5}),
+    Scenario("qos2-1to1", "QoS 2, 1:1, in memory", {"qos": 2, "window": ACKNOWLEDGED}, bars={"mosquitto": 3}),
+    Scenario("latency-qos0", "one message at a time, QoS 0", {"kind": "latency"}, bars={"mosquitto": 1.2}),
+    Scenario("latency-qos1", "one message at a time, QoS 1", {"kind": "latency", "qos": 1}, bars={"mosquitto": 1.2}),
+    Scenario("chain3-qos0", "chain of three brokers, QoS 0", brokers=3, bars={"mosquitto": 4}),
+    Scenario("chain3-qos1", "chain of three brokers, QoS 1", {"qos": 1, "window": ACKNOWLEDGED}, brokers=3),
+    Scenario("chain3-topics-qos0", "chain of three, 1,000 topics in turn, QoS 0", {"topics": 1000}, brokers=3, bars={"mosquitto": 2}),
+    Scenario(
+        "chain3-topics-qos1",
+        "chain of three, 1,000 topics in turn, QoS 1",
+        {"topics": 1000, "qos": 1, "window": ACKNOWLEDGED},
+        brokers=3,
+        bars={"mosquitto": 2},
+    ),
+    Scenario("chain3-latency-qos0", "chain of three, one at a time, QoS 0", {"kind": "latency"}, brokers=3),
+    Scenario("chain3-latency-qos1", "chain of three, one at a time, QoS 1", {"kind": "latency", "qos": 1}, brokers=3),
+    Scenario("qos0-v5", "QoS 0, 1:1, MQTT 5", {"version": 5}, peers=FAST),
+    Scenario("qos1-v5", "QoS 1, 1:1, MQTT 5", {"version": 5, "qos": 1, "window": ACKNOWLEDGED}, peers=FAST),
+    Scenario("qos0-topics", "QoS 0, 1:1, 1,000 topics in turn", {"topics": 1000}, peers=FAST),
+    Scenario("qos0-window100", "QoS 0, 1:1, 100 messages in flight", {"window": 100}, peers=FAST),
+    Scenario("qos0-1KiB", "QoS 0, 1:1, 1 KiB payloads", {"sizes": (1024, 1024)}, peers=FAST),
+    Scenario("qos0-sizes", "QoS 0, 1:1, payloads of 16 to 512 bytes", {"sizes": (16, 512)}, peers=FAST),
+)

@@ -1,0 +1,60 @@
+"""What the runner asks of the load generator, as it travels between the two processes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Spec:
+    """One measurement.
+
+    kind: "throughput" or "latency". entry, exit: (host, port) for publishers and subscribers. pairs: subscriber i takes
+    from publisher i only. version: 4 (3.1.1) or 5. topics: used in turn by each publisher. sizes: smallest and largest
+    payload in bytes. window: messages in flight, shared by the publishers. seconds: aimed at for the measured part, after
+    `warm_up` seconds; least: deliveries to measure at least. patience: seconds without progress that count as failure.
+    pids: the broker's processes.
+    """
+
+    entry: tuple[str, int]
+    exit: tuple[str, int]
+    kind: str = "throughput"
+    publishers: int = 1
+    subscribers: int = 1
+    pairs: bool = False
+    qos: int = 0
+    version: int = 4
+    topics: int = 1
+    sizes: tuple[int, int] = (64, 64)
+    window: int = 20_000
+    seconds: float = 2.0
+    warm_up: float = 0.5
+    least: int = 100
+    patience: float = 10.0
+    pids: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """JSON has no tuples."""
+        self.entry = (self.entry[0], self.entry[1])
+        self.exit = (self.exit[0], self.exit[1])
+        self.sizes = (self.sizes[0], self.sizes[1])
+
+
+@dataclass(slots=True)
+class Result:
+    """What one measurement found. Times in seconds, CPU times within the measured interval."""
+
+    deliveries: int = 0
+    seconds: float = 0.0
+    rate: float = 0.0
+    lost: int = 0
+    duplicates: int = 0
+    disorder: int = 0
+    corrupt: int = 0
+    slow_packets: int = 0
+    generator_cpu: float = 0.0
+    broker_cpu: float = 0.0
+    p50: float = 0.0
+    p99: float = 0.0
+    error: str = ""
+    notes: list[str] = field(default_factory=list)

@@ -1,0 +1,1 @@
+"""One community broker: listeners, connections, router, sessions, retained messages, mesh links."""

@@ -1,0 +1,220 @@
+"""The configuration of one broker: a TOML file, the command line's additions, or one broker of a topology.
+
+    name = "porto"                          # 1 to 64 letters, digits, '.', '_', '-'
+    number = 1                              # 0 to 65535, unique in the mesh
+    listen = ["mqtt://127.0.0.1:1883"]      # also unix:///run/mqmesh.sock; port 0 takes any free port
+    data = "data/porto"                     # folder of what must survive a restart; relative to the file
+
+    [mesh]                                  # left out: a broker alone
+    name = "sites"
+    key = "a secret of 16 bytes or more"
+    mode = "routed"                         # or "flood"
+    [[mesh.peer]]
+    address = "mqtt://127.0.0.1:1884"
+    cost = 1
+    number = 2
+
+    [store]                                 # left out: SQLite in the data folder; without a data folder, memory
+    kind = "sqlite"                         # or "lmdb", "postgresql", "memory"
+    durability = "fsync"                    # or "os", "memory"
+
+    [limits]                                # see `Limits` and docs/configuration.md
+    session_queue_bytes = "64 MiB"
+
+Reading ends in a `BrokerConfig` whose every value has been checked, or in a `ConfigError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from ..mesh.settings import (
+    MISSING,
+    Address,
+    ConfigError,
+    Limits,
+    MeshSettings,
+    PeerSettings,
+    Section,
+    number_of,
+    parse_address,
+    parse_size,
+    read,
+)
+
+if TYPE_CHECKING:
+    from ..mesh.topology import Topology
+
+__all__ = [
+    "Address",
+    "BrokerConfig",
+    "ConfigError",
+    "Limits",
+    "MeshSettings",
+    "PeerSettings",
+    "StoreSettings",
+    "load",
+    "of_topology",
+    "parse",
+    "parse_address",
+    "parse_size",
+]
+
+DEFAULT_NAME = "mqmesh"
+DEFAULT_LISTEN = "mqtt://127.0.0.1:1883"
+STORES = ("sqlite", "lmdb", "postgresql", "memory")
+DURABILITIES = ("fsync", "os", "memory")
+
+
+@dataclass(slots=True)
+class StoreSettings:
+    """What keeps sessions, queues and retained messages: the table `[store]` of a broker's file. See docs/store.md.
+
+    kind: which store; None: SQLite if there is a data folder, else memory. path: its file (sqlite) or folder (lmdb); None: in the
+    data folder. url: of a PostgreSQL server. durability: what an acknowledgement waits for. pending_bytes: what may wait for the
+    store before publishers who need it are not read.
+    """
+
+    kind: str | None = None
+    path: Path | None = None
+    url: str | None = field(default=None, repr=False)
+    durability: str = "fsync"
+    pending_bytes: int = 32 * 2**20
+
+
+@dataclass(slots=True)
+class BrokerConfig:
+    """One broker.
+
+    name, number: unique in the mesh. listen: addresses for `parse_address`, at least one. data: folder of what survives a
+    restart, None to keep everything in memory. mesh: None for a broker alone. limits: what it grants and keeps to. store: where and
+    how what must survive is kept.
+    """
+
+    name: str = DEFAULT_NAME
+    number: int = 0
+    listen: list[str] = field(default_factory=lambda: [DEFAULT_LISTEN])
+    data: Path | None = None
+    mesh: MeshSettings | None = None
+    limits: Limits = field(default_factory=Limits)
+    store: StoreSettings = field(default_factory=StoreSettings)
+
+    @property
+    def store_address(self) -> str | None:
+        """The address for `broker.store.locations.store_at`; None when nothing is kept."""
+        store = self.store
+        kind = store.kind or ("sqlite" if self.data is not None or store.path is not None else "memory")
+        if kind == "memory" or store.durability == "memory":
+            return None
+        if kind == "postgresql":
+            return store.url
+        path = store.path
+        if path is None:
+            assert self.data is not None
+            path = self.data / ("store.db" if kind == "sqlite" else "store")
+        return f"{kind}://{quote(str(path.absolute()))}"
+
+
+def load(path: str | Path, extra: Mapping[str, Any] | None = None) -> BrokerConfig:
+    """Read a broker's file; `extra` (the same keys as the file) goes over what it says. Raises ConfigError."""
+    section = read(path)
+    table = _merged(section.table, extra or {})
+    return parse(table, section.file, Path(path).parent)
+
+
+def parse(table: Mapping[str, Any], file: str = "command line", folder: Path | None = None) -> BrokerConfig:
+    """Check a table of the file's shape. folder: what a relative `data` is relative to. Raises ConfigError."""
+    section = Section(file, table)
+    mesh = _mesh(section.section("mesh")) if section.has("mesh") else None
+    config = BrokerConfig(
+        name=section.name("name", MISSING if mesh else DEFAULT_NAME),  # a member of a mesh has to say who it is
+        number=number_of(section, "number", MISSING if mesh else 0),
+        listen=_listen(section),
+        data=_data(section, folder),
+        mesh=mesh,
+        limits=Limits.of(section.section("limits")),
+        store=_store(section.section("store"), folder, section.has("data")),
+    )
+    section.done()
+    return config
+
+
+def of_topology(topology: Topology, name: str, data: str | Path | None = None) -> BrokerConfig:
+    """The configuration of the broker `name` of a topology.
+
+    data: a folder in which each broker gets one of its own; without it the topology's `data` for that broker counts, and
+    without either the broker keeps everything in memory. Each link is dialled by one of its two ends, see `Link.dialler`.
+    KeyError for a name that the topology does not have.
+    """
+    broker = topology.broker(name)
+    peers = [
+        PeerSettings(topology.dial_address(link), link.cost, topology.broker(link.listener).number) for link in topology.dialled_by(name)
+    ]
+    shared = topology.mesh
+    folder = Path(data) / name if data else broker.data
+    mesh = MeshSettings(shared.name, shared.key, shared.mode, peers, shared.silence, shared.retry_first, shared.retry_last)
+    return BrokerConfig(name, broker.number, list(broker.listen), folder, mesh, topology.limits)
+
+
+def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(under)
+    for key, value in over.items():
+        below = merged.get(key)
+        merged[key] = _merged(below, value) if isinstance(below, dict) and isinstance(value, Mapping) else value
+    return merged
+
+
+def _listen(section: Section) -> list[str]:
+    listen = section.strings("listen", [DEFAULT_LISTEN], 'give a list such as ["mqtt://127.0.0.1:1883"]')
+    if not listen:
+        raise section.error("listen", 'give at least one address, as ["mqtt://127.0.0.1:1883"]')
+    for address in listen:
+        section.checked_address("listen", address)
+        if listen.count(address) > 1 and parse_address(address).port:
+            raise ConfigError(section.file, "listen", address, "the address stands twice: leave one out")
+    return listen
+
+
+def _data(section: Section, folder: Path | None) -> Path | None:
+    if not section.has("data"):
+        return None
+    path = Path(section.string("data", right="give the path of a folder")).expanduser()
+    return path if folder is None else folder / path
+
+
+def _store(section: Section, folder: Path | None, has_data: bool) -> StoreSettings:
+    settings = StoreSettings(durability=section.choice("durability", DURABILITIES, "fsync"))
+    if section.has("kind"):
+        settings.kind = section.choice("kind", STORES)
+    if section.has("path"):
+        path = Path(section.string("path", right="give the path of a file (sqlite) or a folder (lmdb)")).expanduser()
+        settings.path = path if folder is None else folder / path
+    if section.has("url"):
+        settings.url = section.string("url", right="give postgresql://user@host/database")
+    settings.pending_bytes = section.size("pending_bytes", 2**16, 2**40, settings.pending_bytes)
+    kind = settings.kind
+    if kind == "postgresql" and settings.url is None:
+        raise section.error("url", "give the server, as postgresql://user@host/database?schema=name")
+    if settings.url is not None and (kind != "postgresql" or not settings.url.startswith(("postgresql://", "postgres://"))):
+        # the value may hold a password
+        raise section.secret_error("url", 'only kind = "postgresql" has a url, which begins with postgresql://')
+    if settings.path is not None and kind in ("postgresql", "memory"):
+        raise section.error("path", f'kind = "{kind}" has no path: leave it out')
+    if kind in ("sqlite", "lmdb") and settings.path is None and not has_data:
+        raise section.error("kind", f'a {kind} store needs a place: give data (or --data), or store.path; or kind = "memory"')
+    section.done()
+    return settings
+
+
+def _mesh(section: Section) -> MeshSettings:
+    settings = MeshSettings.of(section)
+    for one in section.sections("peer"):
+        number = number_of(one, "number") if one.has("number") else None
+        settings.peers.append(PeerSettings(one.address("address"), one.whole("cost", 1, 65535, 1), number))
+        one.done()
+    section.done()
+    return settings

@@ -1,0 +1,169 @@
+"""What the broker does with each control packet but PUBLISH and bare acknowledgements.
+
+One function a packet kind; the table is at the end. CONNECT has a module of its own (`handshake.py`).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ..mqtt import packets
+from ..mqtt.codec import decode
+from ..mqtt.errors import PeerError
+from ..mqtt.properties import Property
+from ..mqtt.reasons import Reason
+from ..mqtt.topics import check_filter, split_share
+from . import handshake, incoming
+from .route import Entry
+from .session import Replay
+
+if TYPE_CHECKING:
+    from .connection import Connection
+    from .session import Session
+
+
+def handle(connection: Connection, first: int, body: bytes) -> None:
+    """Decode and dispatch one packet. Raises PeerError for a peer that breaks a rule."""
+    if connection.session is None:
+        if first >> 4 != 1:
+            raise PeerError(Reason.PROTOCOL_ERROR, "the first packet is not CONNECT", "MQTT-3.1.0-1")
+        handshake.connect(connection, first, body)
+        return
+    packet = decode(first, body, connection.version)
+    handler = HANDLERS.get(type(packet))
+    if handler is None:
+        raise PeerError(Reason.PROTOCOL_ERROR, f"{type(packet).__name__.upper()} is not for a client to send", "MQTT-4.13.1-1")
+    handler(connection, packet)
+
+
+def _session(connection: Connection) -> Session:
+    assert connection.session is not None
+    return connection.session
+
+
+def second_connect(connection: Connection, packet: packets.Connect) -> None:
+    raise PeerError(Reason.PROTOCOL_ERROR, "a second CONNECT", "MQTT-3.1.0-2")
+
+
+def puback(connection: Connection, packet: packets.Puback) -> None:
+    session = _session(connection)
+    session.outbound.acknowledge(1, packet.packet_id, 1)
+    session.pump()
+
+
+def pubrec(connection: Connection, packet: packets.Pubrec) -> None:
+    session = _session(connection)
+    if packet.reason >= 0x80:
+        session.outbound.acknowledge(2, packet.packet_id, 1)
+        session.pump()
+    else:
+        incoming.received(connection, session, packet.packet_id, 1)
+
+
+def pubrel(connection: Connection, packet: packets.Pubrel) -> None:
+    incoming.released(connection, _session(connection), packet.packet_id, 1)
+
+
+def pubcomp(connection: Connection, packet: packets.Pubcomp) -> None:
+    session = _session(connection)
+    session.outbound.complete(packet.packet_id, 1)
+    session.pump()
+
+
+def subscribe(connection: Connection, packet: packets.Subscribe) -> None:
+    """SUBACK first, then what is retained (MQTT-3.8.4-1, MQTT-3.3.1-9 to -11)."""
+    session = _session(connection)
+    broker = connection.broker
+    identifiers = packet.properties.get(Property.SUBSCRIPTION_IDENTIFIER, [])
+    identifier = identifiers[0] if identifiers else 0
+    if session.replaying > session.max_messages:
+        # it does not take the retained messages of its earlier subscriptions
+        connection.send_packet(packets.Suback(packet.packet_id, [Reason.QUOTA_EXCEEDED] * len(packet.subscriptions)))
+        return
+    durable = broker.durable
+    if durable is not None:
+        durable.begin()
+        if durable.error is not None and session.stored:
+            connection.send_packet(packets.Suback(packet.packet_id, [Reason.QUOTA_EXCEEDED] * len(packet.subscriptions)), answer=True)
+            return
+    reasons = []
+    wanted: list[packets.Subscription] = []
+    for subscription in packet.subscriptions:
+        if connection.version == 4 and subscription.filter.startswith("$share/"):
+            check_filter(subscription.filter)
+        is_new = broker.router.subscribe(session, subscription, identifier)
+        session.subscribed(subscription, identifier)
+        shared = subscription.filter.startswith("$share/")
+        if not shared and (subscription.retain_handling == 0 or (subscription.retain_handling == 1 and is_new)):
+            wanted.append(subscription)
+        reasons.append(Reason(subscription.qos))
+    connection.send_packet(packets.Suback(packet.packet_id, reasons), answer=True)
+    for subscription in packet.subscriptions:
+        share = split_share(subscription.filter)
+        if share is not None:
+            broker.router.groups[share].gather(session)
+    ticket = session.mark()
+    if ticket and durable is not None:
+        durable.when(ticket, partial(_send_retained, connection, wanted, identifier))
+    else:
+        _send_retained(connection, wanted, identifier)
+
+
+def _send_retained(connection: Connection, wanted: list[packets.Subscription], identifier: int) -> None:
+    """Replay what is retained for new subscriptions, behind their SUBACK."""
+    session, broker = _session(connection), connection.broker
+    if session.connection is not connection:
+        return
+    for subscription in wanted:
+        runs = broker.retained.matching(subscription.filter, broker.now)
+        if runs:
+            entry = Entry(session, subscription, identifier)
+            session.replay(Replay(broker.retained, runs, subscription.qos, entry.identifier))
+
+
+def unsubscribe(connection: Connection, packet: packets.Unsubscribe) -> None:
+    session = _session(connection)
+    router = connection.broker.router
+    reasons = []
+    if connection.broker.durable is not None:
+        connection.broker.durable.begin()
+    for topic_filter in packet.filters:
+        was_there = router.unsubscribe(session, topic_filter)
+        session.unsubscribed(topic_filter)
+        reasons.append(Reason.SUCCESS if was_there else Reason.NO_SUBSCRIPTION_EXISTED)
+    connection.send_packet(packets.Unsuback(packet.packet_id, reasons if connection.version == 5 else []), answer=True)
+
+
+def pingreq(connection: Connection, packet: packets.Pingreq) -> None:
+    connection.send(b"\xd0\x00")
+
+
+def disconnect(connection: Connection, packet: packets.Disconnect) -> None:
+    """A clean end: no will, unless the client asks for it (MQTT-3.14.4-3)."""
+    session = _session(connection)
+    expiry: Any = packet.properties.get(Property.SESSION_EXPIRY_INTERVAL)
+    if expiry is not None:
+        if session.expiry == 0 and expiry:
+            raise PeerError(Reason.PROTOCOL_ERROR, "session expiry raised from 0 in DISCONNECT", "MQTT-3.14.2-2")
+        session.expiry = handshake.granted_expiry(connection.limits, expiry)
+    connection.clean_end = packet.reason == Reason.NORMAL_DISCONNECTION
+    connection.close()
+
+
+def auth(connection: Connection, packet: packets.Auth) -> None:
+    raise PeerError(Reason.PROTOCOL_ERROR, "AUTH without an authentication method in CONNECT", "MQTT-4.12.0-1")
+
+
+HANDLERS: dict[type, Any] = {
+    packets.Connect: second_connect,
+    packets.Puback: puback,
+    packets.Pubrec: pubrec,
+    packets.Pubrel: pubrel,
+    packets.Pubcomp: pubcomp,
+    packets.Subscribe: subscribe,
+    packets.Unsubscribe: unsubscribe,
+    packets.Pingreq: pingreq,
+    packets.Disconnect: disconnect,
+    packets.Auth: auth,
+}

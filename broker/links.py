@@ -1,0 +1,664 @@
+"""The mesh's shell in one broker: sockets, timers and logs around `mesh.node.Node` and `mesh.link.Link`.
+
+A link is one TCP (or Unix socket) connection, dialled by one side to the other's ordinary listener. Every link of the same
+pair but one is closed: a new connection from the same side ends the old one; when both sides dial, the connection of the lower
+number stays. A peer that cannot be reached is tried again with back-off, and the reason is logged once and shown in
+`$SYS/broker/mesh/status`.
+
+What `Node` decides comes back as a list of actions, which `MeshShell.drain` carries out: send, deliver to local subscribers,
+drop cached routes, close a link. Nothing here chooses a path.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import socket
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from ..mesh import actions
+from ..mesh.identity import Identity
+from ..mesh.link import Link
+from ..mesh.linkconfig import LinkClosed, LinkConfig, LinkData, LinkUp
+from ..mesh.node import MeshConfig, Node, Verdict
+from ..mesh.settings import MeshSettings, PeerSettings, parse_address
+from ..mqtt import packets
+from ..mqtt.errors import PeerError
+from ..mqtt.loose import Loose
+from ..mqtt.reasons import Reason
+from ..mqtt.run import Run
+from .custody import Custody, stored_identity
+from .identity import keep_identity, own_identity
+
+if TYPE_CHECKING:
+    from .connection import Connection
+    from .durable import Durable
+    from .route import Fan
+    from .router import Route
+    from .server import Broker
+
+log = logging.getLogger("mqmesh.mesh")
+
+LINK_UNSENT = 8 * 2**20  # bytes that wait for a link before the node is told that it is full
+SOCKET_UNSENT = 512 * 2**10  # bytes given to the transport ahead of what the peer reads: urgent packets wait behind these only
+PIECE = 256 * 2**10  # bytes joined into one write
+STATUS_INTERVAL = 1.0  # seconds between two issues of the status while only its counters change
+STATUS_DELAY = 0.05  # seconds in which changes are collected into one status
+STEADY = 1.0  # seconds that a link has to live for the next attempt to come soon: one that breaks at once must not stir the mesh
+SAY_AGAIN = 60.0  # seconds after which a refusal that goes on is logged again
+REFUSALS = 100  # different ones that are remembered for that
+HELD_MAX = 5.0  # seconds that a publisher waits for room in the mesh before MQTT 5 is answered 0x97
+
+
+class LinkProtocol(asyncio.Protocol):
+    """One connection to a neighbour: bytes to and from its `Link` machine."""
+
+    def __init__(self, shell: MeshShell, machine: Link, number: int, cost: int, address: str) -> None:
+        self.shell = shell
+        self.machine = machine
+        self.id = number
+        self.cost = cost
+        self.address = address
+        self.transport: asyncio.Transport | None = None
+        self.up = False
+        self.closed = asyncio.Event()
+        self.error = ""
+        self.urgent: list[bytes | bytearray] = []
+        self.bulk: deque[bytes | bytearray] = deque()
+        self.waiting = 0  # bytes in bulk
+        self._blocked = False  # the transport holds enough
+        self._full = False  # the node was told so
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0  # when the timer fires
+
+    @property
+    def peer(self) -> Identity | None:
+        return self.machine.peer
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport  # type: ignore[assignment]
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.transport.set_write_buffer_limits(high=SOCKET_UNSENT, low=SOCKET_UNSENT // 4)  # type: ignore[union-attr]
+        self._after([])
+
+    def data_received(self, data: bytes) -> None:
+        broker = self.shell.broker
+        broker.now = broker.loop.time()
+        self._after(self.machine.receive(data, broker.now))
+        broker.flush()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._after(self.machine.connection_lost(str(error) if error else ""))
+        self._end("connection lost")
+        self.shell.broker.flush()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._blocked = True
+
+    def resume_writing(self) -> None:
+        self._blocked = False
+        self.flush()
+        self.shell.broker.flush()
+
+    def send(self, data: bytes | bytearray, urgent: bool) -> None:
+        """Queue whole packets; `flush` writes them, urgent ones first."""
+        if urgent:
+            self.urgent.append(data)
+        else:
+            self.bulk.append(data)
+            self.waiting += len(data)
+
+    def flush(self) -> None:
+        """Write as much as the transport takes; tell the node when too much waits and when it no longer does."""
+        transport = self.transport
+        if transport is None or transport.is_closing():
+            return
+        bulk = self.bulk
+        while (bulk or self.urgent) and not self._blocked:
+            piece, self.urgent = self.urgent, []
+            size = 0
+            while bulk and size < PIECE:
+                data = bulk.popleft()
+                size += len(data)
+                piece.append(data)
+            self.waiting -= size
+            transport.write(piece[0] if len(piece) == 1 else b"".join(piece))
+        full = self.waiting > (LINK_UNSENT // 4 if self._full else LINK_UNSENT)
+        if full != self._full and self.up:
+            self._full = full
+            self.shell.node.link_full(self.id, full, self.shell.now())
+
+    def _after(self, events: list[LinkUp | LinkData | LinkClosed]) -> None:
+        """Carry out what the machine says, write what it wants written, set its timer."""
+        for event in events:
+            if isinstance(event, LinkData):
+                if self.up:
+                    self._receive(event.data)
+            elif isinstance(event, LinkUp):
+                self.shell.link_up(self, event.peer, event.incarnation)
+            else:
+                self.error = event.text
+                if not self.up and not self.machine.dialled:
+                    self.shell.refused(self, event.text)
+                self.shell.link_closed(self, event.text)
+                self._write_machine()
+                self._end(event.text)
+                return
+        self._write_machine()
+        self._set_timer()
+
+    def _receive(self, data: bytes) -> None:
+        try:
+            self.shell.node.receive(self.id, data, self.shell.now())
+        except PeerError as error:
+            self.close(error.reason, error.text)
+        except Exception:
+            log.exception("event=internal-error link=%d peer=%s", self.id, self.peer)
+            self.close(Reason.UNSPECIFIED_ERROR, "internal error")
+
+    def _write_machine(self) -> None:
+        data = self.machine.take()
+        if data and self.transport is not None and not self.transport.is_closing():
+            self.transport.write(data)
+
+    def _set_timer(self) -> None:
+        """Wake up at the machine's deadline at the latest; a timer that is set for earlier stays, its call is harmless."""
+        deadline = self.machine.next_deadline()
+        if self._timer is not None:
+            if deadline is not None and self._due <= deadline:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if deadline is not None:
+            self._due = deadline
+            self._timer = self.shell.broker.loop.call_at(deadline, self._handle_timer)
+
+    def _handle_timer(self) -> None:
+        self._timer = None
+        self._after(self.machine.handle_timer(self.shell.now()))
+        self.shell.broker.flush()
+
+    def close(self, reason: Reason, text: str) -> None:
+        """End the link from this side."""
+        self.error = text
+        self.machine.goodbye(reason, text)
+        self.shell.link_closed(self, text)
+        self._write_machine()
+        self._end(text)
+
+    def _end(self, text: str) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self.shell.link_closed(self, self.error or text)
+        self.bulk.clear()
+        self.urgent.clear()
+        self.waiting = 0
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.close()
+            # a silent peer takes nothing: what waits for it must not keep the connection for ever
+            self.shell.broker.loop.call_later(self.shell.broker.config.limits.connect_timeout, self.transport.abort)
+        self.closed.set()
+
+
+class MeshShell:
+    """The membership of one broker in one mesh."""
+
+    def __init__(self, broker: Broker, settings: MeshSettings) -> None:
+        config = broker.config
+        self.broker = broker
+        self.settings = settings
+        store = broker.find_store()
+        stored = None if store is None else stored_identity(store)
+        self.identity = own_identity(config.data, settings.name, config.name, config.number, stored)
+        self.node = Node(
+            self.identity, MeshConfig(mode="flood" if settings.mode == "flood" else "routed"), time.time() - broker.loop.time()
+        )
+        self.key = settings.key.encode()
+        self.links: dict[int, LinkProtocol] = {}
+        self.by_number: dict[int, LinkProtocol] = {}
+        self.errors: dict[str, str] = {}  # address that is dialled -> why there is no link
+        self.met: dict[str, Identity] = {}  # address that is dialled -> who was linked from there last
+        self._refusals: dict[str, float] = {}  # text -> when it was logged
+        self._last_number = 0
+        self._pending: dict[int, packets.Connect] = {}
+        self._dialling: list[asyncio.Task[None]] = []
+        self._held: dict[Connection, asyncio.TimerHandle] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0  # when the timer fires
+        self._status_timer: asyncio.TimerHandle | None = None
+        self._draining = False
+        self.custody: Custody | None = None  # what the store has of it
+        self.open = False  # links may come up
+        self._returned: dict[tuple[int, str], list[Run]] = {}  # (destination, reason) -> what came back and is not logged yet
+        self._carried: list[int] = []  # tokens of deliveries that are not saved yet
+        self._waking = False
+
+    def now(self) -> float:
+        return self.broker.loop.time()
+
+    # Life
+
+    def recover(self, durable: Durable) -> None:
+        """Go on where an earlier life of this broker was. Raises StoreError."""
+        self.custody = Custody(durable, self.node, self._wake)
+        held = self.custody.recover(self.now())
+        if held:
+            log.info("event=custody-recovered messages=%d", held)
+
+    def _wake(self) -> None:
+        """The node was told of a commit: see what it wants, once this piece of work is done."""
+        if not self._waking:
+            self._waking = True
+            self.broker.loop.call_soon(self._woken)
+
+    def _woken(self) -> None:
+        self._waking = False
+        self.broker.flush()
+
+    def start(self) -> None:
+        """Dial the configured peers, once it is kept which life this is: nobody may remember one that this broker forgets."""
+        durable = self.broker.durable
+        if self.custody is None or durable is None:
+            self._dial_all()
+        else:
+            durable.flush()
+            durable.when(durable.mark(), self._dial_all)
+
+    def _dial_all(self) -> None:
+        self.open = True
+        for peer in self.settings.peers:
+            self.errors[peer.address] = "not tried yet"
+            task = self.broker.loop.create_task(self._keep_dialling(peer), name=f"dial {peer.address}")
+            self._dialling.append(task)
+        self._status_soon()
+        self.drain()
+
+    def stop(self) -> None:
+        """Say goodbye, so that neighbours route around this broker at once."""
+        for task in self._dialling:
+            task.cancel()
+        for link in list(self.links.values()):
+            link.close(Reason.SERVER_SHUTTING_DOWN, f"{self.identity} is shutting down")
+        for timer in (self._timer, self._status_timer, *self._held.values()):
+            if timer is not None:
+                timer.cancel()
+
+    # Links
+
+    def accept(self, connection: Connection, connect: packets.Connect) -> None:
+        """A connection's CONNECT says that it is a link; `adopt` follows with the rest of its bytes."""
+        self._pending[id(connection)] = connect
+
+    def adopt(self, connection: Connection, rest: bytes) -> None:
+        """Take over the transport of a connection that is a link."""
+        connect = self._pending.pop(id(connection))
+        if not self.open:
+            connection.transport.abort()  # it will try again
+            return
+        self.broker.connections.discard(connection)
+        connection.closing = True
+        config = self._link_config(None, connection.address)
+        machine = Link.accept(self.identity, self.key, config, connect, rest, self.now(), holders=self.node.holders())
+        link = self._link(machine, 1, connection.address)
+        connection.transport.set_protocol(link)
+        link.connection_made(connection.transport)
+        link.data_received(b"")
+
+    def _link_config(self, number: int | None, where: str) -> LinkConfig:
+        return LinkConfig(silence=self.settings.silence, handshake=self.broker.config.limits.connect_timeout, number=number, where=where)
+
+    def _link(self, machine: Link, cost: int, address: str) -> LinkProtocol:
+        self._last_number += 1
+        return LinkProtocol(self, machine, self._last_number, cost, address)
+
+    async def _keep_dialling(self, peer: PeerSettings) -> None:
+        """One peer, for as long as the broker lives."""
+        settings = self.settings
+        delay = settings.retry_first
+        while True:
+            other = self._standing(peer)
+            if other is not None:
+                await other.closed.wait()
+            begun = self.now()
+            link, error = await self._dial(peer)
+            if link is not None:
+                await link.closed.wait()
+                error = link.error
+                if link.peer is not None and link.machine.incarnation:
+                    self.met[peer.address] = link.peer
+                if link.up and self.now() - begun > STEADY:
+                    delay = settings.retry_first
+                if self._standing(peer) is not None:
+                    continue
+            if self.errors.get(peer.address) != error:
+                log.warning("event=link-down address=%s text=%s", peer.address, error)
+                self.errors[peer.address] = error
+                self._status_soon()
+            await asyncio.sleep(delay * random.uniform(0.8, 1.2))
+            delay = min(2 * delay, settings.retry_last)
+
+    def _standing(self, peer: PeerSettings) -> LinkProtocol | None:
+        """The link to the broker at this address, whichever side dialled it."""
+        met = self.met.get(peer.address)
+        number = peer.number if met is None else met.number
+        link = self.by_number.get(number) if number is not None else None
+        return link if link is not None and (met is None or link.peer is None or link.peer.uuid == met.uuid) else None
+
+    async def _dial(self, peer: PeerSettings) -> tuple[LinkProtocol | None, str]:
+        address = parse_address(peer.address)
+        loop = self.broker.loop
+
+        def made() -> LinkProtocol:
+            config = self._link_config(peer.number, peer.address)
+            machine = Link.dial(self.identity, self.key, config, loop.time(), holders=self.node.holders())
+            return self._link(machine, peer.cost, peer.address)
+
+        try:
+            async with asyncio.timeout(self.broker.config.limits.connect_timeout):
+                if address.scheme == "unix":
+                    _, link = await loop.create_unix_connection(made, address.path)
+                else:
+                    _, link = await loop.create_connection(made, address.host, address.port)
+        except TimeoutError:
+            return None, f"{peer.address} does not answer; is the host up and the port open?"
+        except OSError as error:
+            return None, f"{peer.address} cannot be reached: {error.strerror or error}; is a broker listening there?"
+        return link, ""
+
+    def link_up(self, link: LinkProtocol, peer: Identity, incarnation: int) -> None:
+        """The handshake is done: make the link the one for this peer, or give it up for the one that stands."""
+        old = self.by_number.get(peer.number)
+        if old is not None and old.peer is not None:
+            if old.peer.epoch == peer.epoch and old.machine.dialled != link.machine.dialled and not self._preferred(link):
+                link.close(Reason.SERVER_BUSY, f"{self.identity} and {peer} are linked already")
+                return
+            old.close(Reason.SESSION_TAKEN_OVER, f"{peer} and {self.identity} have a new connection")
+        link.up = True
+        self.links[link.id] = self.by_number[peer.number] = link
+        self.errors.pop(link.address, None)
+        log.info(
+            "event=link-up peer=%s number=%d address=%s cost=%d incarnation=%x",
+            peer.name,
+            peer.number,
+            link.address,
+            link.cost,
+            incarnation,
+        )
+        self.node.link_up(link.id, peer, incarnation, link.cost, self.now())
+        self._status_soon()
+
+    def refused(self, link: LinkProtocol, text: str) -> None:
+        """A link that was dialled by another broker did not come up: say why here too, now and then while it tries again."""
+        if link.peer is not None and (link.peer.uuid, link.peer.name) == (self.identity.uuid, self.identity.name):
+            return  # a link to itself: the dialling end says so
+        now = self.now()
+        if now - self._refusals.get(text, -SAY_AGAIN) < SAY_AGAIN:
+            return
+        if len(self._refusals) >= REFUSALS:
+            self._refusals.clear()
+        self._refusals[text] = now
+        log.warning("event=link-refused address=%s text=%s", link.address, text)
+
+    def _preferred(self, link: LinkProtocol) -> bool:
+        """Of two connections of one pair the one that the lower number dialled stays."""
+        assert link.peer is not None
+        return link.machine.dialled == (self.identity.number < link.peer.number)
+
+    def link_closed(self, link: LinkProtocol, text: str) -> None:
+        """A link is over; harmless when it never was up or is known to be over."""
+        if self.links.pop(link.id, None) is None:
+            return
+        if link.peer is not None and self.by_number.get(link.peer.number) is link:
+            del self.by_number[link.peer.number]
+        log.info("event=link-closed peer=%s address=%s text=%s", link.peer.name if link.peer else "?", link.address, text)
+        self.node.link_down(link.id, self.now())
+        self._status_soon()
+
+    # Interest and messages
+
+    def subscribe(self, topic_filter: str, group: str | None, weight: int) -> None:
+        """The first local subscription of a filter, or a shared one whose number of members changed."""
+        if not topic_filter.startswith("$"):  # such topics stay in their broker
+            self.node.subscribe(topic_filter, group, weight, self.now())
+
+    def unsubscribe(self, topic_filter: str, group: str | None) -> None:
+        """The last local subscription of a filter is gone."""
+        if not topic_filter.startswith("$"):
+            self.node.unsubscribe(topic_filter, group, self.now())
+
+    def route(self, topic: bytes) -> actions.MeshRoute | None:
+        """Who wants the topic elsewhere."""
+        return self.node.route(topic)
+
+    def publish(self, route: Route, run: Run) -> int | None:
+        """A local client's run goes into the mesh.
+
+        Returns 0, the reason code for a run that cannot travel, or None: no room for QoS 1 or 2, nothing was taken.
+        """
+        mesh = route.mesh
+        if run.retain and mesh is None:
+            mesh = self.node.route(run.topic, True)
+        if mesh is None:
+            return 0
+        try:
+            verdict = self.node.publish(mesh, run, self.broker.now, route.local_groups)
+        except ValueError as error:
+            log.warning("event=too-long topic=%s text=%s", route.topic, error)
+            self.broker.counters.dropped += run.count
+            return Reason.IMPLEMENTATION_SPECIFIC_ERROR
+        if run.qos and self.custody is not None:
+            self.custody.save()
+        return None if verdict is Verdict.FULL else 0
+
+    def mask(self, route: actions.MeshRoute) -> int | None:
+        """The brokers elsewhere that messages of a topic can go to in a span with those of other topics; None: they go singly."""
+        return None if self.settings.mode == "flood" else route.mask
+
+    def publish_span(self, mask: int, run: Loose) -> bool:
+        """Messages of different topics that go to the same brokers. False: no room, or routes have changed; nothing was done."""
+        verdict = self.node.publish_span(mask, run, self.broker.now)
+        if verdict is None:
+            self.drain()
+        elif run.qos and self.custody is not None:
+            self.custody.save()
+        return verdict is Verdict.TAKEN
+
+    def hold(self, connection: Connection) -> None:
+        """A publisher waits for room; MQTT 5 is answered 0x97 after a while."""
+        if connection not in self._held:
+            self._held[connection] = self.broker.loop.call_later(HELD_MAX, self._release, connection, connection.version == 5)
+
+    def _release(self, connection: Connection, refuse: bool) -> None:
+        timer = self._held.pop(connection, None)
+        if timer is not None:
+            timer.cancel()
+        connection.release(refuse)
+
+    def drain(self) -> None:
+        """Carry out what the node decided since the last call, and write to the links."""
+        if self._draining:
+            return
+        self._draining = True
+        touched: set[LinkProtocol] = set()
+        links = self.links
+        more = True  # whether the node may have decided more meanwhile: what is only sent changes nothing
+        try:
+            while more and (todo := self.node.take()):
+                more = False
+                for action in todo:
+                    if type(action) is not actions.Send:
+                        self._carry_out(action)
+                        more = True
+                    elif (link := links.get(action.link)) is not None:
+                        link.send(action.data, action.urgent)
+                        touched.add(link)
+        finally:
+            self._draining = False
+        if self.custody is not None:
+            carried, self._carried = self._carried, []
+            self.custody.save(carried)
+        if self._returned:
+            self._say_returned()
+        for link in touched:
+            link.flush()
+        self._set_timer()
+
+    def _say_returned(self) -> None:
+        """One line for all that came back from one destination at one time."""
+        for (destination, reason), runs in self._returned.items():
+            messages = sum(run.count for run in runs)
+            log.warning(
+                "event=returned destination=%d reason=%s messages=%d first_topic=%s", destination, reason, messages, runs[0].topic.decode()
+            )
+        self._returned.clear()
+
+    def _carry_out(self, action: actions.Action) -> None:
+        """Anything but `Send`."""
+        if isinstance(action, actions.Deliver):
+            self._deliver(action)
+        elif isinstance(action, actions.FiltersChanged):
+            self.broker.router.filters_changed(action.filters)
+            self._status_soon()
+        elif isinstance(action, actions.Unblocked):
+            for connection in list(self._held):
+                self.broker.loop.call_soon(self._release, connection, False)
+        elif isinstance(action, actions.CloseLink):
+            link = self.links.get(action.link)
+            if link is not None:
+                link.close(action.reason, action.text)
+        elif isinstance(action, actions.Returned):
+            self.broker.counters.dropped += action.run.count
+            self._returned.setdefault((action.destination, action.reason), []).append(action.run)
+        elif isinstance(action, actions.Event) and action.name not in ("link_up", "link_down"):  # said with addresses already
+            level = logging.WARNING if "text" in action.fields else logging.INFO  # a text is for whoever has to mend something
+            log.log(level, "event=%s %s", action.name, " ".join(f"{key}={value}" for key, value in action.fields.items()))
+            if action.name == "epoch_raised":
+                self._keep_epoch()
+            self._status_soon()
+
+    def _keep_epoch(self) -> None:
+        """The epoch was raised above that of an earlier life: the next one begins above it."""
+        self.identity = self.node.identity
+        data = self.broker.config.data
+        if data is not None:
+            try:
+                keep_identity(data, self.identity)
+            except OSError as error:
+                log.error("event=identity-not-kept folder=%s text=%s", data, error)
+
+    def _deliver(self, action: actions.Deliver) -> None:
+        """A run from elsewhere: local subscribers, the shared subscriptions that the origin picked here, retained messages."""
+        run = action.run
+        router = self.broker.router
+        if isinstance(run, Loose):
+            self._deliver_span(run)
+        elif action.ordinary:
+            route = router.routes.get(run.topic) or router.route(run.topic)
+            router.deliver(run, route, None, shares=False)
+            if run.retain:
+                self.broker.retain(run)
+        for pick in action.picks:
+            group = router.groups.get(pick)
+            if group is not None:
+                router.deliver_share(run, group)
+            elif action.token is not None:
+                self.node.refuse(action.token, pick, self.broker.now)
+        if action.token is None:
+            return
+        if self.custody is None:
+            self.node.delivered(action.token, self.broker.now)
+        else:
+            self.node.handed(action.token, self.broker.now)
+            self._carried.append(action.token)
+
+    def _deliver_span(self, run: Loose) -> None:
+        """Messages of different topics: those in a row that have the same recipients go together."""
+        router = self.broker.router
+        known = router.fans.get
+        fan: Fan | None = None
+        start = 0
+        for index, topic in enumerate(run.topics):
+            found = known(topic)
+            if found is None:
+                route = router.routes.get(topic) or router.route(topic)
+                found = known(topic)
+            if found is not None and found.local is fan:
+                continue
+            if fan is not None:
+                router.deliver_mixed(run.part(start, index), fan)
+            fan, start = None, index
+            if found is not None:
+                fan = found.local
+            else:
+                router.deliver(run.single(index), route, None, shares=False)
+        if fan is not None:
+            router.deliver_mixed(run.part(start, run.count) if start else run, fan)
+
+    # Timers and status
+
+    def _set_timer(self) -> None:
+        deadline = self.node.next_deadline()
+        if self._timer is not None:
+            if deadline is not None and self._due <= deadline:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if deadline is not None:
+            self._due = deadline
+            self._timer = self.broker.loop.call_at(deadline, self._handle_timer)
+
+    def _handle_timer(self) -> None:
+        self._timer = None
+        self.node.handle_timer(self.now())
+        self.broker.flush()
+
+    def _status_soon(self, delay: float = STATUS_DELAY) -> None:
+        if self._status_timer is not None:
+            if self._status_timer.when() <= self.now() + delay:
+                return
+            self._status_timer.cancel()
+        self._status_timer = self.broker.loop.call_later(delay, self._say_status)
+
+    def _say_status(self) -> None:
+        self._status_timer = None
+        self.broker.now = self.now()
+        self.broker.sys_topics.say_json("$SYS/broker/mesh/status", self.status())
+        self.broker.flush()
+        self._status_soon(STATUS_INTERVAL)
+
+    def status(self) -> dict[str, object]:
+        """Links, members, digests and counters of this broker's view, fit for JSON."""
+        links: list[dict[str, object]] = []
+        for link in self.links.values():
+            assert link.peer is not None
+            links.append(
+                {
+                    "number": link.peer.number,
+                    "name": link.peer.name,
+                    "address": link.address,
+                    "up": True,
+                    "cost": link.cost,
+                    "incarnation": link.machine.incarnation,
+                    "error": "",
+                }
+            )
+        for peer in self.settings.peers:
+            if peer.address in self.errors and self._standing(peer) is None:
+                error = self.errors[peer.address]
+                links.append({"number": peer.number, "name": None, "address": peer.address, "up": False, "cost": peer.cost, "error": error})
+        return {
+            "name": self.identity.name,
+            "number": self.identity.number,
+            "epoch": self.node.identity.epoch,
+            "links": links,
+            **self.node.status(),
+        }

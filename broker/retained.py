@@ -1,0 +1,103 @@
+"""Retained messages: the last one of each topic (MQTT 5: 3.3.1.3).
+
+Those with a Message Expiry Interval also stand in a heap by the time at which they end, so that `sweep` forgets them without
+looking at the others (MQTT-3.3.2-5). What is kept holds on to its own bytes only, not to the chunk it came in, and keeps no
+encoded variants: whoever sends it makes a run of its own (`Replay.next`).
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING
+
+from ..mqtt.run import Run
+from ..mqtt.topics import TopicTree
+from .state import Account
+
+if TYPE_CHECKING:
+    from .durable import Durable
+
+OVERHEAD = 512  # bytes that a retained message is taken to need beside its payload, topic and properties
+
+
+class Retained:
+    """topic -> a run of one message; an empty payload deletes."""
+
+    def __init__(self, account: Account) -> None:
+        self.keeper: Durable | None = None  # the store, when there is one
+        self._tree: TopicTree[Run] = TopicTree()
+        self._account = account
+        self._ends: list[tuple[float, str]] = []
+        self.expired = 0
+
+    def __len__(self) -> int:
+        return len(self._tree)
+
+    @property
+    def bytes(self) -> int:
+        """What all of them stand for in memory."""
+        return self._account.retained
+
+    def store(self, run: Run) -> bool:
+        """Keep the run's last message (MQTT-3.3.1-5), or delete what is there (MQTT-3.3.1-6, -7). False: there is no room for it."""
+        topic = run.topic.decode()
+        old = self._tree.get(topic)
+        if not run.length:
+            if old is not None:
+                self._forget(topic, old)
+            return True
+        weight = _weight(run)
+        if self._account.full and (old is None or weight > _weight(old)):
+            return False
+        self._account.retained += weight - (0 if old is None else _weight(old))
+        kept = Run(bytes(run.topic), run.qos, True, [bytes(run.payloads[-1])], run.properties, run.expiry, run.received)
+        self._tree.set(topic, kept)
+        if self.keeper is not None:
+            self.keeper.retain(kept)
+        if run.expiry is not None:
+            heapq.heappush(self._ends, (run.received + run.expiry, topic))
+            if len(self._ends) > 2 * len(self._tree) + 1024:
+                self._rebuild()
+        return True
+
+    def restore(self, run: Run) -> None:
+        """A message that the store kept."""
+        self._account.retained += _weight(run)
+        topic = run.topic.decode()
+        self._tree.set(topic, run)
+        if run.expiry is not None:
+            heapq.heappush(self._ends, (run.received + run.expiry, topic))
+
+    def current(self, run: Run, now: float) -> bool:
+        """Whether this very run is still the retained message of its topic."""
+        return self._tree.get(run.topic.decode()) is run and not run.expired(now)
+
+    def matching(self, topic_filter: str, now: float) -> list[Run]:
+        """What a new subscription gets."""
+        return [run for _, run in self._tree.match(topic_filter) if not run.expired(now)]
+
+    def sweep(self, now: float) -> None:
+        """Forget what has expired."""
+        ends = self._ends
+        while ends and ends[0][0] < now:
+            _, topic = heapq.heappop(ends)
+            run = self._tree.get(topic)
+            if run is not None and run.expired(now):
+                self.expired += 1
+                self._forget(topic, run)
+
+    def _forget(self, topic: str, run: Run) -> None:
+        self._account.retained -= _weight(run)
+        self._tree.delete(topic)
+        if self.keeper is not None:
+            self.keeper.forget_retained(run.topic)
+
+    def _rebuild(self) -> None:
+        """Leave out of the heap what has been replaced."""
+        runs = [(topic, self._tree.get(topic)) for topic in self._tree]
+        self._ends = [(run.received + run.expiry, topic) for topic, run in runs if run is not None and run.expiry is not None]
+        heapq.heapify(self._ends)
+
+
+def _weight(run: Run) -> int:
+    return OVERHEAD + run.length + len(run.topic) + len(run.properties)

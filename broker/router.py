@@ -1,0 +1,282 @@
+"""Who gets a message: subscriptions, the cache of routes, and the delivery of a run.
+
+A *route* is everything that is known about one topic: its targets (one for each session, overlapping subscriptions merged),
+the shared subscriptions that match, and who wants it elsewhere in the mesh. It is made once, found by the topic's bytes, and
+dropped when a subscription that matches it changes. One event loop owns all of this; nothing here waits.
+
+Invariants: a session is in a route at most once, with the highest QoS of its matching subscriptions (MQTT-3.3.4-2); a shared
+subscription gives each message to one member; topics that begin with `$` are matched by no leading wildcard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from ..mqtt.mixed import Mixed
+from ..mqtt.packets import Subscription
+from ..mqtt.run import Run
+from ..mqtt.session import Delivery
+from ..mqtt.topics import FilterTree, check_topic, matches, split_share
+from .route import Entry, Fan, Fans, Route, Target, target_of
+from .session import Session
+from .share import ShareGroup
+from .state import Counters
+
+if TYPE_CHECKING:
+    from .links import MeshShell
+
+__all__ = ["Entry", "Fan", "Route", "Router", "Target"]
+
+ROUTES_MAX = 100_000  # cached topics; beyond, the cache starts anew
+ROUTE_BYTES_MAX = 32 * 2**20  # bytes of the cached topics
+SCAN_MAX = 2_000  # cached topics that are compared with a changed filter; beyond, the cache starts anew
+
+
+class Router:
+    """Subscriptions and routes of one broker.
+
+    refused: of the last run of QoS 1 or 2 that was delivered, how many of its last messages some session had no room for.
+    """
+
+    def __init__(self, counters: Counters) -> None:
+        self.counters = counters
+        self.tree: FilterTree[Any] = FilterTree()
+        self.groups: dict[tuple[str, str], ShareGroup] = {}
+        self.routes: dict[bytes, Route] = {}
+        self.fans: dict[bytes, Fan] = {}  # of those routes that have one
+        self.subscriptions = 0
+        self.holders: dict[str, int] = {}
+        self.mesh: MeshShell | None = None
+        self.refused = 0
+        self._fans = Fans()
+        self._route_bytes = 0
+
+    # Subscriptions
+
+    def subscribe(self, session: Session, subscription: Subscription, identifier: int) -> bool:
+        """Add or replace one subscription. Returns whether it is new (for Retain Handling 1)."""
+        full = subscription.filter
+        share = split_share(full)
+        is_new = full not in session.subscriptions
+        session.subscriptions[full] = subscription
+        entry = Entry(session, subscription, identifier)
+        self.subscriptions += is_new
+        if share is None:
+            self.tree.add(full, session, entry)
+            if is_new:
+                self._hold(full)
+            self._changed(full)
+            return is_new
+        name, topic_filter = share
+        group = self.groups.get(share)
+        if group is None:
+            group = self.groups[share] = ShareGroup(name, topic_filter)
+            self.tree.add(topic_filter, group, group)
+        group.join(entry)
+        if self.mesh is not None:
+            self.mesh.subscribe(topic_filter, name, len(group.members))
+        self._changed(topic_filter)
+        return is_new
+
+    def unsubscribe(self, session: Session, full: str) -> bool:
+        """Remove one subscription. Returns whether it was there."""
+        if session.subscriptions.pop(full, None) is None:
+            return False
+        self.subscriptions -= 1
+        share = split_share(full)
+        if share is None:
+            self.tree.remove(full, session)
+            self._release(full)
+            self._changed(full)
+            return True
+        name, topic_filter = share
+        group = self.groups[share]
+        group.leave(session)
+        if not group.members:
+            del self.groups[share]
+            self.tree.remove(topic_filter, group)
+            if self.mesh is not None:
+                self.mesh.unsubscribe(topic_filter, name)
+        elif self.mesh is not None:
+            self.mesh.subscribe(topic_filter, name, len(group.members))
+        self._changed(topic_filter)
+        return True
+
+    def shares_of(self, session: Session) -> list[ShareGroup]:
+        """The shared subscriptions that a session is a member of."""
+        shares = [split_share(full) for full in session.subscriptions if full.startswith("$share/")]
+        return [self.groups[share] for share in shares if share is not None]
+
+    def _hold(self, topic_filter: str) -> None:
+        count = self.holders[topic_filter] = self.holders.get(topic_filter, 0) + 1
+        if count == 1 and self.mesh is not None:
+            self.mesh.subscribe(topic_filter, None, 1)
+
+    def _release(self, topic_filter: str) -> None:
+        count = self.holders[topic_filter] - 1
+        if count:
+            self.holders[topic_filter] = count
+            return
+        del self.holders[topic_filter]
+        if self.mesh is not None:
+            self.mesh.unsubscribe(topic_filter, None)
+
+    # Routes
+
+    def _changed(self, topic_filter: str) -> None:
+        """Drop the cached routes that a filter's change concerns."""
+        if "+" not in topic_filter and "#" not in topic_filter:
+            topic = topic_filter.encode()
+            self.routes.pop(topic, None)
+            self.fans.pop(topic, None)
+        elif len(self.routes) > SCAN_MAX:
+            self._clear()
+        else:
+            for topic in [topic for topic, route in self.routes.items() if matches(topic_filter, route.topic)]:
+                del self.routes[topic]
+                self.fans.pop(topic, None)
+
+    def _clear(self) -> None:
+        self.routes.clear()
+        self.fans.clear()
+        self._route_bytes = 0
+
+    def filters_changed(self, filters: Iterable[str] | None) -> None:
+        """Interest elsewhere in the mesh changed, for these filters or (None) for any."""
+        if filters is None:
+            self._clear()
+        else:
+            for topic_filter in filters:
+                self._changed(topic_filter)
+
+    def route(self, topic_bytes: bytes) -> Route:
+        """The route of a topic that is not in the cache. Raises PeerError for a topic that may not be published to."""
+        topic = check_topic(topic_bytes)
+        entries: dict[Session, list[Entry]] = {}
+        shares = []
+        for value in self.tree.match(topic):
+            if isinstance(value, ShareGroup):
+                shares.append(value)
+            else:
+                entries.setdefault(value.session, []).append(value)
+        mesh = self.mesh.route(topic_bytes) if self.mesh is not None else None
+        writable = topic != "$SYS" and not topic.startswith("$SYS/")
+        route = Route(topic, [target_of(found) for found in entries.values()], shares, mesh, writable)
+        self._route_bytes += len(topic_bytes)
+        if len(self.routes) >= ROUTES_MAX or self._route_bytes > ROUTE_BYTES_MAX:
+            self._clear()
+        self.routes[topic_bytes] = route
+        if route.plain and writable:
+            mask = self.mesh.mask(mesh) if mesh is not None and self.mesh is not None else 0
+            if mask is not None:
+                self.fans[topic_bytes] = self._fans.of(route.targets, mask)
+        return route
+
+    # Delivery
+
+    def deliver(self, run: Run, route: Route, publisher: Session | None, shares: bool = True) -> bool:
+        """Hand a run to the route's local targets and (unless the mesh picked elsewhere) shares.
+
+        publisher: the session it comes from, for No Local (MQTT-3.8.3-3). False: some session had no room for a part; `refused`
+        says for how many messages at the end of the run.
+        """
+        self.refused = 0
+        if run.qos == 0 and route.plain and not (run.retain and route.as_published):
+            self._deliver_plain(run, route.targets)
+            return True
+        refused = 0
+        for target in route.targets:
+            if target.session is publisher:
+                if target.local is None:
+                    continue
+                target = target.local
+            refused = max(refused, self.deliver_to(run, target))
+        if shares:
+            for group in route.shares:
+                refused = max(refused, self._share(run, group))
+        self.refused = refused
+        return not refused
+
+    def _deliver_plain(self, run: Run, targets: list[Target]) -> None:
+        """The hot loop: QoS 0, no options: each version's bytes are made once and given to all."""
+        block4 = block5 = b""
+        count = run.count
+        given = 0
+        for target in targets:
+            connection = target.session.connection
+            if connection is None:
+                continue
+            if connection.special or run.expiry is not None:
+                connection.send_qos0(run, False, b"")
+            elif connection.congested:
+                connection.drop(count)
+            elif connection.version == 5:
+                if not block5:
+                    block5 = run.frames(5, 0, False, run.properties).data
+                connection.sent += count
+                given += len(block5)
+                connection.send(block5)
+            else:
+                if not block4:
+                    block4 = run.frames(4, 0).data
+                connection.sent += count
+                given += len(block4)
+                connection.send(block4)
+        self.counters.publish_bytes_sent += given
+
+    def deliver_block(self, block: bytes, version: int, count: int, fan: Fan) -> None:
+        """Hand a span of QoS 0, as it came from a client of a version, to its recipients."""
+        mixed = None
+        given = 0
+        for session in fan.sessions:
+            connection = session.connection
+            if connection is None:
+                continue
+            if connection.congested:
+                connection.drop(count)
+            elif connection.version == version and not connection.special:
+                connection.sent += count
+                given += len(block)
+                connection.send(block)
+            else:
+                if mixed is None:
+                    mixed = Mixed(block, version, 0, count, connection.broker.now)
+                connection.send_mixed_qos0(mixed)
+        self.counters.publish_bytes_sent += given
+
+    def deliver_mixed(self, mixed: Mixed, fan: Fan) -> int:
+        """Hand a span of QoS 1 or 2 to its recipients: how many messages at its end some session had no room for."""
+        refused = 0
+        for session, granted in fan.members:
+            qos = granted if granted < mixed.qos else mixed.qos
+            if qos:
+                left = mixed.count - session.deliver(Delivery(mixed, qos))
+                if left:
+                    self.counters.dropped += left
+                    refused = max(refused, left)
+            elif session.connection is not None:
+                session.connection.send_mixed_qos0(mixed)
+        return refused
+
+    def deliver_to(self, run: Run, target: Target) -> int:
+        """One session's copy, at the lower of the two QoS (MQTT-3.8.4-8): how many of its last messages it had no room for."""
+        qos = run.qos if run.qos < target.qos else target.qos
+        retain = run.retain and target.retain_as_published
+        session = target.session
+        if qos:
+            refused = run.count - session.deliver(Delivery(run, qos, retain, target.suffix))
+            self.counters.dropped += refused
+            return refused
+        if session.connection is not None:
+            session.connection.send_qos0(run, retain, target.suffix)
+        return 0
+
+    def deliver_share(self, run: Run, group: ShareGroup) -> bool:
+        """Spread the run's messages over the members, each to one (MQTT-4.8.2-4). False: no member had room for some."""
+        return not self._share(run, group)
+
+    def _share(self, run: Run, group: ShareGroup) -> int:
+        refused = group.deliver(run)
+        self.counters.dropped += refused
+        return refused if run.qos else 0

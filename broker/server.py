@@ -1,0 +1,349 @@
+"""One community broker: it owns sessions, router, retained messages, wills, listeners and the mesh's shell.
+
+One event loop owns all state; nothing in the broker waits while it holds something half done. `run` is the blocking entry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..mqtt.reasons import Reason
+from ..mqtt.run import Run
+from .config import BrokerConfig, parse_address
+from .connection import Connection
+from .durable import Durable
+from .pressure import Pressure
+from .recovery import recover
+from .retained import Retained
+from .router import Route, Router
+from .session import Session
+from .sessions import Sessions
+from .state import Account, Counters
+from .store import Store, StoreError
+from .store.locations import store_at
+from .sys_topics import SysTopics
+
+if TYPE_CHECKING:
+    from .links import MeshShell
+
+log = logging.getLogger("mqmesh.broker")
+
+LAST_WORDS = 2.0  # seconds that clients have, when the broker stops, to take what is still to be sent
+TICK = 0.5  # seconds between looks at keep-alives, bounds and slow connections
+
+
+class StartError(Exception):
+    """The broker cannot start; one line says why and what would help."""
+
+
+class Broker:
+    """One broker. Make it, `await start()`, later `await stop()`.
+
+    store: what keeps its sessions; None: the one that the configuration names, if any.
+    """
+
+    def __init__(self, config: BrokerConfig, store: Store | None = None) -> None:
+        self.config = config
+        self.store = store
+        self.loop: asyncio.AbstractEventLoop = None  # type: ignore[assignment]
+        self.now = 0.0
+        self.started = 0.0
+        self.counters = Counters()
+        self.router = Router(self.counters)
+        self.account = Account(config.limits.broker_bytes)
+        self.pressure = Pressure(self)
+        self.retained = Retained(self.account)
+        self.sessions = Sessions(self)
+        self.connections: set[Connection] = set()
+        self.touched: list[Connection] = []
+        self.sent_before = 0  # by connections that are gone
+        self.received_before = 0
+        self.draining = False
+        self.mesh: MeshShell | None = None
+        self.durable: Durable | None = None
+        self.addresses: list[str] = []
+        self.sys_topics = SysTopics(self)
+        self._servers: list[asyncio.AbstractServer] = []
+        self._ticker: asyncio.TimerHandle | None = None
+        self._sockets: list[str] = []
+        self._all_lost = asyncio.Event()
+        self._all_lost.set()
+
+    # Life
+
+    async def start(self) -> None:
+        """Listen. Raises StartError."""
+        self.loop = asyncio.get_running_loop()
+        self.now = self.started = self.loop.time()
+        if self.config.mesh is not None:
+            from .links import MeshShell
+
+            self.mesh = MeshShell(self, self.config.mesh)
+            self.router.mesh = self.mesh
+        self._open_store()
+        for address in self.config.listen:
+            await self._listen(address)
+        if self.mesh is not None:
+            self.mesh.start()
+        self.sys_topics.start()
+        self._ticker = self.loop.call_later(TICK, self._tick)
+
+    def _open_store(self) -> None:
+        """Find the sessions, queues and retained messages of an earlier life. Raises StartError."""
+        store = self.find_store()
+        if store is None:
+            return
+        try:
+            self.durable = recover(self, store)
+            if self.mesh is not None:
+                self.mesh.recover(self.durable)
+        except StoreError as error:
+            raise StartError(str(error)) from error
+
+    def find_store(self) -> Store | None:
+        """The store that keeps what must survive, as the configuration names it; None when nothing is kept. Raises StartError."""
+        if self.store is None and self.config.store_address is not None:
+            try:
+                self.store = store_at(self.config.store_address, self.config.store.durability)  # type: ignore[arg-type]
+            except StoreError as error:
+                raise StartError(str(error)) from error
+        return self.store
+
+    async def _listen(self, address: str) -> None:
+        parsed = parse_address(address)
+        try:
+            if parsed.scheme == "unix":
+                _remove_stale_socket(parsed.path)
+                server: asyncio.AbstractServer = await self.loop.create_unix_server(lambda: Connection(self), parsed.path)
+                self._sockets.append(parsed.path)
+                self.addresses.append(address)
+            else:
+                server = await self.loop.create_server(lambda: Connection(self), parsed.host, parsed.port, backlog=1024)
+                port = server.sockets[0].getsockname()[1]
+                host = f"[{parsed.host}]" if ":" in parsed.host else parsed.host
+                self.addresses.append(f"mqtt://{host}:{port}")
+        except OSError as error:
+            for started in self._servers:
+                started.close()
+            raise StartError(f"cannot listen on {address}: {_reason(error)}") from error
+        self._servers.append(server)
+
+    def wall(self) -> float:
+        """The wall clock, in seconds."""
+        return time.time()
+
+    async def stop(self) -> None:
+        """Stop listening, tell clients (MQTT 5: 0x8B) and neighbours, keep wills unsent; returns when all connections are gone."""
+        self.draining = True
+        for server in self._servers:
+            server.close()
+        if self._ticker is not None:
+            self._ticker.cancel()
+        self.sys_topics.stop()
+        if self.mesh is not None:
+            self.mesh.stop()
+        if self.durable is not None:
+            await self.durable.settle(LAST_WORDS)
+        for connection in list(self.connections):
+            connection.clean_end = True
+            connection.disconnect(Reason.SERVER_SHUTTING_DOWN, "the broker is shutting down")
+        self.sessions.stop()
+        for path in self._sockets:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+        try:
+            async with asyncio.timeout(LAST_WORDS):
+                await self._all_lost.wait()
+        except TimeoutError:
+            for connection in list(self.connections):
+                connection.transport.abort()
+            await self._all_lost.wait()
+        if self.durable is not None:
+            self.durable.close()
+
+    def connected(self, connection: Connection) -> None:
+        """A network connection was made."""
+        self.counters.sockets += 1
+        self.connections.add(connection)
+        self._all_lost.clear()
+
+    def lost(self, connection: Connection) -> None:
+        """A network connection is gone, or handed over to the mesh."""
+        if connection not in self.connections:
+            return
+        self.connections.discard(connection)
+        if self.durable is not None:
+            self.durable.abandon(connection)
+        self.sent_before += connection.sent
+        self.received_before += connection.received
+        self.pressure.forget(connection)
+        if not self.connections:
+            self._all_lost.set()
+
+    def dismiss(self, connection: Connection, error: Exception | None) -> None:
+        """A connection is closed, from this side or the other: its session goes on without it or ends."""
+        if connection.session is None:
+            return
+        log.info(
+            "event=disconnect client=%s address=%s clean=%s error=%s",
+            connection.client_id,
+            connection.address,
+            connection.clean_end,
+            error or "-",
+        )
+        self.now = self.loop.time()
+        self.sessions.leave(connection)
+
+    def _tick(self) -> None:
+        self.now = self.loop.time()
+        for connection in list(self.connections):
+            connection.check(self.now)
+        self.pressure.check(self.connections)
+        self.retained.sweep(self.now)
+        self.sessions.publish_late_wills()
+        if self.durable is not None:
+            self.durable.tick()
+        self.flush()
+        self._ticker = self.loop.call_later(TICK, self._tick)
+
+    # Output
+
+    def flush(self) -> None:
+        """Write what connections were given since the last flush, each with one call."""
+        if self.mesh is not None:
+            self.mesh.drain()
+        if self.durable is not None:
+            self.durable.flush()
+        touched = self.touched
+        if not touched:
+            return
+        self.touched = []
+        counters = self.counters
+        for connection in touched:
+            out = connection.out
+            if not out or connection.closing:
+                continue
+            connection.out = []
+            data = out[0] if len(out) == 1 else b"".join(out)
+            counters.bytes_sent += len(data)
+            connection.transport.write(data)
+        if counters.bytes_sent > self.pressure.check_at:
+            self.pressure.check(self.connections)
+
+    def flush_one(self, connection: Connection) -> None:
+        """Write what one connection was given, now."""
+        if connection.out and not connection.closing:
+            data = b"".join(connection.out)
+            connection.out = []
+            self.counters.bytes_sent += len(data)
+            connection.transport.write(data)
+
+    # Messages
+
+    def accept(self, publisher: Connection | None, run: Run, route: Route, session: Session | None) -> int | None:
+        """Take a run from a client or a will: everything that its acknowledgement promises.
+
+        Returns the reason code for the acknowledgement, or None when the mesh or the store has no room: then nothing was done. With
+        QUOTA_EXCEEDED, `router.refused` says how many messages at the end of the run found no room.
+        """
+        durable = self.durable
+        if durable is not None and durable.closed and durable.needed(route, run):
+            if durable.error is None or publisher is None or publisher.version != 5:
+                return None
+            self.router.refused = run.count
+            return Reason.QUOTA_EXCEEDED
+        if self.mesh is not None and (route.mesh is not None or run.retain):
+            refused = self.mesh.publish(route, run)
+            if refused is None or refused:
+                self.router.refused = run.count
+                return refused
+        kept = self.router.deliver(run, route, session)
+        if run.retain and not self.retain(run):
+            self.router.refused = run.count
+            kept = False
+        if not kept:
+            return Reason.QUOTA_EXCEEDED
+        if publisher is not None and run.qos:
+            self.pressure.press(publisher, [target.session for target in route.targets])
+            for group in route.shares:
+                self.pressure.press(publisher, [member.session for member in group.members])
+        return Reason.NO_MATCHING_SUBSCRIBERS if route.empty else Reason.SUCCESS
+
+    def publish(self, run: Run) -> None:
+        """A message of the broker itself: `$SYS` topics, what the mesh brings."""
+        route = self.router.routes.get(run.topic) or self.router.route(run.topic)
+        self.router.deliver(run, route, None)
+        if run.retain:
+            self.retain(run)
+
+    def retain(self, run: Run) -> bool:
+        """Keep or delete a topic's retained message. False: the broker holds too much already (counted)."""
+        if self.retained.store(run):
+            return True
+        self.counters.dropped += 1
+        return False
+
+
+def _remove_stale_socket(path: str) -> None:
+    """A Unix socket that nobody listens on is left over from a broker that died."""
+    import socket
+
+    if not Path(path).is_socket():
+        return
+    probe = socket.socket(socket.AF_UNIX)
+    try:
+        probe.connect(path)
+    except ConnectionRefusedError:
+        os.unlink(path)
+    except OSError:
+        pass
+    finally:
+        probe.close()
+
+
+def _reason(error: OSError) -> str:
+    import errno
+
+    if error.errno == errno.EADDRINUSE:
+        return "the address is taken by another program; give another port, or port 0 for any free one"
+    if error.errno == errno.EACCES:
+        return "not permitted; ports below 1024 need privileges"
+    return error.strerror or str(error)
+
+
+async def serve(config: BrokerConfig, ready: Callable[[Broker], None] | None = None) -> None:
+    """Run a broker until SIGTERM or SIGINT. ready: called once when it listens."""
+    broker = Broker(config)
+    await broker.start()
+    stopped = asyncio.Event()
+    for one in (signal.SIGTERM, signal.SIGINT):
+        broker.loop.add_signal_handler(one, stopped.set)
+    if ready is not None:
+        ready(broker)
+    await stopped.wait()
+    await broker.stop()
+
+
+def announce(broker: Broker) -> None:
+    """The line on stdout that starts with `ready`."""
+    print(f"ready {' '.join(broker.addresses)} name={broker.config.name} number={broker.config.number}", flush=True)
+
+
+def run(config: BrokerConfig) -> None:
+    """Run a broker in this thread until a signal ends it; with uvloop where it is installed. Raises StartError."""
+    try:
+        if os.environ.get("MQMESH_LOOP") == "asyncio":
+            raise ImportError
+        import uvloop
+    except ImportError:
+        asyncio.run(serve(config, announce))
+    else:
+        uvloop.run(serve(config, announce))

@@ -1,0 +1,68 @@
+"""Plain numbers that the hot path may touch: what one broker has counted, and how much it holds."""
+
+from __future__ import annotations
+
+
+class Counters:
+    """Totals since the start; `$SYS` and metrics read them. Messages are counted by run, bytes by chunk."""
+
+    __slots__ = (
+        "bytes_received",
+        "bytes_sent",
+        "clients_expired",
+        "clients_maximum",
+        "connects",
+        "dropped",
+        "errors",
+        "expired",
+        "packets_received",
+        "packets_sent",
+        "publish_bytes_received",
+        "publish_bytes_sent",
+        "sockets",
+    )
+
+    def __init__(self) -> None:
+        self.bytes_received = 0
+        self.bytes_sent = 0
+        self.packets_received = 0  # all but PUBLISH, which connections count
+        self.packets_sent = 0
+        self.publish_bytes_received = 0
+        self.publish_bytes_sent = 0
+        self.dropped = 0  # messages that a subscriber or publisher does not get through, for want of room or permission
+        self.expired = 0  # messages whose lifetime ended before they were sent
+        self.sockets = 0
+        self.connects = 0
+        self.clients_maximum = 0
+        self.clients_expired = 0
+        self.errors = 0
+
+
+class Account:
+    """Bytes of all messages that the broker holds, against the bound for them.
+
+    limit: the bound. queued: in the queues of sessions, and in flight to sessions that are away. retained: as retained messages.
+    measured: in flight to connected sessions, unsent, and received in part, as of the last look (`Pressure.check`).
+    """
+
+    __slots__ = ("limit", "measured", "queued", "retained")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.queued = 0
+        self.retained = 0
+        self.measured = 0
+
+    @property
+    def total(self) -> int:
+        return self.queued + self.retained + self.measured
+
+    @property
+    def full(self) -> bool:
+        """Nothing more may be kept."""
+        return self.queued + self.retained + self.measured >= self.limit
+
+    @property
+    def tight(self) -> bool:
+        """Half of the bound is used: publishers are slowed early."""
+        return 2 * (self.queued + self.retained + self.measured) >= self.limit

@@ -1,0 +1,107 @@
+"""A data folder: made durably, locked by one process."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+import time
+from pathlib import Path
+
+from .base import Kind, StoreError
+
+LOCK_WAIT = 10.0  # seconds: the store process of a broker that was killed may still end its last commit
+LITTLE = 1 << 20  # a file system with less than this free counts as full when a write fails for no better reason
+
+
+class FolderLock:
+    """The right to write in a folder, held by one open file until `release` or the end of the process."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "store.lock"
+        self._file: int | None = None
+
+    def acquire(self, store: str) -> None:
+        """Take it, waiting up to `LOCK_WAIT` for another process to let go. Raises StoreError (busy, or as `os_error` says)."""
+        end = time.monotonic() + LOCK_WAIT
+        try:
+            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise os_error(store, error) from error
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError as error:
+                if time.monotonic() >= end:
+                    holder = os.read(file, 32).decode("ascii", "replace").strip() or "unknown"
+                    os.close(file)
+                    text = f"is open in another process (pid {holder}): stop that broker, or give this one a folder of its own"
+                    raise StoreError(Kind.BUSY, store, text) from error
+                time.sleep(0.02)
+        self._file = file
+        with contextlib.suppress(OSError):  # the number only makes the message above better; the disk may be full
+            os.truncate(file, 0)
+            os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
+
+    def release(self) -> None:
+        """Let go; may be called without holding it."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+def make_folder(folder: Path, store: str) -> None:
+    """Make a folder and its parents so that they survive a power loss. Raises StoreError."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        for path in reversed(missing):
+            path.mkdir(exist_ok=True)
+            sync_folder(path.parent)
+    except OSError as error:
+        raise os_error(store, error) from error
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def os_error(store: str, error: OSError) -> StoreError:
+    """The StoreError that an error of the operating system amounts to."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return full(store)
+    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return read_only(store, error.strerror or "no permission")
+    return StoreError(Kind.OTHER, store, error.strerror or str(error))
+
+
+def full(store: str) -> StoreError:
+    """The error for a disk without space."""
+    return StoreError(Kind.FULL, store, "no space left on its disk: free some space; writing then goes on by itself")
+
+
+def read_only(store: str, cause: str) -> StoreError:
+    """The error for a folder that may not be written."""
+    return StoreError(
+        Kind.READ_ONLY, store, f"cannot be written ({cause}): make the folder writable for user {os.getuid()}, or name another"
+    )
+
+
+def out_of_space(folder: Path, wanted: int = 0) -> bool:
+    """Whether the file system that holds a folder has next to no space left beside so many bytes."""
+    try:
+        return shutil.disk_usage(folder).free < wanted + LITTLE
+    except OSError:
+        return False
+
+
+def is_read_only(folder: Path) -> bool:
+    """Whether a folder refuses writing, as far as can be told without trying."""
+    return not os.access(folder, os.W_OK)

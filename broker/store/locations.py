@@ -1,0 +1,61 @@
+"""A store by its address, as a configuration or a command line names it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+from urllib.parse import unquote, urlsplit
+
+from .base import Kind, Store, StoreError
+from .memory import MemoryStore
+
+Durability = Literal["fsync", "os", "memory"]
+
+_KINDS = "memory:, sqlite:///path/file.db, lmdb:///path/folder or postgresql://user@host/database?schema=name"
+
+
+def store_at(address: str, durability: Durability = "fsync") -> Store:
+    """The store at an address, not yet open.
+
+    address: `memory:`, `sqlite:///absolute/file.db` (`sqlite:relative.db`), `lmdb:///absolute/folder`, `postgresql://...`.
+    durability: "fsync" and "os" as docs/store.md says; "memory" gives a store in memory whatever the address.
+    Raises StoreError if the address is wrong or the package for it is not installed.
+    """
+    scheme = urlsplit(address).scheme
+    sync = durability == "fsync"
+    if durability == "memory" or scheme == "memory":
+        return MemoryStore()
+    if scheme == "sqlite":
+        from .sqlite import SqliteStore
+
+        return SqliteStore(_path(address), sync)
+    if scheme == "lmdb":
+        try:
+            from .lmdb import LmdbStore
+        except ImportError as error:
+            raise _not_installed(address, "lmdb") from error
+        return LmdbStore(_path(address), sync)
+    if scheme in ("postgresql", "postgres"):
+        try:
+            from .postgresql import PostgresqlStore
+        except ImportError as error:
+            raise _not_installed(address, "postgresql") from error
+        return PostgresqlStore(address, sync)
+    raise StoreError(Kind.OTHER, shown(address), f"no store has such an address: {_KINDS} is right")
+
+
+def shown(address: str) -> str:
+    """An address as it may be shown: without user and password."""
+    head, _, rest = address.rpartition("@")
+    return f"{urlsplit(head).scheme}://{rest}" if head else address
+
+
+def _path(address: str) -> Path:
+    parts = urlsplit(address)
+    if parts.netloc or not parts.path:
+        raise StoreError(Kind.OTHER, address, f"has no path: {parts.scheme}:///absolute/path or {parts.scheme}:relative/path is right")
+    return Path(unquote(parts.path))
+
+
+def _not_installed(address: str, extra: str) -> StoreError:
+    return StoreError(Kind.OTHER, f"{urlsplit(address).scheme}:", f"needs a package that is not installed: pip install 'mqmesh[{extra}]'")

@@ -1,0 +1,431 @@
+"""The store in a PostgreSQL server: for sites that have one, with its backups and its replication.
+
+One broker's store is one schema of the database. Rows go in with COPY, the rest of a batch is one statement for each kind of
+change, over arrays, so that a commit costs a handful of round trips whatever its size. With `sync` a commit returns when the
+server has it on disk, without it the server may lose its last commits (`synchronous_commit = off`), never their soundness.
+
+A lost connection fails the commit under way, whose outcome nobody knows; the next commit connects again, sees to it that the
+server has ended the old connection, and so may be given the same batch. An advisory lock, which lasts as long as the
+connection, keeps two brokers from one schema.
+
+What it does not know: what states and values mean.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from threading import Lock
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+
+import psycopg
+from psycopg import sql
+
+from .base import PAGE, SCHEMA_VERSION, Kind, StoreError, damaged, gapless, wrong_version
+from .records import Batch, StoredDelivery, StoredRun
+
+VALUE_PAGE = 100
+DEFAULT_SCHEMA = "mqmesh"
+LOCK_CLASS = 0x6D71  # of advisory locks, "mq"
+LOCK_WAIT = 10.0  # seconds: the server may not have noticed yet that a killed broker is gone
+CONNECT_TIMEOUT = 5  # seconds
+SILENCE = 10_000  # milliseconds without a word from the server until a commit gives up
+
+TABLES = """
+CREATE TABLE meta (key text PRIMARY KEY, value text NOT NULL);
+CREATE TABLE runs (id bigint PRIMARY KEY, topic bytea NOT NULL, qos smallint NOT NULL, retain boolean NOT NULL, properties bytea NOT NULL,
+    expires_at double precision, published_at double precision NOT NULL, length integer NOT NULL, count integer NOT NULL,
+    payloads bytea NOT NULL);
+CREATE TABLE recipients (number integer PRIMARY KEY, name text NOT NULL);
+CREATE TABLE deliveries (recipient integer NOT NULL, "order" bigint NOT NULL, run bigint NOT NULL, start bigint NOT NULL,
+    count bigint NOT NULL, qos smallint NOT NULL, state integer NOT NULL, packet_id integer NOT NULL, extra bytea NOT NULL,
+    PRIMARY KEY (recipient, "order"));
+CREATE TABLE "values" ("table" text NOT NULL, digest bytea NOT NULL GENERATED ALWAYS AS (sha256(key)) STORED, key bytea NOT NULL,
+    value bytea NOT NULL, PRIMARY KEY ("table", digest));
+ALTER TABLE runs ALTER payloads SET STORAGE EXTERNAL;
+"""
+RUN_TYPES = ("int8", "bytea", "int2", "bool", "bytea", "float8", "float8", "int4", "int4", "bytea")
+DELIVERY_TYPES = ("int4", "int8", "int8", "int8", "int8", "int2", "int4", "int4", "bytea")
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+T = TypeVar("T")
+
+
+class PostgresqlStore:
+    """One schema of a PostgreSQL database.
+
+    url: `postgresql://user:password@host:port/database?schema=name`; other parameters as in libpq. schema is made if need be
+    (the user must be allowed to); "mqmesh" without. sync: whether `commit` waits for the server's disk.
+    """
+
+    def __init__(self, url: str, sync: bool = True) -> None:
+        self._url, self._schema, self._name = _parts(url)
+        self._sync = sync
+        self._writing: Connection | None = None
+        self._reading: Connection | None = None
+        self._reading_lock = Lock()
+        self._process = 0  # the server's process behind our last connection for writing
+        self._numbers: dict[str, int] = {}
+        self._next_number = 1
+        self._opened = False
+
+    def open(self) -> None:
+        """Connect, make or check the schema, see `Store.open`."""
+        if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", self._schema):
+            raise StoreError(Kind.OTHER, self._name, f"schema {self._schema!r}: 1 to 63 lower-case letters, digits or '_' are right")
+        try:
+            self._guarded(self._prepare)
+            self._opened = True
+        except BaseException:
+            self.close()
+            raise
+
+    def attach(self) -> None:
+        """Connect for queries only, see `Store.attach`."""
+
+        def start() -> None:
+            self._reading = self._connect()
+            self._check_version(self._reading)
+
+        try:
+            self._guarded(start)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._opened = False
+        self._drop_writing()
+        with self._reading_lock:
+            self._drop_reading()
+
+    # Writing.
+
+    def commit(self, batch: Batch) -> None:
+        """Apply a batch in one transaction; connects again if the connection was lost."""
+        added: dict[str, int] = {}
+
+        if not self._opened:
+            raise StoreError(Kind.OTHER, self._name, "is not open")
+
+        def run() -> None:
+            connection = self._writing or self._reconnect()
+            try:
+                with connection.transaction():
+                    _apply(connection, batch, self._numbered(connection, batch, added), staged=batch.tried)
+            except psycopg.errors.UniqueViolation:  # something of it is there already: take the longer way
+                with connection.transaction():
+                    added.clear()
+                    _apply(connection, batch, self._numbered(connection, batch, added), staged=True)
+
+        try:
+            self._guarded(run)
+        except BaseException:
+            self._drop_writing()  # the outcome may be unknown: begin anew, with the names as the server has them
+            raise
+        for recipient in batch.recipients:
+            self._numbers.pop(recipient, None)
+        self._numbers.update(added)
+        self._next_number += len(added)
+
+    def _numbered(self, connection: Connection, batch: Batch, added: dict[str, int]) -> dict[str, int]:
+        """Drop the recipients that go; the numbers of all others that the batch names, new ones for those that had none."""
+        gone = [self._numbers[name] for name in batch.recipients if name in self._numbers]
+        if gone:
+            connection.execute("DELETE FROM deliveries WHERE recipient = ANY(%s)", (gone,))
+            connection.execute("DELETE FROM recipients WHERE number = ANY(%s)", (gone,))
+        numbers = {}
+        for name in chain(batch.deliveries, batch.gone):
+            number = None if name in batch.recipients else self._numbers.get(name)
+            if number is None and batch.deliveries.get(name):
+                number = added.get(name)
+                if number is None:
+                    number = added[name] = self._next_number + len(added)
+            if number is not None:
+                numbers[name] = number
+        if added:
+            query = "INSERT INTO recipients SELECT * FROM unnest(%s::integer[], %s::text[])"
+            connection.execute(query, (list(added.values()), list(added)))
+        return numbers
+
+    # Queries.
+
+    def run(self, run: int) -> StoredRun | None:
+        """The run of this id, or None."""
+        return self.runs((run,)).get(run)
+
+    def runs(self, ids: Iterable[int]) -> dict[int, StoredRun]:
+        """The runs of these ids that are there."""
+        wanted = list(ids)
+        found = {}
+        for i in range(0, len(wanted), VALUE_PAGE):
+            for row in self._query("SELECT * FROM runs WHERE id = ANY(%s)", (wanted[i : i + VALUE_PAGE],)):
+                found[row[0]] = StoredRun._make(row)
+        return found
+
+    def deliveries(
+        self, recipient: str | None = None, state: int | None = None, after: int = 0, limit: int | None = None
+    ) -> Iterator[StoredDelivery]:
+        """Deliveries in their order, see `Store.deliveries`."""
+        last: tuple[int, int] = (0, 0)
+        if recipient is not None:
+            rows = self._query("SELECT number FROM recipients WHERE name = %s", (recipient,))
+            if not rows:
+                return
+            last = (rows[0][0], after)
+        query = f"""SELECT recipient, name, "order", run, start, count, qos, state, packet_id, extra FROM deliveries
+            JOIN recipients ON number = recipient
+            WHERE {'(recipient, "order") > (%s, %s)' if recipient is None else 'recipient = %s AND "order" > %s'}
+            {"" if state is None else f"AND state = {int(state)}"} {f'AND "order" > {int(after)}' if recipient is None and after else ""}
+            ORDER BY recipient, "order" LIMIT %s"""
+        left = limit
+        while left is None or left > 0:
+            wanted = PAGE if left is None else min(PAGE, left)
+            rows = self._query(query, (*last, wanted))
+            for row in rows:
+                yield StoredDelivery._make(row[1:])
+            if len(rows) < wanted:
+                return
+            last = (rows[-1][0], rows[-1][2])
+            left = None if left is None else left - wanted
+
+    def count(self, recipient: str, state: int | None = None) -> int:
+        """How many messages are stored for a recipient."""
+        query = "SELECT coalesce(sum(count), 0)::bigint FROM deliveries JOIN recipients ON number = recipient WHERE name = %s"
+        return int(self._query(query + ("" if state is None else f" AND state = {int(state)}"), (recipient,))[0][0])
+
+    def value(self, table: str, key: bytes) -> bytes | None:
+        """One value, or None."""
+        rows = self._query('SELECT value FROM "values" WHERE "table" = %s AND digest = sha256(%s)', (table, key))
+        return rows[0][0] if rows else None
+
+    def values(self, table: str) -> Iterator[tuple[bytes, bytes]]:
+        """All (key, value) of a table."""
+        last = b""
+        query = 'SELECT key, value, digest FROM "values" WHERE "table" = %s AND digest > %s ORDER BY digest LIMIT %s'
+        while True:
+            rows = self._query(query, (table, last, VALUE_PAGE))
+            for key, value, _ in rows:
+                yield key, value
+            if len(rows) < VALUE_PAGE:
+                return
+            last = rows[-1][2]
+
+    def highest_run(self) -> int:
+        """The highest id of a stored run, 0 without any."""
+        return int(self._query("SELECT coalesce(max(id), 0) FROM runs", ())[0][0])
+
+    def highest_order(self, recipient: str) -> int:
+        """The highest order among a recipient's deliveries, 0 without any."""
+        query = 'SELECT coalesce(max("order"), 0) FROM deliveries WHERE recipient = (SELECT number FROM recipients WHERE name = %s)'
+        return int(self._query(query, (recipient,))[0][0])
+
+    # Inside.
+
+    def _connect(self) -> Connection:
+        connection = psycopg.connect(
+            self._url,
+            autocommit=True,
+            connect_timeout=CONNECT_TIMEOUT,
+            application_name=f"mqmesh {self._schema}",
+            keepalives_idle=SILENCE // 1000,
+            tcp_user_timeout=SILENCE,
+        )
+        connection.execute(sql.SQL("SET search_path TO {}").format(sql.Identifier(self._schema)))
+        connection.execute("SET client_min_messages TO warning")
+        return connection
+
+    def _prepare(self) -> None:
+        connection = self._reconnect(create=True)
+        with connection.transaction():
+            connection.execute("DELETE FROM runs WHERE NOT EXISTS (SELECT FROM deliveries WHERE run = runs.id)")
+            connection.execute("DELETE FROM recipients WHERE NOT EXISTS (SELECT FROM deliveries WHERE recipient = number)")
+        self._load_numbers(connection)
+        self._reading = self._connect()
+
+    def _reconnect(self, create: bool = False) -> Connection:
+        connection = self._connect()
+        try:
+            self._take_lock(connection)
+            if create:
+                self._create(connection)
+            self._check_version(connection)
+            connection.execute(f"SET synchronous_commit TO {'on' if self._sync else 'off'}")
+            connection.execute("CREATE TEMPORARY TABLE new_runs (LIKE runs) ON COMMIT DELETE ROWS")
+            connection.execute("CREATE TEMPORARY TABLE new_deliveries (LIKE deliveries) ON COMMIT DELETE ROWS")
+            self._load_numbers(connection)
+        except BaseException:
+            connection.close()
+            raise
+        self._writing = connection
+        self._process = connection.info.backend_pid
+        return connection
+
+    def _take_lock(self, connection: Connection) -> None:
+        end = time.monotonic() + LOCK_WAIT
+        while True:
+            query = "SELECT pg_try_advisory_lock(%s, hashtext(current_database() || '.' || %s))"
+            row = connection.execute(query, (LOCK_CLASS, self._schema)).fetchone()
+            if row is not None and row[0]:
+                return
+            if self._process:  # our own last connection, which the server still holds for alive
+                query = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = %s AND application_name = %s"
+                connection.execute(query, (self._process, f"mqmesh {self._schema}"))
+            if time.monotonic() >= end:
+                text = "is open in another broker: stop that broker, or give this one another schema (?schema=name)"
+                raise StoreError(Kind.BUSY, self._name, text)
+            time.sleep(0.05)
+
+    def _create(self, connection: Connection) -> None:
+        tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", (self._schema,)).fetchall()
+        if ("meta",) in tables:
+            return
+        if tables:
+            raise StoreError(Kind.SCHEMA, self._name, f"schema {self._schema} holds tables of another program: name another schema")
+        with connection.transaction():
+            connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(self._schema)))
+            connection.execute(TABLES)
+            connection.execute("INSERT INTO meta VALUES ('schema', %s)", (str(SCHEMA_VERSION),))
+
+    def _check_version(self, connection: Connection) -> None:
+        try:
+            row = connection.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
+        except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:
+            raise StoreError(Kind.SCHEMA, self._name, f"schema {self._schema} is not a store: no broker has used it yet") from error
+        found = int(row[0]) if row is not None else 0
+        if found != SCHEMA_VERSION:
+            raise wrong_version(self._name, found)
+
+    def _load_numbers(self, connection: Connection) -> None:
+        rows = connection.execute("SELECT name, number FROM recipients").fetchall()
+        self._numbers = dict(rows)
+        self._next_number = max(self._numbers.values(), default=0) + 1
+
+    def _query(self, query: str, parameters: Sequence[Any]) -> list[Any]:
+        def run() -> list[Any]:
+            if self._reading is None:
+                raise StoreError(Kind.OTHER, self._name, "is not open")
+            try:
+                return self._reading.execute(query, parameters, binary=True).fetchall()
+            except psycopg.OperationalError:
+                if not self._reading.broken:
+                    raise
+                self._reading.close()
+                self._reading = self._connect()
+                return self._reading.execute(query, parameters, binary=True).fetchall()
+
+        with self._reading_lock:
+            return self._guarded(run)
+
+    def _drop_writing(self) -> None:
+        connection, self._writing = self._writing, None
+        if connection is not None:
+            with contextlib.suppress(psycopg.Error):
+                connection.close()
+
+    def _drop_reading(self) -> None:
+        connection, self._reading = self._reading, None
+        if connection is not None:
+            with contextlib.suppress(psycopg.Error):
+                connection.close()
+
+    def _guarded(self, action: Callable[[], T]) -> T:
+        try:
+            return action()
+        except psycopg.Error as error:
+            raise self._error(error) from error
+
+    def _error(self, error: psycopg.Error) -> StoreError:
+        state = error.sqlstate or ""
+        text = str(error).strip() or type(error).__name__
+        if state == "53100":
+            return StoreError(Kind.FULL, self._name, f"no space left on the server's disk: free some ({text})")
+        if state in ("25006", "42501"):
+            return StoreError(Kind.READ_ONLY, self._name, f"may not be written: {text}")
+        if state in ("XX001", "XX002"):
+            return damaged(self._name, text)
+        if state.startswith(("08", "28", "3D", "57P", "533")) or (not state and isinstance(error, psycopg.OperationalError)):
+            return StoreError(Kind.UNREACHABLE, self._name, f"the server cannot be used now: {text}")
+        return StoreError(Kind.OTHER, self._name, f"{text} (SQLSTATE {state or 'none'})")
+
+
+def _parts(url: str) -> tuple[str, str, str]:
+    """(what libpq understands, the schema, what may be shown: without the password)."""
+    parts = urlsplit(url)
+    parameters = parse_qsl(parts.query)
+    schema = dict(parameters).get("schema", DEFAULT_SCHEMA)
+    query = urlencode([pair for pair in parameters if pair[0] != "schema"], quote_via=quote)
+    place = parts.netloc.rpartition("@")[2]
+    shown = f"postgresql://{place}{parts.path}?schema={schema}"
+    return urlunsplit(parts._replace(query=query)), schema, shown
+
+
+def _apply(connection: Connection, batch: Batch, numbers: dict[str, int], staged: bool) -> None:
+    """The changes of a batch in their order, but for the recipients that go. staged: insert by way of temporary tables, which
+    copes with rows that are there already."""
+    if batch.runs:
+        _copy(connection, "runs", RUN_TYPES, batch.runs.values(), "ON CONFLICT DO NOTHING", staged)
+    _delete_deliveries(connection, batch.gone, numbers)
+    if not staged:
+        _delete_deliveries(connection, batch.replaced, numbers)
+    rows = [(numbers[d[0]], *d[1:]) for d in batch.puts()]
+    if rows:
+        update = """ON CONFLICT (recipient, "order") DO UPDATE SET run = excluded.run, start = excluded.start, count = excluded.count,
+            qos = excluded.qos, state = excluded.state, packet_id = excluded.packet_id, extra = excluded.extra"""
+        _copy(connection, "deliveries", DELIVERY_TYPES, rows, update, staged)
+    if batch.runs_gone:
+        lows, highs = _spans(batch.runs_gone)
+        connection.execute(
+            "DELETE FROM runs USING unnest(%s::bigint[], %s::bigint[]) g(low, high) WHERE id BETWEEN low AND high", (lows, highs)
+        )
+    _apply_values(connection, batch)
+
+
+def _copy(connection: Connection, table: str, types: Sequence[str], rows: Iterable[Sequence[Any]], conflict: str, staged: bool) -> None:
+    target = f"new_{table}" if staged else table
+    with connection.cursor() as cursor:
+        with cursor.copy(f"COPY {target} FROM STDIN (FORMAT BINARY)") as copy:
+            copy.set_types(types)
+            for row in rows:
+                copy.write_row(row)
+        if staged:
+            cursor.execute(f"INSERT INTO {table} SELECT * FROM {target} {conflict}")
+
+
+def _delete_deliveries(connection: Connection, gone: dict[str, set[int]], numbers: dict[str, int]) -> None:
+    names, lows, highs = [], [], []
+    for name, orders in gone.items():
+        if orders and name in numbers:
+            low, high = _spans(orders)
+            names += [numbers[name]] * len(low)
+            lows += low
+            highs += high
+    if names:
+        query = """DELETE FROM deliveries USING unnest(%s::integer[], %s::bigint[], %s::bigint[]) g(name, low, high)
+            WHERE recipient = name AND "order" BETWEEN low AND high"""
+        connection.execute(query, (names, lows, highs))
+
+
+def _spans(numbers: set[int]) -> tuple[list[int], list[int]]:
+    """The lowest and the highest of each range: one if there is no gap, else each number by itself."""
+    span = gapless(numbers)
+    return ([span[0]], [span[1]]) if span else (list(numbers), list(numbers))
+
+
+def _apply_values(connection: Connection, batch: Batch) -> None:
+    changes = list(batch.value_changes())
+    put = [change for change in changes if change[2] is not None]
+    gone = [change for change in changes if change[2] is None]
+    if put:
+        query = """INSERT INTO "values" ("table", key, value) SELECT * FROM unnest(%s::text[], %s::bytea[], %s::bytea[])
+            ON CONFLICT ("table", digest) DO UPDATE SET value = excluded.value"""
+        connection.execute(query, tuple(map(list, zip(*put, strict=True))))
+    if gone:
+        query = """DELETE FROM "values" USING unnest(%s::text[], %s::bytea[]) g(t, k)
+            WHERE "table" = t AND digest = sha256(k)"""
+        connection.execute(query, tuple(map(list, zip(*gone, strict=True)))[:2])

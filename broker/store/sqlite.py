@@ -1,0 +1,337 @@
+"""The store in one SQLite file: the default of a broker with a data folder.
+
+Write-ahead logging lets queries (a connection of their own) go on while a commit waits for the disk. With `sync` each commit
+waits for the disk (`synchronous = FULL`), without it only checkpoints do (`NORMAL`): the file stays sound after a power loss,
+and the last commits may be missing.
+
+Strategy: few calls. Python's sqlite3 gives up the interpreter lock at every step of every statement, and takes it again only
+after whoever runs meanwhile gives it back: beside a busy event loop, `executemany` of a thousand rows lost 99 % of its speed.
+So rows go in by statements with many rows of VALUES. To keep the number of different statements small (they are parsed once
+and cached), the row count is rounded up and the last row is repeated: inserting the same row again changes nothing.
+
+SQLite notices a page whose structure is broken, but not a wrong byte inside a payload: runs and values carry checksums of their own.
+
+What it does not know: what states and values mean.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import chain
+from pathlib import Path
+from threading import Lock
+from typing import Any
+from zlib import crc32
+
+from .base import PAGE, SCHEMA_VERSION, Kind, StoreError, damaged, gapless, wrong_version
+from .folder import FolderLock, full, is_read_only, make_folder, out_of_space, read_only, sync_folder
+from .records import Batch, StoredDelivery, StoredRun
+
+APPLICATION_ID = 0x6D71_6D73  # "mqms", in the file's header
+VALUE_PAGE = 100  # values and runs may be large
+ROWS = 1024  # of one statement, at most; times 11 columns stays below SQLite's limit of 32,766 parameters
+FEW = 8  # numbers that are not worth a statement of their own
+CHECKED_SIZE = 64 << 20  # bytes of a file that are checked whole at open; larger ones are found damaged when read
+
+SCHEMA = (
+    """CREATE TABLE runs (id INTEGER PRIMARY KEY, topic BLOB NOT NULL, qos INTEGER NOT NULL, retain INTEGER NOT NULL,
+    properties BLOB NOT NULL, expires_at REAL, published_at REAL NOT NULL, length INTEGER NOT NULL, count INTEGER NOT NULL,
+    payloads BLOB NOT NULL, checksum INTEGER NOT NULL)""",
+    """CREATE TABLE deliveries (recipient TEXT NOT NULL, "order" INTEGER NOT NULL, run INTEGER NOT NULL, start INTEGER NOT NULL,
+    count INTEGER NOT NULL, qos INTEGER NOT NULL, state INTEGER NOT NULL, packet_id INTEGER NOT NULL, extra BLOB NOT NULL,
+    PRIMARY KEY (recipient, "order")) WITHOUT ROWID""",
+    """CREATE TABLE "values" ("table" TEXT NOT NULL, key BLOB NOT NULL, value BLOB NOT NULL,
+    checksum INTEGER NOT NULL, PRIMARY KEY ("table", key))""",
+    f"PRAGMA application_id = {APPLICATION_ID}",
+    f"PRAGMA user_version = {SCHEMA_VERSION}",
+)
+RUN_COLUMNS = "id, topic, qos, retain, properties, expires_at, published_at, length, count, payloads, checksum"
+RUN_ROW = "(?,?,?,?,?,?,?,?,?,?,?)"
+DELIVERY_ROW = "(?,?,?,?,?,?,?,?,?)"
+DELIVERY_COLUMNS = 'recipient, "order", run, start, count, qos, state, packet_id, extra'
+
+
+class SqliteStore:
+    """One SQLite file.
+
+    path: of the file; its folder is made if need be and locked. sync: whether `commit` waits for the disk.
+    """
+
+    def __init__(self, path: Path, sync: bool = True) -> None:
+        self._path = path
+        self._name = str(path)
+        self._sync = sync
+        self._lock = FolderLock(path.parent)
+        self._writing: sqlite3.Connection | None = None
+        self._reading: sqlite3.Connection | None = None
+        self._reading_lock = Lock()
+
+    def open(self) -> None:
+        """Make or check the file, see `Store.open`."""
+        make_folder(self._path.parent, self._name)
+        self._lock.acquire(self._name)
+        try:
+            self._writing = self._prepare()
+            self._reading = self._connect()
+        except BaseException as error:
+            self.close()
+            if isinstance(error, sqlite3.Error):
+                raise self._error(error) from error
+            raise
+
+    def attach(self) -> None:
+        """Open for queries only, see `Store.attach`."""
+        if not self._path.exists():
+            raise StoreError(Kind.OTHER, self._name, "does not exist: no broker has used it yet")
+        try:
+            self._reading = self._connect()
+            self._check_version(self._reading)
+        except BaseException as error:
+            self.close()
+            if isinstance(error, sqlite3.Error):
+                raise self._error(error) from error
+            raise
+
+    def close(self) -> None:
+        """Close the file; SQLite folds its log into it."""
+        with self._reading_lock:
+            connections, self._reading, self._writing = (self._reading, self._writing), None, None
+        for connection in connections:
+            if connection is not None:
+                with contextlib.suppress(sqlite3.Error):  # a full disk keeps the log unfolded, which the next open copes with
+                    connection.close()
+        self._lock.release()
+
+    # Writing.
+
+    def commit(self, batch: Batch) -> None:
+        """Apply a batch in one transaction."""
+        connection = self._writing
+        if connection is None:
+            raise StoreError(Kind.OTHER, self._name, "is not open")
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            _apply(connection, batch)
+            connection.execute("COMMIT")
+        except BaseException as error:
+            if connection.in_transaction:
+                with contextlib.suppress(sqlite3.Error):
+                    connection.execute("ROLLBACK")
+            if isinstance(error, sqlite3.Error):
+                raise self._error(error) from error
+            raise
+
+    # Queries.
+
+    def run(self, run: int) -> StoredRun | None:
+        """The run of this id, or None."""
+        return self.runs((run,)).get(run)
+
+    def runs(self, ids: Iterable[int]) -> dict[int, StoredRun]:
+        """The runs of these ids that are there."""
+        wanted = list(ids)
+        found = {}
+        for i in range(0, len(wanted), VALUE_PAGE):
+            part = wanted[i : i + VALUE_PAGE]
+            for row in self._query(f"SELECT {RUN_COLUMNS} FROM runs WHERE id IN ({','.join('?' * len(part))})", part):
+                found[row[0]] = self._stored_run(row)
+        return found
+
+    def deliveries(
+        self, recipient: str | None = None, state: int | None = None, after: int = 0, limit: int | None = None
+    ) -> Iterator[StoredDelivery]:
+        """Deliveries in their order, see `Store.deliveries`."""
+        if recipient is None:
+            where, last = '(recipient, "order") > (?, ?)', ("", 0)
+        else:
+            where, last = 'recipient = ? AND "order" > ?', (recipient, after)
+        if state is not None:
+            where += f" AND state = {int(state)}"
+        if recipient is None and after:
+            where += f' AND "order" > {int(after)}'
+        query = f'SELECT {DELIVERY_COLUMNS} FROM deliveries WHERE {where} ORDER BY recipient, "order" LIMIT ?'
+        left = limit
+        while left is None or left > 0:
+            wanted = PAGE if left is None else min(PAGE, left)
+            rows = self._query(query, (*last, wanted))
+            yield from map(StoredDelivery._make, rows)
+            if len(rows) < wanted:
+                return
+            last = rows[-1][:2]
+            left = None if left is None else left - wanted
+
+    def count(self, recipient: str, state: int | None = None) -> int:
+        """How many messages are stored for a recipient."""
+        where = "" if state is None else f" AND state = {int(state)}"
+        return int(self._query(f"SELECT coalesce(sum(count), 0) FROM deliveries WHERE recipient = ?{where}", (recipient,))[0][0])
+
+    def value(self, table: str, key: bytes) -> bytes | None:
+        """One value, or None."""
+        rows = self._query('SELECT value, checksum FROM "values" WHERE "table" = ? AND key = ?', (table, key))
+        return self._checked_value(table, key, *rows[0]) if rows else None
+
+    def values(self, table: str) -> Iterator[tuple[bytes, bytes]]:
+        """All (key, value) of a table."""
+        last = b""
+        while True:
+            rows = self._query(
+                'SELECT key, value, checksum FROM "values" WHERE "table" = ? AND key > ? ORDER BY key LIMIT ?', (table, last, VALUE_PAGE)
+            )
+            for key, value, checksum in rows:
+                yield key, self._checked_value(table, key, value, checksum)
+            if len(rows) < VALUE_PAGE:
+                return
+            last = rows[-1][0]
+
+    def highest_run(self) -> int:
+        """The highest id of a stored run, 0 without any."""
+        return int(self._query("SELECT coalesce(max(id), 0) FROM runs", ())[0][0])
+
+    def highest_order(self, recipient: str) -> int:
+        """The highest order among a recipient's deliveries, 0 without any."""
+        return int(self._query('SELECT coalesce(max("order"), 0) FROM deliveries WHERE recipient = ?', (recipient,))[0][0])
+
+    # Inside.
+
+    def _connect(self) -> sqlite3.Connection:
+        return sqlite3.connect(self._path, timeout=5.0, isolation_level=None, check_same_thread=False, cached_statements=256)
+
+    def _prepare(self) -> sqlite3.Connection:
+        connection = self._connect()
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute(f"PRAGMA synchronous = {'FULL' if self._sync else 'NORMAL'}")
+            connection.execute("PRAGMA wal_autocheckpoint = 4000")  # pages: 16 MB of log before it is folded into the file
+            connection.execute("PRAGMA cache_size = -32000")
+            if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
+                self._create(connection)
+            self._check_version(connection)
+            self._check_pages(connection)
+            connection.execute("DELETE FROM runs WHERE id NOT IN (SELECT run FROM deliveries)")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _create(self, connection: sqlite3.Connection) -> None:
+        connection.execute("BEGIN IMMEDIATE")
+        for statement in SCHEMA:
+            connection.execute(statement)
+        connection.execute("COMMIT")
+        sync_folder(self._path.parent)
+
+    def _check_version(self, connection: sqlite3.Connection) -> None:
+        if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+            raise StoreError(Kind.SCHEMA, self._name, "is an SQLite file of another program: name another file or folder")
+        found = connection.execute("PRAGMA user_version").fetchone()[0]
+        if found != SCHEMA_VERSION:
+            raise wrong_version(self._name, found)
+
+    def _check_pages(self, connection: sqlite3.Connection) -> None:
+        if self._path.stat().st_size <= CHECKED_SIZE:
+            (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+            if found != "ok":
+                raise damaged(self._name, found)
+
+    def _query(self, query: str, parameters: Sequence[Any]) -> list[Any]:
+        with self._reading_lock:
+            if self._reading is None:
+                raise StoreError(Kind.OTHER, self._name, "is not open")
+            try:
+                return self._reading.execute(query, parameters).fetchall()
+            except sqlite3.Error as error:
+                raise self._error(error) from error
+
+    def _stored_run(self, row: tuple[Any, ...]) -> StoredRun:
+        if row[10] != crc32(row[9], crc32(row[1])):
+            raise damaged(self._name, f"the payloads of run {row[0]} do not have their checksum")
+        return StoredRun(row[0], row[1], row[2], row[3] == 1, *row[4:10])
+
+    def _checked_value(self, table: str, key: bytes, value: bytes, checksum: int) -> bytes:
+        if checksum != crc32(value):
+            raise damaged(self._name, f"the value of {key[:40]!r} in {table} does not have its checksum")
+        return value
+
+    def _error(self, error: sqlite3.Error) -> StoreError:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        folder = self._path.parent
+        if code == sqlite3.SQLITE_FULL:
+            return full(self._name)
+        if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
+            return read_only(self._name, str(error))
+        if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN):
+            if out_of_space(folder):
+                return full(self._name)
+            if is_read_only(folder):
+                return read_only(self._name, str(error))
+        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            return damaged(self._name, str(error))
+        if code == sqlite3.SQLITE_BUSY:
+            return StoreError(Kind.BUSY, self._name, "is locked by another program: close what else has this file open")
+        return StoreError(Kind.OTHER, self._name, f"{error} ({getattr(error, 'sqlite_errorname', type(error).__name__)})")
+
+
+def _apply(connection: sqlite3.Connection, batch: Batch) -> None:
+    """The changes of a batch in their order (see `records.py`)."""
+    for recipient in batch.recipients:
+        connection.execute("DELETE FROM deliveries WHERE recipient = ?", (recipient,))
+    if batch.runs:
+        # retain as 0 or 1: a bool is no exact int and would take sqlite3's slow way.
+        runs = [
+            (r[0], r[1], r[2], 1 if r[3] else 0, r[4], r[5], r[6], r[7], r[8], r[9], crc32(r[9], crc32(r[1]))) for r in batch.runs.values()
+        ]
+        _each(connection, "INSERT OR IGNORE INTO runs VALUES", RUN_ROW, runs)
+    _delete_deliveries(connection, batch)
+    _each(connection, "INSERT OR REPLACE INTO deliveries VALUES", DELIVERY_ROW, list(batch.puts()))
+    _delete_runs(connection, batch.runs_gone)
+    values = list(batch.value_changes())
+    put = [(table, key, value, crc32(value)) for table, key, value in values if value is not None]
+    _each(connection, 'INSERT OR REPLACE INTO "values" VALUES', "(?,?,?,?)", put)
+    gone = [change[:2] for change in values if change[2] is None]
+    _each(connection, 'DELETE FROM "values" WHERE ("table", key) IN (VALUES', "(?,?)", gone)
+
+
+def _delete_deliveries(connection: sqlite3.Connection, batch: Batch) -> None:
+    pairs: list[tuple[str, int]] = []
+    for recipient, gone in batch.gone.items():
+        if len(gone) > FEW and (span := gapless(gone)):
+            connection.execute('DELETE FROM deliveries WHERE recipient = ? AND "order" BETWEEN ? AND ?', (recipient, *span))
+        else:
+            pairs += [(recipient, order) for order in gone]
+    _each(connection, 'DELETE FROM deliveries WHERE (recipient, "order") IN (VALUES', "(?,?)", pairs)
+
+
+def _delete_runs(connection: sqlite3.Connection, runs: Collection[int]) -> None:
+    if len(runs) > FEW and (span := gapless(runs)):
+        connection.execute("DELETE FROM runs WHERE id BETWEEN ? AND ?", span)
+    else:
+        _each(connection, "DELETE FROM runs WHERE id IN (", "?", [(run,) for run in runs])
+
+
+def _each(connection: sqlite3.Connection, head: str, row: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Run a statement that ends in a list of rows, for as many of them at once as may be."""
+    for i in range(0, len(rows), ROWS):
+        part = rows[i : i + ROWS]
+        wanted = _rounded(len(part))
+        values = list(chain.from_iterable(part))
+        values += part[-1] * (wanted - len(part))
+        connection.execute(_statement(head, row, wanted), values)
+
+
+@lru_cache(maxsize=1024)
+def _statement(head: str, row: str, rows: int) -> str:
+    return f"{head} {','.join([row] * rows)}{')' if head.count('(') > head.count(')') else ''}"
+
+
+@lru_cache(maxsize=ROWS)
+def _rounded(rows: int) -> int:
+    """The next of 1, 2, 3, 4, 6, 8, 12, 16, 24, ..."""
+    size = 1
+    while size < rows:
+        if size * 3 // 2 >= rows and size > 1:
+            return size * 3 // 2
+        size *= 2
+    return size

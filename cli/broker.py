@@ -1,0 +1,170 @@
+"""`mqmesh broker`: one broker in this process, from options, from a file, or from a file with options over it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import parse_qsl
+
+import typer
+
+from .output import WRONG_USE, fail
+
+if TYPE_CHECKING:
+    from ..broker.config import BrokerConfig, ConfigError
+
+LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+DEFAULT_MESH = "mesh"
+# The key that a configuration error names -> the option that sets it.
+OPTION_OF = {
+    "name": "--name",
+    "number": "--number",
+    "listen": "--listen",
+    "data": "--data",
+    "mesh.name": "--mesh",
+    "mesh.key": "--key",
+    "mesh.mode": "--mode",
+    "store.durability": "--durability",
+}
+
+
+def broker(
+    listen: Annotated[
+        list[str],
+        typer.Option("--listen", metavar="URL", help="mqtt://host:port or unix:///path; again for more. Port 0: any.", show_default=False),
+    ] = [],  # noqa: B006
+    name: Annotated[str | None, typer.Option("--name", help="This broker's name, unique in its mesh.")] = None,
+    number: Annotated[int | None, typer.Option("--number", metavar="0..65535", help="Its number, unique in its mesh.")] = None,
+    peer: Annotated[
+        list[str],
+        typer.Option("--peer", metavar="URL", help="A neighbour to dial: mqtt://host:port[?cost=2]; again for more.", show_default=False),
+    ] = [],  # noqa: B006
+    mesh: Annotated[
+        str | None, typer.Option("--mesh", help=f"The mesh's name, the same at all its brokers; '{DEFAULT_MESH}' without.")
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", envvar="MQMESH_KEY", show_envvar=True, help="The secret that its brokers share.")
+    ] = None,
+    mode: Annotated[str | None, typer.Option("--mode", metavar="routed|flood", help="How messages travel through the mesh.")] = None,
+    data: Annotated[Path | None, typer.Option("--data", help="Folder of what must survive a restart; memory only without.")] = None,
+    durability: Annotated[
+        str | None, typer.Option("--durability", metavar="fsync|os|memory", help="What an acknowledgement waits for; 'fsync' without.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option("--config", help="A TOML file; options here go over what it says.")] = None,
+    log_level: Annotated[str, typer.Option("--log-level", metavar="|".join(LEVELS), help="What goes to stderr.")] = "info",
+    stop_with_stdin: Annotated[bool, typer.Option("--stop-with-stdin", hidden=True, help="End when stdin is closed.")] = False,
+) -> None:
+    """Run one broker; it prints one line that starts with 'ready' once it listens.
+
+    \b
+    Alone, for any MQTT client:
+      mqmesh broker --listen mqtt://127.0.0.1:1883
+
+    \b
+    Two brokers that form a mesh (one end of a link dials, the other listens):
+      export MQMESH_KEY='a secret of 16 bytes or more'
+      mqmesh broker --name porto --number 1 --mesh sites --listen mqtt://127.0.0.1:1883
+      mqmesh broker --name lyon --number 2 --mesh sites --listen mqtt://127.0.0.1:1884 --peer mqtt://127.0.0.1:1883
+
+    \b
+    From a file, on another port:
+      mqmesh broker --config porto.toml --listen mqtt://127.0.0.1:2883
+
+    Ends with SIGTERM or Ctrl-C. Status: 0 stopped; 2 it could not start, one line on stderr says why.
+    """
+    from ..broker.config import ConfigError, load, parse
+
+    if log_level not in LEVELS:
+        raise fail(f"broker: --log-level {log_level}: there are {', '.join(LEVELS)}", WRONG_USE)
+    try:
+        table = _table(listen, name, number, peer, mesh, key, mode, data, durability, config is not None)
+        settings = load(config, table) if config is not None else parse(table)
+    except ConfigError as error:
+        raise fail(f"broker: {_explain(error)}", WRONG_USE) from None
+    start_logging(settings.name, log_level)
+    if stop_with_stdin:
+        threading.Thread(target=_stop_with_stdin, name="stdin", daemon=True).start()
+    raise typer.Exit(_run(settings))
+
+
+def _run(settings: BrokerConfig) -> int:
+    from ..broker import server
+
+    try:
+        server.run(settings)
+    except (server.StartError, OSError) as error:
+        raise fail(f"broker {settings.name}: {error}", WRONG_USE) from None
+    return 0
+
+
+def _stop_with_stdin() -> None:
+    """End in order when whoever started us is gone: the other end of our stdin closes then, however it died."""
+    with contextlib.suppress(OSError):
+        while os.read(0, 4096):
+            pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def start_logging(broker_name: str, level: str) -> None:
+    """Send log records to stderr, one line of key=value each, in UTC."""
+    formatter = logging.Formatter(
+        f"%(asctime)s.%(msecs)03dZ level=%(levelname)s broker={broker_name} logger=%(name)s %(message)s", "%Y-%m-%dT%H:%M:%S"
+    )
+    formatter.converter = time.gmtime
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(formatter)
+    for word, number in LEVELS.items():
+        logging.addLevelName(number, word)
+    logging.basicConfig(level=LEVELS[level], handlers=[handler])
+
+
+def _table(
+    listen: list[str],
+    name: str | None,
+    number: int | None,
+    peers: list[str],
+    mesh: str | None,
+    key: str | None,
+    mode: str | None,
+    data: Path | None,
+    durability: str | None,
+    has_file: bool,
+) -> dict[str, Any]:
+    """The options in the shape of a broker's file, only what was given. Raises ConfigError."""
+    given: dict[str, Any] = {"listen": listen or None, "name": name, "number": number, "data": str(data.absolute()) if data else None}
+    if durability:
+        given["store"] = {"durability": durability}
+    if mesh or peers or mode or (key and not has_file):
+        shared = {"name": mesh or (None if has_file else DEFAULT_MESH), "key": key, "mode": mode, "peer": [_peer(text) for text in peers]}
+        given["mesh"] = {option: value for option, value in shared.items() if value}
+    return {option: value for option, value in given.items() if value is not None}
+
+
+def _peer(text: str) -> dict[str, Any]:
+    """``mqtt://host:port?cost=2&number=3`` as a table of the file's ``[[mesh.peer]]``."""
+    from ..broker.config import ConfigError
+
+    address, _, query = text.partition("?")
+    peer: dict[str, Any] = {"address": address}
+    for option, value in parse_qsl(query, keep_blank_values=True):
+        if option not in ("cost", "number") or not value.isdigit():
+            raise ConfigError("command line", "mesh.peer", text, "behind ? stand cost=1..65535 and number=0..65535, as in ?cost=2&number=7")
+        peer[option] = int(value)
+    return peer
+
+
+def _explain(error: ConfigError) -> str:
+    """The error in the user's words: for a mistake on the command line the option rather than the file's key."""
+    if error.file != "command line":
+        return str(error)
+    key = re.sub(r"\[\d+\]", "", error.key)
+    option = OPTION_OF.get(key, "--peer" if key.startswith("mesh.peer") else error.key)
+    return str(error).replace(f"command line: {error.key}", option, 1)

@@ -1,0 +1,43 @@
+"""A broker's configuration written as the TOML file that `mqmesh broker --config` reads."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..broker.config import BrokerConfig
+
+
+def write(path: Path, config: BrokerConfig) -> None:
+    """Write `config`, readable for its owner alone, because it holds the mesh's key. Raises OSError."""
+    path.touch(mode=0o600)
+    path.chmod(0o600)
+    path.write_text(render(config), encoding="utf-8")
+
+
+def render(config: BrokerConfig) -> str:
+    """The text of the file; `broker.config.load` reads it back as an equal configuration."""
+    lines = _pairs({"name": config.name, "number": config.number, "listen": config.listen, "data": config.data})
+    if config.mesh is not None:
+        values = {field.name: getattr(config.mesh, field.name) for field in fields(config.mesh)}
+        peers = values.pop("peers")
+        lines += ["", "[mesh]", *_pairs(values)]
+        for peer in peers:
+            lines += ["", "[[mesh.peer]]", *_pairs({field.name: getattr(peer, field.name) for field in fields(peer)})]
+    lines += ["", "[store]", *_pairs({field.name: getattr(config.store, field.name) for field in fields(config.store)})]
+    lines += ["", "[limits]", *_pairs({field.name: getattr(config.limits, field.name) for field in fields(config.limits)})]
+    return "\n".join(lines) + "\n"
+
+
+def _pairs(values: dict[str, Any]) -> list[str]:
+    """``key = value`` lines; None is left out. JSON's strings, numbers and lists of strings are TOML's too."""
+    return [f"{key} = {_value(value)}" for key, value in values.items() if value is not None]
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Path):
+        value = str(value.absolute())  # the file may lie in another folder
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # the one character that TOML alone wants escaped

@@ -1,0 +1,90 @@
+"""The command `mqmesh`: only names and modules stand here, and a command's module is imported when it is called.
+
+`python -m mqmesh.cli.main` does the same.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+# command -> (module beside this one, what to take from it, the first line of its help)
+COMMANDS = {
+    "broker": ("broker", "broker", "Run one broker; it prints one line that starts with 'ready' once it listens."),
+    "up": ("up", "up", "Run every broker of a topology; one line starts with 'ready' once all links are up and interest has settled."),
+    "demo": ("demo", "demo", "Run the main job on this machine and count every message."),
+    "topology": (
+        "topology",
+        "app",
+        "Check, draw or simulate a topology file: what does each failure do, how often is a message copied?",
+    ),
+    "pub": ("pub", "pub", "Publish messages to an MQTT broker."),
+    "sub": ("sub", "sub", "Subscribe at an MQTT broker and print the messages, until Ctrl-C."),
+}
+
+
+class Commands(TyperGroup):
+    """The table above as typer's commands."""
+
+    _listing = False
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        self._listing = True  # the table's first lines are enough: no module is imported for them
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self._listing = False
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in COMMANDS:
+            return super().get_command(ctx, cmd_name)
+        module, attribute, summary = COMMANDS[cmd_name]
+        if self._listing:
+            return TyperCommand(cmd_name, help=summary)
+        target = getattr(import_module(f".{module}", __package__), attribute)
+        if not isinstance(target, typer.Typer):
+            single = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+            single.command(cmd_name)(target)
+            target = single
+        command = typer.main.get_command(target)
+        command.name = cmd_name
+        return command
+
+
+app = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from .. import __version__
+
+        print(f"mqmesh {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and leave.")] = False,
+) -> None:
+    """A mesh of MQTT site brokers with redundant links: each subscriber gets each message once.
+
+    \b
+    See it work: five sites, a cut link, a killed broker
+      mqmesh demo --for 30
+    Every broker of a topology, or one broker
+      mqmesh up topologies/ring-of-five.toml
+      mqmesh broker --listen mqtt://127.0.0.1:1883
+    A client of any MQTT broker
+      mqmesh sub -t '#' -v
+      mqmesh pub -t plant/3/state -m running
+    """
+
+
+if __name__ == "__main__":
+    app()

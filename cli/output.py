@@ -1,0 +1,26 @@
+"""How commands speak: results on stdout, everything else as one line on stderr, and an exit status.
+
+Exit statuses of every command: 0 done; 1 the other side refused or failed, or the demo found a loss; 2 the command
+line or a file is wrong, nothing was started; 27 the time was over (the number that mosquitto_sub uses).
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+FAILED = 1
+WRONG_USE = 2
+TIMED_OUT = 27
+
+
+def note(text: str) -> None:
+    """One line on stderr: what happens while the command goes on."""
+    print(f"mqmesh: {text}", file=sys.stderr, flush=True)
+
+
+def fail(text: str, status: int = FAILED) -> typer.Exit:
+    """Print one line on stderr and return the exception that ends the command: ``raise fail("...", WRONG_USE)``."""
+    note(text)
+    return typer.Exit(status)

@@ -1,0 +1,60 @@
+"""What the mesh core can be told, and what it counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Literal
+
+
+@dataclass(slots=True, frozen=True)
+class MeshConfig:
+    """Settings of one node.
+
+    mode: how QoS 0 travels; QoS 1 and 2 are always routed. custody_messages, custody_bytes: how much QoS 1/2 this broker
+    holds as an origin before `publish` says FULL. destination_part: which part of that one destination may fill, so that
+    an absent site does not stop traffic among the others. credit_messages, credit_bytes: how much of one origin may be
+    under way to this broker without a receipt. credit_floor: bytes to which drops at a relay may shrink what is under way
+    to one destination. share: what happens to a message whose shared subscription's member went with its broker, "once":
+    it waits, "available": another one gets it, marked as possibly repeated. forget_after: seconds after which a broker
+    that is not reachable loses its interest and what waits for it is returned; None: never.
+    receipt_delay: seconds that a receipt may wait for more deliveries to speak of, unless an eighth of the credit is used up.
+    """
+
+    mode: Literal["routed", "flood"] = "routed"
+    custody_messages: int = 200_000
+    custody_bytes: int = 256 * 2**20
+    destination_part: float = 0.5
+    credit_messages: int = 50_000
+    credit_bytes: int = 16 * 2**20
+    credit_floor: int = 64 * 2**10
+    share: Literal["once", "available"] = "once"
+    forget_after: float | None = None
+    receipt_delay: float = 0.002
+
+
+@dataclass(slots=True)
+class Counters:
+    """Totals since the node began, in messages unless a name says otherwise."""
+
+    published: int = 0  # taken by `publish` for other brokers
+    delivered: int = 0  # handed to the shell
+    sent: int = 0  # data frames sent on links, as origin or relay
+    received: int = 0  # data frames received
+    relayed: int = 0  # data frames sent on links as relay
+    resent: int = 0  # custody messages sent again in a later tree, for each destination
+    dropped_no_path: int = 0  # QoS 0, for each destination without a path
+    dropped_full: int = 0  # QoS 0 at a full link
+    dropped_stale: int = 0  # frames of a tree or link that is not current
+    cut: int = 0  # custody frames dropped at a full link; the origin sends them again
+    duplicates: int = 0  # frames that a window refused
+    returned: int = 0  # for each destination
+    cleared: int = 0  # sent to a life that lost its store, so nobody knows; for each destination
+    refused: int = 0  # picks that found no member
+    repicked: int = 0
+    trees: int = 0  # announced as origin
+    control_sent: int = 0  # control packets
+    control_received: int = 0
+
+    def as_dict(self) -> dict[str, int]:
+        """Name -> value."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}

@@ -1,0 +1,293 @@
+"""Custody: what an origin holds of QoS 1 and 2 until each destination's receipt, and how far each destination is.
+
+The unit is the entry, one published run (or a part of it with its own shared-subscription picks). Entries have rising positions
+(epoch, sequence). Each destination has two queues of entries, in order: `flight`, sent in the current tree and not yet
+receipted, and `waiting`, not sent in the current tree. A new tree moves the flight back in front of the waiting ones; the
+destination's JOIN says how far it is.
+
+Invariants
+- an entry's `open` bit of a destination is set exactly while that destination still owes the receipt; with the last bit the entry goes;
+- what is sent to a destination in one tree is in order and without holes above the JOIN's position;
+- bytes and messages held never pass the bounds, but for one entry alone.
+
+It does not know links, frames or trees; `origin.py` moves it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from typing import TYPE_CHECKING
+
+from ..mqtt.run import Run
+from .control import NOTHING, Position
+from .envelope import Picks
+from .visited import numbers
+
+if TYPE_CHECKING:
+    from .records import Journal
+
+OVERHEAD = 96  # bytes counted for each message beside its payload
+
+
+class Entry:
+    """One run in custody.
+
+    first, count: its sequences. last: the position of its last message. open: destinations that owe the receipt. ordinary:
+    destinations with ordinary subscriptions. picks: (shared subscription, broker). refusers: brokers that found no member
+    for its pick. picks_only: ordinary subscriptions have it already. time: publish time in ms. deadline: on the caller's
+    clock, or None. order, mark: its record's number and batch, where there is a store. hold: it is sent only once it is in the
+    store. here: a re-picked one for members of this very broker.
+    """
+
+    __slots__ = (
+        "count",
+        "deadline",
+        "epoch",
+        "first",
+        "here",
+        "hold",
+        "last",
+        "mark",
+        "open",
+        "order",
+        "ordinary",
+        "picks",
+        "picks_only",
+        "refusers",
+        "repeated",
+        "run",
+        "size",
+        "time",
+    )
+
+    def __init__(self, epoch: int, first: int, run: Run, mask: int, picks: Picks, time: int) -> None:
+        self.epoch = epoch
+        self.first = first
+        self.run = run
+        self.count = run.count
+        self.open = mask
+        self.ordinary = mask
+        self.picks = picks
+        self.refusers = 0
+        self.picks_only = False
+        self.repeated = False
+        self.time = time
+        self.deadline: float | None = None
+        self.order = self.mark = 0
+        self.hold = self.here = False
+        self.last: Position = (epoch, first + run.count - 1)
+        self.size = size_of(run)
+
+
+def size_of(run: Run) -> int:
+    """The bytes that a run counts against the bounds."""
+    return run.count * (run.length + len(run.topic) + len(run.properties) + OVERHEAD)
+
+
+class Destination:
+    """How far one broker is with this origin.
+
+    joined: it has said its position in the current tree; mark: of the records that say so, where there is a store.
+    link: the tree's link towards it. settled: all up to here is
+    receipted. sent: the highest position ever sent to it, to what remembers since `sent_born`. reached: the highest one sent in this
+    tree. flight_bytes, flight_messages: under way. credit_*: what may be. granted_bytes: what credit may grow to.
+    """
+
+    __slots__ = (
+        "bit",
+        "born",
+        "credit_bytes",
+        "credit_messages",
+        "flight",
+        "flight_bytes",
+        "flight_messages",
+        "granted_bytes",
+        "held_bytes",
+        "held_messages",
+        "joined",
+        "link",
+        "mark",
+        "number",
+        "reached",
+        "seen",
+        "sent",
+        "sent_born",
+        "settled",
+        "uuid",
+        "waiting",
+    )
+
+    def __init__(self, number: int, uuid: bytes) -> None:
+        self.number = number
+        self.bit = 1 << number
+        self.uuid = uuid
+        self.born = 0  # since when it remembers, as it said last
+        self.joined = False
+        self.mark = 0
+        self.link: int | None = None
+        self.settled: Position = NOTHING
+        self.seen: Position = NOTHING  # of the last JOIN
+        self.reached: Position = NOTHING
+        self.sent: Position = NOTHING
+        self.sent_born = 0
+        self.flight: deque[tuple[Entry, int]] = deque()  # entry, messages of it that were sent
+        self.waiting: deque[Entry] = deque()
+        self.flight_bytes = 0
+        self.flight_messages = 0
+        self.credit_bytes = 0
+        self.credit_messages = 0
+        self.granted_bytes = 0
+        self.held_bytes = 0
+        self.held_messages = 0
+
+    @property
+    def has_credit(self) -> bool:
+        """Whether one more entry may be sent."""
+        return not self.flight or (self.flight_bytes < self.credit_bytes and self.flight_messages < self.credit_messages)
+
+    def leave(self) -> None:
+        """The tree is not current any more: nothing is under way, all waits for the next JOIN."""
+        self.joined = False
+        self.link = None
+        self.waiting.extendleft(entry for entry, _ in reversed(self.flight))
+        self.flight.clear()
+        self.flight_bytes = self.flight_messages = 0
+        self.reached = NOTHING
+
+    def next(self) -> Entry | None:
+        """The next entry to send, entries that are not open for it any more thrown away."""
+        waiting = self.waiting
+        while waiting:
+            if waiting[0].open & self.bit:
+                return waiting[0]
+            waiting.popleft()
+        return None
+
+    def start_of(self, entry: Entry) -> int:
+        """The first sequence of an entry that the destination has not."""
+        epoch, sequence = max(self.seen, self.settled)
+        return max(entry.first, sequence + 1) if epoch == entry.epoch else entry.first
+
+    def sending(self, entry: Entry, count: int) -> None:
+        """`count` messages of an entry go out now."""
+        self.flight.append((entry, count))
+        self.flight_messages += count
+        self.flight_bytes += count * (entry.size // entry.count)
+        self.reached = entry.last
+        if self.reached > self.sent:
+            self.sent = self.reached
+        self.sent_born = self.born
+
+    def add(self, entry: Entry) -> None:
+        """Count an entry that is held for it."""
+        self.held_messages += entry.count
+        self.held_bytes += entry.size
+
+
+class Custody:
+    """All entries, bounded, and the destinations."""
+
+    def __init__(self, messages: int, bytes_: int, part: float) -> None:
+        """messages, bytes_: bounds of the whole. part: what one destination may hold of them."""
+        self._bound = messages, bytes_
+        self._part = int(messages * part), int(bytes_ * part)
+        self.destinations: dict[int, Destination] = {}
+        self.entries: dict[Position, Entry] = {}
+        self.messages = 0
+        self.bytes = 0
+        self.journal: Journal | None = None
+        self._refused: set[int | None] = set()  # for whose sake FULL was said and not taken back; None: the whole
+        self._deadlines: list[tuple[float, Position]] = []
+
+    def fits(self, count: int, size: int, mask: int) -> bool:
+        """Whether so many messages and bytes for these destinations may be taken."""
+        if self.entries and (self.messages + count > self._bound[0] or self.bytes + size > self._bound[1]):
+            self._refused.add(None)
+            return False
+        for number in numbers(mask):
+            d = self.destinations.get(number)
+            if d is None or not d.held_messages:
+                continue
+            if d.held_messages + count > self._part[0] or d.held_bytes + size > self._part[1]:
+                self._refused.add(number)
+                return False
+        return True
+
+    def unblocked(self) -> bool:
+        """Whether FULL can be taken back for some: where it was said, a quarter of the bound is free again."""
+        if not self._refused:
+            return False
+        freed = [who for who in self._refused if self._has_space(who)]
+        self._refused.difference_update(freed)
+        return bool(freed)
+
+    def _has_space(self, who: int | None) -> bool:
+        if who is None:
+            return self.messages * 4 <= self._bound[0] * 3 and self.bytes * 4 <= self._bound[1] * 3
+        d = self.destinations.get(who)
+        return d is None or (d.held_messages * 4 <= self._part[0] * 3 and d.held_bytes * 4 <= self._part[1] * 3)
+
+    def put(self, entry: Entry) -> None:
+        """Hold an entry. Its destinations must exist; the caller puts it into their queues."""
+        self.entries[entry.epoch, entry.first] = entry
+        self.messages += entry.count
+        self.bytes += entry.size
+        if entry.deadline is not None:
+            heapq.heappush(self._deadlines, (entry.deadline, (entry.epoch, entry.first)))
+        if self.journal is not None and not entry.order:
+            self.journal.put(entry)
+
+    def close(self, d: Destination, entry: Entry, settled: bool = False) -> None:
+        """The destination owes nothing for this entry any more; with the last destination the entry goes. settled: by a receipt."""
+        if not entry.open & d.bit:
+            return
+        entry.open ^= d.bit
+        d.held_messages -= entry.count
+        d.held_bytes -= entry.size
+        if not entry.open:
+            del self.entries[entry.epoch, entry.first]
+            self.messages -= entry.count
+            self.bytes -= entry.size
+            if self.journal is not None:
+                self.journal.drop(entry)
+        elif self.journal is not None and not settled:
+            self.journal.change(entry)
+
+    def settle(self, d: Destination, position: Position) -> None:
+        """A receipt: all up to the position is done at this destination."""
+        if position <= d.settled:
+            return
+        d.settled = position
+        if self.journal is not None:
+            self.journal.destination(d)
+        flight = d.flight
+        while flight and flight[0][0].last <= position:
+            entry, count = flight.popleft()
+            d.flight_messages -= count
+            d.flight_bytes -= count * (entry.size // entry.count)
+            self.close(d, entry, True)
+        waiting = d.waiting
+        while waiting and waiting[0].last <= position:
+            self.close(d, waiting.popleft(), True)
+
+    def open_for(self, d: Destination) -> list[Entry]:
+        """What a destination still owes, in order."""
+        return [e for e in (*(entry for entry, _ in d.flight), *d.waiting) if e.open & d.bit]
+
+    def next_deadline(self) -> float | None:
+        """When the next entry expires."""
+        heap = self._deadlines
+        while heap and heap[0][1] not in self.entries:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
+
+    def expired(self, now: float) -> list[Entry]:
+        """Entries whose time has come, each once."""
+        found = []
+        heap = self._deadlines
+        while heap and heap[0][0] <= now:
+            entry = self.entries.get(heapq.heappop(heap)[1])
+            if entry is not None:
+                found.append(entry)
+        return found

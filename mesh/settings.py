@@ -1,0 +1,380 @@
+"""What the files of one broker and of a whole topology have in common: tables of TOML read with errors that help.
+
+A `Section` is one table of a file. Each value is taken out by a method that says what would be right, and `done()`
+complains about keys that nobody took. All mistakes end in `ConfigError`, whose one line names the file, the key, the
+value and what to write instead. The settings that both kinds of file hold stand here too: `Limits` and
+`MeshSettings`. All defaults of the broker are the defaults of these two classes and have no second place.
+
+It knows files and tables; it does not know sockets, brokers or graphs.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .identity import HIGHEST_NUMBER
+
+DEFAULT_PORT = 1883
+SHORTEST_KEY = 16
+SECRET = "key"  # whose value stays out of messages
+MODES = ("routed", "flood")
+MEMORY_QUEUE = (100_000, 64 * 2**20)  # messages and bytes that may wait in one session in memory
+DISK_QUEUE = (10_000_000, 8 * 2**30)  # the same when a store keeps the session
+NAME = re.compile(r"\w[\w.-]{0,63}")
+_UNITS = {"": 1, "B": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+_SIZE = re.compile(r"(\d+)\s*([A-Za-z]*)")
+
+
+class Placeholder:
+    """What an error shows where there is no value, or none that may be seen."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return f"({self._text})"
+
+
+MISSING = Placeholder("missing")
+
+
+class ConfigError(Exception):
+    """A mistake of whoever wrote a configuration: one line that names file, key, value and what would be right.
+
+    file: as the user gave it, or "command line". key: dotted, with the place in a list as `broker[2].number`; "" for
+    the file as a whole. value: what stands there, `MISSING` when nothing does. text: what would be right.
+    """
+
+    def __init__(self, file: str, key: str, value: object, text: str) -> None:
+        self.file, self.key, self.value, self.text = file, key, value, text
+        super().__init__(file, key, value, text)
+
+    def __str__(self) -> str:
+        if not self.key:
+            return f"{self.file}: {self.text}"
+        key = _printable(self.key)
+        if self.value is MISSING:
+            return f"{self.file}: {key} is missing: {self.text}"
+        shown = repr(self.value)
+        if isinstance(self.value, str):
+            shown = f'"{_printable(self.value)}"'
+        return f"{self.file}: {key} = {shown if len(shown) <= 80 else shown[:77] + '...'}: {self.text}"
+
+
+def _printable(text: str) -> str:
+    """One line, whatever stands in it."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+class Address(NamedTuple):
+    """Where a broker listens or a link dials: TCP (`host`, `port`) or a Unix socket (`path`)."""
+
+    scheme: str  # "mqtt" or "unix"
+    host: str = ""
+    port: int = 0
+    path: str = ""
+
+    def __str__(self) -> str:
+        if self.scheme == "unix":
+            return f"unix://{self.path}"
+        return f"mqtt://[{self.host}]:{self.port}" if ":" in self.host else f"mqtt://{self.host}:{self.port}"
+
+
+def parse_address(text: str) -> Address:
+    """`mqtt://host:port` (port 1883 when left out; IPv6 hosts in brackets) or `unix:///path`.
+
+    Port 0 asks a listener for any free port. ValueError says what would be right.
+    """
+    right = "write mqtt://HOST:PORT or unix:///PATH"
+    scheme, separator, rest = text.partition("://")
+    if not separator or scheme not in ("mqtt", "unix"):
+        raise ValueError(right if separator else f'{right}; perhaps "mqtt://{text}"')
+    if scheme == "unix":
+        if not rest.startswith("/"):
+            raise ValueError("write unix:/// with three slashes and an absolute path, as unix:///run/mqmesh.sock")
+        return Address("unix", path=rest)
+    matched = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+(?:%\w+)?)\]|([^\s:/@\[\]]+))(?::(\d+))?/?", rest)
+    if matched is None:
+        raise ValueError(f"{right}; an IPv6 address stands in brackets, as mqtt://[::1]:1883")
+    port = int(matched[3]) if matched[3] else DEFAULT_PORT
+    if port > 65535:
+        raise ValueError(f"port {port} is above 65535")
+    return Address("mqtt", matched[1] or matched[2], port)
+
+
+def parse_size(value: object) -> int:
+    """A size in bytes: a whole number, or a string such as "64 MiB" (KiB, MiB, GiB, kB, MB, GB). ValueError otherwise."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    matched = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
+    if matched is None or matched[2].upper() not in _UNITS:
+        raise ValueError('give bytes as a whole number or a string such as "64 MiB"')
+    return int(matched[1]) * _UNITS[matched[2].upper()]
+
+
+class Section:
+    """One table of a configuration: each getter takes a key, checks its value and raises `ConfigError` if it is wrong.
+
+    A getter whose `default` is left out requires its key.
+    """
+
+    def __init__(self, file: str, table: Mapping[str, Any], path: str = "") -> None:
+        self.file, self.table, self.path = file, table, path
+        self._taken: set[str] = set()
+
+    def key(self, key: str) -> str:
+        """The key as the user knows it, with the tables around it."""
+        return f"{self.path}.{key}" if self.path else key
+
+    def error(self, key: str, text: str) -> ConfigError:
+        """The error to raise about what stands (or does not stand) under `key`."""
+        return ConfigError(self.file, self.key(key), self.table.get(key, MISSING), text)
+
+    def secret_error(self, key: str, text: str) -> ConfigError:
+        """The same about a value that must not be shown."""
+        value = self.table[key]
+        shown = f"{len(value.encode())} bytes" if isinstance(value, str) else "not a string"
+        return ConfigError(self.file, self.key(key), Placeholder(shown), text)
+
+    def has(self, key: str) -> bool:
+        """Whether the key is there; asking makes it a known one."""
+        self._taken.add(key)
+        return key in self.table
+
+    def _take(self, key: str, default: Any, right: str) -> Any:
+        self._taken.add(key)
+        if key not in self.table:
+            if default is MISSING:
+                raise self.error(key, right)
+            return default
+        return self.table[key]
+
+    def string(self, key: str, default: Any = MISSING, right: str = "give a string") -> str:
+        value = self._take(key, default, right)
+        if not isinstance(value, str) or not value:
+            raise self.error(key, right)
+        return value
+
+    def name(self, key: str, default: Any = MISSING) -> str:
+        """A name that is also a part of file names, client identifiers and topics."""
+        right = "give a name of 1 to 64 letters, digits, '.', '_' and '-' that does not start with '.' or '-'"
+        value = self.string(key, default, right)
+        if not NAME.fullmatch(value):
+            raise self.error(key, right)
+        return value
+
+    def choice(self, key: str, choices: tuple[str, ...], default: Any = MISSING) -> str:
+        right = "give " + " or ".join(f'"{choice}"' for choice in choices)
+        value = self.string(key, default, right)
+        if value not in choices:
+            raise self.error(key, right + guess(value, choices))
+        return value
+
+    def whole(self, key: str, low: int, high: int, default: Any = MISSING) -> int:
+        right = f"give a whole number from {low} to {high}"
+        value = self._take(key, default, right)
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise self.error(key, right)
+        return value
+
+    def size(self, key: str, low: int, high: int, default: Any = MISSING) -> int:
+        """Bytes, as a whole number or with a unit."""
+        try:
+            value = parse_size(self._take(key, default, "give a size in bytes"))
+        except ValueError as error:
+            raise self.error(key, str(error)) from None
+        if not low <= value <= high:
+            raise self.error(key, f"give from {low} to {high} bytes")
+        return value
+
+    def seconds(self, key: str, low: float, high: float, default: Any = MISSING) -> float:
+        right = f"give seconds from {low:g} to {high:g}"
+        value = self._take(key, default, right)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
+            raise self.error(key, right)
+        return float(value)
+
+    def strings(self, key: str, default: Any = MISSING, right: str = "give a list of strings") -> list[str]:
+        value = self._take(key, default, right)
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise self.error(key, right)
+        return list(value)
+
+    def address(self, key: str, default: Any = MISSING) -> str:
+        """An address that `parse_address` takes, as it was written."""
+        value = self.string(key, default, "write mqtt://HOST:PORT or unix:///PATH")
+        return self.checked_address(key, value)
+
+    def checked_address(self, key: str, value: str) -> str:
+        try:
+            parse_address(value)
+        except ValueError as error:
+            raise ConfigError(self.file, self.key(key), value, str(error)) from None
+        return value
+
+    def section(self, key: str) -> Section:
+        """The table under `key`, empty when there is none."""
+        value = self._take(key, {}, "")
+        if not isinstance(value, dict):
+            raise self.error(key, f"make it a table: [{self.key(key)}]")
+        return Section(self.file, value, self.key(key))
+
+    def sections(self, key: str) -> list[Section]:
+        """The tables of the list under `key` (`[[key]]` in TOML), counted from 1 in errors."""
+        value = self._take(key, [], "")
+        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+            raise self.error(key, f"make it a list of tables: [[{self.key(key)}]]")
+        return [Section(self.file, item, f"{self.key(key)}[{i}]") for i, item in enumerate(value, 1)]
+
+    def done(self) -> None:
+        """Complain about the first key that no getter asked for."""
+        for key in self.table:
+            if key not in self._taken:
+                near = guess(key, sorted(self._taken))
+                text = f"unknown key{near}" if near else f"unknown key; known: {', '.join(sorted(self._taken))}"
+                raise self.secret_error(key, text) if SECRET in near else self.error(key, text)
+
+
+def guess(word: str, known: tuple[str, ...] | list[str]) -> str:
+    """`; did you mean "..."?` when something known is near the word, else ""."""
+    near = difflib.get_close_matches(word, known, 1, 0.6)
+    return f'; did you mean "{near[0]}"?' if near else ""
+
+
+def read(path: str | Path) -> Section:
+    """The file as a section; ConfigError when it cannot be read or is not TOML."""
+    file = str(path)
+    try:
+        return Section(file, tomllib.loads(Path(path).read_text(encoding="utf-8")))
+    except OSError as error:
+        raise ConfigError(file, "", MISSING, f"cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(file, "", MISSING, "is not UTF-8 text") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(file, "", MISSING, f"is not TOML: {error}") from None
+
+
+def _limit(default: Any, kind: str, low: float, high: float, text: str) -> Any:
+    return field(default=default, metadata={"kind": kind, "low": low, "high": high, "text": text})
+
+
+@dataclass(slots=True)
+class Limits:
+    """What one broker grants and keeps to: the table `[limits]` of its file or of a topology. See docs/configuration.md."""
+
+    max_packet_size: int = _limit(268_435_455, "size", 128, 268_435_455, "largest packet taken from a client, bytes [MQTT-3.2.2-15]")
+    unsent_bytes: int = _limit(
+        16 * 2**20,
+        "size",
+        4096,
+        2**40,
+        "unsent bytes of one connection; past it QoS 0 is dropped and counted, QoS 1 and 2 wait in the session",
+    )
+    session_queue_messages: int | None = _limit(
+        None, "whole", 1, 10**9, "messages that wait in one session; left out: 100000, and 10000000 in a session that is kept on disk"
+    )
+    session_queue_bytes: int | None = _limit(
+        None,
+        "size",
+        1024,
+        2**40,
+        "bytes of the messages that wait in one session; left out: 64 MiB, and 8 GiB in a session that is kept on disk",
+    )
+    session_queue_age: float | None = _limit(
+        None, "seconds", 1, 2**32, "seconds that a message may wait in a session, whatever its own expiry; none when left out"
+    )
+    session_memory_bytes: int = _limit(
+        8 * 2**20, "size", 4096, 2**40, "bytes of messages that one session kept on disk holds in memory: in flight, and read ahead"
+    )
+    receive_maximum: int = _limit(65535, "whole", 1, 65535, "unacknowledged QoS 1 and 2 messages taken from one client")
+    in_flight: int = _limit(4096, "whole", 1, 65535, "unacknowledged QoS 1 and 2 messages sent to a client that names no Receive Maximum")
+    topic_alias_maximum: int = _limit(64, "whole", 0, 65535, "topic aliases that a client may use")
+    keep_alive_maximum: int = _limit(0, "whole", 0, 65535, "longest keep-alive granted, seconds; 0 takes any")
+    session_expiry_maximum: int | None = _limit(None, "whole", 0, 2**32 - 1, "longest session expiry granted, seconds; none when left out")
+    broker_bytes: int = _limit(2**30, "size", 2**20, 2**50, "bytes of all messages that the broker holds in memory")
+    sys_interval: float = _limit(10.0, "seconds", 0, 86400, "seconds between two issues of the $SYS topics; 0 for none")
+    connect_timeout: float = _limit(
+        10.0, "seconds", 0.1, 3600, "seconds that a new connection has for its CONNECT, a new link for its handshake"
+    )
+
+    def queue(self, on_disk: bool) -> tuple[int, int]:
+        """(messages, bytes) that may wait in one session. on_disk: whether a store keeps it."""
+        messages, size = DISK_QUEUE if on_disk else MEMORY_QUEUE
+        return (
+            messages if self.session_queue_messages is None else self.session_queue_messages,
+            size if self.session_queue_bytes is None else self.session_queue_bytes,
+        )
+
+    @classmethod
+    def of(cls, section: Section) -> Limits:
+        """The limits in a table, defaults for what it leaves out."""
+        limits = cls()
+        for one in fields(cls):
+            if section.has(one.name):
+                get = getattr(section, one.metadata["kind"])
+                setattr(limits, one.name, get(one.name, one.metadata["low"], one.metadata["high"]))
+        section.done()
+        return limits
+
+
+@dataclass(slots=True)
+class PeerSettings:
+    """A neighbour to dial.
+
+    address: the peer's listener (or a proxy before it). cost: of the link for shortest paths, 1 to 65535. number: the peer's,
+    when known: the link refuses any other broker at that address.
+    """
+
+    address: str
+    cost: int = 1
+    number: int | None = None
+
+
+@dataclass(slots=True)
+class MeshSettings:
+    """A broker's membership of a mesh: the table `[mesh]` of its file.
+
+    name and key: the same at every broker of the mesh; the key is a secret of at least 16 bytes that links prove to each other.
+    mode: "routed" or "flood". peers: the neighbours that this broker dials (others may dial it). silence: seconds without a
+    byte after which a link is taken for broken. retry_first, retry_last: seconds between attempts to dial, first and longest.
+    """
+
+    name: str
+    key: str = field(repr=False)
+    mode: str = "routed"
+    peers: list[PeerSettings] = field(default_factory=list)
+    silence: float = 0.9
+    retry_first: float = 0.1
+    retry_last: float = 5.0
+
+    @classmethod
+    def of(cls, section: Section) -> MeshSettings:
+        """The settings that brokers of one mesh share (no peers): the table `[mesh]` of either kind of file."""
+        right = f"give the secret that all brokers of the mesh share, a string of at least {SHORTEST_KEY} bytes"
+        key = section.table.get(SECRET)
+        if not section.has(SECRET):
+            raise section.error(SECRET, right)
+        if not isinstance(key, str) or len(key.encode()) < SHORTEST_KEY:
+            raise section.secret_error(SECRET, right)
+        settings = cls(
+            name=section.name("name"),
+            key=key,
+            mode=section.choice("mode", MODES, "routed"),
+            silence=section.seconds("silence", 0.1, 3600, 0.9),
+            retry_first=section.seconds("retry_first", 0.01, 3600, 0.1),
+            retry_last=section.seconds("retry_last", 0.01, 3600, 5.0),
+        )
+        if settings.retry_last < settings.retry_first:
+            raise section.error("retry_last", f"give at least retry_first, {settings.retry_first:g}")
+        return settings
+
+
+def number_of(section: Section, key: str, default: Any = MISSING) -> int:
+    """A broker's number."""
+    return section.whole(key, 0, HIGHEST_NUMBER, default)

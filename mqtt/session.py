@@ -1,0 +1,372 @@
+"""The QoS 1 and 2 session machine, both directions, on runs.
+
+One message in the sending direction is in one of the states of `Sent`; `TABLE` is the whole machine and `step` one move of it
+(clauses of MQTT 5: 4.3.2, 4.3.3, 4.4). `Outbound` makes the same moves for blocks of consecutive identifiers. Its strategy: one
+byte a packet identifier says its state, one list entry says which delivery it belongs to, so that a block is moved with a few
+slices whatever its length, and an acknowledgement out of order costs no more than one in order. A property test holds
+`Outbound` against `step`.
+
+Invariants
+- a packet identifier is busy from the PUBLISH until its PUBACK, PUBCOMP or refusing PUBREC; a busy one is never given again;
+- at most `limit` identifiers are busy (the receiver's Receive Maximum, MQTT-3.3.4-9);
+- redelivery keeps identifiers and order (MQTT-4.4.0-1, MQTT-4.6.0-1).
+
+What it does not know: queues, sockets, topics' recipients, time.
+"""
+
+from __future__ import annotations
+
+from array import array
+from enum import Enum
+
+from .run import Run, acknowledgement_table
+
+PUBACKS = acknowledgement_table(0x40)
+PUBRECS = acknowledgement_table(0x50)
+PUBRELS = acknowledgement_table(0x62)
+PUBCOMPS = acknowledgement_table(0x70)
+
+OVERHEAD = 64  # bytes that a message is taken to need beside its payload, topic and properties
+FIRST_SPACE = 255  # identifiers that a session starts with; more when more are busy
+PINNED_MIN = 16_384  # bytes of a run from which on a small part of it is copied rather than holding on to the whole
+
+
+class Sent(Enum):
+    """Where one sent message stands."""
+
+    DONE = 0  # the identifier is free
+    PUBLISHED_1 = 1  # QoS 1 PUBLISH sent, PUBACK awaited
+    PUBLISHED_2 = 2  # QoS 2 PUBLISH sent, PUBREC awaited
+    RELEASED = 3  # PUBREL sent, PUBCOMP awaited
+
+
+class Input(Enum):
+    """What the receiver says of it."""
+
+    PUBACK = "PUBACK"
+    PUBREC = "PUBREC, reason below 0x80"
+    PUBREC_ERROR = "PUBREC, reason 0x80 or above"
+    PUBCOMP = "PUBCOMP"
+
+
+# (state, input) -> next state. A pair that is missing leaves the state as it is: a repeated or late acknowledgement.
+TABLE: dict[tuple[Sent, Input], Sent] = {
+    (Sent.PUBLISHED_1, Input.PUBACK): Sent.DONE,
+    (Sent.PUBLISHED_2, Input.PUBREC): Sent.RELEASED,
+    (Sent.PUBLISHED_2, Input.PUBREC_ERROR): Sent.DONE,
+    (Sent.RELEASED, Input.PUBCOMP): Sent.DONE,
+}
+
+RELEASED = Sent.RELEASED.value
+
+
+def step(state: Sent, event: Input) -> Sent:
+    """One move of one message."""
+    return TABLE.get((state, event), state)
+
+
+class Delivery:
+    """Messages of one run for one subscriber: waiting (first = 0) or in flight with identifiers first, first+1, ...
+
+    run, start, count: which messages of it. qos: 1 or 2, the delivery's. retain: the flag to send. suffix: encoded
+    properties that this subscriber gets behind the message's own (subscription identifiers). share: the shared
+    subscription it was taken for. each: bytes of memory that one of its messages stands for. serial: place in the order of
+    sending. left: how many are not acknowledged. ticket: of the commit that must come first, where a store keeps it; 0: none.
+    """
+
+    ticket: int = 0
+    __slots__ = ("count", "each", "first", "left", "qos", "retain", "run", "serial", "share", "start", "suffix")
+
+    def __init__(
+        self,
+        run: Run,
+        qos: int,
+        retain: bool = False,
+        suffix: bytes = b"",
+        share: object | None = None,
+        start: int = 0,
+        count: int | None = None,
+    ) -> None:
+        self.run = run
+        self.qos = qos
+        self.retain = retain
+        self.suffix = suffix
+        self.share = share
+        self.start = start
+        self.count = run.count if count is None else count
+        self.each = run.length + len(run.topic) + len(run.properties) + OVERHEAD
+        self.first = 0
+        self.serial = 0
+        self.left = 0
+
+    def part(self, start: int, stop: int) -> Delivery:
+        """The messages start..stop of it as a delivery of their own, identifiers and place kept."""
+        piece = Delivery(self.run, self.qos, self.retain, self.suffix, self.share, self.start + start, stop - start)
+        piece.first = self.first + start if self.first else 0
+        piece.serial = self.serial
+        piece.left = piece.count
+        return piece
+
+    def cut_out(self) -> None:
+        """Hold on to these messages only, not to the bytes of the whole run."""
+        self.run = self.run.part(self.start, self.start + self.count)
+        self.start = 0
+
+    @property
+    def payloads(self) -> list[bytes]:
+        """Its messages' payloads."""
+        return self.run.payloads[self.start : self.start + self.count]
+
+    @property
+    def weight(self) -> int:
+        """About how many bytes of memory it stands for."""
+        return self.count * self.each
+
+    def encode(self, version: int, properties: bytes, duplicate: bool = False) -> bytes | bytearray:
+        """The PUBLISH packets with their identifiers; `properties` is the whole property block (ignored for version 4)."""
+        return self.run.stamped(version, self.qos, self.retain, properties, self.start, self.count, self.first, duplicate)
+
+
+class Outbound:
+    """The sending direction of one session.
+
+    limit: how many messages may be in flight at once, 1 to 65,535; it may be changed with each connection. in_flight: how many
+    identifiers are busy. bytes: what the messages in flight stand for in memory.
+    """
+
+    __slots__ = ("_flights", "_next", "_serial", "_serials", "_states", "bytes", "in_flight", "limit")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.in_flight = 0
+        self.bytes = 0
+        # Of identifier p: _states[p] is a value of `Sent`; _serials[p] is, while published, the key of its delivery in _flights, and
+        # when released, the place of its PUBREC among all.
+        self._states = bytearray((255,))  # identifier 0 does not exist
+        self._serials = array("Q", (0,))
+        self._flights: dict[int, Delivery] = {}
+        self._next = 1
+        self._serial = 0
+
+    @property
+    def room(self) -> int:
+        """How many messages may be sent now."""
+        return self.limit - self.in_flight
+
+    # Sending
+
+    def send(self, delivery: Delivery) -> tuple[Delivery, Delivery | None]:
+        """Give identifiers to as much of the delivery as fits now: (what to send, what has to wait).
+
+        Only to be called while `room` is above 0; what is sent is one block of consecutive identifiers.
+        """
+        first, count = self._reserve(delivery.count)
+        rest = None
+        if count < delivery.count:
+            delivery, rest = delivery.part(0, count), delivery.part(count, delivery.count)
+            if 8 * count < delivery.run.count and delivery.run.count * delivery.each > PINNED_MIN:
+                delivery.cut_out()
+        self._serial += 1
+        delivery.first = first
+        delivery.serial = self._serial
+        delivery.left = count
+        self._flights[self._serial] = delivery
+        self._mark(first, count, delivery.qos)
+        self.in_flight += count
+        self.bytes += count * delivery.each
+        return delivery, rest
+
+    def _reserve(self, wanted: int) -> tuple[int, int]:
+        """A free block of consecutive identifiers: (first, how many), at most `wanted` and `room`."""
+        wanted = min(wanted, self.limit - self.in_flight)
+        assert wanted > 0, "send() without room"
+        states = self._states
+        first = self._next
+        if self.in_flight + wanted >= len(states) and len(states) < 65536:
+            self._grow(self.in_flight + wanted)
+        if first >= len(states) or states[first]:
+            first = states.find(0, first)
+            if first < 0:
+                first = states.find(0, 1)
+        count = 1
+        if wanted > 1:
+            ahead = states[first : first + wanted]
+            count = len(ahead) - len(ahead.lstrip(b"\0"))
+        self._next = first + count
+        return first, count
+
+    def _grow(self, busy: int) -> None:
+        """Room for twice as many identifiers as are busy, as far as there are any."""
+        more = min(65536, max(FIRST_SPACE + 1, 2 * busy + 1)) - len(self._states)
+        self._states += bytes(more)
+        self._serials.frombytes(bytes(8 * more))
+
+    def _mark(self, first: int, count: int, state: int) -> None:
+        """A block of identifiers is in a state, under the newest serial."""
+        if count == 1:
+            self._states[first] = state
+            self._serials[first] = self._serial
+        else:
+            self._states[first : first + count] = bytes((state,)) * count
+            self._serials[first : first + count] = array("Q", (self._serial,)) * count
+
+    # Acknowledgements
+
+    def acknowledge(self, qos: int, first: int, count: int) -> int:
+        """Blocks of PUBACK (qos 1), or of PUBREC that refuses (qos 2): how many were in flight and are done now."""
+        if count == 1:
+            states = self._states
+            if first >= len(states) or states[first] != qos:
+                return 0
+            states[first] = 0
+            self.in_flight -= 1
+            serial = self._serials[first]
+            flight = self._flights[serial]
+            flight.left -= 1
+            if not flight.left:
+                del self._flights[serial]
+                self.bytes -= flight.weight
+            return 1
+        return sum([self._free(start, stop, published=True) for start, stop in self._blocks(qos, first, count)])
+
+    def receive(self, first: int, count: int) -> list[tuple[int, int, bool]]:
+        """A block of PUBREC, as blocks (first, count, known): for a known one PUBREL is due.
+
+        A message that is released already is known (its PUBREL got lost with a connection); MQTT 5 answers an unknown
+        one with PUBREL and reason 0x92.
+        """
+        settled = self._blocks(Sent.PUBLISHED_2.value, first, count)
+        for start, stop in settled:
+            self._forget(start, stop)
+            self._serial += 1
+            self._mark(start, stop - start, RELEASED)
+        if settled == [(first, first + count)]:
+            return [(first, count, True)]
+        answers = []
+        position = first
+        for start, stop in self._blocks(RELEASED, first, count):
+            if start > position:
+                answers.append((position, start - position, False))
+            answers.append((start, stop - start, True))
+            position = stop
+        if position < first + count:
+            answers.append((position, first + count - position, False))
+        return answers
+
+    def complete(self, first: int, count: int) -> int:
+        """A block of PUBCOMP: how many were released and are done now."""
+        return sum([self._free(start, stop, published=False) for start, stop in self._blocks(RELEASED, first, count)])
+
+    def _blocks(self, state: int, first: int, count: int) -> list[tuple[int, int]]:
+        """The parts [start, stop) of a block of identifiers that are in a state."""
+        states = self._states
+        stop = first + count
+        if states.count(state, first, stop) == count:
+            return [(first, stop)]
+        found = []
+        position = states.find(state, first, stop)
+        while position >= 0:
+            start = position
+            while position < stop and position < len(states) and states[position] == state:
+                position += 1
+            found.append((start, position))
+            position = states.find(state, position, stop)
+        return found
+
+    def _free(self, start: int, stop: int, published: bool) -> int:
+        """These identifiers are free again."""
+        count = stop - start
+        if published:
+            self._forget(start, stop)
+        self._states[start:stop] = bytes(count)
+        self.in_flight -= count
+        return count
+
+    def _forget(self, start: int, stop: int) -> None:
+        """The messages with these identifiers, all published, need not be kept. A delivery's memory is free with its last one."""
+        serials, flights = self._serials, self._flights
+        while start < stop:
+            serial = serials[start]
+            flight = flights[serial]
+            end = flight.first + flight.count
+            if flight.left == flight.count or flight.left == end - start:
+                # nothing in it is acknowledged yet, or only what stands before: the block goes on to its end
+                end = min(end, stop)
+            else:
+                end = start + 1
+            flight.left -= end - start
+            if not flight.left:
+                del flights[serial]
+                self.bytes -= flight.weight
+            start = end
+
+    # Resuming
+
+    def unfinished(self) -> list[Delivery]:
+        """What is to be sent again on a resumed session, in the order in which it was first sent, identifiers kept."""
+        found = []
+        for serial, first, count in self._groups(published=True):
+            flight = self._flights[serial]
+            found.append(flight.part(first - flight.first, first - flight.first + count))
+        return found
+
+    def released(self) -> list[tuple[int, int]]:
+        """Blocks (first, count) whose PUBREL is to be sent again, in the order in which their PUBRECs came."""
+        return [(first, count) for _, first, count in self._groups(published=False)]
+
+    def _groups(self, published: bool) -> list[tuple[int, int, int]]:
+        """Identifiers in flight as blocks of one serial, in its order: (serial, first, count)."""
+        found = []
+        states, serials = self._states, self._serials
+        position, end = 1, len(states) if self.in_flight else 1
+        while position < end:
+            start = position
+            position += 1
+            if not states[start] or (states[start] != RELEASED) != published:
+                continue
+            while position < end and serials[position] == serials[start] and states[position] == states[start]:
+                position += 1
+            found.append((serials[start], start, position - start))
+        return sorted(found)
+
+    def still(self, delivery: Delivery) -> list[Delivery]:
+        """The parts of a block from `unfinished` that are unacknowledged even now."""
+        state, first = delivery.qos, delivery.first
+        blocks = self._blocks(state, first, delivery.count)
+        if blocks == [(first, first + delivery.count)]:
+            return [delivery]
+        return [delivery.part(start - first, stop - first) for start, stop in blocks]
+
+    def state_of(self, packet_id: int) -> Sent:
+        """Where one identifier, 1 to 65,535, stands."""
+        return Sent(self._states[packet_id]) if packet_id < len(self._states) else Sent.DONE
+
+
+class Inbound:
+    """The receiving direction of one session: QoS 2 identifiers received and not yet released (MQTT-4.3.3-10)."""
+
+    __slots__ = ("open",)
+
+    def __init__(self) -> None:
+        self.open: set[int] = set()
+
+    def new(self, packet_ids: range | list[int]) -> list[int] | None:
+        """Note QoS 2 PUBLISH packets: None when all are new, else the *indexes* of those that are."""
+        if self.open.isdisjoint(packet_ids):
+            before = len(self.open)
+            self.open.update(packet_ids)
+            if len(self.open) == before + len(packet_ids):
+                return None
+            self.open.difference_update(packet_ids)
+        fresh = []
+        for index, packet_id in enumerate(packet_ids):
+            if packet_id not in self.open:
+                self.open.add(packet_id)
+                fresh.append(index)
+        return fresh
+
+    def release(self, packet_ids: range | list[int]) -> bool:
+        """PUBREL, or a PUBREC that refuses: whether all identifiers were open (else MQTT 5 answers PUBCOMP 0x92)."""
+        known = self.open.issuperset(packet_ids)
+        self.open.difference_update(packet_ids)
+        return known

@@ -1,0 +1,432 @@
+"""Topic names and topic filters (4.7): what is well-formed, what matches what, and two trees that answer that quickly.
+
+`FilterTree` holds subscriptions and is asked with a topic; `TopicTree` holds retained messages and is asked with a filter.
+Both cost the number of levels, not the number of entries.
+
+Strategy of `FilterTree`: a filter without wildcards matches the one topic that is spelled like it, so such filters live in a
+plain dict and cost one lookup. Only filters with wildcards stand in the trie. A filter with one subscriber, the common case,
+stores its (key, value) as a tuple; a dict is made for the second.
+
+Invariants
+- no empty node stays in a tree: what is removed takes its path with it up to the first node that is still needed;
+- a wildcard in the first level never matches a topic that begins with `$` [MQTT-4.7.2-1].
+
+What they do not know: sessions, QoS, shared groups (`split_share` is for the caller), versions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from typing import Any, Generic, TypeVar
+
+from .errors import MalformedPacket, protocol_error
+from .fields import text
+
+V = TypeVar("V")
+
+_SHARE = "$share/"
+
+MAX_LEVELS = 200
+"""How many levels a server should take in a name or filter (`too_deep`). The standard sets no limit (4.7.3), but each level of a
+stored filter or retained topic costs a node, so that 64 kB of slashes would cost 20 MB."""
+
+
+def check_topic(raw: bytes) -> str:
+    """The Topic Name as text, if it is one to publish to: not empty [MQTT-4.7.3-1], no wildcard [MQTT-3.3.2-2], good UTF-8."""
+    topic = text(raw, "the Topic Name")
+    if not topic:
+        raise protocol_error("the Topic Name is empty", "MQTT-4.7.3-1")
+    if "+" in topic or "#" in topic:
+        raise MalformedPacket("the Topic Name contains a wildcard", "MQTT-3.3.2-2")
+    return topic
+
+
+def check_filter(filter_: str, shared: bool = True) -> None:
+    """Raise `MalformedPacket` unless this is a Topic Filter: at least one character, `#` alone in the last level, `+` alone in its level.
+
+    shared: whether ``$share/...`` must have the form of 4.8.2 too; MQTT 3.1.1 knows no shared subscriptions.
+    """
+    if not filter_:
+        raise MalformedPacket("the Topic Filter is empty", "MQTT-4.7.3-1")
+    if shared and filter_.startswith(_SHARE):
+        split_share(filter_)
+        return
+    if "#" in filter_ and (filter_.find("#") != len(filter_) - 1 or (len(filter_) > 1 and filter_[-2] != "/")):
+        raise MalformedPacket("# must stand alone in the last level of a Topic Filter", "MQTT-4.7.1-1")
+    if "+" in filter_ and any("+" in level and level != "+" for level in filter_.split("/")):
+        raise MalformedPacket("+ must stand alone in its level of a Topic Filter", "MQTT-4.7.1-2")
+
+
+def split_share(filter_: str) -> tuple[str, str] | None:
+    """``$share/group/filter`` -> (group, filter); None for a filter that is not shared. Raises `MalformedPacket` (4.8.2)."""
+    if not filter_.startswith(_SHARE):
+        return None
+    group, slash, rest = filter_[len(_SHARE) :].partition("/")
+    if not group:
+        raise MalformedPacket("the ShareName is empty", "MQTT-4.8.2-1")
+    if "+" in group or "#" in group:
+        raise MalformedPacket("the ShareName contains a wildcard", "MQTT-4.8.2-2")
+    if not slash or not rest:
+        raise MalformedPacket("no Topic Filter follows the ShareName", "MQTT-4.8.2-2")
+    check_filter(rest, shared=False)
+    return group, rest
+
+
+def matches(filter_: str, topic: str) -> bool:
+    """Whether a well-formed filter (not shared) matches a topic name (4.7.1, 4.7.2)."""
+    if filter_ == topic:
+        return True
+    if topic.startswith("$") and filter_[0] in "+#":
+        return False
+    wanted = filter_.split("/")
+    levels = topic.split("/")
+    for index, level in enumerate(wanted):
+        if level == "#":
+            return True  # also the parent: index may equal len(levels)
+        if index == len(levels) or (level != "+" and level != levels[index]):
+            return False
+    return len(wanted) == len(levels)
+
+
+def has_wildcard(filter_: str) -> bool:
+    """Whether a well-formed filter contains `+` or `#`."""
+    return "+" in filter_ or "#" in filter_
+
+
+def too_deep(name: str, most: int = MAX_LEVELS) -> bool:
+    """Whether a topic name or filter has more than `most` levels. For the caller to refuse: it is well-formed."""
+    return name.count("/") >= most
+
+
+# Values of one filter: None, a (key, value) tuple for one, a dict for more.
+_Entry = Any
+
+
+def _put(entry: _Entry, key: Hashable, value: Any) -> _Entry:
+    if entry is None:
+        return (key, value)
+    if type(entry) is tuple:
+        if entry[0] == key:
+            return (key, value)
+        entry = {entry[0]: entry[1]}
+    entry[key] = value
+    return entry
+
+
+def _has(entry: _Entry, key: Hashable) -> bool:
+    return entry is not None and (entry[0] == key if type(entry) is tuple else key in entry)
+
+
+def _drop(entry: _Entry, key: Hashable) -> _Entry:
+    """The entry without a key that it has."""
+    if type(entry) is tuple:
+        return None
+    del entry[key]
+    return next(iter(entry.items())) if len(entry) == 1 else entry
+
+
+def _items(entry: _Entry) -> dict[Any, Any]:
+    if entry is None:
+        return {}
+    return {entry[0]: entry[1]} if type(entry) is tuple else entry
+
+
+def _levels(filter_: str) -> tuple[list[str], bool]:
+    """The levels without a final `#`, and whether there was one."""
+    levels = filter_.split("/")
+    if levels[-1] == "#":
+        levels.pop()
+        return levels, True
+    return levels, False
+
+
+class _Node:
+    """children: literal level -> node. plus: the node below `+`. here: values of the filter that ends here.
+    below: values of the filter that goes on with `#` and ends."""
+
+    __slots__ = ("below", "children", "here", "plus")
+
+    def __init__(self) -> None:
+        self.children: dict[str, _Node] | None = None
+        self.plus: _Node | None = None
+        self.here: _Entry = None
+        self.below: _Entry = None
+
+    def empty(self) -> bool:
+        return not self.children and self.plus is None and self.here is None and self.below is None
+
+
+class FilterTree(Generic[V]):
+    """Topic filters, each with values under keys; asked which values a topic name concerns.
+
+    Filters must be well-formed (`check_filter`) and without ``$share/group/`` in front (`split_share`).
+    """
+
+    __slots__ = ("_count", "_exact", "_root")
+
+    def __init__(self) -> None:
+        self._exact: dict[str, _Entry] = {}
+        self._root = _Node()
+        self._count = 0
+
+    def __len__(self) -> int:
+        """The number of (filter, key) pairs."""
+        return self._count
+
+    def add(self, filter_: str, key: Hashable, value: V) -> bool:
+        """Set the value of (filter, key); True if the pair is new, False if its value was replaced."""
+        if not has_wildcard(filter_):
+            entry = self._exact.get(filter_)
+            new = not _has(entry, key)
+            self._exact[filter_] = _put(entry, key, value)
+        else:
+            levels, below = _levels(filter_)
+            node = self._root
+            for level in levels:
+                node = _step(node, level)
+            entry = node.below if below else node.here
+            new = not _has(entry, key)
+            if below:
+                node.below = _put(entry, key, value)
+            else:
+                node.here = _put(entry, key, value)
+        self._count += new
+        return new
+
+    def remove(self, filter_: str, key: Hashable) -> bool:
+        """Remove the value of (filter, key); False if there was none."""
+        if not has_wildcard(filter_):
+            entry = self._exact.get(filter_)
+            if not _has(entry, key):
+                return False
+            left = _drop(entry, key)
+            if left is None:
+                del self._exact[filter_]
+            else:
+                self._exact[filter_] = left
+        else:
+            levels, below = _levels(filter_)
+            path = self._path(levels)
+            entry = None if path is None else path[-1].below if below else path[-1].here
+            if path is None or not _has(entry, key):
+                return False
+            if below:
+                path[-1].below = _drop(entry, key)
+            else:
+                path[-1].here = _drop(entry, key)
+            _prune(path, levels)
+        self._count -= 1
+        return True
+
+    def match(self, topic: str) -> list[V]:
+        """The values of all filters that match a topic name; a value for each matching filter, in no particular order."""
+        found: list[V] = []
+        entry = self._exact.get(topic)
+        if entry is not None:
+            _collect(entry, found)
+        nodes = [self._root]
+        wild = not topic.startswith("$")
+        for level in topic.split("/"):
+            following = []
+            for node in nodes:
+                children = node.children
+                if children is not None:
+                    child = children.get(level)
+                    if child is not None:
+                        following.append(child)
+                if wild:
+                    if node.plus is not None:
+                        following.append(node.plus)
+                    if node.below is not None:
+                        _collect(node.below, found)
+            if not following:
+                return found
+            nodes = following
+            wild = True
+        for node in nodes:
+            if node.here is not None:
+                _collect(node.here, found)
+            if node.below is not None:
+                _collect(node.below, found)
+        return found
+
+    def get(self, filter_: str) -> dict[Any, V]:
+        """Key -> value of one filter, exactly as spelled; a copy, empty if there is none."""
+        return dict(_items(self._entry(filter_)))
+
+    def count(self, filter_: str) -> int:
+        """How many keys one filter has."""
+        return len(_items(self._entry(filter_)))
+
+    def filters(self) -> Iterator[str]:
+        """All filters that have a value, each once."""
+        yield from self._exact
+        stack: list[tuple[str, _Node]] = [("", self._root)]
+        while stack:
+            prefix, node = stack.pop()
+            if node.here is not None:
+                yield prefix[:-1]
+            if node.below is not None:
+                yield prefix + "#"
+            if node.plus is not None:
+                stack.append((prefix + "+/", node.plus))
+            for level, child in (node.children or {}).items():
+                stack.append((f"{prefix}{level}/", child))
+
+    def _entry(self, filter_: str) -> _Entry:
+        if not has_wildcard(filter_):
+            return self._exact.get(filter_)
+        levels, below = _levels(filter_)
+        path = self._path(levels)
+        if path is None:
+            return None
+        return path[-1].below if below else path[-1].here
+
+    def _path(self, levels: list[str]) -> list[_Node] | None:
+        """The nodes from the root along the levels; None if they end early."""
+        node: _Node | None = self._root
+        path = [self._root]
+        for level in levels:
+            node = path[-1].plus if level == "+" else (path[-1].children or {}).get(level)
+            if node is None:
+                return None
+            path.append(node)
+        return path
+
+
+def _step(node: _Node, level: str) -> _Node:
+    """The node below `node` along a level, made if it is not there."""
+    if level == "+":
+        if node.plus is None:
+            node.plus = _Node()
+        return node.plus
+    if node.children is None:
+        node.children = {}
+    child = node.children.get(level)
+    if child is None:
+        child = node.children[level] = _Node()
+    return child
+
+
+def _prune(path: list[_Node], levels: list[str]) -> None:
+    """Cut off the empty nodes at the path's end."""
+    for index in range(len(levels) - 1, -1, -1):
+        if not path[index + 1].empty():
+            return
+        parent, level = path[index], levels[index]
+        if level == "+":
+            parent.plus = None
+        else:
+            assert parent.children is not None
+            del parent.children[level]
+            if not parent.children:
+                parent.children = None
+
+
+def _collect(entry: _Entry, found: list[Any]) -> None:
+    if type(entry) is tuple:
+        found.append(entry[1])
+    else:
+        found.extend(entry.values())
+
+
+class _Topics:
+    """A level of the tree of topic names. topic: the name that ends here, None if none does."""
+
+    __slots__ = ("children", "topic")
+
+    def __init__(self) -> None:
+        self.children: dict[str, _Topics] | None = None
+        self.topic: str | None = None
+
+
+class TopicTree(Generic[V]):
+    """Topic names, each with one value (a retained message); asked which of them a filter matches."""
+
+    __slots__ = ("_root", "_values")
+
+    def __init__(self) -> None:
+        self._values: dict[str, V] = {}
+        self._root = _Topics()
+
+    def __len__(self) -> int:
+        """The number of topics."""
+        return len(self._values)
+
+    def __iter__(self) -> Iterator[str]:
+        """All topics."""
+        return iter(self._values)
+
+    def get(self, topic: str) -> V | None:
+        """The topic's value, or None."""
+        return self._values.get(topic)
+
+    def set(self, topic: str, value: V) -> None:
+        """Give the topic a value, or replace it."""
+        if topic not in self._values:
+            node = self._root
+            for level in topic.split("/"):
+                if node.children is None:
+                    node.children = {}
+                child = node.children.get(level)
+                if child is None:
+                    child = node.children[level] = _Topics()
+                node = child
+            node.topic = topic
+        self._values[topic] = value
+
+    def delete(self, topic: str) -> bool:
+        """Remove the topic and the levels that only it needed; False if it is not there."""
+        if topic not in self._values:
+            return False
+        del self._values[topic]
+        levels = topic.split("/")
+        path = [self._root]
+        for level in levels:
+            assert path[-1].children is not None
+            path.append(path[-1].children[level])
+        path[-1].topic = None
+        for index in range(len(levels) - 1, -1, -1):
+            node, parent = path[index + 1], path[index]
+            if node.topic is not None or node.children:
+                break
+            assert parent.children is not None
+            del parent.children[levels[index]]
+            if not parent.children:
+                parent.children = None
+        return True
+
+    def match(self, filter_: str) -> list[tuple[str, V]]:
+        """(topic, value) for each topic that a well-formed filter matches, in no particular order."""
+        values = self._values
+        if not has_wildcard(filter_):
+            return [(filter_, values[filter_])] if filter_ in values else []
+        nodes = [self._root]
+        for index, level in enumerate(filter_.split("/")):
+            if level == "#":
+                return [(topic, values[topic]) for topic in _all_topics(nodes, hide=index == 0)]
+            if level == "+":
+                nodes = [
+                    child
+                    for node in nodes
+                    for name, child in (node.children or {}).items()
+                    if index or not name.startswith("$")  # [MQTT-4.7.2-1]
+                ]
+            else:
+                nodes = [node.children[level] for node in nodes if node.children and level in node.children]
+            if not nodes:
+                return []
+        return [(node.topic, values[node.topic]) for node in nodes if node.topic is not None]
+
+
+def _all_topics(nodes: list[_Topics], hide: bool) -> Iterator[str]:
+    """All topics at and below the nodes; hide: leave out what begins with `$` directly below them."""
+    stack = list(nodes)
+    while stack:
+        node = stack.pop()
+        if node.topic is not None:
+            yield node.topic
+        for name, child in (node.children or {}).items():
+            if not (hide and name.startswith("$")):
+                stack.append(child)
+        hide = False

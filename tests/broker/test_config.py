@@ -1,0 +1,214 @@
+"""The configuration of one broker: what is read, the defaults, and the one line each mistake gives."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mqmesh.broker.config import Address, BrokerConfig, ConfigError, Limits, load, parse, parse_address, parse_size
+
+KEY = "0123456789abcdef"
+FULL = """
+name = "porto"
+number = 1
+listen = ["mqtt://127.0.0.1:1883", "unix:///run/porto.sock"]
+data = "data/porto"
+[mesh]
+name = "sites"
+key = "0123456789abcdef"
+mode = "flood"
+silence = 2
+[[mesh.peer]]
+address = "mqtt://[::1]:1884"
+cost = 7
+number = 2
+[[mesh.peer]]
+address = "unix:///run/lyon.sock"
+[limits]
+session_queue_bytes = "2 MiB"
+in_flight = 20
+sys_interval = 1.5
+session_expiry_maximum = 3600
+"""
+
+
+def test_a_whole_file(tmp_path: Path) -> None:
+    file = tmp_path / "porto.toml"
+    file.write_text(FULL)
+    config = load(file)
+    assert (config.name, config.number, config.data) == ("porto", 1, tmp_path / "data/porto")
+    assert config.listen == ["mqtt://127.0.0.1:1883", "unix:///run/porto.sock"]
+    assert config.mesh is not None
+    assert (config.mesh.name, config.mesh.key, config.mesh.mode, config.mesh.silence) == ("sites", KEY, "flood", 2.0)
+    assert [(p.address, p.cost, p.number) for p in config.mesh.peers] == [("mqtt://[::1]:1884", 7, 2), ("unix:///run/lyon.sock", 1, None)]
+    limits = config.limits
+    assert (limits.session_queue_bytes, limits.in_flight, limits.sys_interval, limits.session_expiry_maximum) == (2 * 2**20, 20, 1.5, 3600)
+    assert limits.receive_maximum == Limits().receive_maximum
+
+
+def test_nothing_said_gives_a_broker_alone_with_every_default() -> None:
+    assert parse({}) == BrokerConfig()
+    assert parse({"limits": {}}).limits == Limits()
+
+
+def test_the_defaults_are_themselves_allowed() -> None:
+    defaults = {one.name: one.default for one in fields(Limits) if one.default is not None}
+    assert parse({"limits": defaults}).limits == Limits()
+
+
+def test_extra_values_go_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "b.toml"
+    file.write_text(FULL)
+    config = load(file, {"name": "braga", "limits": {"in_flight": 5}})
+    assert (config.name, config.limits.in_flight, config.limits.sys_interval) == ("braga", 5, 1.5)
+
+
+MESH = {"name": "m", "key": KEY}
+
+
+@pytest.mark.parametrize(
+    ("table", "line"),
+    [
+        ({"nmae": "x"}, 'F: nmae = "x": unknown key; did you mean "name"?'),
+        ({"number": 70000}, "F: number = 70000: give a whole number from 0 to 65535"),
+        ({"number": True}, "F: number = True: give a whole number from 0 to 65535"),
+        (
+            {"name": "a/b"},
+            "F: name = \"a/b\": give a name of 1 to 64 letters, digits, '.', '_' and '-' that does not start with '.' or '-'",
+        ),
+        ({"listen": "mqtt://h:1"}, 'F: listen = "mqtt://h:1": give a list such as ["mqtt://127.0.0.1:1883"]'),
+        ({"listen": []}, 'F: listen = []: give at least one address, as ["mqtt://127.0.0.1:1883"]'),
+        (
+            {"listen": ["localhost:1883"]},
+            'F: listen = "localhost:1883": write mqtt://HOST:PORT or unix:///PATH; perhaps "mqtt://localhost:1883"',
+        ),
+        ({"listen": ["mqtt://h:1", "mqtt://h:1"]}, 'F: listen = "mqtt://h:1": the address stands twice: leave one out'),
+        ({"limits": {"in_fligth": 5}}, 'F: limits.in_fligth = 5: unknown key; did you mean "in_flight"?'),
+        ({"limits": {"in_flight": 0}}, "F: limits.in_flight = 0: give a whole number from 1 to 65535"),
+        (
+            {"limits": {"unsent_bytes": "9 bits"}},
+            'F: limits.unsent_bytes = "9 bits": give bytes as a whole number or a string such as "64 MiB"',
+        ),
+        ({"limits": 3}, "F: limits = 3: make it a table: [limits]"),
+        (
+            {"mesh": MESH, "number": 1},
+            "F: name is missing: give a name of 1 to 64 letters, digits, '.', '_' and '-' that does not start with '.' or '-'",
+        ),
+        ({"mesh": MESH, "name": "a"}, "F: number is missing: give a whole number from 0 to 65535"),
+        (
+            {"name": "a", "number": 1, "mesh": {**MESH, "mode": "route"}},
+            'F: mesh.mode = "route": give "routed" or "flood"; did you mean "routed"?',
+        ),
+        (
+            {"name": "a", "number": 1, "mesh": {**MESH, "key": "short"}},
+            "F: mesh.key = (5 bytes): give the secret that all brokers of the mesh share, a string of at least 16 bytes",
+        ),
+        (
+            {"name": "a", "number": 1, "mesh": {**MESH, "peer": [{}]}},
+            "F: mesh.peer[1].address is missing: write mqtt://HOST:PORT or unix:///PATH",
+        ),
+        (
+            {"name": "a", "number": 1, "mesh": {**MESH, "peer": [{"address": "mqtt://h", "cost": 0}]}},
+            "F: mesh.peer[1].cost = 0: give a whole number from 1 to 65535",
+        ),
+        ({"name": "a", "number": 1, "mesh": {**MESH, "peers": []}}, 'F: mesh.peers = []: unknown key; did you mean "peer"?'),
+        (
+            {"name": "a", "number": 1, "mesh": {**MESH, "retry_first": 9, "retry_last": 1}},
+            "F: mesh.retry_last = 1: give at least retry_first, 9",
+        ),
+    ],
+)
+def test_each_mistake_is_one_line_that_names_file_key_value_and_remedy(table: dict[str, object], line: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        parse(table, "F")
+    assert str(raised.value) == line
+
+
+@pytest.mark.parametrize("mesh", [{"key": "hush"}, {"key": ["hush"]}, {"kye": "hush"}, {**MESH, "kei": "hush"}])
+def test_the_secret_stays_out_of_messages(mesh: dict[str, object]) -> None:
+    with pytest.raises(ConfigError) as raised:
+        parse({"name": "a", "number": 1, "mesh": mesh})
+    assert "hush" not in str(raised.value)
+    assert KEY not in repr(parse({"name": "a", "number": 1, "mesh": MESH}))
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [(None, "cannot be read: No such file"), (b"name = ", "is not TOML: "), (b"\xff", "is not UTF-8 text")],
+)
+def test_files_that_cannot_be_read(tmp_path: Path, content: bytes | None, text: str) -> None:
+    file = tmp_path / "x.toml"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(ConfigError) as raised:
+        load(file)
+    assert str(raised.value).startswith(f"{file}: {text}")
+
+
+def test_addresses() -> None:
+    assert parse_address("mqtt://example.org") == Address("mqtt", "example.org", 1883)
+    assert parse_address("mqtt://10.0.0.1:0") == Address("mqtt", "10.0.0.1", 0)
+    assert parse_address("mqtt://[fe80::1%eth0]:99") == Address("mqtt", "fe80::1%eth0", 99)
+    assert parse_address("unix:///run/a b") == Address("unix", path="/run/a b")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "h", "http://h", "mqtt://", "mqtt://:1", "mqtt://h:x", "mqtt://h:65536", "mqtt://::1:5", "unix://run", "mqtt://u@h"]
+)
+def test_wrong_addresses(text: str) -> None:
+    with pytest.raises(ValueError, match=r"write|above"):
+        parse_address(text)
+
+
+@given(st.sampled_from(["h", "a.b-c", "127.0.0.1", "::1"]), st.integers(0, 65535))
+def test_an_address_reads_back_as_it_prints(host: str, port: int) -> None:
+    address = Address("mqtt", host, port)
+    assert parse_address(str(address)) == address
+
+
+@given(st.text())
+def test_any_text_is_an_address_or_a_value_error(text: str) -> None:
+    for one in (text, "mqtt://" + text, "unix://" + text):
+        try:
+            parse_address(one)
+        except ValueError:
+            continue
+
+
+def test_sizes() -> None:
+    assert [parse_size(v) for v in (0, "12", "1 KiB", "3kB", "2 GiB")] == [0, 12, 1024, 3000, 2 * 2**30]
+    for wrong in (-1, True, 1.5, "", "1 XB", "-3"):
+        with pytest.raises(ValueError):
+            parse_size(wrong)
+
+
+SCALARS = st.one_of(
+    st.integers(),
+    st.booleans(),
+    st.text(max_size=5),
+    st.floats(),
+    st.lists(st.integers(), max_size=2),
+    st.dictionaries(st.text(), st.integers(), max_size=2),
+)
+
+
+@given(st.sampled_from(["name", "number", "listen", "data", "mesh", "limits", "other"]), SCALARS)
+def test_any_value_is_taken_or_a_config_error(key: str, value: object) -> None:
+    said = ""
+    try:
+        parse({key: value})
+    except ConfigError as error:
+        said = str(error)
+    assert not said or (key in said and "\n" not in said)
+
+
+def test_every_key_is_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs/configuration.md").read_text()
+    for one in fields(Limits):
+        default = "none" if one.default is None else f"{one.default:g}" if isinstance(one.default, float) else str(one.default)
+        assert f"| `{one.name}` | {default} | {one.metadata['text']} |" in page, one.name
+    for key in ("name", "number", "listen", "data", "mode", "key", "silence", "retry_first", "retry_last", "address", "cost"):
+        assert f"| `{key}` |" in page, key

@@ -1,0 +1,145 @@
+"""`mqmesh broker` as a process: the ready line, signals, and one clear line for each way in which it cannot start."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+from command import run, start
+from paho_client import Paho
+from services import free_port
+
+KEY = "sixteen bytes or more"
+
+
+def ready_port(process: object) -> int:
+    line = process.stdout.readline()  # type: ignore[attr-defined]
+    assert line.startswith("ready mqtt://127.0.0.1:"), line
+    return int(line.split()[1].rpartition(":")[2])
+
+
+def test_ready_line_names_addresses_name_and_number(tmp_path: Path) -> None:
+    unix = f"unix://{tmp_path}/b.sock"
+    process = start("broker", "--listen", "mqtt://127.0.0.1:0", "--listen", unix, "--name", "porto", "--number", 7)
+    line = process.stdout.readline()
+    assert line.startswith("ready mqtt://127.0.0.1:")
+    assert line.endswith(f" {unix} name=porto number=7\n")
+    done = run("pub", "-h", unix, "-t", "a", "-m", "x", "-q", 1)
+    assert done.returncode == 0, done.stderr
+    process.terminate()
+    assert process.wait(10) == 0
+    assert not (tmp_path / "b.sock").exists()
+    process.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_stop_it_with_status_0_and_clients_are_told(number: signal.Signals, tmp_path: Path) -> None:
+    process = start("broker", "--listen", "mqtt://127.0.0.1:0", stderr=tmp_path / "log")
+    client = Paho(ready_port(process)).open()
+    process.send_signal(number)
+    assert client.disconnects.get(timeout=10) == (True, 0x8B)
+    client.client.loop_stop()
+    assert process.wait(10) == 0
+    process.communicate()
+    log = (tmp_path / "log").read_text()
+    assert "level=info broker=mqmesh" in log
+    assert "Traceback" not in log
+
+
+def test_it_ends_with_its_starter_when_asked_to() -> None:
+    process = start("broker", "--listen", "mqtt://127.0.0.1:0", "--stop-with-stdin", stdin=-1)
+    ready_port(process)
+    process.stdin.close()
+    assert process.wait(10) == 0
+    process.stdout.close()
+
+
+def test_a_file_and_options_over_it(tmp_path: Path) -> None:
+    file = tmp_path / "b.toml"
+    file.write_text('name = "lyon"\nnumber = 3\nlisten = ["mqtt://127.0.0.1:1"]\n')
+    process = start("broker", "--config", file, "--listen", "mqtt://127.0.0.1:0", "--number", 4)
+    assert process.stdout.readline().endswith(" name=lyon number=4\n")
+    process.terminate()
+    process.wait(10)
+    process.communicate()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--listen", "mqtt://127.0.0.1:x"], ["--listen", "mqtt://HOST:PORT"]),
+        (["--listen", "tcp://127.0.0.1"], ["--listen", "mqtt://HOST:PORT"]),
+        (["--name", "a b"], ["--name", "letters"]),
+        (["--peer", "mqtt://127.0.0.1:1", "--name", "a", "--number", "1"], ["--key", "missing"]),
+        (["--peer", "mqtt://127.0.0.1:1", "--key", KEY, "--number", "1"], ["--name", "missing"]),
+        (["--peer", "mqtt://127.0.0.1:1?cots=1", "--key", KEY, "--name", "a", "--number", "1"], ["--peer", "?cost=2&number=7"]),
+        (["--mesh", "m", "--key", "short", "--name", "a", "--number", "1"], ["--key", "16 bytes"]),
+        (["--mesh", "m", "--key", KEY, "--mode", "flod", "--name", "a", "--number", "1"], ["--mode", "flood"]),
+        (["--config", "/nonexistent.toml"], ["/nonexistent.toml", "No such file"]),
+        (["--log-level", "loud"], ["--log-level", "debug, info"]),
+    ],
+)
+def test_wrong_options_get_one_line(arguments: list[str], words: list[str]) -> None:
+    done = run("broker", *arguments)
+    assert done.returncode == 2
+    assert done.stdout == b""
+    assert done.stderr.count(b"\n") == 1
+    assert all(word in done.stderr.decode() for word in words), done.stderr
+    assert KEY.encode() not in done.stderr
+
+
+def test_a_taken_port_gets_one_line() -> None:
+    process = start("broker", "--listen", "mqtt://127.0.0.1:0")
+    port = ready_port(process)
+    done = run("broker", "--listen", f"mqtt://127.0.0.1:{port}")
+    assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (2, b"", 1)
+    assert f"mqtt://127.0.0.1:{port}".encode() in done.stderr
+    assert b"taken" in done.stderr
+    process.terminate()
+    process.communicate()
+
+
+@pytest.mark.parametrize(
+    ("mesh", "key", "number", "words"),
+    [
+        ("sites", "another key of 16 bytes", 2, ["key"]),
+        ("other", KEY, 2, ["sites", "other"]),
+        ("sites", KEY, 1, ["number 1"]),
+    ],
+)
+def test_a_peer_that_does_not_belong_is_named_in_the_log(tmp_path: Path, mesh: str, key: str, number: int, words: list[str]) -> None:
+    first = start("broker", "--listen", "mqtt://127.0.0.1:0", "--name", "porto", "--number", 1, "--mesh", "sites", "--key", KEY)
+    peer = f"mqtt://127.0.0.1:{ready_port(first)}"
+    second = start(
+        *("broker", "--listen", "mqtt://127.0.0.1:0", "--name", "lyon", "--number", number, "--mesh", mesh, "--key", key, "--peer", peer),
+        stderr=tmp_path / "log",
+    )
+    ready_port(second)
+    log = _wait_for_line(tmp_path / "log", "event=link-down")
+    assert all(word in log for word in words), log
+    for process in (first, second):
+        process.terminate()
+        process.communicate()
+
+
+def test_an_unreachable_peer_is_named_in_the_log(tmp_path: Path) -> None:
+    peer = f"mqtt://127.0.0.1:{free_port()}"
+    process = start(
+        *("broker", "--listen", "mqtt://127.0.0.1:0", "--name", "lyon", "--number", 2, "--key", KEY, "--peer", peer),
+        stderr=tmp_path / "log",
+    )
+    ready_port(process)
+    assert peer in _wait_for_line(tmp_path / "log", "event=link-down")
+    process.terminate()
+    process.communicate()
+
+
+def _wait_for_line(file: Path, word: str) -> str:
+    from services import wait_until
+
+    def lines() -> list[str]:
+        return [line for line in file.read_text().splitlines() if word in line]
+
+    wait_until(lambda: bool(lines()), 10.0, f"line with {word} in the log")
+    return lines()[0]

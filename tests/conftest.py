@@ -1,0 +1,35 @@
+"""Markers that the Makefile selects by, and the fixtures that several folders of tests share."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+from brokers import RunningBroker, running_broker
+from hypothesis import settings
+
+# No deadline: a busy machine is no reason to fail. The blob repeats a failure elsewhere.
+settings.register_profile("mqmesh", deadline=None, print_blob=True)
+settings.load_profile("mqmesh")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "slow: takes more than a few seconds; left out of `make quick`")
+    config.addinivalue_line("markers", "service: talks to a real third-party broker or client; left out of `make quick`")
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    """One broker for the tests of a module: mqmesh, or what MQMESH_TEST_BROKER names."""
+    with running_broker(tmp_path_factory.mktemp("broker")) as running:
+        yield running
+
+
+_names = itertools.count(1)
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A word that no other test uses: for topics, client identifiers, groups."""
+    return f"t{next(_names)}-{request.node.name.partition('[')[0]}"

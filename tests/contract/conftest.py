@@ -1,0 +1,68 @@
+"""The stores that the contract is checked against, each as a `Place`."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from mqmesh.broker.store import Store
+from mqmesh.broker.store.failing import FailingStore
+from mqmesh.broker.store.lmdb import LmdbStore
+from mqmesh.broker.store.memory import MemoryStore
+from mqmesh.broker.store.postgresql import PostgresqlStore
+from mqmesh.broker.store.process import ProcessStore
+from mqmesh.broker.store.sqlite import SqliteStore
+from postgres import Server, server
+from stores import Place
+
+KINDS = ("memory", "failing", "sqlite", "lmdb", "process", "process-lmdb", pytest.param("postgresql", marks=pytest.mark.service))
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[Server]:
+    with server() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def new_place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Place]:
+    """Makes empty places."""
+
+    def make(kind: str) -> Place:
+        folder: Path = tmp_path_factory.mktemp(kind)
+        if kind == "memory":
+            memory = MemoryStore()
+            return Place(kind, lambda: memory)
+        if kind == "failing":
+            wrapped = MemoryStore()
+            return Place(kind, lambda: FailingStore(wrapped))
+        if kind == "sqlite":
+            return Place(kind, lambda: SqliteStore(folder / "store.db"))
+        if kind == "lmdb":
+            return Place(kind, lambda: LmdbStore(folder / "store"))
+        if kind == "process":
+            return Place(kind, lambda: ProcessStore(f"sqlite://{folder}/store.db"))
+        if kind == "process-lmdb":
+            return Place(kind, lambda: ProcessStore(f"lmdb://{folder}/store"))
+        postgres: Server = request.getfixturevalue("postgres_server")
+        schema = f"store_{next(_numbers)}"
+        return Place(kind, lambda: PostgresqlStore(f"{postgres.url}?schema={schema}"))
+
+    return make
+
+
+@pytest.fixture(params=KINDS)
+def place(request: pytest.FixtureRequest, new_place: Callable[[str], Place]) -> Place:
+    return new_place(request.param)
+
+
+@pytest.fixture
+def store(place: Place) -> Iterator[Store]:
+    """An open, empty store."""
+    opened = place.make()
+    opened.open()
+    yield opened
+    opened.close()

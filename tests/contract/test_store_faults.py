@@ -1,0 +1,316 @@
+"""Each fault ends in one clear error of the right kind, and what was committed stays."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import lmdb
+import pytest
+from mqmesh.broker.store import Batch, Kind, Store, StoreError
+from mqmesh.broker.store.locations import store_at
+from mqmesh.broker.store.memory import MemoryStore
+from mqmesh.broker.store.process import ProcessStore
+from services import missing
+from stores import batch, content, delivery, run
+
+EMBEDDED = ("sqlite", "lmdb")
+
+
+def address_in(folder: Path, kind: str) -> str:
+    return f"lmdb://{folder}/store" if kind == "lmdb" else f"sqlite://{folder}/store.db"
+
+
+def data_file(folder: Path, kind: str) -> Path:
+    return folder / "store" / "data.mdb" if kind == "lmdb" else folder / "store.db"
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 4 MiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if os.getuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", folder], stderr=subprocess.DEVNULL).returncode:
+        missing("mounting a small file system takes root")
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)
+
+
+def big_batch(number: int) -> Batch:
+    return batch(run(number, payload=random.Random(number).randbytes(100_000)), delivery("porto", number, number))
+
+
+def commit_until_refused(store: Store) -> None:
+    """Commit big batches until the store raises."""
+    number = 1
+    while True:
+        store.commit(big_batch(number))
+        number += 1
+
+
+def fill(path: Path) -> None:
+    """Write a file until there is no space left."""
+    with open(path, "wb", buffering=0) as filler:
+        while True:
+            filler.write(bytes(4096))
+
+
+def opened(address: str, kind: str) -> Store:
+    store = ProcessStore(address) if kind == "process" else store_at(address)
+    store.open()
+    return store
+
+
+# Space.
+
+
+@pytest.mark.parametrize("kind", [*EMBEDDED, "process"])
+def test_a_full_disk_refuses_and_recovers(kind: str, small_disk: Path) -> None:
+    filler = small_disk / "filler"
+    filler.write_bytes(bytes(1 << 20))
+    store = opened(address_in(small_disk, kind), kind)
+    with pytest.raises(StoreError) as caught:
+        commit_until_refused(store)
+    number = store.highest_run()
+    assert caught.value.kind is Kind.FULL
+    assert "no space left on its disk" in str(caught.value)
+    assert number > 5
+    for _ in range(3):
+        with pytest.raises(StoreError):
+            store.commit(big_batch(number + 1))
+    assert [found.order for found in store.deliveries()] == list(range(1, number + 1))
+    assert len(store.runs(range(1, number + 2))) == number
+    filler.unlink()
+    store.commit(big_batch(number + 1))
+    assert store.count("porto") == number + 1
+    store.close()
+    again = opened(address_in(small_disk, kind), kind)
+    assert again.run(number + 1) == big_batch(number + 1).runs[number + 1]
+    assert again.count("porto") == number + 1
+    again.close()
+
+
+@pytest.mark.parametrize("kind", EMBEDDED)
+def test_a_disk_that_is_full_from_the_start(kind: str, small_disk: Path) -> None:
+    with pytest.raises(OSError):
+        fill(small_disk / "filler")
+    with pytest.raises(StoreError) as caught:
+        opened(address_in(small_disk, kind), kind)
+    assert caught.value.kind is Kind.FULL
+    (small_disk / "filler").unlink()
+    store = opened(address_in(small_disk, kind), kind)
+    store.commit(big_batch(1))
+    store.close()
+
+
+def test_lmdb_says_when_its_map_is_full(tmp_path: Path) -> None:
+    from mqmesh.broker.store.lmdb import LmdbStore
+
+    store = LmdbStore(tmp_path / "store", map_size=1 << 20)
+    store.open()
+    with pytest.raises(StoreError, match=r"largest size of 1 MiB \(map_size\): raise it") as caught:
+        commit_until_refused(store)
+    assert caught.value.kind is Kind.FULL
+    assert store.count("porto") == store.highest_run()
+    store.close()
+
+
+# Permission.
+
+
+@pytest.mark.parametrize("kind", EMBEDDED)
+@pytest.mark.parametrize("used", [False, True])
+def test_a_read_only_folder(kind: str, used: bool, small_disk: Path) -> None:
+    if used:
+        store = opened(address_in(small_disk, kind), kind)
+        store.commit(big_batch(1))
+        store.close()
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    with pytest.raises(StoreError, match="make the folder writable for user") as caught:
+        opened(address_in(small_disk, kind), kind)
+    assert caught.value.kind is Kind.READ_ONLY
+
+
+@pytest.mark.parametrize("kind", EMBEDDED)
+def test_a_folder_that_is_a_file(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "disk").write_text("not a folder")
+    with pytest.raises(StoreError):
+        opened(address_in(tmp_path / "disk", kind), kind)
+
+
+# Damage.
+
+
+def filled(folder: Path, kind: str) -> dict[str, object]:
+    """A store with some of everything, closed; what it held."""
+    store = opened(address_in(folder, kind), kind)
+    memory = MemoryStore()
+    for number in range(1, 61):
+        made = batch(
+            run(number, count=1 + number % 40, payload=random.Random(number).randbytes(300)),
+            delivery("porto", number, number, extra=b"\x0b\x01"),
+            delivery(f"session {number % 7}", number, number),
+        )
+        made.put_value("retained", b"topic/%d" % number, random.Random(number).randbytes(number * 150))
+        made.put_value("sessions", b"client %d" % number, b"state" * 20)
+        store.commit(made)
+        memory.commit(made)
+    store.close()
+    return content(memory)
+
+
+@pytest.mark.parametrize("kind", EMBEDDED)
+@pytest.mark.parametrize("damage", ["random", "zero", "cut"])
+def test_a_damaged_last_page_is_reported(kind: str, damage: str, tmp_path: Path) -> None:
+    filled(tmp_path, kind)
+    file = data_file(tmp_path, kind)
+    size = file.stat().st_size
+    with open(file, "r+b") as data:
+        if damage == "cut":
+            data.truncate(size - 4096)
+        else:
+            data.seek(size - 4096)
+            data.write(random.Random(1).randbytes(4096) if damage == "random" else bytes(4096))
+    with pytest.raises(StoreError, match=r"is damaged \(.*\): restore a copy, or move it away and start empty") as caught:
+        content(opened(address_in(tmp_path, kind), kind))
+    assert caught.value.kind is Kind.CORRUPT
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", EMBEDDED)
+def test_a_damaged_page_is_noticed_or_does_not_matter(kind: str, tmp_path: Path) -> None:
+    held = filled(tmp_path / "whole", kind)
+    pages = data_file(tmp_path / "whole", kind).stat().st_size // 4096
+    kinds: list[Kind] = []
+    chosen = random.Random(7).sample(range(pages), min(pages, 60))
+    for page in chosen:
+        folder = tmp_path / "damaged"
+        shutil.copytree(tmp_path / "whole", folder)
+        with open(data_file(folder, kind), "r+b") as data:
+            data.seek(page * 4096)
+            data.write(random.Random(page).randbytes(4096))
+        store = store_at(address_in(folder, kind))
+        found = None
+        try:
+            store.open()
+            found = content(store)
+        except StoreError as error:
+            kinds.append(error.kind)
+        finally:
+            store.close()
+        assert found in (None, held)
+        shutil.rmtree(folder)
+    assert set(kinds) <= {Kind.CORRUPT, Kind.SCHEMA}
+    assert len(kinds) > len(chosen) // 2
+
+
+def test_a_large_sqlite_file_is_found_damaged_when_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mqmesh.broker.store import sqlite
+
+    monkeypatch.setattr(sqlite, "CHECKED_SIZE", 0)
+    store = opened(address_in(tmp_path, "sqlite"), "sqlite")
+    stored = run(1, count=100, payload=b"reading " * 50)
+    store.commit(batch(stored, delivery("porto", 1, 1)))
+    store.close()
+    file = data_file(tmp_path, "sqlite")
+    data = file.read_bytes()
+    place = data.rindex(b"reading ")
+    file.write_bytes(data[:place] + b"writing " + data[place + 8 :])
+    store = opened(address_in(tmp_path, "sqlite"), "sqlite")
+    with pytest.raises(StoreError, match="the payloads of run 1 do not have their checksum"):
+        store.run(1)
+    store.close()
+
+
+@pytest.mark.parametrize("kind", EMBEDDED)
+def test_a_file_of_something_else(kind: str, tmp_path: Path) -> None:
+    file = data_file(tmp_path, kind)
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(b"This is a letter to my aunt.\n" * 1000)
+    with pytest.raises(StoreError) as caught:
+        opened(address_in(tmp_path, kind), kind)
+    assert caught.value.kind is Kind.CORRUPT
+
+
+def test_a_database_of_another_program(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "store.db") as other:
+        other.execute("CREATE TABLE recipes (name TEXT)")
+    other.close()
+    with pytest.raises(StoreError, match="is an SQLite file of another program: name another") as caught:
+        opened(address_in(tmp_path, "sqlite"), "sqlite")
+    assert caught.value.kind is Kind.SCHEMA
+    (tmp_path / "store").mkdir()
+    with lmdb.open(str(tmp_path / "store"), max_dbs=8) as environment, environment.begin(write=True) as transaction:
+        transaction.put(b"x", b"y", db=environment.open_db(b"meta", txn=transaction))
+    with pytest.raises(StoreError, match="is an LMDB folder of another program: name another") as caught:
+        opened(address_in(tmp_path, "lmdb"), "lmdb")
+    assert caught.value.kind is Kind.SCHEMA
+
+
+# Versions.
+
+
+def set_version(folder: Path, kind: str, version: int) -> None:
+    if kind == "sqlite":
+        with sqlite3.connect(folder / "store.db") as data:
+            data.execute(f"PRAGMA user_version = {version}")
+        data.close()
+        return
+    with lmdb.open(str(folder / "store"), max_dbs=8) as environment, environment.begin(write=True) as transaction:
+        transaction.put(b"schema", str(version).encode(), db=environment.open_db(b"meta", txn=transaction))
+
+
+@pytest.mark.parametrize("kind", EMBEDDED)
+@pytest.mark.parametrize(("version", "who"), [(0, "an older mqmesh: run that"), (2, "a newer mqmesh: run that")])
+def test_another_schema_version(kind: str, version: int, who: str, tmp_path: Path) -> None:
+    filled(tmp_path, kind)
+    set_version(tmp_path, kind, version)
+    with pytest.raises(StoreError, match=rf"has schema version {version}, this mqmesh reads version 1: it was written by {who}") as caught:
+        opened(address_in(tmp_path, kind), kind)
+    assert caught.value.kind is Kind.SCHEMA
+    if kind == "sqlite":
+        with pytest.raises(StoreError, match="schema version"):
+            store_at(address_in(tmp_path, kind)).attach()
+        with pytest.raises(StoreError, match="schema version") as caught:
+            opened(address_in(tmp_path, kind), "process")
+        assert caught.value.kind is Kind.SCHEMA
+    set_version(tmp_path, kind, 1)
+    store = opened(address_in(tmp_path, kind), kind)
+    assert store.highest_run() == 60
+    store.close()
+
+
+# Addresses.
+
+
+def test_addresses() -> None:
+    for wrong in ("", "oracle://x", "sqlite://host/path", "sqlite:", "postgre://user:secret@host/db"):
+        with pytest.raises(StoreError, match=r"is right$") as caught:
+            store_at(wrong)
+        assert "secret" not in str(caught.value)
+    assert isinstance(store_at("sqlite:///tmp/x.db", "memory"), MemoryStore)
+    with pytest.raises(ValueError, match="memory"):
+        ProcessStore("memory:")
+
+
+# A process that dies.
+
+
+def test_a_store_process_that_dies_is_started_again(tmp_path: Path) -> None:
+    store = ProcessStore(address_in(tmp_path, "sqlite"))
+    store.open()
+    store.commit(big_batch(1))
+    child = store._child
+    assert child is not None
+    child.kill()
+    child.wait()
+    with pytest.raises(StoreError, match=r"its process ended \(status -9\); it is started again"):
+        store.commit(big_batch(2))
+    store.commit(big_batch(2))
+    assert store.count("porto") == 2
+    store.close()

@@ -1,0 +1,21 @@
+"""The mesh that several tests break one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from scenes import RING, SIZES, Scene, mesh
+
+
+@pytest.fixture(scope="module")
+def ring(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    """A ring of five under load: QoS 1 and 2 with mixed sizes and with runs of one size, everybody subscribed to everything."""
+    with Scene(mesh(RING), tmp_path_factory.mktemp("ring")) as scene:
+        scene.subscribe()
+        scene.publish(2000)
+        scene.publish(1000, sizes=SIZES)
+        scene.publish(500, qos=2)
+        scene.publish(200, qos=2, sizes=SIZES)
+        scene.start()
+        yield scene

@@ -1,0 +1,40 @@
+"""What tests on meshes under load share: the scenes of `benchmarks/` and the judgement of a round."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ROOT = str(Path(__file__).resolve().parents[1])
+if ROOT not in sys.path:  # `benchmarks` stands outside the wheel
+    sys.path.append(ROOT)
+
+from benchmarks.load import Load  # noqa: E402
+from benchmarks.scene import Fault, Round, Scene, mesh  # noqa: E402
+
+__all__ = ["FIVE", "RING", "SIZES", "TRIANGLE", "Fault", "Load", "Round", "Scene", "assert_clean", "both", "mesh"]
+
+RING = [("a", "b"), ("b", "c"), ("c", "d"), ("d", "e"), ("e", "a")]
+TRIANGLE = [("a", "b"), ("b", "c"), ("c", "a")]
+FIVE = [(one, other) for one in "abcde" for other in "abcde" if one < other]
+SIZES = (64, 64, 64, 18, 1000, 64, 300, 9000)
+
+
+def assert_clean(result: Round) -> None:
+    """Nothing lost, doubled or out of order; the figures go to the test's output."""
+    print(result)
+    assert result.ok, str(result)
+
+
+def both(one: Fault, other: Fault) -> Fault:
+    """Two faults at once."""
+
+    def begin() -> None:
+        one.begin()
+        other.begin()
+
+    def end() -> None:
+        one.end()
+        other.end()
+
+    return Fault(f"{one.what}; {other.what}", begin, end, one.gone | other.gone, one.cut + other.cut)

@@ -1,0 +1,69 @@
+"""What the tests need from outside: real brokers and clients, free ports, waiting for an event.
+
+A missing service skips a test with a reason on a developer's machine and fails it where CI is set, so that nothing is
+left untested unnoticed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import shutil
+import socket
+import time
+from collections.abc import Callable
+from typing import NoReturn
+
+import pytest
+
+# Debian keeps each version of PostgreSQL in a folder of its own.
+_FOLDERS = ["/usr/sbin", "/sbin", *sorted(glob.glob("/usr/lib/postgresql/*/bin"), reverse=True)]
+SEARCH_PATH = os.pathsep.join([os.environ.get("PATH", ""), *_FOLDERS])
+PACKAGES = {
+    "mosquitto": "mosquitto",
+    "mosquitto_pub": "mosquitto-clients",
+    "mosquitto_sub": "mosquitto-clients",
+    "nats-server": "nats-server",
+    "postgres": "postgresql",
+}
+
+
+def missing(what: str) -> NoReturn:
+    """Skip the test, or fail it when CI is set to anything but an empty word, 0 or false."""
+    if os.environ.get("CI", "").lower() in ("", "0", "false"):
+        pytest.skip(what)
+    pytest.fail(f"{what} (CI is set, so this is a failure)")
+
+
+def require(command: str) -> str:
+    """The path of a program such as ``mosquitto``; without it the test is skipped, or fails when CI is set."""
+    path = shutil.which(command, path=SEARCH_PATH)
+    if path is None:
+        missing(f"{command} is not installed: make services (Debian package {PACKAGES.get(command, command)})")
+    return path
+
+
+def free_port() -> int:
+    """A TCP port of 127.0.0.1 that nothing listens on at this moment."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def wait_for_port(port: int, timeout: float = 10.0) -> None:
+    """Return once something accepts connections at 127.0.0.1:`port`; AssertionError after `timeout` seconds."""
+
+    def answers() -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 0.2):
+            return True
+        return False
+
+    wait_until(answers, timeout, f"a listener at port {port}")
+
+
+def wait_until(condition: Callable[[], bool], timeout: float, what: str) -> None:
+    """Ask `condition` until it holds; AssertionError naming `what` after `timeout` seconds."""
+    end = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < end, f"no {what} within {timeout} s"
+        time.sleep(0.01)

@@ -1,0 +1,54 @@
+"""Run many seeds: ``python -m tests.simulation --seeds 2000 --start 0``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import traceback
+
+from rich.progress import track
+
+from .scenario import Scenario
+
+
+def main() -> int:
+    """The number of failing seeds is printed, the first one's traceback too; exit status 1 if there is one."""
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=200, help="how many seeds to run")
+    parser.add_argument("--start", type=int, default=0, help="the first seed")
+    parser.add_argument("--mode", choices=("routed", "flood", "both"), default="both", help="how QoS 0 travels")
+    parser.add_argument("--keep-going", action="store_true", help="run all seeds though one has failed")
+    given = parser.parse_args()
+    failed = []
+    messages = deliveries = frames = 0
+    began = time.perf_counter()
+    for seed in track(range(given.start, given.start + given.seeds), description="seeds", disable=not sys.stderr.isatty()):
+        mode = mode_of(seed) if given.mode == "both" else given.mode
+        try:
+            world = Scenario(seed, mode).run()
+            messages += len(world.ledger.messages)
+            deliveries += len(world.ledger.got) + len(world.ledger.got_share)
+            frames += world.frames
+        except Exception as error:
+            failed.append(seed)
+            if len(failed) <= 3 or not given.keep_going:
+                traceback.print_exc()
+            print(f"seed {seed} ({mode}): {error!r:.300}", file=sys.stderr)
+            print(f"repeat it: python -m tests.simulation --seeds 1 --start {seed} --mode {mode}", file=sys.stderr)
+            if not given.keep_going:
+                break
+    took = time.perf_counter() - began
+    counts = f"{messages} messages, {deliveries} deliveries, {frames} frames"
+    print(f"{given.seeds} seeds in {took:.1f} s: {counts}; failed: {failed[:20] or 'none'}")
+
+    return bool(failed)
+
+
+def mode_of(seed: int) -> str:
+    """Every tenth seed floods its QoS 0."""
+    return "flood" if seed % 10 == 9 else "routed"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

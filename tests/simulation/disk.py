@@ -1,0 +1,43 @@
+"""What a store keeps of one node, as plain dictionaries."""
+
+from __future__ import annotations
+
+from mqmesh.mesh.node import Node
+from mqmesh.mesh.records import Records
+from mqmesh.mqtt.loose import Loose
+from mqmesh.mqtt.run import Run
+
+
+class Disk:
+    """entries: order -> (run, extra). values: by key."""
+
+    def __init__(self) -> None:
+        self.entries: dict[int, tuple[Run, bytes]] = {}
+        self.values: dict[bytes, bytes] = {}
+
+    def apply(self, records: Records) -> None:
+        """Commit a batch."""
+        for order, run, extra in records.entries:
+            assert order not in self.entries
+            self.entries[order] = (copy_of(run), extra)
+        for order, extra in records.changed:
+            self.entries[order] = (self.entries[order][0], extra)
+        for order in records.gone:
+            del self.entries[order]
+        for key, value in records.values:
+            if value is None:
+                self.values.pop(key, None)
+            else:
+                self.values[key] = value
+
+    def restore(self, node: Node, now: float) -> None:
+        """Have a new life begin with it."""
+        entries = [(order, copy_of(run), extra) for order, (run, extra) in sorted(self.entries.items())]
+        node.restore(entries, dict(self.values), now)
+
+
+def copy_of(run: Run) -> Run:
+    """As a store gives it back."""
+    if isinstance(run, Loose):
+        return Loose(list(run.names), list(run.payloads), run.qos, run.received)
+    return Run(run.topic, run.qos, run.retain, list(run.payloads), run.properties, run.expiry, run.received)

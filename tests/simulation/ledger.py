@@ -1,0 +1,167 @@
+"""What was published and what arrived, and what must hold between the two.
+
+At each step
+- a broker's subscribers get each message at most once, over all lives of the broker;
+- a shared subscription's members get each message at most once over the whole mesh, unless it says that it is repeated;
+- messages of one origin arrive at one broker in the order of publishing, QoS 1/2 and QoS 0 apart;
+- what arrives is what was published.
+At the end (`missing`)
+- each QoS 1/2 message that an origin took, and kept, is at each broker whose interest was known at publish time, real, and stayed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mqmesh.mqtt.topics import matches
+
+if TYPE_CHECKING:
+    from mqmesh.mesh.actions import Deliver, Returned
+    from mqmesh.mqtt.run import Run
+
+    from .site import Site
+
+
+class Message:
+    """One published message. wanted: brokers that want it and whose interest the origin knew. shares: the same for (group, filter)."""
+
+    __slots__ = ("acknowledged", "at", "given_up", "origin", "payload", "place", "qos", "refused", "returned", "shares", "topic", "wanted")
+
+    def __init__(self, payload: bytes, origin: int, place: int, qos: int, topic: str, at: float) -> None:
+        self.payload = payload
+        self.origin = origin
+        self.place = place  # in the origin's order
+        self.qos = qos
+        self.topic = topic
+        self.at = at
+        self.wanted: set[int] = set()
+        self.shares: set[tuple[str, str]] = set()
+        self.returned: set[int] = set()
+        self.given_up: set[int] = set()  # expired, or the broker was away for too long
+        self.refused = False
+        self.acknowledged = False  # its publisher was told
+
+
+class Ledger:
+    """The books of one run."""
+
+    def __init__(self, world: object) -> None:
+        self.world = world
+        self.messages: dict[bytes, Message] = {}
+        self.got: dict[tuple[bytes, int], int] = {}  # (payload, broker) -> times, ordinary
+        self.got_share: dict[tuple[bytes, tuple[str, str]], int] = {}
+        self.newest: dict[tuple[int, int, bool], int] = {}  # (origin, broker, custody) -> place
+        self.forgotten: dict[int, list[float]] = {}  # broker -> when it lost its disk
+        self.left: dict[int, list[tuple[float, str]]] = {}  # broker -> (when, filter) unsubscribed
+        self.refusals = 0
+        self.places = 0
+        self.repeated: set[bytes] = set()
+        self.moved: dict[tuple[str, str], float] = {}  # shared subscription -> when its members last changed
+        self.flood = False
+
+    # ---- entries
+
+    def published(self, site: Site, run: Run, wanted: int, shares: set[tuple[str, str]]) -> None:
+        """An origin took these."""
+        sites = self.world.sites
+        for raw, payload in run.messages():
+            topic = raw.decode()
+            self.places += 1
+            message = Message(payload, site.number, self.places, run.qos, topic, self.world.clock.now)
+            self.messages[payload] = message
+            for number, other in sites.items():
+                for f, g in other.subscriptions:
+                    if g is not None and number != site.number and (g, f) in shares and matches(f, topic):
+                        message.shares.add((g, f))
+                if wanted >> number & 1 and (run.retain or any(g is None and matches(f, topic) for f, g in other.subscriptions)):
+                    message.wanted.add(number)
+
+    def acknowledged(self, payloads: list[bytes]) -> None:
+        """Their publisher was told that they are kept."""
+        for payload in payloads:
+            self.messages[payload].acknowledged = True
+
+    def subscribed(self, site: Site, filter_: str, group: str | None) -> None:
+        """Nothing is promised for the past."""
+        if group is not None:
+            self.moved[group, filter_] = self.world.clock.now
+
+    def unsubscribed(self, site: Site, filter_: str, group: str | None) -> None:
+        """From here back, nothing is promised."""
+        if group is not None:
+            self.moved[group, filter_] = self.world.clock.now
+        self.left.setdefault(site.number, []).append((self.world.clock.now, filter_))
+
+    def forgot(self, site: Site) -> None:
+        """A broker lost its disk."""
+        self.forgotten.setdefault(site.number, []).append(self.world.clock.now)
+
+    def handed(self, site: Site, action: Deliver) -> None:
+        """The shell has a delivery; nothing is committed."""
+
+    def delivered(self, site: Site, action: Deliver) -> None:
+        """A broker committed a run for its ordinary subscribers."""
+        run = action.run
+        custody = run.qos > 0
+        for topic, payload in run.messages():
+            message = self.messages.get(payload)
+            assert message is not None, f"site {site.number} got {payload!r}, which nobody published"
+            assert (message.origin, message.qos, message.topic) == (action.origin, run.qos, topic.decode()), payload
+            times = self.got[payload, site.number] = self.got.get((payload, site.number), 0) + 1
+            assert times == 1, f"site {site.number} got {payload!r} (QoS {run.qos}) {times} times"
+            if self.flood and not custody:
+                continue
+            key = (action.origin, site.number, custody)
+            assert message.place > self.newest.get(key, -1), f"site {site.number} got {payload!r} behind a later one"
+            self.newest[key] = message.place
+
+    def served(self, site: Site, action: Deliver, share: tuple[str, str]) -> None:
+        """A shared subscription's member got a run."""
+        for payload in action.run.payloads:
+            assert payload in self.messages, payload
+            times = self.got_share[payload, share] = self.got_share.get((payload, share), 0) + 1
+            if action.repeated:
+                self.repeated.add(payload)
+            assert times == 1 or payload in self.repeated, f"{share} got {payload!r} {times} times, now at site {site.number}"
+
+    def returned(self, site: Site, action: Returned) -> None:
+        """An origin gave up."""
+        assert action.reason in ("expired", "replaced", "absent", "cleared", "refused"), action.reason
+        for payload in action.run.payloads:
+            message = self.messages[payload]
+            assert action.reason != "expired" or action.run.expiry is not None
+            if action.reason == "refused":
+                message.refused = True
+            elif action.reason in ("expired", "absent"):
+                message.returned.add(action.destination)
+                message.given_up.add(action.destination)
+            else:
+                message.returned.add(action.destination)
+
+    # ---- the end
+
+    def missing(self) -> list[str]:
+        """What was promised and did not come."""
+        found = []
+        for message in self.messages.values():
+            if not message.qos or not message.acknowledged or self._after(self.forgotten.get(message.origin, ()), message.at):
+                continue
+            for number in sorted(message.wanted):
+                if (message.payload, number) in self.got or self._after(self.forgotten.get(number, ()), message.at):
+                    continue
+                if number in message.given_up:
+                    continue
+                if number in message.returned and number in self.forgotten:
+                    continue  # sent to a life that was gone already: the origin said that it cannot know
+                if any(t >= message.at and matches(f, message.topic) for t, f in self.left.get(number, ())):
+                    continue
+                found.append(f"{message.payload!r} (QoS {message.qos}, published at {message.at:.3f}) never came to site {number}")
+            if not (message.refused or message.returned or any(self.forgotten.values())):
+                for share in sorted(message.shares):
+                    if (message.payload, share) not in self.got_share and self.moved.get(share, 0.0) < message.at - 3.0:
+                        found.append(f"{message.payload!r} (QoS {message.qos}, published at {message.at:.3f}) never came to {share}")
+        return found
+
+    @staticmethod
+    def _after(times: object, at: float) -> bool:
+        return any(t >= at for t in times)

@@ -1,0 +1,366 @@
+"""From a seed to a mesh, traffic and faults; run, heal, settle, check.
+
+Workloads and faults are declared side by side in `TRAFFIC` and `FAULTS`: what may happen and how often. Each run first lets the mesh form,
+then makes things happen for some seconds, then heals everything and waits until all is quiet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import networkx
+from mqmesh.mesh.config import MeshConfig
+from mqmesh.mqtt.topics import matches
+
+from .site import Site
+from .world import World
+
+FILTERS = ("a/#", "a/+", "a/1", "b/#", "b/2", "#", "+/1")
+TOPICS = ("a/1", "a/2", "b/1", "b/2", "c")
+GROUPS = ("g", "h")
+SPAN = 8.0  # seconds of trouble
+
+
+def graph_for(chance: Random) -> networkx.Graph:
+    """Three to eight brokers, always connected, most often with cycles."""
+    size = chance.randint(3, 8)
+    kind = chance.choice(("ring", "full", "line", "random", "random", "grid"))
+    if kind == "ring":
+        graph = networkx.cycle_graph(size)
+    elif kind == "full":
+        graph = networkx.complete_graph(min(size, 5))
+    elif kind == "line":
+        graph = networkx.path_graph(min(size, 5))
+    elif kind == "grid":
+        graph = networkx.convert_node_labels_to_integers(networkx.grid_2d_graph(2, max(2, size // 2)))
+    else:
+        graph = networkx.gnp_random_graph(size, 0.35, seed=chance.getrandbits(32))
+        for a, b in zip(range(size), range(1, size), strict=False):
+            if not networkx.has_path(graph, a, b):
+                graph.add_edge(a, b)
+    numbers = chance.sample(range(1, 40), len(graph)) if chance.random() < 0.5 else list(range(len(graph)))
+    graph = networkx.relabel_nodes(graph, dict(zip(sorted(graph), numbers, strict=True)))
+    for _, _, data in graph.edges(data=True):
+        data["cost"] = chance.choice((1, 1, 1, 2, 5))
+    return graph
+
+
+class Scenario:
+    """One seed's run."""
+
+    def __init__(self, seed: int, mode: str = "routed") -> None:
+        self.seed = seed
+        self.chance = chance = Random(seed * 7919 + 17)
+        self.graph = graph_for(chance)
+        tight = chance.random() < 0.4  # small bounds and slow links, so that things fill
+        self.config = MeshConfig(
+            mode=mode,  # type: ignore[arg-type]
+            custody_messages=chance.choice((60, 300)) if tight else 100_000,
+            credit_messages=chance.choice((1, 10, 1000)) if tight else 50_000,
+            credit_bytes=chance.choice((200, 2_000, 1 << 20)) if tight else 1 << 24,
+            credit_floor=200 if tight else 1 << 16,
+            share=chance.choice(("once", "available")),
+            forget_after=chance.choice((None, None, 0.8)),
+        )
+        edges = [(a, b, data["cost"]) for a, b, data in self.graph.edges(data=True)]
+        self.world = World(seed, self.config, sorted(self.graph), edges)
+        self.world.ledger.flood = mode == "flood"
+        self.world.duplicate = chance.choice((0.0, 0.0, 0.2))
+        self.tight = tight
+        self.serial = 0
+        for site in self.world.sites.values():
+            site.commit_delay = chance.choice((0.0, 0.0, 0.2))
+            site.picky = chance.choice((0.0, 0.0, 0.3))
+            site.durable = chance.random() < 0.85
+        if tight:
+            for wire in self.world.wires.values():
+                if chance.random() < 0.6:
+                    wire.slow(chance.choice((20_000.0, 100_000.0)), chance.choice((500, 3_000)))
+
+    # ---- the run
+
+    def run(self) -> World:
+        """All of it. AssertionError names what did not hold."""
+        world, chance = self.world, self.chance
+        for site in world.sites.values():
+            for _ in range(chance.randint(0, 3)):
+                self._subscribe(site)
+        world.start()
+        world.run(chance.choice((0.2, 2.0)))
+        start = world.clock.now
+        for _ in range(chance.randint(40, 120)):
+            world.clock.at(start + chance.uniform(0, SPAN), self._happen(MIXED if self.seed % 3 == 2 else TRAFFIC))
+        for _ in range(chance.choice((0, 5, 15, 30))):
+            world.clock.at(start + chance.uniform(0, SPAN), self._happen(FAULTS))
+        world.run(SPAN)
+        self.heal()
+        world.settle()
+        self.check()
+        if self.config.mode == "routed":
+            self.check_copies()
+        else:
+            self.check_flood()
+        return world
+
+    def _happen(self, table: dict[str, int]) -> Callable[[], None]:
+        name = self.chance.choices(list(table), list(table.values()))[0]
+        return getattr(self, "_" + name)
+
+    def heal(self) -> None:
+        """Everything works again."""
+        world = self.world
+        for wire in world.wires.values():
+            wire.slow(1e9, 1 << 20)
+            wire.mend()
+        for site in world.sites.values():
+            site.picky = 0.0
+            site.broken_until = 0.0
+            if site.node is None:
+                site.start()
+
+    # ---- traffic
+
+    def _site(self) -> Site | None:
+        up = self.world.up()
+        return self.chance.choice(up) if up else None
+
+    def _publish(self) -> None:
+        site, chance = self._site(), self.chance
+        if site is None or site.blocked:
+            return
+        topic, qos, count = chance.choice(TOPICS), chance.choice((0, 1, 1, 2)), chance.choice((1, 1, 2, 5, 40))
+        self._send(site, topic, qos, count, chance.random() < 0.1, 1 if chance.random() < 0.1 else None)
+
+    def _send(self, site: Site, topic: str, qos: int, count: int, retain: bool = False, expiry: int | None = None) -> None:
+        payloads = []
+        for _ in range(count):
+            self.serial += 1
+            payloads.append(f"{site.number:03d}:{self.serial:08d}".encode())
+        site.publish(topic, qos, payloads, retain, expiry)
+
+    def _burst(self) -> None:
+        site = self._site()
+        if site is not None and not site.blocked:
+            for _ in range(10):
+                self._send(site, self.chance.choice(TOPICS), self.chance.choice((0, 1)), self.chance.choice((1, 20)))
+
+    def _span(self) -> None:
+        site, chance = self._site(), self.chance
+        if site is None or site.blocked:
+            return
+        for _ in range(chance.choice((1, 3))):
+            topics = chance.choices(TOPICS, k=chance.choice((2, 5, 30)))
+            payloads = []
+            for _ in topics:
+                self.serial += 1
+                payloads.append(f"{site.number:03d}:{self.serial:08d}".encode() + b"." * chance.choice((0, 1, 130)))
+            site.publish_span(topics, chance.choice((0, 1, 1, 2)), payloads)
+
+    def _subscribe(self, site: Site | None = None) -> None:
+        site = site or self.chance.choice(list(self.world.sites.values()))
+        group = self.chance.choice(GROUPS) if self.chance.random() < 0.3 else None
+        site.subscribe(self.chance.choice(FILTERS), group, self.chance.randint(1, 3))
+
+    def _unsubscribe(self) -> None:
+        site = self.chance.choice(list(self.world.sites.values()))
+        if site.subscriptions:
+            site.unsubscribe(*self.chance.choice(list(site.subscriptions)))
+
+    # ---- faults
+
+    def _cut(self) -> None:
+        wire = self.chance.choice(list(self.world.wires.values()))
+        wire.cut()
+        self.world.clock.after(self.chance.uniform(0.1, 3.0), wire.mend)
+
+    def _reset(self) -> None:
+        wire = self.chance.choice(list(self.world.wires.values()))
+        if wire.connection is not None:
+            wire.connection.end(hard=self.chance.random() < 0.7)
+
+    def _partition(self) -> None:
+        side = {n for n in self.world.sites if self.chance.random() < 0.5}
+        for (a, b), wire in self.world.wires.items():
+            if (a in side) != (b in side):
+                wire.cut()
+                self.world.clock.after(2.0, wire.mend)
+
+    def _crash(self) -> None:
+        self._down(lambda site: None)
+
+    def _amnesia(self) -> None:
+        self._down(lambda site: site.forget(wiped=False))
+
+    def _wipe(self) -> None:
+        self._down(lambda site: site.forget(wiped=True))
+
+    def _torn(self) -> None:
+        """A disk fails, and its broker dies while much waits for it."""
+        site = self._site()
+        if site is not None:
+            now, last = self.world.clock.now, self.chance.uniform(0.1, 0.8)
+            site.broken_until = max(site.broken_until, now + last + 0.1)
+            self.world.clock.after(last, lambda: self._down(lambda site: None, site))
+
+    def _down(self, then: Callable[[Site], None], site: Site | None = None) -> None:
+        site = site or self._site()
+        if site is None or site.node is None:
+            return
+        site.crash()
+        then(site)
+
+        def back() -> None:
+            if site.node is None:
+                site.start()
+
+        self.world.clock.after(self.chance.uniform(0.05, 2.0), back)
+
+    def _cost(self) -> None:
+        wire = self.chance.choice(list(self.world.wires.values()))
+        cost = wire.cost = self.chance.randint(1, 6)
+        if wire.connection is None:
+            return
+        for site in (wire.a, wire.b):
+            if site.node is not None and wire.connection.id in site.connections:
+                site.node.link_cost(wire.connection.id, cost, self.world.clock.now)
+                site.flush()
+
+    def _disk(self) -> None:
+        """A disk that fails for a while, full or gone."""
+        site = self.chance.choice(list(self.world.sites.values()))
+        site.broken_until = max(site.broken_until, self.world.clock.now + self.chance.uniform(0.1, 2.0))
+
+    def _slow(self) -> None:
+        wire = self.chance.choice(list(self.world.wires.values()))
+        wire.slow(self.chance.choice((2_000.0, 20_000.0)), self.chance.choice((300, 3_000)))
+        self.world.clock.after(1.5, lambda: wire.slow(1e9, 1 << 20))
+
+    # ---- checks
+
+    def check(self) -> None:
+        """Converged, drained, complete."""
+        world = self.world
+        sites = world.sites
+        everybody = set(sites)
+        for site in sites.values():
+            assert site.node is not None
+            assert set(site.node.holders()) == everybody, f"site {site.number} sees {sorted(site.node.holders())}, not {sorted(everybody)}"
+        digests = {site.number: site.node.digest() for site in sites.values()}  # type: ignore[union-attr]
+        assert len(set(digests.values())) == 1, f"link state or interest differ: {digests}"
+        for site in sites.values():
+            for topic in TOPICS:
+                real = sum(
+                    1 << n
+                    for n, other in sites.items()
+                    if n != site.number and any(g is None and matches(f, topic) for f, g in other.subscriptions)
+                )
+                assert site.node.interested(topic) == real, f"site {site.number} is wrong about {topic}"  # type: ignore[union-attr]
+        for site in sites.values():
+            held, size = site.node.custody()  # type: ignore[union-attr]
+            assert (held, size) == (0, 0), f"site {site.number} still holds {held} messages: {custody_of(site)}"
+            assert not site.blocked, f"site {site.number} was never unblocked"
+        missing = world.ledger.missing()
+        assert not missing, f"{len(missing)} missing: " + "; ".join(missing[:5])
+        lost = world.events["interest_mismatch"]
+        assert not lost, f"{lost} interest mismatches"
+
+    def check_copies(self) -> None:
+        """While nothing changes: one more message from each site costs the edges of its shortest-path tree towards the interested."""
+        world = self.world
+        graph = networkx.Graph()
+        graph.add_nodes_from(world.sites)
+        for (a, b), wire in world.wires.items():
+            graph.add_edge(a, b, cost=wire.cost)
+        for site in world.sites.values():
+            lengths = networkx.single_source_dijkstra_path_length(graph, site.number, weight="cost")
+            costs = {m.number: m.cost for m in site.node.members()}  # type: ignore[union-attr]
+            assert costs == lengths, f"site {site.number} computes {costs}, shortest are {lengths}"
+            for topic in TOPICS:  # have the tree announced and joined
+                self._send(site, topic, 1, 1)
+            world.run(3.0)
+            for qos in (0, 1, 1):
+                topic = self.chance.choice(TOPICS)
+                wanted = [
+                    n
+                    for n, other in world.sites.items()
+                    if n != site.number and any(g is None and matches(f, topic) for f, g in other.subscriptions)
+                ]
+                shared = any(g is not None and matches(f, topic) for other in world.sites.values() for f, g in other.subscriptions)
+                first = self.serial + 1
+                before, duplicates, resent = world.frames, self._total("duplicates"), self._total("resent")
+                self._send(site, topic, qos, 3)
+                world.run(3.0)
+                assert self._total("duplicates") == duplicates, "duplicates in a stable mesh"
+                assert self._total("resent") == resent, "messages sent again in a stable mesh"
+                self._check_came(site, first, wanted)
+                if not shared:
+                    best = _steiner(graph, site.number, wanted)
+                    copies = (world.frames - before) / 3
+                    assert copies >= best, f"{copies} copies, {best} are needed"
+                    tree = _tree_edges(site, wanted)
+                    assert copies == len(tree), f"{copies} copies from {site.number} to {wanted}, its tree has {len(tree)}"
+        self.check()
+
+    def check_flood(self) -> None:
+        """While nothing changes, a flooded message reaches everybody who wants it."""
+        for site in self.world.sites.values():
+            for topic in TOPICS:
+                wanted = [
+                    n
+                    for n, other in self.world.sites.items()
+                    if n != site.number and any(g is None and matches(f, topic) for f, g in other.subscriptions)
+                ]
+                first = self.serial + 1
+                self._send(site, topic, 0, 3)
+                self.world.run(1.0)
+                self._check_came(site, first, wanted)
+
+    def _check_came(self, site: Site, first: int, wanted: list[int]) -> None:
+        """The messages numbered from `first` on are at all these sites."""
+        for serial in range(first, self.serial + 1):
+            for number in wanted:
+                payload = f"{site.number:03d}:{serial:08d}".encode()
+                assert (payload, number) in self.world.ledger.got, f"{payload!r} did not come to {number} in a stable mesh"
+
+    def _total(self, name: str) -> int:
+        return sum(getattr(s.node.counters, name) for s in self.world.up())  # type: ignore[union-attr]
+
+
+def _steiner(graph: networkx.Graph, root: int, wanted: list[int]) -> int:
+    """No fewer frames than the hops to the farthest, nor than there are brokers that want it."""
+    hops = networkx.single_source_shortest_path_length(graph, root)
+    return max([len(wanted), *(hops[n] for n in wanted)], default=0)
+
+
+def _tree_edges(site: Site, wanted: list[int]) -> set[tuple[int, int]]:
+    """The edges of the origin's shortest-path tree that lead to the interested, computed from the graph of its link state."""
+    paths = site.node._states.paths  # type: ignore[union-attr]
+    edges = set()
+    for number in wanted:
+        while number != site.number:
+            parent = paths[number].parent
+            edges.add((parent, number))
+            number = parent
+    return edges
+
+
+def custody_of(site: Site) -> str:
+    """What a site holds, for a failure's text."""
+    origin: Any = site.node._origin  # type: ignore[union-attr]
+    lines = [f"due={origin.due} tree={origin.tree} reach={origin.reach:b}"]
+    for d in origin.custody.destinations.values():
+        if d.held_messages:
+            first = origin.custody.open_for(d)[:1]
+            where = [(e.epoch, e.first, e.count) for e in first]
+            lines.append(
+                f"to {d.number}: joined={d.joined} link={d.link} waiting={len(d.waiting)} flight={len(d.flight)} "
+                f"settled={d.settled} seen={d.seen} first={where} credit={d.credit_messages},{d.credit_bytes}"
+            )
+    return "; ".join(lines)
+
+
+TRAFFIC = {"publish": 30, "burst": 2, "subscribe": 4, "unsubscribe": 3}
+MIXED = {"publish": 10, "span": 20, "burst": 2, "subscribe": 4, "unsubscribe": 3}  # of every third seed
+FAULTS = {"cut": 6, "reset": 6, "partition": 2, "crash": 4, "amnesia": 2, "wipe": 2, "cost": 3, "slow": 4, "disk": 3, "torn": 3}

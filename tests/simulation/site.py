@@ -1,0 +1,357 @@
+"""One site: a `Node`, its subscribers and its disk, driven as the real shell drives it.
+
+Deliveries to subscribers, the node's records and what was promised to publishers go into batches, and batches to the disk one after the
+other, each taking some time; a disk that fails lets none through until it works again. Subscribers are durable sessions: what
+they got is what is on the disk. A crash loses what is not there; of the batch that is being written nobody knows.
+
+A site without a disk (`durable` False) commits in memory and loses all with its life. A site that restarts without its disk keeps its UUID
+and its epoch, which stand in one small file; one that is wiped loses these too and comes back as another broker under the same number.
+
+Publishers repeat QoS 2 that was not acknowledged when their broker crashed, as it keeps its packet identifiers with its messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from mqmesh.mesh.actions import CloseLink, Deliver, Event, FiltersChanged, Returned, Send, Unblocked, Verdict
+from mqmesh.mesh.node import Identity, Node
+from mqmesh.mesh.records import Records
+from mqmesh.mqtt.loose import Loose
+from mqmesh.mqtt.run import Run
+from mqmesh.mqtt.topics import matches
+
+from .disk import Disk
+
+if TYPE_CHECKING:
+    from .wire import Connection
+    from .world import World
+
+SKEWS = (0.0, 0.0, -50.0, 30.0)  # of wall clocks, seconds
+
+
+class Batch:
+    """What is committed together. effects: what then is so, whether anybody hears of it or not. tokens: of deliveries."""
+
+    def __init__(self) -> None:
+        self.records: list[Records] = []
+        self.effects: list[Callable[[], None]] = []
+        self.tokens: list[int] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.records or self.effects or self.tokens)
+
+
+class Site:
+    """A broker that may be up (`node`) or down (None). life: how often it has started."""
+
+    def __init__(self, world: World, number: int) -> None:
+        self.world = world
+        self.number = number
+        self.uuid = UUID(int=world.chance.getrandbits(128))
+        self.life = 0
+        self.epoch = 0
+        self.skew = world.chance.choice(SKEWS)
+        self.node: Node | None = None
+        self.durable = True
+        self.disk = Disk()
+        self.broken_until = 0.0  # when commits work again
+        self.open = Batch()
+        self.sealed: Batch | None = None
+        self.unacknowledged: dict[int, tuple[Run, Callable[[], object]]] = {}
+        self.again: list[Callable[[], object]] = []  # what publishers will repeat
+        self.publishes = 0
+        self.connections: dict[int, Connection] = {}
+        self.subscriptions: dict[tuple[str, str | None], int] = {}
+        self.blocked = False
+        self.flushing = False
+        self.routes: dict[bytes, object] = {}  # as the real shell keeps them
+        self.picky = 0.0  # how often it refuses a pick
+        self.commit_delay = 0.0
+        self.replaced = False  # the next life is another broker's first
+
+    # ---- life
+
+    def start(self) -> None:
+        """Begin a life, with what the disk holds."""
+        world = self.world
+        self.life += 1
+        if self.replaced:
+            self.replaced = False
+            world.ledger.forgot(self)
+        clock = int((world.clock.now + 1_000 + self.skew) * 1000)
+        self.epoch = max(self.epoch + 1, clock)
+        node = self.node = Node(Identity("mesh", f"site{self.number}", self.number, self.uuid, self.epoch), world.config, 1_000 + self.skew)
+        if self.durable:
+            self.disk.restore(node, world.clock.now)
+            records = node.records()
+            assert records is not None
+            self.disk.apply(records)
+            node.committed(records.mark, world.clock.now)
+        for (filter_, group), weight in self.subscriptions.items():
+            node.subscribe(filter_, group, weight, world.clock.now)
+        self.connections.clear()
+        self.routes.clear()
+        self.blocked = False
+        self.flush()
+        again, self.again = self.again, []
+        for what in again:
+            world.clock.after(1.0, lambda what=what: self.repeat(what))  # when interest is known again
+
+    def repeat(self, what: Callable[[], object]) -> None:
+        """A publisher is back and repeats what was not acknowledged."""
+        if self.node is None or self.blocked:
+            self.world.clock.after(0.05, lambda: self.repeat(what))
+        else:
+            what()
+
+    def crash(self) -> None:
+        """Die. The disk stays as it is at this moment; what was being written may be there or not."""
+        assert self.node is not None
+        if self.sealed is not None and self.world.clock.now >= self.broken_until and self.world.chance.random() < 0.5:
+            self._store(self.sealed)
+        self.open, self.sealed = Batch(), None
+        if self.durable:
+            self.again += [again for run, again in self.unacknowledged.values() if run.qos == 2]
+        self.unacknowledged.clear()
+        if not self.durable:
+            self.world.ledger.forgot(self)
+        self.epoch = max(self.epoch, self.node.identity.epoch)
+        self.node = None
+        self.life += 1
+        for connection in list(self.connections.values()):
+            connection.end(hard=True)
+        self.connections.clear()
+
+    def forget(self, *, wiped: bool) -> None:
+        """While down: lose the disk. wiped: the UUID too, so that another broker comes back under this number."""
+        self.disk = Disk()
+        self.again.clear()  # the session that would be resumed is gone
+        self.world.ledger.forgot(self)
+        if wiped:
+            self.replaced = True
+            self.epoch = 0
+            self.uuid = UUID(int=self.world.chance.getrandbits(128))
+            self.skew = self.world.chance.choice(SKEWS)
+
+    # ---- what the network tells
+
+    def link_up(self, connection: Connection, peer: Identity) -> None:
+        """The handshake is done at this end."""
+        if self.node is None:
+            connection.end(hard=True)
+            return
+        self.connections[connection.id] = connection
+        self.node.link_up(connection.id, peer, connection.incarnation, connection.wire.cost, self.world.clock.now)
+        self.flush()
+
+    def link_down(self, connection: Connection) -> None:
+        """This end has noticed that a connection is over."""
+        if self.node is not None and self.connections.pop(connection.id, None) is not None:
+            self.node.link_down(connection.id, self.world.clock.now)
+            self.flush()
+
+    def link_full(self, connection: Connection, full: bool) -> None:
+        """Unsent bytes passed a bound."""
+        if self.node is not None and connection.id in self.connections:
+            self.node.link_full(connection.id, full, self.world.clock.now)
+            self.flush()
+
+    def receive(self, connection: Connection, data: bytes) -> None:
+        """Bytes came."""
+        if self.node is not None and connection.id in self.connections:
+            self.node.receive(connection.id, data, self.world.clock.now)
+            self.flush()
+
+    # ---- clients
+
+    def subscribe(self, filter_: str, group: str | None, weight: int = 1) -> None:
+        """The first subscriber of a filter."""
+        self.subscriptions[filter_, group] = weight
+        self.world.ledger.subscribed(self, filter_, group)
+        if self.node is not None:
+            self.node.subscribe(filter_, group, weight, self.world.clock.now)
+            self.flush()
+
+    def unsubscribe(self, filter_: str, group: str | None) -> None:
+        """The last one is gone."""
+        if self.subscriptions.pop((filter_, group), None) is None:
+            return
+        self.world.ledger.unsubscribed(self, filter_, group)
+        if self.node is not None:
+            self.node.unsubscribe(filter_, group, self.world.clock.now)
+            self.flush()
+
+    def publish(self, topic: str, qos: int, payloads: list[bytes], retain: bool = False, expiry: int | None = None) -> bool:
+        """A client publishes; whether the mesh took it (True too when nobody elsewhere wants it)."""
+        node, now = self.node, self.world.clock.now
+        assert node is not None
+        raw = topic.encode()
+        route = self.routes.get(raw)
+        if route is None or retain:
+            route = node.route(raw, retain)
+            if route is not None and not retain:
+                self.routes[raw] = route
+        if route is None:
+            return True
+        run = Run(raw, qos, retain, payloads, b"\x09\0\2id\x08\0\1r" if len(payloads) % 2 else b"", expiry, now)
+        local = frozenset((g, f) for f, g in self.subscriptions if g is not None and matches(f, topic))
+        wanted = node.interested(topic) | (sum(1 << n for n in node.holders() if n != self.number) if retain else 0)
+        taken = node.publish(route, run, now, local) is Verdict.TAKEN
+        if taken:
+            self.world.ledger.published(self, run, wanted, {group.share for group in route.match.groups} - local)
+            self._promise(run, lambda: self.publish(topic, qos, payloads, retain, expiry))
+        else:
+            self.blocked = True
+        self.flush()
+        return taken
+
+    def publish_span(self, topics: list[str], qos: int, payloads: list[bytes]) -> None:
+        """A client publishes to different topics in one go; those that the same brokers want go together, as in the real shell."""
+        node, now = self.node, self.world.clock.now
+        assert node is not None
+        by_mask: dict[int | None, list[int]] = {}
+        for index, topic in enumerate(topics):
+            route = node.route(topic.encode())
+            by_mask.setdefault(route.mask if route is not None else 0, []).append(index)
+        for mask, indexes in by_mask.items():
+            names = [len(topics[i]).to_bytes(2, "big") + topics[i].encode() for i in indexes]
+            run = Loose(names, [payloads[i] for i in indexes], qos, now)
+            verdict = node.publish_span(mask, run, now) if mask else None
+            if verdict is Verdict.TAKEN:
+                self.world.ledger.published(self, run, mask or 0, set())
+                chosen = [topics[i] for i in indexes], qos, [payloads[i] for i in indexes]
+                self._promise(run, lambda chosen=chosen: self.publish_span(*chosen))
+            elif mask != 0:
+                for i in indexes:
+                    self.publish(topics[i], qos, [payloads[i]])
+        self.flush()
+
+    def _promise(self, run: Run, again: Callable[[], object]) -> None:
+        """The publisher is told once this is committed; else it says QoS 2 again. again: how."""
+        if run.qos:
+            self.publishes += 1
+            serial = self.publishes
+            self.unacknowledged[serial] = (run, again)
+            self.open.effects.append(lambda: self.acknowledge(serial))
+
+    def acknowledge(self, serial: int) -> None:
+        """What a publisher was promised is kept from now on."""
+        run, _ = self.unacknowledged.pop(serial)
+        self.world.ledger.acknowledged(run.payloads)
+
+    def deliver(self, action: Deliver) -> None:
+        """Subscribers get it: it is in the open batch."""
+        node, now = self.node, self.world.clock.now
+        assert node is not None
+        ledger, batch = self.world.ledger, self.open
+        for share in action.picks:
+            group, filter_ = share
+            if action.token is not None and ((filter_, group) not in self.subscriptions or self.world.chance.random() < self.picky):
+                node.refuse(action.token, share, now)
+                ledger.refusals += 1
+            elif (filter_, group) in self.subscriptions:
+                batch.effects.append(lambda share=share: ledger.served(self, action, share))
+        if action.ordinary:
+            batch.effects.append(lambda: ledger.delivered(self, action))
+        if action.token is not None:
+            batch.tokens.append(action.token)
+            if self.durable:
+                node.handed(action.token, now)
+
+    # ---- the disk
+
+    def _save(self) -> None:
+        """Seal what is open, if nothing is being written."""
+        node = self.node
+        if node is None:
+            return
+        records = node.records()
+        if records is not None:
+            self.open.records.append(records)
+        if self.sealed is None and self.open:
+            self.sealed, self.open = self.open, Batch()
+            world, life = self.world, self.life
+            delay = world.chance.choice((0.0, world.chance.uniform(0, self.commit_delay))) if self.commit_delay else 0.0
+            world.clock.after(delay, lambda: self._commit(life))
+
+    def _commit(self, life: int) -> None:
+        """The disk has done, or failed and is asked again."""
+        world, batch = self.world, self.sealed
+        if life != self.life or batch is None:
+            return
+        if world.clock.now < self.broken_until:
+            world.clock.at(self.broken_until, lambda: self._commit(life))
+            return
+        self.sealed = None
+        self._store(batch)
+        assert self.node is not None
+        if batch.records:
+            self.node.committed(batch.records[-1].mark, world.clock.now)
+        for token in batch.tokens:
+            self.node.delivered(token, world.clock.now)
+        self.flush()
+
+    def _store(self, batch: Batch) -> None:
+        for records in batch.records:
+            self.disk.apply(records)
+        for effect in batch.effects:
+            effect()
+
+    # ---- the shell's loop
+
+    def flush(self) -> None:
+        """Do what the node says until it says no more."""
+        if self.flushing:
+            return
+        self.flushing = True
+        try:
+            while self.node is not None and (actions := self.node.take()):
+                for action in actions:
+                    self._do(action)
+            self._save()
+        finally:
+            self.flushing = False
+        self._timer()
+
+    def _do(self, action: object) -> None:
+        world = self.world
+        if isinstance(action, Send):
+            connection = self.connections.get(action.link)
+            if connection is not None and not connection.broken:
+                connection.ways[self.number].put(bytes(action.data), action.urgent)
+        elif isinstance(action, Deliver):
+            world.ledger.handed(self, action)
+            self.deliver(action)
+        elif isinstance(action, CloseLink):
+            connection = self.connections.pop(action.link, None)
+            if connection is not None:
+                connection.end(hard=True)
+        elif isinstance(action, FiltersChanged):
+            if action.filters is None:
+                self.routes.clear()
+            else:
+                for topic in [t for t in self.routes if any(matches(f, t.decode()) for f in action.filters)]:
+                    del self.routes[topic]
+        elif isinstance(action, Unblocked):
+            self.blocked = False
+        elif isinstance(action, Returned):
+            world.ledger.returned(self, action)
+        else:
+            assert isinstance(action, Event), action
+            world.note(self, action)
+
+    def _timer(self) -> None:
+        if self.node is None:
+            return
+        deadline = self.node.next_deadline()
+        if deadline is not None:
+            life = self.life
+            self.world.clock.at(deadline, lambda: self._fire(life))
+
+    def _fire(self, life: int) -> None:
+        if self.node is not None and life == self.life:
+            self.node.handle_timer(self.world.clock.now)
+            self.flush()

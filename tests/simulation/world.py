@@ -1,0 +1,106 @@
+"""The sites, the wires and the clock of one simulated mesh, and what is watched while it runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+from typing import TYPE_CHECKING
+
+from mqmesh.mesh.config import MeshConfig
+from mqmesh.mesh.visited import share_of
+
+from .clock import Clock
+from .ledger import Ledger
+from .site import Site
+from .wire import Wire, packets_of
+
+if TYPE_CHECKING:
+    from mqmesh.mesh.actions import Event
+
+    from .wire import Direction
+
+
+class World:
+    """A mesh of `numbers` with wires between pairs (a, b, cost)."""
+
+    def __init__(self, seed: int, config: MeshConfig, numbers: list[int], edges: list[tuple[int, int, int]]) -> None:
+        self.chance = Random(seed)
+        self.config = config
+        self.clock = Clock()
+        self.ledger = Ledger(self)
+        self.connections = 0
+        self.duplicate = 0.0
+        self.events: Counter[str] = Counter()
+        self.frames = 0  # data frames that arrived anywhere
+        self._passed: set[tuple[int, int, bytes, bytes]] = set()
+        self.sites = {number: Site(self, number) for number in numbers}
+        self.wires = {(a, b): Wire(self, self.sites[a], self.sites[b], cost) for a, b, cost in edges}
+
+    def start(self) -> None:
+        """All sites up, all wires dialled."""
+        for site in self.sites.values():
+            site.start()
+        for wire in self.wires.values():
+            wire.retry()
+
+    def run(self, seconds: float, steps: int = 400_000) -> None:
+        """Let time pass."""
+        self.clock.run(self.clock.now + seconds, steps)
+
+    def settle(self, steps: int = 400_000) -> None:
+        """Let all that is under way arrive, however long it takes."""
+        for _ in range(200):
+            self.clock.run(self.clock.now + 1.0, steps)
+            if not any(way.unsent for way in self._ways()) and not any(s.node.custody()[0] for s in self.up()):
+                break
+        self.clock.run(self.clock.now + 2.0, steps)
+
+    def _ways(self) -> list[Direction]:
+        return [way for wire in self.wires.values() if wire.connection for way in wire.connection.ways.values()]
+
+    def up(self) -> list[Site]:
+        """The sites that live."""
+        return [site for site in self.sites.values() if site.node is not None]
+
+    def note(self, site: Site, event: Event) -> None:
+        """A node's event."""
+        self.events[event.name] += 1
+
+    def watch(self, way: Direction, chunk: list[bytes]) -> None:
+        """Frames arrive: none may pass a link twice for the same broker in the same tree, so none circles."""
+        for packet in chunk:
+            frame = dissect(packet)
+            if frame is None:
+                continue
+            self.frames += 1
+            constants, share, sequence = frame
+            for number in range(share.bit_length()):
+                if share >> number & 1:
+                    key = (way.sender.number << 20 | way.receiver.number << 4, number, constants, sequence)
+                    assert key not in self._passed, f"a frame for {number} went twice from {way.sender.number} to {way.receiver.number}"
+                    self._passed.add(key)
+
+
+def dissect(packet: bytes) -> tuple[bytes, int, bytes] | None:
+    """(constants without bits, share, sequence) of a data frame; None for a control packet or a flooded frame."""
+    at = 1
+    while packet[at] > 127:
+        at += 1
+    at += 1
+    length = packet[at] << 8 | packet[at + 1]
+    if packet[at + 2 : at + 8] == b"$mesh/":
+        return None
+    at += 2 + length
+    while packet[at] > 127:
+        at += 1
+    at += 1
+    assert packet[at] == 9
+    size = packet[at + 1] << 8 | packet[at + 2]
+    envelope = packet[at + 3 : at + 3 + size]
+    if envelope[1] & 8:
+        return None
+    width = envelope[18] << 8 | envelope[19]
+    return envelope[:18], share_of(envelope[20 : 20 + width]), envelope[-8:]
+
+
+__all__ = ["World", "dissect", "packets_of"]
