@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mqmesh.mesh")
 
-LINK_UNSENT = 8 * 2**20  # bytes that wait for a link before the node is told that it is full
 SOCKET_UNSENT = 512 * 2**10  # bytes given to the transport ahead of what the peer reads: urgent packets wait behind these only
 PIECE = 256 * 2**10  # bytes joined into one write
 STATUS_INTERVAL = 1.0  # seconds between two issues of the status while only its counters change
@@ -131,7 +130,8 @@ class LinkProtocol(asyncio.Protocol):
                 piece.append(data)
             self.waiting -= size
             transport.write(piece[0] if len(piece) == 1 else b"".join(piece))
-        full = self.waiting > (LINK_UNSENT // 4 if self._full else LINK_UNSENT)
+        bound = self.shell.broker.config.limits.link_unsent_bytes
+        full = self.waiting > (bound // 4 if self._full else bound)
         if full != self._full and self.up:
             self._full = full
             self.shell.node.link_full(self.id, full, self.shell.now())

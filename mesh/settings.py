@@ -276,6 +276,13 @@ class Limits:
         2**40,
         "unsent bytes of one connection; past it QoS 0 is dropped and counted, QoS 1 and 2 wait in the session",
     )
+    link_unsent_bytes: int = _limit(
+        8 * 2**20,
+        "size",
+        65_536,
+        2**40,
+        "unsent bytes of one link to a neighbour; past it this broker as a relay drops what others sent, and their origins send it again",
+    )
     session_queue_messages: int | None = _limit(
         None, "whole", 1, 10**9, "messages that wait in one session; left out: 100000, and 10000000 in a session that is kept on disk"
     )
