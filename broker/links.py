@@ -32,6 +32,7 @@ from ..mqtt.reasons import Reason
 from ..mqtt.run import Run
 from .custody import Custody, stored_identity
 from .identity import keep_identity, own_identity
+from .post import Post
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -240,6 +241,7 @@ class MeshShell:
         self.open = False  # links may come up
         self._returned: dict[tuple[int, str], list[Run]] = {}  # (destination, reason) -> what came back and is not logged yet
         self._carried: list[int] = []  # tokens of deliveries that are not saved yet
+        self.post = Post(self)
         self._waking = False
 
     def now(self) -> float:
@@ -472,6 +474,11 @@ class MeshShell:
             self.custody.save()
         return verdict is Verdict.TAKEN
 
+    def saved(self) -> None:
+        """What the node was just told belongs into the open batch."""
+        if self.custody is not None:
+            self.custody.save()
+
     def hold(self, connection: Connection) -> None:
         """A publisher waits for room; MQTT 5 is answered 0x97 after a while."""
         if connection not in self._held:
@@ -525,16 +532,22 @@ class MeshShell:
         """Anything but `Send`."""
         if isinstance(action, actions.Deliver):
             self._deliver(action)
+        elif isinstance(action, actions.Posted):
+            self.post.received(action)
+            self._carried_out(action.token)
         elif isinstance(action, actions.FiltersChanged):
             self.broker.router.filters_changed(action.filters)
             self._status_soon()
         elif isinstance(action, actions.Unblocked):
             for connection in list(self._held):
                 self.broker.loop.call_soon(self._release, connection, False)
+            self.post.unblocked()
         elif isinstance(action, actions.CloseLink):
             link = self.links.get(action.link)
             if link is not None:
                 link.close(action.reason, action.text)
+        elif isinstance(action, actions.Returned) and self.post.returned(action):
+            pass
         elif isinstance(action, actions.Returned):
             self.broker.counters.dropped += action.run.count
             self._returned.setdefault((action.destination, action.reason), []).append(action.run)
@@ -572,13 +585,17 @@ class MeshShell:
                 router.deliver_share(run, group)
             elif action.token is not None:
                 self.node.refuse(action.token, pick, self.broker.now)
-        if action.token is None:
+        self._carried_out(action.token)
+
+    def _carried_out(self, token: int | None) -> None:
+        """A delivery is done; its window belongs into the batch that holds what it caused."""
+        if token is None:
             return
         if self.custody is None:
-            self.node.delivered(action.token, self.broker.now)
+            self.node.delivered(token, self.broker.now)
         else:
-            self.node.handed(action.token, self.broker.now)
-            self._carried.append(action.token)
+            self.node.handed(token, self.broker.now)
+            self._carried.append(token)
 
     def _deliver_span(self, run: Loose) -> None:
         """Messages of different topics: those in a row that have the same recipients go together."""

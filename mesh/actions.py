@@ -67,6 +67,19 @@ class Deliver(NamedTuple):
     published: int = 0
 
 
+class Posted(NamedTuple):
+    """A message from another broker to this one, none of whose clients see it. See `Node.post`.
+
+    kind, body: as they were posted. origin: number of the broker that posted it. token: for `Node.handed` and `Node.delivered`, as that
+    of a delivery; None while the next one belongs into the same commit.
+    """
+
+    kind: str
+    body: bytes
+    origin: int
+    token: int | None
+
+
 class FiltersChanged(NamedTuple):
     """Routes that match one of these filters are stale; None: all routes are."""
 
@@ -86,7 +99,10 @@ class Unblocked(NamedTuple):
 
 
 class Returned(NamedTuple):
-    """Messages that leave custody undelivered for one destination. reason: "expired", "replaced", "absent", "cleared", "refused"."""
+    """Messages that leave custody undelivered for one destination. reason: "expired", "replaced", "absent", "cleared", "refused".
+
+    What was posted comes back as it went: `posted_kind(run.topic)` says what it is.
+    """
 
     run: Run
     destination: int
@@ -100,7 +116,7 @@ class Event(NamedTuple):
     fields: dict[str, object]
 
 
-Action = Send | Deliver | FiltersChanged | CloseLink | Unblocked | Returned | Event
+Action = Send | Deliver | Posted | FiltersChanged | CloseLink | Unblocked | Returned | Event
 
 
 class LinkInfo(NamedTuple):

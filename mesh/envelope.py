@@ -41,6 +41,8 @@ FIXED = 20  # bytes in front of the visited bits
 CORRELATION_DATA = 0x09
 WIDEST = 8192  # bytes of visited bits: 65,536 brokers
 
+POSTED = b"$mqmesh/"  # begins the topic of what one broker posts to another: no client's message does
+
 Share = tuple[str, str]  # a shared subscription: group, filter
 Picks = tuple[tuple[Share, int], ...]  # which broker serves which
 
@@ -75,6 +77,11 @@ class Rest(NamedTuple):
     expiry: int | None
     picks: Picks
     correlation: bytes | None
+
+
+def posted_kind(topic: bytes) -> str | None:
+    """What kind of post has this topic; None: it is a client's message."""
+    return topic[len(POSTED) :].decode() if topic.startswith(POSTED) else None
 
 
 def bad_frame(text: str) -> PeerError:

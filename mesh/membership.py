@@ -107,6 +107,14 @@ class Membership:
         core = self._core
         core.flood("interest", InterestUpdate(core.number, core.uuid, own.epoch, own.version - 1, own.version, own.digest, adds, removes))
 
+    def version_of(self, number: int) -> tuple[int, int]:
+        """(epoch, version) of what is known of a broker's interest; (0, 0) of one that has said nothing."""
+        if number == self._core.number:
+            self.flush_interest()
+            return self.own.epoch, self.own.version
+        known = self.interests.sets.get((number, self.interests.active.get(number, b"")))
+        return (known.epoch, known.version) if known is not None else (0, 0)
+
     # ---- a link comes up
 
     def summary(self) -> list[SummaryEntry]:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from uuid import UUID
 
-from ..mqtt.errors import PeerError
+from ..mqtt.errors import PeerError, UsageError
 from ..mqtt.loose import Loose
 from ..mqtt.reasons import Reason
 from ..mqtt.run import Run
@@ -30,7 +30,7 @@ from .config import Counters, MeshConfig
 from .control import PREFIX, Noted, Open, decode, encode_mask
 from .core import Core, LinkEnd
 from .custody import Entry
-from .envelope import Share, bad_frame
+from .envelope import POSTED, Share, bad_frame
 from .identity import Identity
 from .interest import Interests
 from .linkstate import LinkStates
@@ -39,6 +39,7 @@ from .origin import Origin
 from .records import Journal, Records, decode_entry, decode_values
 from .relay import Relay
 from .trees import Child, Record, branches, check_open
+from .visited import mask_of, numbers
 
 __all__ = ["Identity", "MeshConfig", "MeshRoute", "Node", "Verdict"]
 
@@ -384,6 +385,46 @@ class Node:
         if self._interests.changed is None or self._interests.changed or (core.config.mode == "flood" and not run.qos):
             return None
         return self._origin.publish_span(mask, run)
+
+    def post(self, brokers: int, kind: str, body: bytes, now: float, must: bool = False) -> Verdict:
+        """Send a message to other brokers themselves: each gets it once, as a `Posted`, in order with all else from here.
+
+        It is in custody as a QoS 2 message is: stored before it goes, kept until each of them has committed it, through route
+        changes, partitions and restarts, and `Returned` when one of them is given up. brokers: numbers as a set (bit n: broker n),
+        others than this one, known here, reachable or not (`known`). kind: what handles it there; letters, digits, '-', '/'. must: take it
+        though custody is full; the caller bounds how much of that there is. Raises UsageError for brokers that are not known.
+        """
+        core = self._core
+        core.now = now
+        self._members.refresh()
+        strangers = brokers & ~self.known()
+        if strangers or not brokers:
+            raise UsageError(f"post to brokers {list(numbers(brokers))}: not known here are {list(numbers(strangers))}")
+        return self._origin.post(brokers, Run(POSTED + kind.encode(), 2, False, [body], received=now), must)
+
+    def position(self) -> tuple[int, int]:
+        """Where this broker is as an origin of QoS 1 and 2 and of posts: the position of the last one, (epoch, sequence)."""
+        return self._origin.position
+
+    def settled(self, number: int) -> tuple[int, int]:
+        """Up to which position a broker has all that it was sent, and will not forget it."""
+        d = self._origin.custody.destinations.get(number)
+        return d.settled if d is not None else (0, 0)
+
+    def known(self) -> int:
+        """The other brokers of the mesh that are known and not forgotten, reachable or not, as a set."""
+        self._members.refresh()
+        return mask_of(list(self._interests.active))
+
+    def live(self) -> int:
+        """The other brokers that can be reached now, as a set."""
+        self._members.refresh()
+        return self._states.live & ~(1 << self._core.number) & self.known()
+
+    def interest_of(self, number: int) -> tuple[int, int]:
+        """How new what is known here of a broker's interest is: (epoch, version); of this broker's own: with what it says next."""
+        self._members.refresh()
+        return self._members.version_of(number)
 
     def delivered(self, token: int, now: float) -> None:
         """A delivery with a token is committed: it will not be lost here. Each token once, in any order."""

@@ -72,6 +72,11 @@ class Origin:
         """Link state has changed: see whether a new tree is due."""
         self.due = not self.announced or shape_of(self._states.paths, self._states.holders) != self.shape
 
+    @property
+    def position(self) -> Position:
+        """Of the last message in custody."""
+        return self._core.identity.epoch, self._sequence
+
     def epoch_raised(self) -> None:
         """A new life as far as numbering goes."""
         self.tree = max(self.tree, self._core.identity.epoch << EPOCH_SHIFT)
@@ -157,6 +162,20 @@ class Origin:
         if run.qos:
             return self._publish_custody([(run, ())], mask, run)
         self._publish0(run, mask, ())
+        return Verdict.TAKEN
+
+    def post(self, mask: int, run: Run, must: bool) -> Verdict:
+        """See `Node.post`. It is marked as for picks only, so that no subscription gets it."""
+        if not must and not self.custody.fits(run.count, size_of(run), mask):
+            return Verdict.FULL
+        if self.due:
+            self.announce()
+        entry = Entry(self._core.identity.epoch, self._sequence + 1, run, mask, (), self._core.wall_ms())
+        entry.ordinary, entry.picks_only = 0, True
+        entry.hold = True  # what one broker says to another is what it will remember to have said
+        self._sequence += 1
+        self.custody.put(entry)
+        self._enqueue(entry)
         return Verdict.TAKEN
 
     def _everybody(self) -> int:

@@ -19,12 +19,13 @@ from ..mqtt.errors import MqttError
 from ..mqtt.loose import Loose
 from ..mqtt.run import PID_HIGH, PID_LOW, Run
 from ..mqtt.topics import check_topic
-from .actions import Deliver, Send
+from .actions import Deliver, Posted, Send
 from .control import Dropped, Receipt
 from .core import Core, LinkEnd
 from .envelope import (
     CORRELATION_DATA,
     FIXED,
+    POSTED,
     Flag,
     Head,
     Rest,
@@ -35,6 +36,7 @@ from .envelope import (
     decode_rest,
     join_properties,
     low_sequences,
+    posted_kind,
 )
 from .flood import Flood, Flooder
 from .span import PLAIN_REST, Span, Spans
@@ -319,14 +321,24 @@ class Relay:
         flags = head.flags
         run = Run(topic, flags & 3, flags & Flag.RETAIN != 0, None, others, expiry, core.now, (block, payload, size, size - payload))
         core.counters.delivered += count
+        if not stream.ordinary and not chosen:
+            self._take_post(head.origin, topic, run, token)
+            return
         picks: tuple[Share, ...] = ()
         if chosen:
             number = core.number
             picks = tuple([share for share, broker in chosen if broker == number])
         core.actions.append(Deliver(run, head.origin, token, picks, stream.ordinary, stream.repeated, time))
 
+    def _take_post(self, origin: int, topic: bytes, run: Run, token: int | None) -> None:
+        """What another broker posted to this one; each is handed over by itself, the last with the token of all."""
+        kind = posted_kind(topic)
+        if kind is None or token is None:
+            raise bad_frame(f"the topic {topic[:80]!r} is for picks only, and nothing is picked")
+        self._core.actions += [Posted(kind, body, origin, token if i == run.count else None) for i, body in enumerate(run.payloads, 1)]
+
     def _check_topic(self, topic: bytes) -> None:
-        if topic.startswith(b"$"):
+        if topic.startswith(b"$") and not topic.startswith(POSTED):
             raise bad_frame(f"the topic {topic[:80]!r} does not leave a broker")
         try:
             check_topic(topic)

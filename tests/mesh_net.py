@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from mqmesh.mesh.actions import Action, CloseLink, Deliver, Event, Returned, Send, Unblocked
+from mqmesh.mesh.actions import Action, CloseLink, Deliver, Event, Posted, Returned, Send, Unblocked
 from mqmesh.mesh.config import MeshConfig
 from mqmesh.mesh.identity import Identity
 from mqmesh.mesh.node import Node
@@ -29,6 +29,8 @@ class Net:
         self.flying: dict[tuple[int, int], list[bytes]] = {}
         self.delivered: list[tuple[int, Deliver]] = []
         self.events: list[tuple[int, Event]] = []
+        self.posted: list[tuple[int, Posted]] = []
+        self.order: list[tuple[int, bytes]] = []  # payloads and posts as they came
         self.closed: list[tuple[int, CloseLink]] = []
         self.returned: list[tuple[int, Returned]] = []
         self.unblocked: list[int] = []
@@ -109,6 +111,12 @@ class Net:
                 self.flying.setdefault((number, action.link), []).append(bytes(action.data))
         elif isinstance(action, Deliver):
             self.delivered.append((number, action))
+            self.order += [(number, payload) for payload in action.run.payloads]
+            if action.token is not None and not self.hold:
+                self.commit(number, action.token)
+        elif isinstance(action, Posted):
+            self.posted.append((number, action))
+            self.order.append((number, action.body))
             if action.token is not None and not self.hold:
                 self.commit(number, action.token)
         elif isinstance(action, CloseLink):

@@ -4,8 +4,10 @@ At each step
 - a broker's subscribers get each message at most once, over all lives of the broker;
 - a shared subscription's members get each message at most once over the whole mesh, unless it says that it is repeated;
 - messages of one origin arrive at one broker in the order of publishing, QoS 1/2 and QoS 0 apart;
-- what arrives is what was published.
+- what arrives is what was published;
+- a post arrives at each broker at most once, in the order of sending, and only if its sender keeps it.
 At the end (`missing`)
+- each post that an origin kept has arrived or was returned;
 - each QoS 1/2 message that an origin took, and kept, is at each broker whose interest was known at publish time, real, and stayed.
 """
 
@@ -13,10 +15,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mqmesh.mesh.envelope import posted_kind
+from mqmesh.mesh.visited import numbers
 from mqmesh.mqtt.topics import matches
 
 if TYPE_CHECKING:
-    from mqmesh.mesh.actions import Deliver, Returned
+    from mqmesh.mesh.actions import Deliver, Posted, Returned
     from mqmesh.mqtt.run import Run
 
     from .site import Site
@@ -42,6 +46,21 @@ class Message:
         self.acknowledged = False  # its publisher was told
 
 
+class PostEntry:
+    """One post. wanted: the brokers that it is for. kept: its sender's disk had it. came: who has committed it."""
+
+    __slots__ = ("at", "came", "kept", "origin", "place", "returned", "wanted")
+
+    def __init__(self, origin: int, place: int, wanted: int, at: float) -> None:
+        self.origin = origin
+        self.place = place
+        self.wanted = wanted
+        self.at = at
+        self.kept = False
+        self.came: set[int] = set()
+        self.returned: set[int] = set()
+
+
 class Ledger:
     """The books of one run."""
 
@@ -58,6 +77,7 @@ class Ledger:
         self.repeated: set[bytes] = set()
         self.moved: dict[tuple[str, str], float] = {}  # shared subscription -> when its members last changed
         self.flood = False
+        self.posts: dict[bytes, PostEntry] = {}
 
     # ---- entries
 
@@ -75,6 +95,28 @@ class Ledger:
                         message.shares.add((g, f))
                 if wanted >> number & 1 and (run.retain or any(g is None and matches(f, topic) for f, g in other.subscriptions)):
                     message.wanted.add(number)
+
+    def posted(self, site: Site, brokers: int, body: bytes) -> None:
+        """A broker posts to brokers. The same body again: the batch with the first one was lost."""
+        self.places += 1
+        assert body not in self.posts or not self.posts[body].kept, body
+        self.posts[body] = PostEntry(site.number, self.places, brokers, self.world.clock.now)
+
+    def post_kept(self, body: bytes) -> None:
+        """Its sender will not forget it."""
+        self.posts[body].kept = True
+
+    def post_came(self, site: Site, action: Posted) -> None:
+        """A broker has committed what a post caused."""
+        post = self.posts[action.body]
+        assert post.origin == action.origin, action
+        assert post.wanted >> site.number & 1, f"site {site.number} got {action.body!r}, which is not for it"
+        assert site.number not in post.came, f"site {site.number} got the post {action.body!r} twice"
+        assert post.kept or not self.world.sites[post.origin].durable, f"the post {action.body!r} left before it was kept"
+        post.came.add(site.number)
+        key = (action.origin, site.number, True)
+        assert post.place > self.newest.get(key, -1), f"site {site.number} got the post {action.body!r} behind a later message"
+        self.newest[key] = post.place
 
     def acknowledged(self, payloads: list[bytes]) -> None:
         """Their publisher was told that they are kept."""
@@ -127,6 +169,10 @@ class Ledger:
     def returned(self, site: Site, action: Returned) -> None:
         """An origin gave up."""
         assert action.reason in ("expired", "replaced", "absent", "cleared", "refused"), action.reason
+        if posted_kind(action.run.topic) is not None:
+            for body in action.run.payloads:
+                self.posts[body].returned.add(action.destination)
+            return
         for payload in action.run.payloads:
             message = self.messages[payload]
             assert action.reason != "expired" or action.run.expiry is not None
@@ -143,6 +189,12 @@ class Ledger:
     def missing(self) -> list[str]:
         """What was promised and did not come."""
         found = []
+        for body, post in self.posts.items():
+            if not post.kept or self._after(self.forgotten.get(post.origin, ()), post.at):
+                continue
+            for number in numbers(post.wanted):
+                if number not in post.came | post.returned and not self._after(self.forgotten.get(number, ()), post.at):
+                    found.append(f"the post {body!r} (sent at {post.at:.3f}) never came to site {number}")
         for message in self.messages.values():
             if not message.qos or not message.acknowledged or self._after(self.forgotten.get(message.origin, ()), message.at):
                 continue

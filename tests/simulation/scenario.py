@@ -158,6 +158,18 @@ class Scenario:
                 payloads.append(f"{site.number:03d}:{self.serial:08d}".encode() + b"." * chance.choice((0, 1, 130)))
             site.publish_span(topics, chance.choice((0, 1, 1, 2)), payloads)
 
+    def _post(self) -> None:
+        """One broker says something to some others, and asks for an answer now and then."""
+        site, chance = self._site(), self.chance
+        if site is None or site.blocked:
+            return
+        assert site.node is not None
+        for _ in range(chance.choice((1, 1, 6))):
+            to = sum(1 << n for n in self.world.sites if site.node.known() >> n & 1 and chance.random() < 0.4)
+            if to and not site.blocked:
+                self.serial += 1
+                site.post(to, chance.choice((b"ask", b"say")) + b"%03d:%08d" % (site.number, self.serial) + b"." * chance.choice((0, 700)))
+
     def _subscribe(self, site: Site | None = None) -> None:
         site = site or self.chance.choice(list(self.world.sites.values()))
         group = self.chance.choice(GROUPS) if self.chance.random() < 0.3 else None
@@ -361,6 +373,6 @@ def custody_of(site: Site) -> str:
     return "; ".join(lines)
 
 
-TRAFFIC = {"publish": 30, "burst": 2, "subscribe": 4, "unsubscribe": 3}
-MIXED = {"publish": 10, "span": 20, "burst": 2, "subscribe": 4, "unsubscribe": 3}  # of every third seed
+TRAFFIC = {"publish": 30, "burst": 2, "post": 6, "subscribe": 4, "unsubscribe": 3}
+MIXED = {"publish": 10, "span": 20, "burst": 2, "post": 6, "subscribe": 4, "unsubscribe": 3}  # of every third seed
 FAULTS = {"cut": 6, "reset": 6, "partition": 2, "crash": 4, "amnesia": 2, "wipe": 2, "cost": 3, "slow": 4, "disk": 3, "torn": 3}

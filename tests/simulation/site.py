@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from mqmesh.mesh.actions import CloseLink, Deliver, Event, FiltersChanged, Returned, Send, Unblocked, Verdict
+from mqmesh.mesh.actions import CloseLink, Deliver, Event, FiltersChanged, Posted, Returned, Send, Unblocked, Verdict
 from mqmesh.mesh.node import Identity, Node
 from mqmesh.mesh.records import Records
 from mqmesh.mqtt.loose import Loose
@@ -242,6 +242,36 @@ class Site:
         run, _ = self.unacknowledged.pop(serial)
         self.world.ledger.acknowledged(run.payloads)
 
+    def post(self, brokers: int, body: bytes) -> None:
+        """Post to brokers; whether it was taken is in the ledger. A body that begins with "ask" is answered by each with one."""
+        node = self.node
+        assert node is not None
+        if node.post(brokers, "test/ask", body, self.world.clock.now) is Verdict.TAKEN:
+            self.posted(brokers, body)
+        else:
+            self.blocked = True
+        self.flush()
+
+    def posted(self, brokers: int, body: bytes) -> None:
+        """A post was taken: it is promised once it is kept."""
+        ledger = self.world.ledger
+        ledger.posted(self, brokers, body)
+        self.open.effects.append(lambda: ledger.post_kept(body))
+
+    def take_post(self, action: Posted) -> None:
+        """A post has come: its answer is in the batch that lets it in."""
+        node, now, ledger = self.node, self.world.clock.now, self.world.ledger
+        assert node is not None
+        self.open.effects.append(lambda: ledger.post_came(self, action))
+        if action.body.startswith(b"ask") and node.known() >> action.origin & 1:
+            answer = b"re%03d%s" % (self.number, action.body)
+            node.post(1 << action.origin, "test/answer", answer, now, must=True)
+            self.posted(1 << action.origin, answer)
+        if action.token is not None:
+            self.open.tokens.append(action.token)
+            if self.durable:
+                node.handed(action.token, now)
+
     def deliver(self, action: Deliver) -> None:
         """Subscribers get it: it is in the open batch."""
         node, now = self.node, self.world.clock.now
@@ -325,6 +355,8 @@ class Site:
         elif isinstance(action, Deliver):
             world.ledger.handed(self, action)
             self.deliver(action)
+        elif isinstance(action, Posted):
+            self.take_post(action)
         elif isinstance(action, CloseLink):
             connection = self.connections.pop(action.link, None)
             if connection is not None:
