@@ -63,6 +63,6 @@ SCENARIOS = (
     Scenario("qos1-v5", "QoS 1, 1:1, MQTT 5", {"version": 5, "qos": 1, "window": ACKNOWLEDGED}, peers=FAST),
     Scenario("qos0-topics", "QoS 0, 1:1, 1,000 topics in turn", {"topics": 1000}, peers=FAST),
     Scenario("qos0-window100", "QoS 0, 1:1, 100 messages in flight", {"window": 100}, peers=FAST),
-    Scenario("qos0-1KiB", "QoS 0, 1:1, 1 KiB payloads", {"sizes": (1024, 1024)}, peers=FAST),
+    Scenario("qos0-1KiB", "QoS 0, 1:1, 1 KiB payloads", {"sizes": (1024, 1024), "window": 10_000}, peers=FAST),
     Scenario("qos0-sizes", "QoS 0, 1:1, payloads of 16 to 512 bytes", {"sizes": (16, 512)}, peers=FAST),
 )

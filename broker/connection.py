@@ -22,6 +22,7 @@ from ..mqtt.properties import Property
 from ..mqtt.reasons import DISCONNECT_REASONS, Reason
 from . import handlers
 from .ingest import ingest
+from .lone import LARGEST, lone
 from .outgoing import Outgoing
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ class Connection(Outgoing, asyncio.Protocol):
         broker = self.broker
         self.last_received = broker.now = broker.loop.time()
         broker.counters.bytes_received += len(data)
+        session = self.session
         if self._tail or self.held:
             self._tail.append(data)
             self._tail_size += len(data)
@@ -113,7 +115,9 @@ class Connection(Outgoing, asyncio.Protocol):
                 return
             data = b"".join(self._tail)
             self._tail.clear()
-        self._consume(data)
+            self._consume(data)
+        elif session is None or len(data) > LARGEST or not lone(self, session, data):
+            self._consume(data)
         broker.flush()
         if self.congested and self.unsent > 2 * self.limits.unsent_bytes:
             self.pause_reading_for(self)  # it asks and does not take the answers

@@ -56,16 +56,17 @@ class Fan:
     """Who gets plain messages of one or more topics: sessions with the QoS granted to each, and brokers elsewhere.
 
     Topics with the same recipients share one. mask: the brokers elsewhere, bit n for broker n. local: the fan without these, for
-    messages that the mesh brings.
+    messages that the mesh brings. lone: the only recipient, where QoS 1 is granted and no store and no other broker has to know.
     """
 
-    __slots__ = ("__weakref__", "local", "mask", "members", "sessions")
+    __slots__ = ("__weakref__", "local", "lone", "mask", "members", "sessions")
 
     def __init__(self, members: list[tuple[Session, int]], mask: int, local: Fan | None) -> None:
         self.members = members
         self.mask = mask
         self.local = self if local is None else local
         self.sessions = [session for session, _ in members]
+        self.lone = None if mask or len(members) != 1 or not members[0][1] or members[0][0].stored else members[0][0]
 
     @property
     def queued(self) -> bool:

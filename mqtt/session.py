@@ -176,6 +176,25 @@ class Outbound:
         self.bytes += count * delivery.each
         return delivery, rest
 
+    def send_one(self, delivery: Delivery) -> int:
+        """`send` for a delivery of one message: its identifier."""
+        states = self._states
+        first = self._next
+        if self.in_flight + 1 >= len(states) or first >= len(states) or states[first]:
+            first = self._reserve(1)[0]
+        else:
+            self._next = first + 1
+        self._serial = serial = self._serial + 1
+        delivery.first = first
+        delivery.serial = serial
+        delivery.left = 1
+        self._flights[serial] = delivery
+        states[first] = delivery.qos
+        self._serials[first] = serial
+        self.in_flight += 1
+        self.bytes += delivery.each
+        return first
+
     def _reserve(self, wanted: int) -> tuple[int, int]:
         """A free block of consecutive identifiers: (first, how many), at most `wanted` and `room`."""
         wanted = min(wanted, self.limit - self.in_flight)

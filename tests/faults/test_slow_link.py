@@ -6,9 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from scenes import RING, Scene, assert_clean, mesh
-
 from mqmesh.mesh.settings import Limits
+from scenes import RING, Scene, assert_clean, mesh
 
 pytestmark = pytest.mark.slow
 
