@@ -11,18 +11,24 @@ import select
 import socket
 
 from benchmarks import wire
+from benchmarks.tls import TlsSocket
 
 Buffer = bytes | bytearray | memoryview
 CHUNK = 1 << 18  # bytes of one recv or send
 
 
 class Connection:
-    """One client. `address` is (host, port); the constructor returns when CONNACK has come (10 s at most)."""
+    """One client. `address` is (host, port); the constructor returns when CONNACK has come (10 s at most).
 
-    def __init__(self, address: tuple[str, int], client_id: str, version: int) -> None:
+    ca: the PEM file of the authority to trust where the broker speaks TLS.
+    """
+
+    def __init__(self, address: tuple[str, int], client_id: str, version: int, ca: str = "") -> None:
         self.version = version
-        self.sock = socket.create_connection(address, 10)
-        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock = socket.create_connection(address, 10)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.tls = TlsSocket(sock, ca, address[0]) if ca else None
+        self.sock: socket.socket | TlsSocket = self.tls or sock
         self.fd = self.sock.fileno()
         self.left = bytearray()
         self.kept = bytearray()  # an incomplete packet that the slow path waits to see whole
@@ -75,17 +81,22 @@ class Connection:
     def try_send(self, data: Buffer) -> int:
         """How many bytes the socket took."""
         try:
-            return self.sock.send(data)
+            sent = self.sock.send(data)
         except BlockingIOError:
             return 0
+        if self.tls is not None and self.tls.unsent:
+            self.keep(b"")
+        return sent
 
     def writable(self) -> None:
         """The socket takes bytes again."""
+        if self.tls is not None and not self.tls.flush():
+            return
         if self.left:
             with memoryview(self.left) as view:
                 sent = self.try_send(view)
             del self.left[:sent]
-        if not self.left:
+        if not self.left and not (self.tls is not None and self.tls.unsent):
             assert self.epoll
             self.epoll.modify(self.fd, select.EPOLLIN)
 

@@ -51,12 +51,12 @@ class Load:
     def subscriber(self, number: int) -> Subscriber:
         """Subscriber `number`: of its own publisher when there are pairs, else of all."""
         traffics = [self.traffics[number]] if self.spec.pairs else self.traffics
-        return Subscriber(self.spec.exit, f"subscriber{number}", traffics)
+        return Subscriber(self.spec.exit, f"subscriber{number}", traffics, self.spec.ca)
 
     def publisher(self, traffic: Traffic) -> Publisher:
         """The publisher of this traffic."""
         targets = [s.sources[traffic.publisher] for s in self.subscribers if traffic.publisher in s.sources]
-        return Publisher(self.spec.entry, f"publisher{traffic.publisher}", traffic, targets)
+        return Publisher(self.spec.entry, f"publisher{traffic.publisher}", traffic, targets, self.spec.ca)
 
     def step(self, timeout: float) -> None:
         """Wait for sockets, serve them, send what the windows allow."""

@@ -9,6 +9,8 @@
 - amqtt: anonymous clients, no other plugin (its default ones log every packet).
 - forward: no broker. It copies bytes from publishers to subscribers and shows what the load generator can reach at most.
 
+With TLS all have the same certificate (P-256), made for the run, and their own defaults otherwise.
+
 Every deployment is fresh: a new process on a free port of 127.0.0.1 and an empty folder. MOSQUITTO and NATS_SERVER may name
 other binaries.
 """
@@ -27,6 +29,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks.tls import make_certificates
+
 ROOT = Path(__file__).resolve().parent.parent
 START = 15.0  # seconds that a broker may take to listen
 
@@ -44,9 +48,10 @@ def free_port() -> int:
 
 @dataclass
 class Deployment:
-    """Running brokers. `entry` is where publishers connect, `exit` where subscribers do."""
+    """Running brokers. `entry` is where publishers connect, `exit` where subscribers do. tls: folder of certificates, None without."""
 
     folder: Path
+    tls: Path | None = None
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     ports: list[int] = field(default_factory=list)
 
@@ -112,10 +117,12 @@ class Peer(ABC):
     def launch(self, deployment: Deployment, index: int, qos: int) -> None:
         """Start broker `index` of the deployment on its port; broker i is joined to broker i + 1."""
 
-    def deploy(self, folder: Path, brokers: int, qos: int) -> Deployment:
-        """Start one broker or a chain of them. PeerError if one does not start."""
+    def deploy(self, folder: Path, brokers: int, qos: int, tls: bool = False) -> Deployment:
+        """Start one broker or a chain of them; tls: its clients use TLS. PeerError if one does not start."""
         folder.mkdir(parents=True)
-        deployment = Deployment(folder, ports=[free_port() for _ in range(brokers)])
+        deployment = Deployment(folder, folder / "tls" if tls else None, ports=[free_port() for _ in range(brokers)])
+        if deployment.tls is not None:
+            make_certificates(deployment.tls)
         try:
             for index in reversed(range(brokers)):
                 self.launch(deployment, index, qos)
@@ -176,11 +183,14 @@ class Mqmesh(Peer):
 
     def launch(self, deployment: Deployment, index: int, qos: int) -> None:
         port = deployment.ports[index]
-        options = ["--listen", f"mqtt://127.0.0.1:{port}", "--name", f"bench{index + 1}", "--number", str(index + 1)]
+        scheme = "mqtts" if deployment.tls else "mqtt"
+        options = ["--listen", f"{scheme}://127.0.0.1:{port}", "--name", f"bench{index + 1}", "--number", str(index + 1)]
         if len(deployment.ports) > 1:
             options += ["--mesh", "bench", "--key", "a key that all three know"]
         if index + 1 < len(deployment.ports):
             options += ["--peer", f"mqtt://127.0.0.1:{deployment.ports[index + 1]}"]
+        if deployment.tls is not None:
+            options += ["--tls-certificate", str(deployment.tls / "broker.crt"), "--tls-key", str(deployment.tls / "broker.key")]
         deployment.start(f"mqmesh{index}", [*self.python(index), "-m", "mqmesh.cli.main", "broker", *options], says_ready)
 
 
@@ -221,6 +231,10 @@ class Mosquitto(Peer):
             "persistence false",
             "log_type none",
         ]
+        if deployment.tls is not None:
+            lines[1:1] = [f"certfile {deployment.tls}/broker.crt", f"keyfile {deployment.tls}/broker.key"]
+            if os.getuid() == 0:
+                lines.append("user root")  # else it gives its rights up before it reads the key
         if index + 1 < len(deployment.ports):
             lines += [
                 f"connection to{index + 2}",
@@ -248,10 +262,11 @@ class Nats(Peer):
     def launch(self, deployment: Deployment, index: int, qos: int) -> None:
         port = deployment.ports[index]
         config = deployment.folder / "nats.conf"
+        tls = f', tls {{ cert_file: "{deployment.tls}/broker.crt", key_file: "{deployment.tls}/broker.key" }}' if deployment.tls else ""
         config.write_text(
             f"host: 127.0.0.1\nport: {free_port()}\nserver_name: bench\n"
             f'jetstream {{ store_dir: "{deployment.folder}/jetstream" }}\n'
-            f"mqtt {{ host: 127.0.0.1, port: {port}, max_ack_pending: 65535 }}\n"
+            f"mqtt {{ host: 127.0.0.1, port: {port}, max_ack_pending: 65535{tls} }}\n"
         )
         deployment.start("nats", [binary("NATS_SERVER", "nats-server"), "-c", str(config)], listens(port))
 

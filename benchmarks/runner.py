@@ -77,7 +77,7 @@ class Settings:
 def measure(scenario: Scenario, peer: Peer, settings: Settings, folder: Path) -> dict[str, Any]:
     """Start the broker or the chain, load it from a process of its own, stop it; the fields of a Result."""
     try:
-        deployment = peer.deploy(folder, scenario.brokers, scenario.spec.get("qos", 0))
+        deployment = peer.deploy(folder, scenario.brokers, scenario.spec.get("qos", 0), scenario.spec.get("tls", False))
     except PeerError as error:
         return failed(str(error))
     try:
@@ -88,6 +88,7 @@ def measure(scenario: Scenario, peer: Peer, settings: Settings, folder: Path) ->
             warm_up=settings.warm_up,
             pids=deployment.pids,
             patience=20.0 if scenario.brokers > 1 else 10.0,
+            ca=str(deployment.tls / "ca.crt") if deployment.tls else "",
             **scenario.spec,
         )
         return generate(spec)

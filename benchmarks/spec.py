@@ -13,7 +13,7 @@ class Spec:
     from publisher i only. version: 4 (3.1.1) or 5. topics: used in turn by each publisher. sizes: smallest and largest
     payload in bytes. window: messages in flight, shared by the publishers. seconds: aimed at for the measured part, after
     `warm_up` seconds; least: deliveries to measure at least. patience: seconds without progress that count as failure.
-    pids: the broker's processes.
+    pids: the broker's processes. tls: whether clients use TLS; ca: the PEM file of the authority that they trust then.
     """
 
     entry: tuple[str, int]
@@ -32,6 +32,8 @@ class Spec:
     least: int = 100
     patience: float = 10.0
     pids: list[int] = field(default_factory=list)
+    tls: bool = False
+    ca: str = ""
 
     def __post_init__(self) -> None:
         """JSON has no tuples."""

@@ -83,8 +83,8 @@ class Source:
 class Subscriber(Connection):
     """A client that subscribed to the messages of one publisher or of several."""
 
-    def __init__(self, address: tuple[str, int], client_id: str, traffics: list[Traffic]) -> None:
-        super().__init__(address, client_id, traffics[0].version)
+    def __init__(self, address: tuple[str, int], client_id: str, traffics: list[Traffic], ca: str = "") -> None:
+        super().__init__(address, client_id, traffics[0].version, ca)
         self.qos = traffics[0].qos
         self.sources = {traffic.publisher: Source(traffic) for traffic in traffics}
         self.only = next(iter(self.sources.values())) if len(traffics) == 1 else None

@@ -2,7 +2,7 @@
 
     name = "porto"                          # 1 to 64 letters, digits, '.', '_', '-'
     number = 1                              # 0 to 65535, unique in the mesh
-    listen = ["mqtt://127.0.0.1:1883"]      # also unix:///run/mqmesh.sock; port 0 takes any free port
+    listen = ["mqtt://127.0.0.1:1883"]      # also mqtts://..., unix:///run/mqmesh.sock; port 0 takes any free port
     data = "data/porto"                     # folder of what must survive a restart; relative to the file
 
     [mesh]                                  # left out: a broker alone
@@ -13,6 +13,11 @@
     address = "mqtt://127.0.0.1:1884"
     cost = 1
     number = 2
+
+    [tls]                                   # see mesh/tls.py; for mqtts:// listeners and links
+    certificate = "tls/porto.crt"
+    key = "tls/porto.key"
+    ca = "tls/ca.crt"
 
     [store]                                 # left out: SQLite in the data folder; without a data folder, memory
     kind = "sqlite"                         # or "lmdb", "postgresql", "memory"
@@ -27,7 +32,7 @@ Reading ends in a `BrokerConfig` whose every value has been checked, or in a `Co
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -45,6 +50,7 @@ from ..mesh.settings import (
     parse_size,
     read,
 )
+from ..mesh.tls import TlsSettings, check
 
 if TYPE_CHECKING:
     from ..mesh.topology import Topology
@@ -57,6 +63,7 @@ __all__ = [
     "MeshSettings",
     "PeerSettings",
     "StoreSettings",
+    "TlsSettings",
     "load",
     "of_topology",
     "parse",
@@ -92,7 +99,7 @@ class BrokerConfig:
 
     name, number: unique in the mesh. listen: addresses for `parse_address`, at least one. data: folder of what survives a
     restart, None to keep everything in memory. mesh: None for a broker alone. limits: what it grants and keeps to. store: where and
-    how what must survive is kept.
+    how what must survive is kept. tls: its certificates, None without.
     """
 
     name: str = DEFAULT_NAME
@@ -102,6 +109,7 @@ class BrokerConfig:
     mesh: MeshSettings | None = None
     limits: Limits = field(default_factory=Limits)
     store: StoreSettings = field(default_factory=StoreSettings)
+    tls: TlsSettings | None = None
 
     @property
     def store_address(self) -> str | None:
@@ -130,16 +138,20 @@ def parse(table: Mapping[str, Any], file: str = "command line", folder: Path | N
     """Check a table of the file's shape. folder: what a relative `data` is relative to. Raises ConfigError."""
     section = Section(file, table)
     mesh = _mesh(section.section("mesh")) if section.has("mesh") else None
+    name = section.name("name", MISSING if mesh else DEFAULT_NAME)  # a member of a mesh has to say who it is
     config = BrokerConfig(
-        name=section.name("name", MISSING if mesh else DEFAULT_NAME),  # a member of a mesh has to say who it is
+        name=name,
         number=number_of(section, "number", MISSING if mesh else 0),
         listen=_listen(section),
         data=_data(section, folder),
         mesh=mesh,
         limits=Limits.of(section.section("limits")),
         store=_store(section.section("store"), folder, section.has("data")),
+        tls=TlsSettings.of(section.section("tls"), name, folder) if section.has("tls") else None,
     )
     section.done()
+    peers = [(f"mesh.peer[{i}].address", peer.address) for i, peer in enumerate(mesh.peers if mesh else (), 1)]
+    check(section.file, config.tls, ("listen", config.listen), mesh, peers)
     return config
 
 
@@ -152,12 +164,12 @@ def of_topology(topology: Topology, name: str, data: str | Path | None = None) -
     """
     broker = topology.broker(name)
     peers = [
-        PeerSettings(topology.dial_address(link), link.cost, topology.broker(link.listener).number) for link in topology.dialled_by(name)
+        PeerSettings(topology.dial_address(link), link.cost, topology.broker(link.listener).number, link.listener)
+        for link in topology.dialled_by(name)
     ]
-    shared = topology.mesh
     folder = Path(data) / name if data else broker.data
-    mesh = MeshSettings(shared.name, shared.key, shared.mode, peers, shared.silence, shared.retry_first, shared.retry_last)
-    return BrokerConfig(name, broker.number, list(broker.listen), folder, mesh, topology.limits)
+    mesh = replace(topology.mesh, peers=peers)
+    return BrokerConfig(name, broker.number, list(broker.listen), folder, mesh, topology.limits, tls=broker.tls)
 
 
 def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -214,7 +226,8 @@ def _mesh(section: Section) -> MeshSettings:
     settings = MeshSettings.of(section)
     for one in section.sections("peer"):
         number = number_of(one, "number") if one.has("number") else None
-        settings.peers.append(PeerSettings(one.address("address"), one.whole("cost", 1, 65535, 1), number))
+        name = one.name("name") if one.has("name") else None
+        settings.peers.append(PeerSettings(one.address("address"), one.whole("cost", 1, 65535, 1), number, name))
         one.done()
     section.done()
     return settings

@@ -20,6 +20,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from ..mesh import actions
+from ..mesh.channel import Channel
 from ..mesh.identity import Identity
 from ..mesh.link import Link
 from ..mesh.linkconfig import LinkClosed, LinkConfig, LinkData, LinkUp
@@ -33,6 +34,8 @@ from ..mqtt.run import Run
 from .custody import Custody, stored_identity
 from .identity import keep_identity, own_identity
 from .post import Post
+from .tls.service import TlsError, trusted_names
+from .tls.transport import TlsTransport
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -308,15 +311,31 @@ class MeshShell:
             return
         self.broker.connections.discard(connection)
         connection.closing = True
-        config = self._link_config(None, connection.address)
+        config = self._link_config(None, connection.address, self._channel(connection.transport.get_extra_info("tls")))
         machine = Link.accept(self.identity, self.key, config, connect, rest, self.now(), holders=self.node.holders())
         link = self._link(machine, 1, connection.address)
         connection.transport.set_protocol(link)
         link.connection_made(connection.transport)
         link.data_received(b"")
 
-    def _link_config(self, number: int | None, where: str) -> LinkConfig:
-        return LinkConfig(silence=self.settings.silence, handshake=self.broker.config.limits.connect_timeout, number=number, where=where)
+    def _link_config(self, peer: PeerSettings | None, where: str, channel: Channel) -> LinkConfig:
+        number, name = (None, None) if peer is None else (peer.number, peer.name)
+        return LinkConfig(
+            silence=self.settings.silence,
+            handshake=self.broker.config.limits.connect_timeout,
+            number=number,
+            where=where,
+            name=name,
+            channel=channel,
+        )
+
+    def _channel(self, tls: TlsTransport | None, host: str | None = None) -> Channel:
+        """What a link runs over. host: that was dialled; None for the end that was dialled, which asks nobody's host for a name."""
+        if tls is None:
+            return Channel(b"", frozenset() if self.settings.certified else None)
+        if self.settings.certified:
+            return Channel(tls.binding, tls.names)
+        return Channel(tls.binding, None if host is None else trusted_names(tls, host))
 
     def _link(self, machine: Link, cost: int, address: str) -> LinkProtocol:
         self._last_number += 1
@@ -359,8 +378,8 @@ class MeshShell:
         address = parse_address(peer.address)
         loop = self.broker.loop
 
-        def made() -> LinkProtocol:
-            config = self._link_config(peer.number, peer.address)
+        def made(tls: TlsTransport | None = None) -> LinkProtocol:
+            config = self._link_config(peer, peer.address, self._channel(tls, address.host))
             machine = Link.dial(self.identity, self.key, config, loop.time(), holders=self.node.holders())
             return self._link(machine, peer.cost, peer.address)
 
@@ -368,10 +387,17 @@ class MeshShell:
             async with asyncio.timeout(self.broker.config.limits.connect_timeout):
                 if address.scheme == "unix":
                     _, link = await loop.create_unix_connection(made, address.path)
+                elif address.scheme == "mqtts":
+                    assert self.broker.tls is not None
+                    transport = await self.broker.tls.dial(address.host, address.port)
+                    link = made(transport)
+                    transport.begin(link)
                 else:
                     _, link = await loop.create_connection(made, address.host, address.port)
         except TimeoutError:
             return None, f"{peer.address} does not answer; is the host up and the port open?"
+        except TlsError as error:
+            return None, f"no TLS with {peer.address}: {error}"
         except OSError as error:
             return None, f"{peer.address} cannot be reached: {error.strerror or error}; is a broker listening there?"
         return link, ""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from ..mqtt.reasons import Reason
 from ..mqtt.run import Run
-from .config import BrokerConfig, parse_address
+from .config import BrokerConfig, ConfigError, parse_address
 from .connection import Connection
 from .durable import Durable
 from .pressure import Pressure
@@ -30,6 +30,7 @@ from .state import Account, Counters
 from .store import Store, StoreError
 from .store.locations import store_at
 from .sys_topics import SysTopics
+from .tls.service import TlsService
 
 if TYPE_CHECKING:
     from .links import MeshShell
@@ -69,6 +70,7 @@ class Broker:
         self.draining = False
         self.mesh: MeshShell | None = None
         self.durable: Durable | None = None
+        self.tls: TlsService | None = None
         self.addresses: list[str] = []
         self.sys_topics = SysTopics(self)
         self._servers: list[asyncio.AbstractServer] = []
@@ -83,6 +85,11 @@ class Broker:
         """Listen. Raises StartError."""
         self.loop = asyncio.get_running_loop()
         self.now = self.started = self.loop.time()
+        if self.config.tls is not None:
+            try:
+                self.tls = TlsService(self, self.config.tls)
+            except (ConfigError, OSError) as error:
+                raise StartError(str(error)) from error
         if self.config.mesh is not None:
             from .links import MeshShell
 
@@ -91,6 +98,8 @@ class Broker:
         self._open_store()
         for address in self.config.listen:
             await self._listen(address)
+        if self.tls is not None:
+            self.tls.start()
         if self.mesh is not None:
             self.mesh.start()
         self.sys_topics.start()
@@ -126,15 +135,18 @@ class Broker:
                 self._sockets.append(parsed.path)
                 self.addresses.append(address)
             else:
-                server = await self.loop.create_server(lambda: Connection(self), parsed.host, parsed.port, backlog=1024)
-                port = server.sockets[0].getsockname()[1]
-                host = f"[{parsed.host}]" if ":" in parsed.host else parsed.host
-                self.addresses.append(f"mqtt://{host}:{port}")
+                made = self._accept_tls if parsed.scheme == "mqtts" else lambda: Connection(self)
+                server = await self.loop.create_server(made, parsed.host, parsed.port, backlog=1024)
+                self.addresses.append(str(parsed._replace(port=server.sockets[0].getsockname()[1])))
         except OSError as error:
             for started in self._servers:
                 started.close()
             raise StartError(f"cannot listen on {address}: {_reason(error)}") from error
         self._servers.append(server)
+
+    def _accept_tls(self) -> asyncio.BaseProtocol:
+        assert self.tls is not None
+        return self.tls.accept(lambda: Connection(self))
 
     def wall(self) -> float:
         """The wall clock, in seconds."""
@@ -148,6 +160,8 @@ class Broker:
         if self._ticker is not None:
             self._ticker.cancel()
         self.sys_topics.stop()
+        if self.tls is not None:
+            self.tls.stop()
         if self.mesh is not None:
             self.mesh.stop()
         if self.durable is not None:
@@ -320,12 +334,14 @@ def _reason(error: OSError) -> str:
 
 
 async def serve(config: BrokerConfig, ready: Callable[[Broker], None] | None = None) -> None:
-    """Run a broker until SIGTERM or SIGINT. ready: called once when it listens."""
+    """Run a broker until SIGTERM or SIGINT; SIGHUP looks at its certificates again. ready: called once when it listens."""
     broker = Broker(config)
     await broker.start()
     stopped = asyncio.Event()
     for one in (signal.SIGTERM, signal.SIGINT):
         broker.loop.add_signal_handler(one, stopped.set)
+    if broker.tls is not None:
+        broker.loop.add_signal_handler(signal.SIGHUP, broker.tls.reload)
     if ready is not None:
         ready(broker)
     await stopped.wait()

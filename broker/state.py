@@ -20,6 +20,8 @@ class Counters:
         "publish_bytes_received",
         "publish_bytes_sent",
         "sockets",
+        "tls_handshakes",
+        "tls_refused",
     )
 
     def __init__(self) -> None:
@@ -36,6 +38,8 @@ class Counters:
         self.clients_maximum = 0
         self.clients_expired = 0
         self.errors = 0
+        self.tls_handshakes = 0  # of listeners, done
+        self.tls_refused = 0  # of listeners, failed or not finished
 
 
 class Account:

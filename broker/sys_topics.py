@@ -130,6 +130,8 @@ class SysTopics:
         totals["sockets"], totals["connections"] = counters.sockets, counters.connects
         if broker.durable is not None:
             values.update(broker.durable.values())
+        if broker.tls is not None:
+            values.update(broker.tls.values())
         values["version"] = f"mqmesh version {__version__}"
         values["uptime"] = f"{int(now - broker.started)} seconds"
         values.update(self._load(totals, now))

@@ -33,19 +33,23 @@ OPTION_OF = {
     "mesh.key": "--key",
     "mesh.mode": "--mode",
     "store.durability": "--durability",
+    "tls.certificate": "--tls-certificate",
+    "tls.key": "--tls-key",
+    "tls.ca": "--tls-ca",
+    "tls.client_certificates": "--client-certificates",
 }
 
 
 def broker(
     listen: Annotated[
         list[str],
-        typer.Option("--listen", metavar="URL", help="mqtt://host:port or unix:///path; again for more. Port 0: any.", show_default=False),
+        typer.Option("--listen", metavar="URL", help="mqtt[s]://host:port or unix:///path; again for more. Port 0: any.", show_default=False),
     ] = [],  # noqa: B006
     name: Annotated[str | None, typer.Option("--name", help="This broker's name, unique in its mesh.")] = None,
     number: Annotated[int | None, typer.Option("--number", metavar="0..65535", help="Its number, unique in its mesh.")] = None,
     peer: Annotated[
         list[str],
-        typer.Option("--peer", metavar="URL", help="A neighbour to dial: mqtt://host:port[?cost=2]; again for more.", show_default=False),
+        typer.Option("--peer", metavar="URL", help="A neighbour to dial: mqtt[s]://host:port[?cost=2]; again for more.", show_default=False),
     ] = [],  # noqa: B006
     mesh: Annotated[
         str | None, typer.Option("--mesh", help=f"The mesh's name, the same at all its brokers; '{DEFAULT_MESH}' without.")
@@ -57,6 +61,14 @@ def broker(
     data: Annotated[Path | None, typer.Option("--data", help="Folder of what must survive a restart; memory only without.")] = None,
     durability: Annotated[
         str | None, typer.Option("--durability", metavar="fsync|os|memory", help="What an acknowledgement waits for; 'fsync' without.")
+    ] = None,
+    tls_certificate: Annotated[
+        Path | None, typer.Option("--tls-certificate", help="PEM file of its certificate, for mqtts:// (see mqmesh cert).")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option("--tls-key", help="PEM file of the certificate's private key.")] = None,
+    tls_ca: Annotated[Path | None, typer.Option("--tls-ca", help="PEM file of the authorities of clients and neighbours.")] = None,
+    client_certificates: Annotated[
+        str | None, typer.Option("--client-certificates", metavar="none|optional|required", help="What TLS listeners ask of clients.")
     ] = None,
     config: Annotated[Path | None, typer.Option("--config", help="A TOML file; options here go over what it says.")] = None,
     log_level: Annotated[str, typer.Option("--log-level", metavar="|".join(LEVELS), help="What goes to stderr.")] = "info",
@@ -75,10 +87,14 @@ def broker(
       mqmesh broker --name lyon --number 2 --mesh sites --listen mqtt://127.0.0.1:1884 --peer mqtt://127.0.0.1:1883
 
     \b
+    With TLS (mqmesh cert makes certificates to begin with):
+      mqmesh broker --listen mqtts://127.0.0.1:8883 --tls-certificate tls/porto.crt --tls-key tls/porto.key
+
+    \b
     From a file, on another port:
       mqmesh broker --config porto.toml --listen mqtt://127.0.0.1:2883
 
-    Ends with SIGTERM or Ctrl-C. Status: 0 stopped; 2 it could not start, one line on stderr says why.
+    Ends with SIGTERM or Ctrl-C; SIGHUP: looks at its certificates again. Status: 0 stopped; 2 it could not start, one line on stderr says why.
     """
     from ..broker.config import ConfigError, load, parse
 
@@ -86,6 +102,9 @@ def broker(
         raise fail(f"broker: --log-level {log_level}: there are {', '.join(LEVELS)}", WRONG_USE)
     try:
         table = _table(listen, name, number, peer, mesh, key, mode, data, durability, config is not None)
+        tls = {"certificate": tls_certificate, "key": tls_key, "ca": tls_ca, "client_certificates": client_certificates}
+        if given := {option: str(value.absolute() if isinstance(value, Path) else value) for option, value in tls.items() if value}:
+            table["tls"] = given
         settings = load(config, table) if config is not None else parse(table)
     except ConfigError as error:
         raise fail(f"broker: {_explain(error)}", WRONG_USE) from None
@@ -97,11 +116,13 @@ def broker(
 
 def _run(settings: BrokerConfig) -> int:
     from ..broker import server
+    from ..broker.config import ConfigError
 
     try:
         server.run(settings)
     except (server.StartError, OSError) as error:
-        raise fail(f"broker {settings.name}: {error}", WRONG_USE) from None
+        text = _explain(error.__cause__) if isinstance(error.__cause__, ConfigError) else str(error)
+        raise fail(f"broker {settings.name}: {text}", WRONG_USE) from None
     return 0
 
 

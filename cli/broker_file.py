@@ -7,6 +7,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..mesh.tls import FILES
+
 if TYPE_CHECKING:
     from ..broker.config import BrokerConfig
 
@@ -24,9 +26,13 @@ def render(config: BrokerConfig) -> str:
     if config.mesh is not None:
         values = {field.name: getattr(config.mesh, field.name) for field in fields(config.mesh)}
         peers = values.pop("peers")
+        values["key"] = values["key"] or None  # certificates alone count
         lines += ["", "[mesh]", *_pairs(values)]
         for peer in peers:
             lines += ["", "[[mesh.peer]]", *_pairs({field.name: getattr(peer, field.name) for field in fields(peer)})]
+    if config.tls is not None:
+        tls = config.tls
+        lines += ["", "[tls]", *_pairs({key: getattr(tls, key) for key in (*FILES, "client_certificates")})]
     lines += ["", "[store]", *_pairs({field.name: getattr(config.store, field.name) for field in fields(config.store)})]
     lines += ["", "[limits]", *_pairs({field.name: getattr(config.limits, field.name) for field in fields(config.limits)})]
     return "\n".join(lines) + "\n"

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from paho.mqtt.client import Client, ConnectFlags, DisconnectFlags
@@ -22,6 +23,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
+from ..broker.tls.words import explain
 from .address import Address, AddressError, parse
 from .output import note
 from .sockets import no_delay
@@ -82,6 +84,10 @@ def build_options(values: dict[str, Any]) -> Options:
     version = {"5": 5, "mqttv5": 5, "4": 4, "311": 4, "3.1.1": 4, "mqttv311": 4}.get(values["protocol"].lower())
     if version is None:
         raise OptionError(f"-V {values['protocol']}: the MQTT version is 5, or 4 for MQTT 3.1.1")
+    if (values["cert"] or values["key"]) and not (address.tls or values["cafile"]):
+        raise OptionError("--cert and --key need TLS: give --cafile, or an mqtts:// address")
+    if values["key"] and not values["cert"]:
+        raise OptionError("--key goes with --cert")
     if values["persistent"] and not values["client_id"]:
         raise OptionError("-c keeps a session under a Client Identifier: give one with -i")
     will = None
@@ -135,8 +141,11 @@ def _explain(error: OSError, address: Address) -> str:
             return f"the host name {address.host!r} is not known ({error.strerror})"
         case TimeoutError():
             return "no answer. Is the address right, and does a firewall let it pass?"
+        case ssl.SSLCertVerificationError():
+            hint = "" if "ostname" not in error.verify_message and "IP address" not in error.verify_message else " (--insecure does not ask)"
+            return f"{explain(error)}{hint}"
         case ssl.SSLError():
-            return f"TLS: {error.reason or error}"
+            return f"TLS: {explain(error)}"
     return error.strerror or str(error)
 
 
@@ -204,7 +213,15 @@ class Connection:
 
     def _set_tls(self) -> None:
         options = self.options
-        self.client.tls_set(ca_certs=options.ca_file, certfile=options.certificate, keyfile=options.key)
+        files = {"--cafile": options.ca_file, "--cert": options.certificate, "--key": options.key}
+        for option, file in files.items():
+            if file is not None and not Path(file).is_file():
+                raise OptionError(f"{option} {file}: no such file")
+        given = " ".join(f"{option} {file}" for option, file in files.items() if file is not None)
+        try:
+            self.client.tls_set(ca_certs=options.ca_file, certfile=options.certificate, keyfile=options.key)
+        except (OSError, ValueError) as error:
+            raise OptionError(f"{given}: {explain(error)}; PEM files are right, and the key that the certificate was made with") from None
         self.client.tls_insecure_set(options.insecure)
 
     def _open(self) -> None:
@@ -296,6 +313,8 @@ class Connection:
             note(f"{line}; connecting again")
         elif not self._accepted:
             text = "closed the connection before CONNACK. Is it an MQTT broker, and does it speak this version (-V)?"
+            if self.options.tls:
+                text += " Does it ask for a certificate (--cert, --key) of an authority that it knows?"
             self.fail(f"{self.options.address} {text}")
             return
         elif was_connected:

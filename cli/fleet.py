@@ -88,7 +88,8 @@ class Fleet:
         for link in topology.links:
             target = parse(topology.dial_address(link))
             proxy = self.proxies[link.ends] = Proxy(target.host, target.port)
-            links.append(replace(link, address=proxy.url))
+            url = proxy.url.replace("mqtt://", "mqtts://", 1) if target.tls else proxy.url
+            links.append(replace(link, address=url))
         return replace(topology, links=links)
 
     # Life
@@ -190,7 +191,11 @@ class Fleet:
             why = said[-1].strip().removeprefix("mqmesh: ") if len(said) > 1 else f"it printed {line!r}"
             raise FleetError(f"{member.name} did not start: {why} ({said[0]})")
         if member.watch is None:
-            member.watch = Watch(member.address, lambda status: self._heard(member, status))
+            tls = self.topology.broker(member.name).tls
+            try:
+                member.watch = Watch(member.address, lambda status: self._heard(member, status), tls)
+            except OSError as error:  # the broker has read these files; this process may not be allowed to
+                raise FleetError(f"{member.name} cannot be watched with its own certificate: {error}") from None
 
     def _heard(self, member: Member, status: Status | None) -> None:
         with self.changed:
@@ -353,8 +358,8 @@ class Fleet:
 
 
 def _client_address(listen: tuple[str, ...]) -> Address:
-    """Where a client of this machine reaches a broker: a listener on any interface is reached on the loopback one."""
-    address = parse(listen[0])
+    """Where a client of this machine reaches a broker: without TLS if it can; one on any interface is reached on the loopback one."""
+    address = parse(next((one for one in listen if not one.startswith("mqtts://")), listen[0]))
     loopback = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address.host)
     return replace(address, host=loopback) if loopback else address
 

@@ -24,7 +24,9 @@ Invariants
 - LinkClosed comes at most once and nothing after it; what is to be written before the connection ends is in `take()`.
 
 It does not know sockets, what PUBLISH packets mean, the mesh beyond the live brokers' numbers, or what happens to a
-link that closed. It authenticates the ends, not each packet: across a network that others can write to, use TLS.
+link that closed. It authenticates the ends, not each packet: across a network that others can write to, use TLS. On TLS
+(`mesh/channel.py`) the proofs hold for that one connection only, and where certificates count the peer's has to name the
+broker that its hello names; with a key the proof shows the key too, without one the channel alone.
 """
 
 from __future__ import annotations
@@ -59,7 +61,9 @@ __all__ = ["METHOD", "Event", "Link", "LinkClosed", "LinkConfig", "LinkData", "L
 METHOD = "mqmesh-1"
 _VERSION = 5
 _PINGREQ, _PINGRESP = b"\xc0\0", b"\xd0\0"
+_TLS_ALERT = b"\x15\3"  # how an answer begins where TLS is spoken
 _NO_BROKER = "; is it an mqmesh broker with a mesh?"
+_NAMES_SHOWN = 5  # of a certificate, in texts
 _LARGEST_HANDSHAKE = 8192  # bytes of one handshake packet: some hundred are usual
 
 
@@ -77,6 +81,7 @@ class Link:
         "_key",
         "_out",
         "_peer_hello",
+        "_secret",
         "_splitter",
         "_tick",
         "dialled",
@@ -102,7 +107,8 @@ class Link:
         self.incarnation = 0
         self.state = State.CHALLENGE if dialled else State.PROOF
         self._config = config
-        self._key = key
+        self._secret = key
+        self._key = config.channel.bind(key)
         self._holders = holders
         self._hello = hello.encode(identity, nonce or secrets.token_bytes(hello.NONCE_BYTES))
         self._peer_hello = b""
@@ -125,7 +131,7 @@ class Link:
     ) -> Link:
         """The end that made the connection; `take()` holds its CONNECT.
 
-        key: the mesh's secret. holders: the live brokers of the mesh by number, for refusing a second holder of one; a view
+        key: the mesh's secret, b"" where certificates alone count. holders: the live brokers of the mesh by number, for refusing a second holder of one; a view
         that the caller keeps up to date. nonce: 32 fresh bytes, drawn when left out.
         """
         link = cls(identity, key, True, now, config, holders or {}, nonce)
@@ -245,6 +251,9 @@ class Link:
         if len(buffer) < header + length:
             return None
         self._buffer = buffer[header + length :]
+        if buffer[:2] == _TLS_ALERT and self.state is State.CHALLENGE:
+            text = f"{self._peer_text()} speaks TLS, and {self.identity} does not: write mqtts:// and its port with TLS"
+            raise PeerError(Reason.PROTOCOL_ERROR, text)
         try:
             return codec.decode(buffer[0], buffer[header : header + length], _VERSION)
         except PeerError as error:
@@ -273,15 +282,16 @@ class Link:
         end = 2 + int.from_bytes(data[:2], "big")
         self._meet(data[2:end])
         if not hello.proved(data[end:], self._key, hello.ACCEPTOR, self._hello, self._peer_hello):
-            raise self._wrong_key()
+            raise self._wrong_key(data[end:], hello.ACCEPTOR, self._hello, self._peer_hello)
         self._check_number()
         self.state = State.VERDICT
         self._authenticate(hello.prove(self._key, hello.DIALLER, self._hello, self._peer_hello))
 
     def _answered(self, auth: packets.Auth) -> None:
         """Acceptor: the dialler's proof has come."""
-        if not hello.proved(self._auth_data(auth), self._key, hello.DIALLER, self._peer_hello, self._hello):
-            raise self._wrong_key()
+        proof = self._auth_data(auth)
+        if not hello.proved(proof, self._key, hello.DIALLER, self._peer_hello, self._hello):
+            raise self._wrong_key(proof, hello.DIALLER, self._peer_hello, self._hello)
         self._check_number()
         properties: Properties = {Property.AUTHENTICATION_METHOD: METHOD}
         self._send(packets.Connack(session_present=False, reason=Reason.SUCCESS, properties=properties))
@@ -324,6 +334,21 @@ class Link:
         if peer.mesh != own.mesh:
             text = f'{own} belongs to mesh "{own.mesh}" and {peer} to mesh "{peer.mesh}": give both the same mesh name, or remove the link'
             raise PeerError(Reason.NOT_AUTHORIZED, text)
+        self._check_certificate()
+
+    def _check_certificate(self) -> None:
+        """Refuse a name that the peer's certificate does not give, and a channel on which there is nothing to prove."""
+        own, peer, names = self.identity, self.peer, self._config.channel.names
+        assert peer is not None
+        if names is None and self._key:
+            return
+        if not names:
+            text = f"{own} asks links for certificates (mesh.auth), and {peer} shows none: give it [tls] certificate, and mqtts:// to dial"
+            raise PeerError(Reason.NOT_AUTHORIZED, text)
+        if peer.name not in names:
+            shown = ", ".join(sorted(names)[:_NAMES_SHOWN])
+            text = f"{peer} shows a certificate for {shown}: give it one that names {peer.name}"
+            raise PeerError(Reason.NOT_AUTHORIZED, text)
 
     def _check_number(self) -> None:
         """After the proof: refuse ourselves, a number that is held by another, and a broker that we did not mean."""
@@ -341,6 +366,9 @@ class Link:
         if expected is not None and peer.number != expected:
             text = f"{self._config.where} is {peer}, where {own} expects number {expected}: correct the address or the number"
             raise PeerError(refused, text)
+        if self._config.name is not None and peer.name != self._config.name:
+            text = f"{self._config.where} is {peer}, where {own} expects {self._config.name}: correct the address or the name"
+            raise PeerError(refused, text)
 
     def _auth_data(self, auth: packets.Auth) -> bytes:
         properties = auth.properties
@@ -348,8 +376,17 @@ class Link:
             raise PeerError(Reason.PROTOCOL_ERROR, f"{self._peer_text()} sent an AUTH that does not continue {METHOD} [MQTT-4.12.0-5]")
         return bytes(properties.get(Property.AUTHENTICATION_DATA, b""))
 
-    def _wrong_key(self) -> PeerError:
-        text = f'{self.identity} and {self.peer} have different keys for mesh "{self.identity.mesh}": give both the same key'
+    def _wrong_key(self, proof: bytes, role: bytes, dialler: bytes, acceptor: bytes) -> PeerError:
+        """What a proof that is not right tells: it may be right for something else."""
+        own, peer, channel = self.identity, self.peer, self._config.channel
+        if channel.binding and self._secret and hello.proved(proof, self._secret, role, dialler, acceptor):
+            text = f"{own} and {peer} are not the two ends of one TLS connection: something between them ends TLS; let it pass TLS through"
+        elif self._secret and channel.binding and hello.proved(proof, channel.bind(b""), role, dialler, acceptor):
+            text = f"{peer} proves no key, and {own} asks for one: give both the same mesh.auth, and the key"
+        elif not self._secret:
+            text = f"{own} has no key, and {peer} seems to prove one: give both the same mesh.auth"
+        else:
+            text = f'{own} and {peer} have different keys for mesh "{own.mesh}": give both the same key'
         return PeerError(Reason.NOT_AUTHORIZED if not self.dialled else Reason.IMPLEMENTATION_SPECIFIC_ERROR, text)
 
     def _peer_text(self) -> str:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ..mqtt.properties import Properties, Property
 from ..mqtt.reasons import CONNACK_REASONS, DISCONNECT_REASONS, Reason
+from .channel import Channel
 from .identity import Identity
 
 LONGEST_TEXT = 1024  # characters of a Reason String, said or heard
@@ -39,14 +40,16 @@ Event = LinkUp | LinkData | LinkClosed
 @dataclass(slots=True, frozen=True)
 class LinkConfig:
     """silence: seconds without a byte that end the link. handshake: seconds until it must be up. largest: bytes of the
-    largest packet taken. number: of the broker that must answer, None for any. where: the address dialled or dialled
-    from, for texts."""
+    largest packet taken. number, name: of the broker that must answer, None for any. where: the address dialled or dialled
+    from, for texts. channel: what the link runs over."""
 
     silence: float = 0.9
     handshake: float = 10.0
     largest: int = 268_435_460
     number: int | None = None
     where: str = "the peer"
+    name: str | None = None
+    channel: Channel = Channel()
 
 
 class State(Enum):

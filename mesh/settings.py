@@ -20,10 +20,12 @@ from typing import Any, NamedTuple
 
 from .identity import HIGHEST_NUMBER
 
-DEFAULT_PORT = 1883
+PORTS = {"mqtt": 1883, "mqtts": 8883}  # where an address names none
 SHORTEST_KEY = 16
 SECRET = "key"  # whose value stays out of messages
 MODES = ("routed", "flood")
+AUTHS = ("key", "certificate", "both")  # how the brokers of a mesh prove who they are
+ADDRESS_FORMS = "mqtt://HOST:PORT, mqtts://HOST:PORT or unix:///PATH"
 MEMORY_QUEUE = (100_000, 64 * 2**20)  # messages and bytes that may wait in one session in memory
 DISK_QUEUE = (10_000_000, 8 * 2**30)  # the same when a store keeps the session
 NAME = re.compile(r"\w[\w.-]{0,63}")
@@ -73,9 +75,9 @@ def _printable(text: str) -> str:
 
 
 class Address(NamedTuple):
-    """Where a broker listens or a link dials: TCP (`host`, `port`) or a Unix socket (`path`)."""
+    """Where a broker listens or a link dials: TCP (`host`, `port`), with TLS (`mqtts`), or a Unix socket (`path`)."""
 
-    scheme: str  # "mqtt" or "unix"
+    scheme: str  # "mqtt", "mqtts" or "unix"
     host: str = ""
     port: int = 0
     path: str = ""
@@ -83,17 +85,18 @@ class Address(NamedTuple):
     def __str__(self) -> str:
         if self.scheme == "unix":
             return f"unix://{self.path}"
-        return f"mqtt://[{self.host}]:{self.port}" if ":" in self.host else f"mqtt://{self.host}:{self.port}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}"
 
 
 def parse_address(text: str) -> Address:
-    """`mqtt://host:port` (port 1883 when left out; IPv6 hosts in brackets) or `unix:///path`.
+    """`mqtt://host:port` (port 1883 when left out), with TLS `mqtts://host:port` (8883), IPv6 hosts in brackets, or `unix:///path`.
 
     Port 0 asks a listener for any free port. ValueError says what would be right.
     """
-    right = "write mqtt://HOST:PORT or unix:///PATH"
+    right = f"write {ADDRESS_FORMS}"
     scheme, separator, rest = text.partition("://")
-    if not separator or scheme not in ("mqtt", "unix"):
+    if not separator or scheme not in (*PORTS, "unix"):
         raise ValueError(right if separator else f'{right}; perhaps "mqtt://{text}"')
     if scheme == "unix":
         if not rest.startswith("/"):
@@ -102,10 +105,10 @@ def parse_address(text: str) -> Address:
     matched = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+(?:%\w+)?)\]|([^\s:/@\[\]]+))(?::(\d+))?/?", rest)
     if matched is None:
         raise ValueError(f"{right}; an IPv6 address stands in brackets, as mqtt://[::1]:1883")
-    port = int(matched[3]) if matched[3] else DEFAULT_PORT
+    port = int(matched[3]) if matched[3] else PORTS[scheme]
     if port > 65535:
         raise ValueError(f"port {port} is above 65535")
-    return Address("mqtt", matched[1] or matched[2], port)
+    return Address(scheme, matched[1] or matched[2], port)
 
 
 def parse_size(value: object) -> int:
@@ -208,7 +211,7 @@ class Section:
 
     def address(self, key: str, default: Any = MISSING) -> str:
         """An address that `parse_address` takes, as it was written."""
-        value = self.string(key, default, "write mqtt://HOST:PORT or unix:///PATH")
+        value = self.string(key, default, f"write {ADDRESS_FORMS}")
         return self.checked_address(key, value)
 
     def checked_address(self, key: str, value: str) -> str:
@@ -334,44 +337,48 @@ class Limits:
 class PeerSettings:
     """A neighbour to dial.
 
-    address: the peer's listener (or a proxy before it). cost: of the link for shortest paths, 1 to 65535. number: the peer's,
-    when known: the link refuses any other broker at that address.
+    address: the peer's listener (or a proxy before it). cost: of the link for shortest paths, 1 to 65535. number, name: the
+    peer's, when known: the link refuses any other broker at that address.
     """
 
     address: str
     cost: int = 1
     number: int | None = None
+    name: str | None = None
 
 
 @dataclass(slots=True)
 class MeshSettings:
     """A broker's membership of a mesh: the table `[mesh]` of its file.
 
-    name and key: the same at every broker of the mesh; the key is a secret of at least 16 bytes that links prove to each other.
+    name, key, auth: the same at every broker of the mesh; the key is a secret of at least 16 bytes that links prove to each other.
+    auth: "key", "certificate" (each end's certificate names its broker; then there is no key), or "both".
     mode: "routed" or "flood". peers: the neighbours that this broker dials (others may dial it). silence: seconds without a
     byte after which a link is taken for broken. retry_first, retry_last: seconds between attempts to dial, first and longest.
     """
 
     name: str
-    key: str = field(repr=False)
+    key: str = field(default="", repr=False)
     mode: str = "routed"
     peers: list[PeerSettings] = field(default_factory=list)
     silence: float = 0.9
     retry_first: float = 0.1
     retry_last: float = 5.0
+    auth: str = "key"
+
+    @property
+    def certified(self) -> bool:
+        """Whether both ends of a link show a certificate that names their broker."""
+        return self.auth != "key"
 
     @classmethod
     def of(cls, section: Section) -> MeshSettings:
         """The settings that brokers of one mesh share (no peers): the table `[mesh]` of either kind of file."""
-        right = f"give the secret that all brokers of the mesh share, a string of at least {SHORTEST_KEY} bytes"
-        key = section.table.get(SECRET)
-        if not section.has(SECRET):
-            raise section.error(SECRET, right)
-        if not isinstance(key, str) or len(key.encode()) < SHORTEST_KEY:
-            raise section.secret_error(SECRET, right)
+        auth = section.choice("auth", AUTHS, "key")
         settings = cls(
             name=section.name("name"),
-            key=key,
+            key=_mesh_key(section, auth),
+            auth=auth,
             mode=section.choice("mode", MODES, "routed"),
             silence=section.seconds("silence", 0.1, 3600, 0.9),
             retry_first=section.seconds("retry_first", 0.01, 3600, 0.1),
@@ -380,6 +387,21 @@ class MeshSettings:
         if settings.retry_last < settings.retry_first:
             raise section.error("retry_last", f"give at least retry_first, {settings.retry_first:g}")
         return settings
+
+
+def _mesh_key(section: Section, auth: str) -> str:
+    """The secret, "" where certificates alone count."""
+    right = f"give the secret that all brokers of the mesh share, a string of at least {SHORTEST_KEY} bytes"
+    key = section.table.get(SECRET)
+    if not section.has(SECRET):
+        if auth == "certificate":
+            return ""
+        raise section.error(SECRET, right)
+    if auth == "certificate":
+        raise section.secret_error(SECRET, 'auth = "certificate" uses no key: leave it out, or give auth = "both"')
+    if not isinstance(key, str) or len(key.encode()) < SHORTEST_KEY:
+        raise section.secret_error(SECRET, right)
+    return key
 
 
 def number_of(section: Section, key: str, default: Any = MISSING) -> int:

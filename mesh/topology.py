@@ -15,6 +15,9 @@
     cost = 1                                    # optional
     address = "mqtt://127.0.0.1:19301"          # optional: what to dial instead, such as a proxy
 
+    [tls]                                       # optional, see mesh/tls.py; {name} in a path is the broker's name
+    certificate = "tls/{name}.crt"              # a broker's own `tls = {...}` goes over it
+
     [limits]                                    # optional, the same table as in a broker's own file
 
 `load` checks all of it: what cannot work is a `ConfigError`, what works but is likely a mistake stands in `Topology.warnings`.
@@ -29,7 +32,9 @@ from pathlib import Path
 
 import networkx as nx
 
+from . import tls as certificates
 from .settings import Address, ConfigError, Limits, MeshSettings, Section, guess, number_of, parse_address, read
+from .tls import TlsSettings
 
 _ANY_HOST = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 _WIDE = 8  # warn when numbers reach this many times the number of brokers, and beyond one byte of bits
@@ -37,12 +42,13 @@ _WIDE = 8  # warn when numbers reach this many times the number of brokers, and 
 
 @dataclass(slots=True, frozen=True)
 class BrokerEntry:
-    """One broker of a topology. data: its folder, None when the file names none."""
+    """One broker of a topology. data: its folder, None when the file names none. tls: its certificates, None without."""
 
     name: str
     number: int
     listen: tuple[str, ...]
     data: Path | None = None
+    tls: TlsSettings | None = None
 
 
 @dataclass(slots=True, frozen=True)
@@ -82,10 +88,15 @@ class Topology:
         return [link for link in self.links if link.dialler == name]
 
     def dial_address(self, link: LinkEntry) -> str:
-        """What the link's dialler connects to; a listener on any interface is reached on the loopback one."""
+        """What the link's dialler connects to; a listener on any interface is reached on the loopback one.
+
+        The listener's first address, or its first one with TLS where links show certificates.
+        """
         if link.address is not None:
             return link.address
-        address = parse_address(self.broker(link.listener).listen[0])
+        listen = self.broker(link.listener).listen
+        encrypted = [one for one in listen if one.startswith("mqtts://")]
+        address = parse_address(encrypted[0] if encrypted and self.mesh.certified else listen[0])
         return str(address._replace(host=_ANY_HOST.get(address.host, address.host)))
 
     def graph(self) -> nx.Graph[str]:
@@ -110,6 +121,7 @@ def load(path: str | Path) -> Topology:
     links = _links(section, brokers)
     topology = Topology(section.file, mesh, brokers, links, Limits.of(section.section("limits")))
     section.done()
+    _check_tls(topology)
     topology.warnings = _warnings(topology)
     return topology
 
@@ -120,9 +132,11 @@ def load(path: str | Path) -> Topology:
 def _brokers(section: Section, folder: Path) -> list[BrokerEntry]:
     brokers: list[BrokerEntry] = []
     taken: list[tuple[Address, str]] = []
+    shared = section.section("tls")
     for one in section.sections("broker"):
         data = folder / Path(one.string("data")).expanduser() if one.has("data") else None
-        broker = BrokerEntry(one.name("name"), number_of(one, "number"), _listen(one), data)
+        name = one.name("name")
+        broker = BrokerEntry(name, number_of(one, "number"), _listen(one), data, _tls(shared, one, name, folder))
         one.done()
         for other in brokers:
             _check_distinct(one, broker, other)
@@ -134,6 +148,26 @@ def _brokers(section: Section, folder: Path) -> list[BrokerEntry]:
     return brokers
 
 
+def _tls(shared: Section, section: Section, name: str, folder: Path) -> TlsSettings | None:
+    """What all brokers share, and what this one says over it."""
+    own = section.section("tls")
+    if not shared.table and not own.table:
+        return None
+    merged = Section(section.file, {**shared.table, **own.table}, own.path if own.table else shared.path)
+    return TlsSettings.of(merged, name, folder)
+
+
+def _check_tls(topology: Topology) -> None:
+    """Whether every broker has the certificates that its listeners and links need."""
+    for number, broker in enumerate(topology.brokers, 1):
+        peers = [
+            (f"link[{i}].{'between' if link.address is None else 'address'}", topology.dial_address(link))
+            for i, link in enumerate(topology.links, 1)
+            if link.dialler == broker.name
+        ]
+        certificates.check(topology.file, broker.tls, (f"broker[{number}].listen", broker.listen), topology.mesh, peers)
+
+
 def _listen(section: Section) -> tuple[str, ...]:
     right = 'give an address such as "mqtt://127.0.0.1:1883", or a list of them'
     listen = [section.table["listen"]] if isinstance(section.table.get("listen"), str) else section.strings("listen", right=right)
@@ -142,7 +176,7 @@ def _listen(section: Section) -> tuple[str, ...]:
         raise section.error("listen", right)
     for text in listen:
         address = parse_address(section.checked_address("listen", text))
-        if address.scheme == "mqtt" and not address.port:
+        if address.scheme != "unix" and not address.port:
             raise ConfigError(section.file, section.key("listen"), text, "a broker that others dial needs a fixed port, 1 to 65535")
     return tuple(listen)
 
@@ -159,7 +193,7 @@ def _check_distinct(section: Section, broker: BrokerEntry, other: BrokerEntry) -
 def _check_free(section: Section, address: Address, name: str, taken: list[tuple[Address, str]]) -> None:
     for other, holder in taken:
         if address == other or (
-            address.scheme == other.scheme == "mqtt" and address.port == other.port and _meet(address.host, other.host)
+            "unix" not in (address.scheme, other.scheme) and address.port == other.port and _meet(address.host, other.host)
         ):
             who = f'"{holder}" listens' if holder != name else "the broker listens"
             raise ConfigError(section.file, section.key("listen"), str(address), f"{who} at {other} already: give another address")

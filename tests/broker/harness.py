@@ -8,12 +8,13 @@ loop's clock is moved on (`Site.later`).
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from mqmesh.broker.config import BrokerConfig, Limits
+from mqmesh.broker.config import BrokerConfig, Limits, TlsSettings
 from mqmesh.broker.server import Broker
 from mqmesh.mqtt import packets
 from mqmesh.mqtt.codec import encode
@@ -78,6 +79,7 @@ class Client(asyncio.Protocol):
         self.raw = bytearray()
         self.count_only = False
         self.lost = False
+        self.error: Exception | None = None  # with which the connection ended
         self._packets: asyncio.Queue[Any] = asyncio.Queue()
         self._framer = Framer()
         self._next_id = 0
@@ -96,6 +98,7 @@ class Client(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.lost = True
+        self.error = error
         self._packets.put_nowait(None)
 
     # Sending
@@ -204,11 +207,12 @@ class Client(asyncio.Protocol):
 
 
 class Site:
-    """A broker at a free port. limits: fields of `Limits` that differ from the defaults."""
+    """A broker at a free port. tls: its certificates. limits: fields of `Limits` that differ from the defaults."""
 
-    def __init__(self, listen: str = "mqtt://127.0.0.1:0", **limits: Any) -> None:
+    def __init__(self, listen: str = "mqtt://127.0.0.1:0", tls: TlsSettings | None = None, **limits: Any) -> None:
         limits.setdefault("sys_interval", 0)
-        self.broker = Broker(BrokerConfig(listen=[listen], limits=replace(Limits(), **limits)))
+        self.context: ssl.SSLContext | None = None  # with which clients connect
+        self.broker = Broker(BrokerConfig(listen=[listen], limits=replace(Limits(), **limits), tls=tls))
         self.clients: list[Client] = []
 
     async def __aenter__(self) -> Self:
@@ -227,7 +231,8 @@ class Site:
         if address.startswith("unix://"):
             _, client = await loop.create_unix_connection(lambda: Client(version), address[7:])
         else:
-            _, client = await loop.create_connection(lambda: Client(version), "127.0.0.1", int(address.rpartition(":")[2]))
+            port = int(address.rpartition(":")[2])
+            _, client = await loop.create_connection(lambda: Client(version), "127.0.0.1", port, ssl=self.context)
         self.clients.append(client)
         return client
 

@@ -83,7 +83,7 @@ MESH = {"name": "m", "key": KEY}
         ({"listen": []}, 'F: listen = []: give at least one address, as ["mqtt://127.0.0.1:1883"]'),
         (
             {"listen": ["localhost:1883"]},
-            'F: listen = "localhost:1883": write mqtt://HOST:PORT or unix:///PATH; perhaps "mqtt://localhost:1883"',
+            'F: listen = "localhost:1883": write mqtt://HOST:PORT, mqtts://HOST:PORT or unix:///PATH; perhaps "mqtt://localhost:1883"',
         ),
         ({"listen": ["mqtt://h:1", "mqtt://h:1"]}, 'F: listen = "mqtt://h:1": the address stands twice: leave one out'),
         ({"limits": {"in_fligth": 5}}, 'F: limits.in_fligth = 5: unknown key; did you mean "in_flight"?'),
@@ -152,6 +152,8 @@ def test_addresses() -> None:
     assert parse_address("mqtt://example.org") == Address("mqtt", "example.org", 1883)
     assert parse_address("mqtt://10.0.0.1:0") == Address("mqtt", "10.0.0.1", 0)
     assert parse_address("mqtt://[fe80::1%eth0]:99") == Address("mqtt", "fe80::1%eth0", 99)
+    assert parse_address("mqtts://example.org") == Address("mqtts", "example.org", 8883)
+    assert str(parse_address("mqtts://[::1]:1")) == "mqtts://[::1]:1"
     assert parse_address("unix:///run/a b") == Address("unix", path="/run/a b")
 
 

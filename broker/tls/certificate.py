@@ -1,0 +1,108 @@
+"""What stands in a certificate, found with nothing but the standard library: by handshakes with oneself in memory.
+
+The standard library shows the fields of a certificate only once a handshake has verified it. So two ends are made, one
+shows the certificate and the other trusts exactly this one, whatever its dates; first as a server's, then as a client's.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, NamedTuple
+
+_ANY_TIME = 0x200000  # X509_V_FLAG_NO_CHECK_TIME: dates are read here and judged by the caller
+_THIS_ONE = 0x80000  # X509_V_FLAG_PARTIAL_CHAIN: the certificate itself is trusted, whoever signed it
+_ROUNDS = 10  # of messages; a handshake takes three
+
+
+class Certificate(NamedTuple):
+    """names: DNS names, or the common name where there are none, and addresses. begins, ends: seconds since 1970.
+    server, client: what it may be shown as."""
+
+    names: frozenset[str]
+    begins: float
+    ends: float
+    server: bool
+    client: bool
+
+
+def read(load: Callable[[ssl.SSLContext], None], file: Path) -> Certificate:
+    """The certificate in `file`, which `load` puts into a context with its key. Raises ssl.SSLError when it can be neither's."""
+    showing = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    load(showing)
+    as_server, problem = _shown(_trusting(ssl.PROTOCOL_TLS_CLIENT, file), showing, server=True)
+    other = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    other.check_hostname = False
+    other.verify_mode = ssl.CERT_NONE
+    load(other)
+    judge = _trusting(ssl.PROTOCOL_TLS_SERVER, file)
+    load(judge)
+    as_client, _ = _shown(other, judge, server=False)
+    fields = as_server or as_client
+    if fields is None:
+        assert problem is not None
+        raise problem
+    begins, ends = (ssl.cert_time_to_seconds(str(fields[key])) for key in ("notBefore", "notAfter"))
+    return Certificate(names(fields), begins, ends, as_server is not None, as_client is not None)
+
+
+def names(fields: dict[str, Any] | None) -> frozenset[str]:
+    """The names in what `getpeercert` gives: DNS names, without any the common name (RFC 6125, 6.4.4), and IP addresses."""
+    if not fields:
+        return frozenset()
+    alternatives = fields.get("subjectAltName", ())
+    found = {value for kind, value in alternatives if kind == "DNS"}
+    if not found:
+        found = {value for part in fields.get("subject", ()) for key, value in part if key == "commonName"}
+    return frozenset(found | {_address(value) for kind, value in alternatives if kind == "IP Address"})
+
+
+def covers(given: frozenset[str], host: str) -> bool:
+    """Whether one of a certificate's names is this host; `*.` stands for one label (RFC 6125, 6.4.3)."""
+    wanted = _address(host.casefold().rstrip("."))
+    parent = wanted.partition(".")[2]
+    return any(name.casefold() in (wanted, f"*.{parent}" if parent else wanted) for name in given)
+
+
+def _address(text: str) -> str:
+    """An address in its usual form; anything else as it is."""
+    try:
+        return str(ip_address(text.strip()))
+    except ValueError:
+        return text
+
+
+def _trusting(protocol: ssl._SSLMethod, file: Path) -> ssl.SSLContext:
+    context = ssl.SSLContext(protocol)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.verify_flags |= _ANY_TIME | _THIS_ONE
+    context.load_verify_locations(file)
+    return context
+
+
+def _shown(
+    client_context: ssl.SSLContext, server_context: ssl.SSLContext, server: bool
+) -> tuple[dict[str, Any] | None, ssl.SSLError | None]:
+    """The fields of the certificate that the server (else the client) showed, or why it could not."""
+    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = client_context.wrap_bio(down, up)
+    other = server_context.wrap_bio(up, down, server_side=True)
+    try:
+        for _ in range(_ROUNDS):
+            if all([_step(end) for end in (client, other)]):
+                break
+    except ssl.SSLError as error:
+        return None, error
+    return (client if server else other).getpeercert(), None
+
+
+def _step(end: ssl.SSLObject) -> bool:
+    """Whether this end has done its handshake."""
+    try:
+        end.do_handshake()
+    except ssl.SSLWantReadError:
+        return False
+    return True

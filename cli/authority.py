@@ -1,0 +1,195 @@
+"""A certificate authority in a folder: makes itself once, then certificates for brokers and clients.
+
+For tests and first steps, and for meshes whose owner has no other authority. Keys are elliptic (P-256) and readable for
+their owner alone; the authority's key stays where it was made and is needed only to make further certificates.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+SKEW = timedelta(hours=1)  # by which clocks may differ: certificates begin so much earlier
+
+
+class AuthorityError(Exception):
+    """The files of an authority cannot be used; one line says which and why."""
+
+
+@dataclass(slots=True, frozen=True)
+class Made:
+    """A certificate's file, its key's, the names in it, its end, and whether it was made now or was there."""
+
+    name: str
+    certificate: Path
+    key: Path
+    names: tuple[str, ...]
+    ends: datetime
+    new: bool
+
+
+class Authority:
+    """The authority with this certificate and this key, made when neither is there. Raises AuthorityError and OSError."""
+
+    def __init__(self, name: str, certificate: Path, key: Path, days: int) -> None:
+        self.name = name
+        self.new = not certificate.exists() and not key.exists()
+        if self.new:
+            self._key = ec.generate_private_key(ec.SECP256R1())
+            self._certificate = self._make_own(days)
+            write_private(key, _key_bytes(self._key))
+            write_public(certificate, self._certificate.public_bytes(serialization.Encoding.PEM))
+        else:
+            self._certificate, self._key = _load(certificate), _load_key(key)
+            if self._certificate.public_key() != self._key.public_key():
+                raise AuthorityError(f"{key} does not belong to {certificate}: give the folder of one authority, or an empty one")
+        self.made = Made(name, certificate, key, (), self._certificate.not_valid_after_utc, self.new)
+
+    def _make_own(self, days: int) -> x509.Certificate:
+        subject = _subject(f"{self.name} authority")
+        builder = _builder(subject, subject, self._key.public_key(), days)
+        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        builder = builder.add_extension(_usage(signs=True), critical=True)
+        return builder.sign(self._key, hashes.SHA256())
+
+    def issue(self, name: str, certificate: Path, key: Path, hosts: Iterable[str], days: int, server: bool, renew: bool) -> Made:
+        """A certificate and a new key for `name`, also valid for `hosts`; those that are there are kept unless `renew`.
+
+        server: for a broker, which is a server to some and a client to others; else for a client only.
+        """
+        if certificate.exists() and key.exists() and not renew:
+            there = _load(certificate)
+            return Made(name, certificate, key, _names(there), there.not_valid_after_utc, False)
+        private = ec.generate_private_key(ec.SECP256R1())
+        builder = _builder(_subject(name), self._certificate.subject, private.public_key(), days, self._certificate.not_valid_after_utc)
+        names = _alternatives(name, hosts)
+        if names:
+            builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+        uses = [ExtendedKeyUsageOID.CLIENT_AUTH, *([ExtendedKeyUsageOID.SERVER_AUTH] if server else [])]
+        builder = builder.add_extension(x509.ExtendedKeyUsage(uses), critical=False)
+        builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        builder = builder.add_extension(_usage(signs=False), critical=True)
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        made = builder.add_extension(issuer, critical=False).sign(self._key, hashes.SHA256())
+        write_private(key, _key_bytes(private))
+        write_public(certificate, made.public_bytes(serialization.Encoding.PEM))
+        return Made(name, certificate, key, _names(made), made.not_valid_after_utc, True)
+
+
+# Certificates
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: int, latest: datetime | None = None
+) -> x509.CertificateBuilder:
+    now = datetime.now(UTC)
+    end = now + timedelta(days=days)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - SKEW)
+        .not_valid_after(end if latest is None else min(end, latest))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    )
+
+
+def _subject(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _usage(signs: bool) -> x509.KeyUsage:
+    """signs: certificates; else handshakes."""
+    return x509.KeyUsage(
+        digital_signature=not signs,
+        key_cert_sign=signs,
+        crl_sign=signs,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _alternatives(name: str, hosts: Iterable[str]) -> list[x509.GeneralName]:
+    """The name and the hosts, each once. A name that DNS cannot hold stands in the common name alone, and with it no other DNS name."""
+    found: dict[str, x509.GeneralName] = {}
+    if name.isascii():
+        found[name] = x509.DNSName(name)
+    for host in hosts:
+        try:
+            found.setdefault(host, x509.IPAddress(ipaddress.ip_address(host)))
+        except ValueError:
+            if name.isascii() and host.isascii():
+                found.setdefault(host, x509.DNSName(host))
+    return list(found.values())
+
+
+def _names(certificate: x509.Certificate) -> tuple[str, ...]:
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return ()
+    return tuple(str(one.value) for one in names)
+
+
+# Files
+
+
+def _load(path: Path) -> x509.Certificate:
+    try:
+        return x509.load_pem_x509_certificate(path.read_bytes())
+    except ValueError:
+        raise AuthorityError(f"{path} holds no certificate in PEM form: move it away, or give another folder") from None
+    except OSError as error:
+        raise AuthorityError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _load_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    try:
+        key = serialization.load_pem_private_key(path.read_bytes(), None)
+    except (ValueError, TypeError):
+        raise AuthorityError(f"{path} holds no private key without a password in PEM form: give the folder of another authority") from None
+    except OSError as error:
+        raise AuthorityError(f"{path} cannot be read: {error.strerror}; it is the authority's key, needed for new certificates") from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise AuthorityError(f"{path} is not an elliptic key: sign with the tools that made this authority, or give another folder")
+    return key
+
+
+def _key_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Readable for its owner alone, from the first byte on; an older file is replaced in one step."""
+    _write(path, data, 0o600)
+
+
+def write_public(path: Path, data: bytes) -> None:
+    """Readable for all."""
+    _write(path, data, 0o644)
+
+
+def _write(path: Path, data: bytes, mode: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f"{path.name}.new")
+    new.unlink(missing_ok=True)
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)

@@ -1,0 +1,184 @@
+"""`mqmesh cert`: an authority and certificates for the brokers of a topology, and for clients."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .output import FAILED, WRONG_USE, fail
+
+if TYPE_CHECKING:
+    from ..mesh.topology import BrokerEntry, Topology
+    from .authority import Made
+
+LOCAL = ("localhost", "127.0.0.1", "::1")
+_ANY = ("0.0.0.0", "::")
+
+
+@dataclass(slots=True, frozen=True)
+class Wanted:
+    """One certificate to make: whose, where it goes, and the hosts that it is valid for besides."""
+
+    name: str
+    certificate: Path
+    key: Path
+    hosts: tuple[str, ...]
+    server: bool
+
+
+def cert(
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[TOPOLOGY]", help="Make certificates for all of its brokers.", show_default=False)
+    ] = None,
+    broker: Annotated[
+        list[str], typer.Option("--broker", metavar="NAME", help="For a broker of this name; again for more.", show_default=False)
+    ] = [],  # noqa: B006
+    client: Annotated[
+        list[str], typer.Option("--client", metavar="NAME", help="For a client of this name; again for more.", show_default=False)
+    ] = [],  # noqa: B006
+    host: Annotated[
+        list[str],
+        typer.Option("--host", metavar="HOST", help="Host or address that brokers are reached at; again for more.", show_default=False),
+    ] = [],  # noqa: B006
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder; 'tls' beside the topology without, or where its [tls] says.", show_default=False)
+    ] = None,
+    days: Annotated[int, typer.Option("--days", min=1, max=36500, help="How long the certificates are valid.")] = 365,
+    ca_days: Annotated[int, typer.Option("--ca-days", min=1, max=36500, help="The same of a new authority.")] = 3650,
+    renew: Annotated[bool, typer.Option("--renew", help="Make those anew that are there (never the authority).")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="What was made as one JSON object.")] = False,
+) -> None:
+    """Make an authority and certificates, for tests, first steps, and meshes without another authority.
+
+    \b
+    For every broker of a topology, where its [tls] table says (else in tls/ beside it), and for two clients:
+      mqmesh cert sites.toml --client sensor-7 --client desk
+
+    \b
+    For brokers that are no topology:
+      mqmesh cert --broker porto --broker lyon --host porto.example.com --out tls
+
+    \b
+    Later: new certificates from the same authority, then tell each broker (its connections stay)
+      mqmesh cert sites.toml --renew
+      kill -HUP $(cat sites/porto.pid)
+
+    A certificate names its broker, so that addresses may change; the hosts in the topology are in it too, for clients.
+    Private keys are readable for you alone. Keep the authority's (ca.key) where no broker runs.
+
+    Status: 0 done; 1 files cannot be read or written; 2 wrong command line or topology.
+    """
+    try:
+        from .authority import Authority, AuthorityError
+    except ImportError:
+        raise fail("cert: needs the package cryptography: pip install 'mqmesh[certificates]'", WRONG_USE) from None
+    topology = _topology(file)
+    folder = out or (file.parent / "tls" if file is not None else Path("tls"))
+    wanted = [*_of_topology(topology, folder, out is not None, host), *_named(broker, client, folder, host)]
+    if not wanted:
+        raise fail("cert: for whom? Give a topology, --broker NAME or --client NAME; see mqmesh cert --help", WRONG_USE)
+    _refuse_twice(wanted)
+    ca = _authority_file(topology, folder, out is not None)
+    try:
+        authority = Authority(topology.mesh.name if topology else "mqmesh", ca, ca.with_suffix(".key"), ca_days)
+        made = [authority.issue(one.name, one.certificate, one.key, one.hosts, days, one.server, renew) for one in wanted]
+    except (AuthorityError, OSError) as error:
+        raise fail(f"cert: {error}", FAILED) from None
+    if as_json:
+        print(json.dumps({"authority": _as_dict(authority.made), "certificates": [_as_dict(one) for one in made]}, indent=1))
+    else:
+        _tell(authority.made, made, show_table=topology is None or all(one.tls is None for one in topology.brokers))
+
+
+def _topology(file: Path | None) -> Topology | None:
+    from ..mesh.settings import ConfigError
+    from ..mesh.topology import load
+
+    try:
+        return load(file) if file is not None else None
+    except ConfigError as error:
+        raise fail(f"cert: {error}", WRONG_USE) from None
+
+
+def _of_topology(topology: Topology | None, folder: Path, elsewhere: bool, hosts: Iterable[str]) -> list[Wanted]:
+    """A certificate for each broker, where the topology looks for it. elsewhere: the user named another folder."""
+    wanted = []
+    for one in topology.brokers if topology else ():
+        certificate, key = folder / f"{one.name}.crt", folder / f"{one.name}.key"
+        if one.tls is not None and not elsewhere:
+            certificate, key = one.tls.certificate or certificate, one.tls.key or key
+        wanted.append(Wanted(one.name, certificate, key, (*_hosts(one), *hosts), True))
+    return wanted
+
+
+def _hosts(broker: BrokerEntry) -> tuple[str, ...]:
+    """What clients may call a broker: the hosts at which it listens, and this machine when it listens everywhere."""
+    from ..mesh.settings import parse_address
+
+    found: list[str] = []
+    for text in broker.listen:
+        host = parse_address(text).host
+        found += LOCAL if host in (*_ANY, *LOCAL) else [host] if host else []
+    return tuple(dict.fromkeys(found))
+
+
+def _named(brokers: Iterable[str], clients: Iterable[str], folder: Path, hosts: Iterable[str]) -> list[Wanted]:
+    from ..mesh.settings import NAME
+
+    wanted = []
+    for name, server in [*((name, True) for name in brokers), *((name, False) for name in clients)]:
+        if not NAME.fullmatch(name):
+            text = "a name has 1 to 64 letters, digits, '.', '_' and '-' and does not start with '.' or '-'"
+            raise fail(f"cert: --{'broker' if server else 'client'} {name}: {text}", WRONG_USE)
+        wanted.append(Wanted(name, folder / f"{name}.crt", folder / f"{name}.key", (*LOCAL, *hosts) if server else (), server))
+    return wanted
+
+
+def _refuse_twice(wanted: list[Wanted]) -> None:
+    paths: dict[Path, str] = {}
+    for one in wanted:
+        for path in (one.certificate, one.key):
+            if path in paths:
+                who = f"{paths[path]} and {one.name}" if paths[path] != one.name else f"{one.name} twice"
+                raise fail(f"cert: {path} would be written for {who}: give each a name and files of its own", WRONG_USE)
+            paths[path] = one.name
+
+
+def _authority_file(topology: Topology | None, folder: Path, elsewhere: bool) -> Path:
+    given = {one.tls.ca for one in topology.brokers if one.tls is not None and one.tls.ca is not None} if topology else set()
+    if len(given) > 1:
+        assert topology is not None
+        shown = ", ".join(sorted(map(str, given)))
+        raise fail(f"cert: {topology.file}: its brokers trust different authorities ({shown}): make their certificates one by one", WRONG_USE)
+    return given.pop() if given and not elsewhere else folder / "ca.crt"
+
+
+def _as_dict(made: Made) -> dict[str, Any]:
+    return {
+        "name": made.name,
+        "certificate": str(made.certificate),
+        "key": str(made.key),
+        "names": list(made.names),
+        "ends": made.ends.isoformat(),
+        "new": made.new,
+    }
+
+
+def _tell(authority: Made, made: list[Made], show_table: bool) -> None:
+    for one in (authority, *made):
+        names = f" for {', '.join(one.names)}" if one.names else ""
+        kind = "authority" if one is authority else one.name
+        print(f"{'made' if one.new else 'kept'} {kind}: {one.certificate}{names}, until {one.ends:%Y-%m-%d}; key {one.key}")
+    if not all(one.new for one in made):
+        print("what was kept is made anew with --renew")
+    if show_table and made:
+        print(
+            "in a broker's file or a topology (paths are relative to it, {name} is the broker's name):\n\n"
+            f'[tls]\ncertificate = "{authority.certificate.parent}/{{name}}.crt"\nkey = "{authority.certificate.parent}/{{name}}.key"\n'
+            f'ca = "{authority.certificate}"\nclient_certificates = "optional"'
+        )
