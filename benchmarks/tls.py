@@ -10,6 +10,7 @@ import contextlib
 import socket
 import ssl
 from pathlib import Path
+from typing import cast
 
 CHUNK = 1 << 18  # plain bytes of one send
 ROOM = 1 << 15  # by which a chunk is larger than what is read at once: an incomplete record may have waited
@@ -58,7 +59,7 @@ class TlsSocket:
                     return 0
                 with contextlib.suppress(ssl.SSLWantReadError):
                     while self._in.pending:
-                        position += self._object.read(len(view) - position, view[position:])  # type: ignore[arg-type]
+                        position += cast(int, self._object.read(len(view) - position, view[position:]))
                 if position:
                     return position
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("mqmesh.broker")
 
 LINK_METHOD = "mqmesh-1"
-TLS_HANDSHAKE = 0x16  # the first byte of TLS; a CONNECT begins with 0x10
 NEVER = 0xFFFFFFFF  # Session Expiry Interval that does not expire (MQTT 5: 3.1.2.11.2)
 
 
@@ -35,8 +34,6 @@ def granted_expiry(limits: Limits, asked: int) -> float | None:
 
 def connect(connection: Connection, first: int, body: bytes) -> None:
     """The first packet of a connection. A refusal is answered with CONNACK and closes. Raises PeerError where there is no answer."""
-    if first == TLS_HANDSHAKE:
-        raise PeerError(Reason.PROTOCOL_ERROR, "the client speaks TLS, and this listener does not: an mqtts:// listener does")
     try:
         packet = decode(first, body, 5)
     except PeerError as error:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from .connection import Connection
 
 CONNECT_MAX = 512 * 1024  # bytes of a first packet: memory for strangers is bounded before anything is known of them
+NO_CONNECT = "the first packet is not CONNECT"
+TLS = 0x16  # how a TLS handshake begins
+NO_CONNECT_BUT_TLS = "the client speaks TLS, and this listener does not: an mqtts:// listener does"
 
 TABLES = {0x40: PUBACKS, 0x50: PUBRECS, 0x62: PUBRELS, 0x70: PUBCOMPS}
 
@@ -84,7 +87,7 @@ def ingest(connection: Connection, data: bytes) -> int:
                 break
         stop = start + length
         if connection.session is None and first != 0x10:
-            raise PeerError(Reason.PROTOCOL_ERROR, "the first packet is not CONNECT", clause="MQTT-3.1.0-1")
+            raise PeerError(Reason.PROTOCOL_ERROR, NO_CONNECT_BUT_TLS if first == TLS else NO_CONNECT, clause="MQTT-3.1.0-1")
         if stop - position > maximum:
             raise PeerError(Reason.PACKET_TOO_LARGE, f"a packet of {stop - position} bytes; the most is {maximum}", clause="MQTT-3.2.2-15")
         if stop > end:

@@ -43,13 +43,17 @@ OPTION_OF = {
 def broker(
     listen: Annotated[
         list[str],
-        typer.Option("--listen", metavar="URL", help="mqtt[s]://host:port or unix:///path; again for more. Port 0: any.", show_default=False),
+        typer.Option(
+            "--listen", metavar="URL", help="mqtt[s]://host:port or unix:///path; again for more. Port 0: any.", show_default=False
+        ),
     ] = [],  # noqa: B006
     name: Annotated[str | None, typer.Option("--name", help="This broker's name, unique in its mesh.")] = None,
     number: Annotated[int | None, typer.Option("--number", metavar="0..65535", help="Its number, unique in its mesh.")] = None,
     peer: Annotated[
         list[str],
-        typer.Option("--peer", metavar="URL", help="A neighbour to dial: mqtt[s]://host:port[?cost=2]; again for more.", show_default=False),
+        typer.Option(
+            "--peer", metavar="URL", help="A neighbour to dial: mqtt[s]://host:port[?cost=2]; again for more.", show_default=False
+        ),
     ] = [],  # noqa: B006
     mesh: Annotated[
         str | None, typer.Option("--mesh", help=f"The mesh's name, the same at all its brokers; '{DEFAULT_MESH}' without.")
@@ -94,7 +98,8 @@ def broker(
     From a file, on another port:
       mqmesh broker --config porto.toml --listen mqtt://127.0.0.1:2883
 
-    Ends with SIGTERM or Ctrl-C; SIGHUP: looks at its certificates again. Status: 0 stopped; 2 it could not start, one line on stderr says why.
+    Ends with SIGTERM or Ctrl-C; with SIGHUP it looks at its certificates again. Status: 0 stopped; 2 it could not start, one line
+    on stderr says why.
     """
     from ..broker.config import ConfigError, load, parse
 

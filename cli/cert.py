@@ -154,7 +154,9 @@ def _authority_file(topology: Topology | None, folder: Path, elsewhere: bool) ->
     if len(given) > 1:
         assert topology is not None
         shown = ", ".join(sorted(map(str, given)))
-        raise fail(f"cert: {topology.file}: its brokers trust different authorities ({shown}): make their certificates one by one", WRONG_USE)
+        raise fail(
+            f"cert: {topology.file}: its brokers trust different authorities ({shown}): make their certificates one by one", WRONG_USE
+        )
     return given.pop() if given and not elsewhere else folder / "ca.crt"
 
 

@@ -142,7 +142,9 @@ def _explain(error: OSError, address: Address) -> str:
         case TimeoutError():
             return "no answer. Is the address right, and does a firewall let it pass?"
         case ssl.SSLCertVerificationError():
-            hint = "" if "ostname" not in error.verify_message and "IP address" not in error.verify_message else " (--insecure does not ask)"
+            hint = (
+                "" if "ostname" not in error.verify_message and "IP address" not in error.verify_message else " (--insecure does not ask)"
+            )
             return f"{explain(error)}{hint}"
         case ssl.SSLError():
             return f"TLS: {explain(error)}"

@@ -28,3 +28,6 @@ class Channel(NamedTuple):
     def bind(self, key: bytes) -> bytes:
         """The key for proofs on this channel. With b"" it is known to the channel's two ends alone."""
         return hmac.digest(key, _BOUND + self.binding, hashlib.sha256) if self.binding else key
+
+
+PLAIN = Channel()  # without TLS, where nobody asks for it

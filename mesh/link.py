@@ -131,8 +131,8 @@ class Link:
     ) -> Link:
         """The end that made the connection; `take()` holds its CONNECT.
 
-        key: the mesh's secret, b"" where certificates alone count. holders: the live brokers of the mesh by number, for refusing a second holder of one; a view
-        that the caller keeps up to date. nonce: 32 fresh bytes, drawn when left out.
+        key: the mesh's secret, b"" where certificates alone count. holders: the live brokers of the mesh by number, for refusing a
+        second holder of one; a view that the caller keeps up to date. nonce: 32 fresh bytes, drawn when left out.
         """
         link = cls(identity, key, True, now, config, holders or {}, nonce)
         properties: Properties = {Property.AUTHENTICATION_METHOD: METHOD, Property.AUTHENTICATION_DATA: link._hello}

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ..mqtt.properties import Properties, Property
 from ..mqtt.reasons import CONNACK_REASONS, DISCONNECT_REASONS, Reason
-from .channel import Channel
+from .channel import PLAIN, Channel
 from .identity import Identity
 
 LONGEST_TEXT = 1024  # characters of a Reason String, said or heard
@@ -49,7 +49,7 @@ class LinkConfig:
     number: int | None = None
     where: str = "the peer"
     name: str | None = None
-    channel: Channel = Channel()
+    channel: Channel = PLAIN
 
 
 class State(Enum):

@@ -32,11 +32,11 @@ class Certificates:
 
     def broker(self, name: str, *hosts: str, renew: bool = False) -> str:
         """A certificate that names the broker and this machine (or `hosts`)."""
-        self.authority.issue(name, self.certificate(name), self.key(name), hosts or LOCAL, 5, True, renew)
+        self.authority.issue(name, self.certificate(name), self.key(name), hosts or LOCAL, 25, True, renew)
         return name
 
     def client(self, name: str) -> str:
-        self.authority.issue(name, self.certificate(name), self.key(name), (), 5, False, False)
+        self.authority.issue(name, self.certificate(name), self.key(name), (), 25, False, False)
         return name
 
     def odd(

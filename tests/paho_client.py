@@ -26,11 +26,18 @@ def properties(packet_type: int, **values: Any) -> Properties:
 class Paho:
     """Connect on entry, DISCONNECT on exit. `version` is 4 or 5; `persistent` keeps the session when we leave.
 
-    With `reading=False` nothing runs in the background, so that the caller decides when packets are handled.
+    `context`: of TLS. With `reading=False` nothing runs in the background, so that the caller decides when packets are handled.
     """
 
     def __init__(
-        self, port: int, version: int = 5, client_id: str = "", persistent: bool = False, will: Any = None, **connect: Any
+        self,
+        port: int,
+        version: int = 5,
+        client_id: str = "",
+        persistent: bool = False,
+        will: Any = None,
+        context: Any = None,
+        **connect: Any,
     ) -> None:
         self.version = version
         self.messages: queue.Queue[MQTTMessage] = queue.Queue()
@@ -55,6 +62,8 @@ class Paho:
         )
         client.on_message = lambda _c, _u, message: self.messages.put(message)
         client.on_subscribe = client.on_unsubscribe = client.on_publish = self._on_done  # type: ignore[assignment]
+        if context is not None:
+            client.tls_set_context(context)
         if will is not None:
             client.will_set(**will)
 

@@ -92,7 +92,8 @@ def _shown(
     other = server_context.wrap_bio(up, down, server_side=True)
     try:
         for _ in range(_ROUNDS):
-            if all([_step(end) for end in (client, other)]):
+            done = [_step(end) for end in (client, other)]  # each has its turn
+            if all(done):
                 break
     except ssl.SSLError as error:
         return None, error

@@ -29,6 +29,7 @@ from .words import explain
 
 RECORD = 16384  # plain bytes of the largest record
 PIECE = 256 * 2**10  # encrypted bytes that are given to the loop at once
+ALERT = b"\x15\3\1\0\2\2\x46"  # fatal, protocol version: for a peer that does not speak TLS, to which OpenSSL says nothing
 LINGER = 1.0  # seconds for a refused peer to take its alert
 
 Established = Callable[["TlsTransport"], None]
@@ -150,7 +151,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         """The handshake is over and failed: let the alert out, then close."""
         self._refused = True
         self._stop_timer()
-        self._flush()
+        self._under.write(self._outgoing.read() or ALERT)
         self._fail(text)
         if self._under.is_closing():
             return

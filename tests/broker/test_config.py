@@ -108,7 +108,7 @@ MESH = {"name": "m", "key": KEY}
         ),
         (
             {"name": "a", "number": 1, "mesh": {**MESH, "peer": [{}]}},
-            "F: mesh.peer[1].address is missing: write mqtt://HOST:PORT or unix:///PATH",
+            "F: mesh.peer[1].address is missing: write mqtt://HOST:PORT, mqtts://HOST:PORT or unix:///PATH",
         ),
         (
             {"name": "a", "number": 1, "mesh": {**MESH, "peer": [{"address": "mqtt://h", "cost": 0}]}},

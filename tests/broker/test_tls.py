@@ -36,7 +36,8 @@ def site(made: Certificates, asks: str = "none", shows: str | None = None, **lim
 
 
 def refusals(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if "event=tls-refused" in record.getMessage() and record.levelno >= logging.WARNING]
+    lines = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    return [line for line in lines if "event=tls-refused" in line]
 
 
 @pytest.mark.any_loop
@@ -160,7 +161,8 @@ async def test_a_client_that_does_not_trust_the_broker(
         said = await refused_client(porto, Certificates(tmp_path).context())
         assert "certificate verify failed" in said.lower()
         await until(lambda: bool(refusals(caplog)))
-        assert refusals(caplog)[0].endswith("text=it does not trust the authority of the certificate that was shown")
+        texts = ("it does not trust the authority of the certificate that was shown", "it closed the connection in the TLS handshake")
+        assert refusals(caplog)[0].partition(" text=")[2] in texts  # asyncio's client closes without a word
         await healthy.nothing()
 
 
@@ -266,7 +268,6 @@ async def test_what_a_client_does_not_take_is_bounded(made: Certificates, loop_k
         assert connection.congested
         subscriber.transport.resume_reading()
         await until(lambda: not connection.congested and not connection.unsent)
-        subscriber.count_only = False
         subscriber.raw.clear()
         await publisher.publish("last", b"x", 1)
         await until(lambda: b"last" in subscriber.raw)

@@ -176,7 +176,9 @@ def test_a_file_that_is_not_there(made: Certificates, tmp_path: Path) -> None:
 def test_a_file_that_is_not_pem(made: Certificates, tmp_path: Path) -> None:
     words = tmp_path / "words"
     words.write_text("nothing of the kind")
-    assert problem(settings(made, certificate=words)).endswith(': holds no certificate in PEM form: give a file with "-----BEGIN ..." lines')
+    assert problem(settings(made, certificate=words)).endswith(
+        ': holds no certificate in PEM form: give a file with "-----BEGIN ..." lines'
+    )
     der = tmp_path / "der"
     done = subprocess.run(["openssl", "x509", "-in", made.certificate("porto"), "-outform", "der", "-out", der], check=True)
     assert done.returncode == 0

@@ -1,0 +1,240 @@
+"""A mesh of three whose brokers prove by certificates who they are: under load, with links that break and brokers that die.
+
+And what must not come in: a member that takes another's name, a broker of another authority, one without a certificate,
+a link without TLS. Each is told so in one line, and the mesh goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from certificates import Certificates
+from command import start
+from mqmesh.cli.ring import free_ports
+from mqmesh.mesh.settings import MeshSettings
+from mqmesh.mesh.tls import TlsSettings
+from mqmesh.mesh.topology import Topology
+from scenes import SIZES, TRIANGLE, Scene, assert_clean, both, mesh
+from services import wait_until
+
+pytestmark = pytest.mark.slow
+
+
+def encrypted(topology: Topology, certificates: Certificates, auth: str) -> Topology:
+    """The same mesh with a TLS listener beside each plain one; links dial the former."""
+    brokers = []
+    for broker, port in zip(topology.brokers, free_ports(len(topology.brokers)), strict=True):
+        name = certificates.broker(broker.name, "nowhere.example")  # no host that anybody dials
+        tls = TlsSettings(certificates.certificate(name), certificates.key(name), None, certificates.ca, "required")
+        brokers.append(replace(broker, listen=(*broker.listen, f"mqtts://127.0.0.1:{port}"), tls=tls))
+    shared = topology.mesh
+    settings = MeshSettings(shared.name, shared.key if auth == "both" else "", retry_last=1.0, auth=auth)
+    return replace(topology, brokers=brokers, mesh=settings)
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Iterator[Scene]:
+    topology = encrypted(mesh(TRIANGLE), certificates, "certificate")
+    with Scene(topology, tmp_path_factory.mktemp("triangle")) as made:
+        made.subscribe()
+        made.publish(1500)
+        made.publish(500, sizes=SIZES)
+        made.publish(300, qos=2)
+        made.start()
+        yield made
+
+
+def links(scene: Scene, site: str) -> list[dict[str, object]]:
+    status = scene.fleet.members[site].status
+    assert status is not None
+    return list(status["links"])
+
+
+def test_links_run_over_tls_and_lose_nothing(scene: Scene) -> None:
+    dialled = [link["address"] for site in scene.sites for link in links(scene, site) if str(link["address"]).startswith("mqtts://")]
+    assert len(dialled) == 3
+    assert "key" not in (scene.fleet.folder / "a.toml").read_text().partition("[tls]")[0]
+    scene.load.wait(lambda: scene.load.sent >= 2000, 10)
+    assert_clean(scene.check("stable"))
+
+
+def test_a_link_is_cut(scene: Scene) -> None:
+    assert_clean(scene.round(scene.cut(("a", "b")), 1.0))
+
+
+def test_a_link_stalls(scene: Scene) -> None:
+    assert_clean(scene.round(scene.silence(("b", "c")), 1.5))
+
+
+def test_a_broker_is_killed(scene: Scene) -> None:
+    assert_clean(scene.round(scene.kill("c"), 0.5))
+
+
+def test_a_broker_is_killed_while_a_link_is_cut(scene: Scene) -> None:
+    assert_clean(scene.round(both(scene.kill("b"), scene.cut(("a", "c"))), 0.5))
+
+
+def test_certificates_are_renewed_under_load(scene: Scene, certificates: Certificates) -> None:
+    """Every broker gets a new one; no link breaks, and the next connections show it."""
+    before = {site: sorted(str(link["incarnation"]) for link in links(scene, site)) for site in scene.sites}
+    for site in scene.sites:
+        certificates.broker(site, "nowhere.example", renew=True)
+        log = scene.fleet.log(site)
+        said = log.read_text().count("event=tls-reloaded")
+        pid = scene.fleet.members[site].pid
+        assert pid is not None
+        os.kill(pid, signal.SIGHUP)
+        wait_until(lambda log=log, said=said: log.read_text().count("event=tls-reloaded") > said, 10, "reload")
+    assert_clean(scene.check("renewed"))
+    assert {site: sorted(str(link["incarnation"]) for link in links(scene, site)) for site in scene.sites} == before
+    assert_clean(scene.round(scene.cut(("a", "b")), 0.2))
+
+
+# Who is not let in
+
+
+class Stranger:
+    """A broker that dials site a, and its log."""
+
+    def __init__(self, scene: Scene, folder: Path, name: str, number: int, *options: str, scheme: str = "mqtts", mesh: str = "") -> None:
+        self.log = folder / f"{name}.log"
+        target = next(one for one in scene.fleet.topology.broker("a").listen if one.startswith(f"{scheme}://"))
+        named = ("--name", name, "--number", number, "--mesh", mesh or scene.fleet.topology.mesh.name)
+        command = ("broker", "--listen", "mqtt://127.0.0.1:0", *named, "--peer", target, *options)
+        self.process = start(*command, stderr=self.log, env={key: value for key, value in os.environ.items() if key != "MQMESH_KEY"})
+
+    def says(self, *words: str) -> None:
+        def said() -> bool:
+            return any(all(word in line for word in words) for line in self.log.read_text().splitlines())
+
+        try:
+            wait_until(said, 15, f"line with {words}")
+        except AssertionError:
+            raise AssertionError(self.log.read_text()) from None
+        finally:
+            self.process.terminate()
+            assert self.process.wait(10) == 0
+            self.process.communicate()
+
+
+def certified(folder: Path, certificates: Certificates, name: str, *more: str) -> list[str]:
+    config = folder / "auth.toml"
+    config.write_text('[mesh]\nauth = "certificate"\n' + "\n".join(more))
+    return ["--config", str(config), *certificates.options(name, "optional")]
+
+
+def says(scene: Scene, *words: str) -> None:
+    log = scene.fleet.log("a")
+    wait_until(
+        lambda: any(all(word in line for word in words) for line in log.read_text().splitlines()), 15, f"line with {words} in a's log"
+    )
+
+
+def test_a_member_cannot_take_another_name(scene: Scene, certificates: Certificates, tmp_path: Path) -> None:
+    certificates.broker("mallory")
+    Stranger(scene, tmp_path, "eve", 9, *certified(tmp_path, certificates, "mallory")).says(
+        "eve (number 9) shows a certificate for", "mallory", "give it one that names eve"
+    )
+    says(scene, "event=link-refused", "eve (number 9) shows a certificate for", "mallory")
+    assert_clean(scene.check("after"))
+
+
+def test_another_authority(scene: Scene, tmp_path: Path) -> None:
+    others = Certificates(tmp_path / "others", "others")
+    others.broker("eve")
+    Stranger(scene, tmp_path, "eve", 9, *certified(tmp_path, others, "eve")).says("no TLS with mqtts://", "is not trusted here")
+    assert_clean(scene.check("after"))
+
+
+def test_a_certificate_of_another_authority_that_trusts_ours(scene: Scene, certificates: Certificates, tmp_path: Path) -> None:
+    others = Certificates(tmp_path / "others", "others")
+    others.broker("eve")
+    options = certified(tmp_path, others, "eve")
+    options[options.index("--tls-ca") + 1] = str(certificates.ca)
+    Stranger(scene, tmp_path, "eve", 9, *options).says("it does not trust the authority of the certificate that was shown")
+    says(scene, "event=tls-refused", "its certificate is signed by an authority that is not trusted here")
+    assert_clean(scene.check("after"))
+
+
+def test_an_expired_certificate(scene: Scene, certificates: Certificates, tmp_path: Path) -> None:
+    certificates.odd("late", (-9, -1), names=("late",))
+    process = start(
+        "broker", *certified(tmp_path, certificates, "late"), "--name", "late", "--number", 9, "--mesh", "m", stderr=tmp_path / "err"
+    )
+    assert process.wait(20) == 2
+    process.communicate()
+    assert "late.crt" in (tmp_path / "err").read_text()
+    assert "expired on" in (tmp_path / "err").read_text()
+
+
+def test_a_link_without_tls(scene: Scene, tmp_path: Path) -> None:
+    options = ["--key", "sixteen bytes or more"]
+    Stranger(scene, tmp_path, "eve", 9, *options, scheme="mqtt").says("a (number 1) asks links for certificates (mesh.auth)", "shows none")
+    assert_clean(scene.check("after"))
+
+
+def test_a_link_with_tls_but_no_certificate(scene: Scene, certificates: Certificates, tmp_path: Path) -> None:
+    options = ["--key", "sixteen bytes or more", "--tls-ca", str(certificates.ca)]
+    Stranger(scene, tmp_path, "eve", 9, *options).says("it asks for a certificate, and none was shown: give one")
+    says(scene, "event=tls-refused", "it shows no certificate, and one is required here")
+    assert_clean(scene.check("after"))
+
+
+def test_no_tls_at_the_tls_port(scene: Scene, tmp_path: Path) -> None:
+    target = next(one for one in scene.fleet.topology.broker("a").listen if one.startswith("mqtts://"))
+    command = ("broker", "--listen", "mqtt://127.0.0.1:0", "--name", "eve", "--number", 9, "--key", "sixteen bytes or more")
+    log = tmp_path / "log"
+    process = start(*command, "--peer", target.replace("mqtts", "mqtt"), stderr=log)
+    wait_until(lambda: "speaks TLS, and eve (number 9) does not: write mqtts://" in log.read_text(), 15, "line")
+    process.terminate()
+    process.wait(10)
+    process.communicate()
+    assert_clean(scene.check("after"))
+
+
+def test_auth_both_needs_the_key_as_well(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path / "tls")
+    topology = encrypted(mesh([("a", "b")]), certificates, "both")
+    with Scene(topology, tmp_path / "pair") as scene:
+        scene.subscribe()
+        scene.publish(200)
+        scene.start()
+        certificates.broker("eve")
+        options = certified(tmp_path, certificates, "eve")
+        Path(options[1]).write_text('[mesh]\nauth = "both"\nkey = "another key of sixteen"\n')
+        Stranger(scene, tmp_path, "eve", 9, *options).says("eve (number 9) and a (number 1) have different keys for mesh")
+        Path(options[1]).write_text('[mesh]\nauth = "certificate"\n')
+        Stranger(scene, tmp_path, "eve", 9, *options).says("eve (number 9) has no key, and a (number 1) seems to prove one")
+        assert_clean(scene.check("pair"))
+
+
+def test_plain_asyncio_links_too(certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MQMESH_LOOP", "asyncio")
+    with Scene(encrypted(mesh([("a", "b")]), certificates, "certificate"), tmp_path) as scene:
+        scene.subscribe()
+        scene.publish(500)
+        scene.publish(200, sizes=SIZES)
+        scene.start()
+        assert_clean(scene.round(scene.cut(("a", "b")), 0.3))
+
+
+def test_what_travels_is_not_readable(certificates: Certificates, scene: Scene) -> None:
+    """openssl sees TLS 1.3 at the listener, and no handshake without a certificate."""
+    target = next(one for one in scene.fleet.topology.broker("a").listen if one.startswith("mqtts://"))
+    command = ["openssl", "s_client", "-connect", target.removeprefix("mqtts://"), "-CAfile", certificates.ca, "-brief"]
+    shown = subprocess.run(
+        [*command, "-cert", certificates.certificate("b"), "-key", certificates.key("b")], input="", capture_output=True, text=True
+    )
+    assert "Protocol version: TLSv1.3" in shown.stderr
+    assert "Verification: OK" in shown.stderr
