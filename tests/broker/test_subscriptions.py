@@ -165,6 +165,7 @@ class FakeSession:
         self.client_id = name
         self.subscriptions: dict[str, Subscription] = {}
         self.connection = None
+        self.stored = False
 
 
 levels = st.sampled_from(["a", "b", "+", "$x"])
