@@ -169,6 +169,8 @@ def of_topology(topology: Topology, name: str, data: str | Path | None = None) -
     ]
     folder = Path(data) / name if data else broker.data
     mesh = replace(topology.mesh, peers=peers)
+    if mesh.certified and mesh.brokers is None:
+        mesh.brokers = {one.name: one.number for one in topology.brokers}
     return BrokerConfig(name, broker.number, list(broker.listen), folder, mesh, topology.limits, tls=broker.tls)
 
 

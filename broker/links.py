@@ -53,6 +53,7 @@ STATUS_DELAY = 0.05  # seconds in which changes are collected into one status
 STEADY = 1.0  # seconds that a link has to live for the next attempt to come soon: one that breaks at once must not stir the mesh
 SAY_AGAIN = 60.0  # seconds after which a refusal that goes on is logged again
 REFUSALS = 100  # different ones that are remembered for that
+CLIENTS_ONLY = "is for clients only: a broker's is made for servers too (extended key usage)"
 HELD_MAX = 5.0  # seconds that a publisher waits for room in the mesh before MQTT 5 is answered 0x97
 
 
@@ -327,6 +328,7 @@ class MeshShell:
             where=where,
             name=name,
             channel=channel,
+            brokers=self.settings.brokers,
         )
 
     def _channel(self, tls: TlsTransport | None, host: str | None = None) -> Channel:
@@ -334,7 +336,7 @@ class MeshShell:
         if tls is None:
             return Channel(b"", frozenset() if self.settings.certified else None)
         if self.settings.certified:
-            return Channel(tls.binding, tls.names)
+            return Channel(tls.binding, tls.names, CLIENTS_ONLY if host is None and not tls.serves else "")
         return Channel(tls.binding, None if host is None else trusted_names(tls, host))
 
     def _link(self, machine: Link, cost: int, address: str) -> LinkProtocol:

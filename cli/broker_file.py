@@ -27,7 +27,10 @@ def render(config: BrokerConfig) -> str:
         values = {field.name: getattr(config.mesh, field.name) for field in fields(config.mesh)}
         peers = values.pop("peers")
         values["key"] = values["key"] or None  # certificates alone count
+        brokers = values.pop("brokers")
         lines += ["", "[mesh]", *_pairs(values)]
+        if brokers is not None:
+            lines += ["", "[mesh.brokers]", *(f"{_value(name)} = {number}" for name, number in brokers.items())]
         for peer in peers:
             lines += ["", "[[mesh.peer]]", *_pairs({field.name: getattr(peer, field.name) for field in fields(peer)})]
     if config.tls is not None:

@@ -20,10 +20,11 @@ _BOUND = b"mqmesh-1 channel\0"
 
 class Channel(NamedTuple):
     """binding: see above, b"" without TLS. names: one of them has to be the peer's broker name; empty: it showed no certificate;
-    None: names are not looked at."""
+    None: names are not looked at. flaw: why its certificate is no broker's, "" when it may be one's."""
 
     binding: bytes = b""
     names: frozenset[str] | None = None
+    flaw: str = ""
 
     def bind(self, key: bytes) -> bytes:
         """The key for proofs on this channel. With b"" it is known to the channel's two ends alone."""

@@ -345,13 +345,26 @@ class Link:
         if not names:
             text = f"{own} asks links for certificates (mesh.auth), and {peer} shows none: give it [tls] certificate, and mqtts:// to dial"
             raise PeerError(Reason.NOT_AUTHORIZED, text)
+        if self._config.channel.flaw:
+            raise PeerError(Reason.NOT_AUTHORIZED, f"{peer} shows a certificate that {self._config.channel.flaw}")
         if peer.name not in names:
             shown = ", ".join(sorted(names)[:_NAMES_SHOWN])
             text = f"{peer} shows a certificate for {shown}: give it one that names {peer.name}"
             raise PeerError(Reason.NOT_AUTHORIZED, text)
 
+    def _check_member(self) -> None:
+        """Where the brokers of the mesh are listed, refuse any other, and one under another's number."""
+        own, peer, brokers = self.identity, self.peer, self._config.brokers
+        assert peer is not None
+        if brokers is None or brokers.get(peer.name) == peer.number:
+            return
+        number = brokers.get(peer.name)
+        what = f"none of the brokers that {own} lets in" if number is None else f"not number {number}, as {own} has it"
+        raise PeerError(Reason.NOT_AUTHORIZED, f"{peer} is {what} (mesh.brokers): correct the list, or the broker")
+
     def _check_number(self) -> None:
         """After the proof: refuse ourselves, a number that is held by another, and a broker that we did not mean."""
+        self._check_member()
         own, peer, expected = self.identity, self.peer, self._config.number
         assert peer is not None
         refused = Reason.CLIENT_IDENTIFIER_NOT_VALID if not self.dialled else Reason.IMPLEMENTATION_SPECIFIC_ERROR

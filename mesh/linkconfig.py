@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
@@ -41,7 +42,7 @@ Event = LinkUp | LinkData | LinkClosed
 class LinkConfig:
     """silence: seconds without a byte that end the link. handshake: seconds until it must be up. largest: bytes of the
     largest packet taken. number, name: of the broker that must answer, None for any. where: the address dialled or dialled
-    from, for texts. channel: what the link runs over."""
+    from, for texts. channel: what the link runs over. brokers: name -> number of all that are let in, None for any."""
 
     silence: float = 0.9
     handshake: float = 10.0
@@ -50,6 +51,7 @@ class LinkConfig:
     where: str = "the peer"
     name: str | None = None
     channel: Channel = PLAIN
+    brokers: Mapping[str, int] | None = None
 
 
 class State(Enum):

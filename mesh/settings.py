@@ -352,6 +352,7 @@ class MeshSettings:
     """A broker's membership of a mesh: the table `[mesh]` of its file.
 
     name, key, auth: the same at every broker of the mesh; the key is a secret of at least 16 bytes that links prove to each other.
+    brokers: name -> number of all that may link, None for whoever proves the key or shows a certificate.
     auth: "key", "certificate" (each end's certificate names its broker; then there is no key), or "both".
     mode: "routed" or "flood". peers: the neighbours that this broker dials (others may dial it). silence: seconds without a
     byte after which a link is taken for broken. retry_first, retry_last: seconds between attempts to dial, first and longest.
@@ -365,6 +366,7 @@ class MeshSettings:
     retry_first: float = 0.1
     retry_last: float = 5.0
     auth: str = "key"
+    brokers: dict[str, int] | None = None
 
     @property
     def certified(self) -> bool:
@@ -379,6 +381,7 @@ class MeshSettings:
             name=section.name("name"),
             key=_mesh_key(section, auth),
             auth=auth,
+            brokers=_brokers_of(section.section("brokers")) if section.has("brokers") else None,
             mode=section.choice("mode", MODES, "routed"),
             silence=section.seconds("silence", 0.1, 3600, 0.9),
             retry_first=section.seconds("retry_first", 0.01, 3600, 0.1),
@@ -387,6 +390,17 @@ class MeshSettings:
         if settings.retry_last < settings.retry_first:
             raise section.error("retry_last", f"give at least retry_first, {settings.retry_first:g}")
         return settings
+
+
+def _brokers_of(section: Section) -> dict[str, int]:
+    """The brokers that may link, as `brokers = { porto = 1, lyon = 2 }`."""
+    brokers = {name: number_of(section, name) for name in section.table}
+    for name, number in brokers.items():
+        if not NAME.fullmatch(name):
+            raise section.error(name, "give names of brokers, as brokers = { porto = 1, lyon = 2 }")
+        if list(brokers.values()).count(number) > 1:
+            raise section.error(name, "another broker of the list has this number: give each its own")
+    return brokers
 
 
 def _mesh_key(section: Section, auth: str) -> str:

@@ -13,7 +13,11 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from mqmesh.cli.authority import Authority, write_private, write_public
 
 LOCAL = ("localhost", "127.0.0.1", "::1")
-USES = {"server": ExtendedKeyUsageOID.SERVER_AUTH, "client": ExtendedKeyUsageOID.CLIENT_AUTH}
+USES = {
+    "server": ExtendedKeyUsageOID.SERVER_AUTH,
+    "client": ExtendedKeyUsageOID.CLIENT_AUTH,
+    "any": ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE,
+}
 
 
 class Certificates:
@@ -53,8 +57,9 @@ class Certificates:
             .serial_number(x509.random_serial_number())
             .not_valid_before(now + timedelta(days=days[0]))
             .not_valid_after(now + timedelta(days=days[1]))
-            .add_extension(x509.ExtendedKeyUsage([USES[use] for use in uses]), critical=False)
         )
+        if uses:
+            builder = builder.add_extension(x509.ExtendedKeyUsage([USES[use] for use in uses]), critical=False)
         if names:
             builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(one) for one in names]), critical=False)
         made = builder.sign(self.authority._key, hashes.SHA256())

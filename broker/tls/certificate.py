@@ -14,6 +14,9 @@ from typing import Any, NamedTuple
 
 _ANY_TIME = 0x200000  # X509_V_FLAG_NO_CHECK_TIME: dates are read here and judged by the caller
 _THIS_ONE = 0x80000  # X509_V_FLAG_PARTIAL_CHAIN: the certificate itself is trusted, whoever signed it
+_EXTENSIONS = 0xA3  # tag of a certificate's extensions
+_KEY_USAGES = bytes.fromhex("551d25")  # 2.5.29.37, extended key usage
+_SERVERS = (bytes.fromhex("2b06010505070301"), bytes.fromhex("551d2500"))  # server authentication, any use
 _ROUNDS = 10  # of messages; a handshake takes three
 
 
@@ -57,6 +60,39 @@ def names(fields: dict[str, Any] | None) -> frozenset[str]:
     if not found:
         found = {value for part in fields.get("subject", ()) for key, value in part if key == "commonName"}
     return frozenset(found | {_address(value) for kind, value in alternatives if kind == "IP Address"})
+
+
+def for_servers(der: bytes) -> bool:
+    """Whether a certificate names server authentication, or any use, among its extended key usages (RFC 5280, 4.2.1.12).
+
+    der: one that OpenSSL has read and verified, so that its form is right; the standard library does not tell its extensions.
+    """
+    if not der:
+        return False
+    (_, certificate), *_ = _parts(der)
+    (_, body), *_ = _parts(certificate)
+    for tag, part in _parts(body):
+        if tag == _EXTENSIONS:
+            ((_, extensions),) = _parts(part)
+            for _, extension in _parts(extensions):
+                (_, identifier), *_, (_, value) = _parts(extension)
+                if identifier == _KEY_USAGES:
+                    ((_, uses),) = _parts(value)
+                    return any(use in _SERVERS for _, use in _parts(uses))
+    return False
+
+
+def _parts(der: bytes) -> list[tuple[int, bytes]]:
+    """The tags and contents of the DER values that stand behind each other (X.690, 8.1)."""
+    found, position = [], 0
+    while position < len(der):
+        tag, size, position = der[position], der[position + 1], position + 2
+        if size & 0x80:
+            more = size & 0x7F
+            size, position = int.from_bytes(der[position : position + more], "big"), position + more
+        found.append((tag, der[position : position + size]))
+        position += size
+    return found
 
 
 def covers(given: frozenset[str], host: str) -> bool:

@@ -24,7 +24,7 @@ import ssl
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from .certificate import names
+from .certificate import for_servers, names
 from .words import explain
 
 RECORD = 16384  # plain bytes of the largest record
@@ -302,6 +302,11 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
     def names(self) -> frozenset[str]:
         """The names in the peer's verified certificate; none when it showed none."""
         return names(self._object.getpeercert())
+
+    @property
+    def serves(self) -> bool:
+        """Whether the peer's certificate says that it is for servers: a client's, of the same authority, is no broker's."""
+        return for_servers(self._object.getpeercert(binary_form=True) or b"")
 
     @property
     def binding(self) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 from certificates import Certificates
 from mqmesh.broker.config import ConfigError, load, parse
-from mqmesh.broker.tls.certificate import covers
+from mqmesh.broker.tls.certificate import covers, for_servers
 from mqmesh.broker.tls.contexts import Contexts
 from mqmesh.mesh import topology
 from mqmesh.mesh.tls import TlsSettings
@@ -73,6 +74,11 @@ CERTIFIED = {"name": "a", "number": 1, "mesh": MESH}
             {**CERTIFIED, "tls": TLS, "mesh": {**MESH, "key": KEY}},
             'F: mesh.key = (16 bytes): auth = "certificate" uses no key: leave it out, or give auth = "both"',
         ),
+        (
+            {**CERTIFIED, "tls": TLS, "mesh": {**MESH, "brokers": {"a": 1, "b": 1}}},
+            "F: mesh.brokers.a = 1: another broker of the list has this number: give each its own",
+        ),
+        ({**CERTIFIED, "tls": TLS, "mesh": {**MESH, "brokers": ["a"]}}, "F: mesh.brokers = ['a']: make it a table: [mesh.brokers]"),
         ({**CERTIFIED, "mesh": {**MESH, "auth": "cert"}}, 'F: mesh.auth = "cert": give "key" or "certificate" or "both"'),
         (
             {**CERTIFIED, "tls": TLS, "mesh": {**MESH, "auth": "both"}},
@@ -233,6 +239,17 @@ def test_a_key_that_others_can_read(made: Certificates, tmp_path: Path) -> None:
     key.write_bytes(made.key("porto").read_bytes())
     key.chmod(0o640)
     assert Contexts(settings(made, key=key), True).warnings == [f"{key} has mode 0640: others can reach the private key; chmod 600 {key}"]
+
+
+def test_which_uses_a_certificate_names(made: Certificates) -> None:
+    made.client("desk")
+    made.odd("any", uses=("any",))
+    made.odd("nothing", uses=())
+    found = {
+        name: for_servers(ssl.PEM_cert_to_DER_cert(made.certificate(name).read_text())) for name in ("porto", "desk", "any", "nothing")
+    }
+    assert found == {"porto": True, "desk": False, "any": True, "nothing": False}
+    assert not for_servers(b"")
 
 
 def test_hosts_that_a_certificate_covers() -> None:

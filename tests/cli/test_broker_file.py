@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mqmesh.broker.config import BrokerConfig, MeshSettings, PeerSettings, StoreSettings, load, of_topology
+from mqmesh.broker.config import BrokerConfig, MeshSettings, PeerSettings, StoreSettings, TlsSettings, load, of_topology
 from mqmesh.cli import broker_file
 from mqmesh.mesh.topology import load as load_topology
 
@@ -41,6 +41,16 @@ def test_any_key_reads_back_equal(tmp_path_factory: pytest.TempPathFactory, key:
     config = BrokerConfig("porto", 1, ["mqtt://127.0.0.1:1", "unix:///x y"], Path("/d é"), mesh)
     broker_file.write(file, config)
     assert load(file) == config
+
+
+@pytest.mark.parametrize("brokers", [None, {}, {"porto": 1, "lyon-2.b": 2}])
+def test_certificates_read_back_equal(tmp_path: Path, brokers: dict[str, int] | None) -> None:
+    tls = TlsSettings(Path("/t/c.crt"), Path("/t/k"), Path("/t/p"), Path("/t/ca"), "required")
+    peers = [PeerSettings("mqtts://h:1", name="lyon")]
+    mesh = MeshSettings("m", peers=peers, auth="certificate", brokers=brokers)
+    config = BrokerConfig("porto", 1, ["mqtts://127.0.0.1:1"], None, mesh, tls=tls)
+    broker_file.write(tmp_path / "b.toml", config)
+    assert load(tmp_path / "b.toml") == config
 
 
 @pytest.mark.parametrize(

@@ -150,6 +150,21 @@ def test_a_member_cannot_take_another_name(scene: Scene, certificates: Certifica
     assert_clean(scene.check("after"))
 
 
+def test_a_client_cannot_be_a_broker(scene: Scene, certificates: Certificates, tmp_path: Path) -> None:
+    """A certificate that was given to a client, of the right authority: it may publish, and not link."""
+    certificates.client("sensor")
+    words = "sensor (number 9) shows a certificate that is for clients only"
+    Stranger(scene, tmp_path, "sensor", 9, *certified(tmp_path, certificates, "sensor")).says(words)
+    assert_clean(scene.check("after"))
+
+
+def test_a_broker_that_the_topology_does_not_have(scene: Scene, certificates: Certificates, tmp_path: Path) -> None:
+    certificates.broker("extra")
+    words = "extra (number 9) is none of the brokers that a (number 1) lets in (mesh.brokers)"
+    Stranger(scene, tmp_path, "extra", 9, *certified(tmp_path, certificates, "extra")).says(words)
+    assert_clean(scene.check("after"))
+
+
 def test_another_authority(scene: Scene, tmp_path: Path) -> None:
     others = Certificates(tmp_path / "others", "others")
     others.broker("eve")

@@ -98,6 +98,33 @@ def test_another_broker_at_the_address_is_refused_when_a_name_is_expected() -> N
     assert text == "mqtts://h:1 is porto (number 3), where lyon (number 4) expects braga: correct the address or the name"
 
 
+def test_a_certificate_that_is_no_brokers() -> None:
+    flawed = LinkConfig(channel=Channel(ONE, names("lyon"), "is for clients only"))
+    assert refused(met(over(ONE, names("porto")), flawed)) == "lyon (number 4) shows a certificate that is for clients only"
+
+
+@pytest.mark.parametrize(
+    ("brokers", "text"),
+    [
+        ({"porto": 3, "lyon": 4}, ""),
+        (
+            {"porto": 3},
+            "lyon (number 4) is none of the brokers that porto (number 3) lets in (mesh.brokers): correct the list, or the broker",
+        ),
+        ({"lyon": 5}, "lyon (number 4) is not number 5, as porto (number 3) has it (mesh.brokers): correct the list, or the broker"),
+        ({}, "lyon (number 4) is none of the brokers"),
+    ],
+)
+def test_brokers_that_are_listed(brokers: dict[str, int], text: str) -> None:
+    events = met(LinkConfig(), LinkConfig(brokers=brokers))
+    if text:
+        assert text in refused(events)
+    else:
+        assert [type(event) for event in events] == [LinkUp, LinkUp]
+    events = met(LinkConfig(brokers=brokers), LinkConfig())
+    assert isinstance(events[0], LinkUp if brokers.get("porto") == 3 else LinkClosed)
+
+
 @pytest.mark.parametrize(
     ("keys", "text"),
     [

@@ -107,7 +107,10 @@ def test_a_data_folder_is_relative_to_the_file(tmp_path: Path) -> None:
             '[mesh]\nname = "m"\nkey = "abc"\n' + TWO,
             "mesh.key = (3 bytes): give the secret that all brokers of the mesh share, a string of at least 16 bytes",
         ),
-        (MESH + "[[mesh.peer]]\n" + TWO, "mesh.peer = [{}]: unknown key; known: auth, key, mode, name, retry_first, retry_last, silence"),
+        (
+            MESH + "[[mesh.peer]]\n" + TWO,
+            "mesh.peer = [{}]: unknown key; known: auth, brokers, key, mode, name, retry_first, retry_last, silence",
+        ),
         (MESH + TWO.replace("number = 2", "number = 1"), 'broker[2].number = 1: "a" has this number already: give each broker its own'),
         (MESH + TWO.replace("number = 2", "number = 65536"), "broker[2].number = 65536: give a whole number from 0 to 65535"),
         (MESH + TWO.replace("number = 2\n", ""), "broker[2].number is missing: give a whole number from 0 to 65535"),
