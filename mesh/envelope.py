@@ -32,6 +32,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..mqtt.errors import MqttError, PeerError
+from ..mqtt.fields import MAX_LENGTH
 from ..mqtt.publish import publish_properties, strip
 from ..mqtt.reasons import Reason
 from ..mqtt.run import PID_HIGH, PID_LOW, encode_length
@@ -40,6 +41,9 @@ VERSION = 1
 FIXED = 20  # bytes in front of the visited bits
 CORRELATION_DATA = 0x09
 WIDEST = 8192  # bytes of visited bits: 65,536 brokers
+ROOM = 512  # bytes of visited bits for which room is kept in each envelope: 4,096 brokers
+EASY_PROPERTIES = 50_000  # bytes of properties, and of a payload, that fit any envelope without picks
+EASY_PAYLOAD = 268_000_000
 
 POSTED = b"$mqmesh/"  # begins the topic of what one broker posts to another: no client's message does
 
@@ -100,6 +104,21 @@ def encode_head(flags: int, origin: int, epoch: int, tree: int, width: int) -> b
             width.to_bytes(2, "big"),
         )
     )
+
+
+def check_travels(topic: bytes, properties: bytes, length: int, picks: Picks, width: int) -> None:
+    """Raise ValueError for a message that no frame can hold, before anything is done with it.
+
+    properties: the application's. length: of the payload, bytes. Room is kept for an envelope that may yet grow: bits for more brokers, an
+    expiry, so that what was once taken into custody can always be sent.
+    """
+    correlation, others = split_properties(properties)
+    envelope = FIXED + max(width, ROOM) + 6 + 4 + len(encode_rest(None, picks, correlation)) + 8
+    if envelope > 65_535:
+        raise ValueError(f"the envelope takes {envelope} bytes, at most 65535")
+    remaining = 2 + len(topic) + 4 + 3 + envelope + len(others) + length
+    if remaining > MAX_LENGTH:
+        raise ValueError(f"a frame takes {remaining} bytes, at most {MAX_LENGTH}")
 
 
 def decode_head(head: bytes) -> Head:

@@ -348,7 +348,7 @@ class Node:
 
         route: of `route` for the run's topic. local_groups: the shared subscriptions, (group, filter), that a
         member here serves; None: all that have members here. QoS 0 and flooded messages are TAKEN always.
-        Raises ValueError when picks and Correlation Data do not fit an envelope.
+        Raises ValueError for what no frame can hold (`check_travels`); then nothing was done.
         """
         core = self._core
         core.now = now
@@ -392,7 +392,8 @@ class Node:
         It is in custody as a QoS 2 message is: stored before it goes, kept until each of them has committed it, through route
         changes, partitions and restarts, and `Returned` when one of them is given up. brokers: numbers as a set (bit n: broker n),
         others than this one, known here, reachable or not (`known`). kind: what handles it there; letters, digits, '-', '/'. must: take it
-        though custody is full; the caller bounds how much of that there is. Raises UsageError for brokers that are not known.
+        though custody is full; the caller bounds how much of that there is. Raises UsageError for brokers that are not
+        known, ValueError for a body that no frame can hold.
         """
         core = self._core
         core.now = now

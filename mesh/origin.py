@@ -26,7 +26,7 @@ from .actions import MeshRoute, Returned, Send, Unblocked, Verdict
 from .control import NOTHING, Noted, Position, Receipt
 from .core import Core
 from .custody import Custody, Destination, Entry, size_of
-from .envelope import Flag, Picks, Share, Template, encode_head, encode_rest, split_properties
+from .envelope import EASY_PAYLOAD, EASY_PROPERTIES, Flag, Picks, Share, Template, check_travels, encode_head, encode_rest, split_properties
 from .interest import Interests
 from .linkstate import LinkStates
 from .shares import Again, Shares
@@ -146,11 +146,15 @@ class Origin:
         if run.retain:
             mask |= self._everybody()
         if not match.groups:
+            if len(run.properties) > EASY_PROPERTIES or run.length > EASY_PAYLOAD:
+                check_travels(run.topic, run.properties, run.length, (), width_for(mask))
             if run.qos:
                 return self._publish_custody([(run, ())], mask, run)
             self._publish0(run, mask, ())
             return Verdict.TAKEN
         parts = self._shares.parts(route.match, run, local_groups)
+        for part, picks in parts:
+            check_travels(part.topic, part.properties, part.length, picks, width_for(mask))
         if run.qos:
             return self._publish_custody(parts, mask, run)
         for part, picks in parts:
@@ -166,6 +170,7 @@ class Origin:
 
     def post(self, mask: int, run: Run, must: bool) -> Verdict:
         """See `Node.post`. It is marked as for picks only, so that no subscription gets it."""
+        check_travels(run.topic, run.properties, run.length, (), width_for(mask))
         if not must and not self.custody.fits(run.count, size_of(run), mask):
             return Verdict.FULL
         if self.due:

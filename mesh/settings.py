@@ -271,7 +271,9 @@ def _limit(default: Any, kind: str, low: float, high: float, text: str) -> Any:
 class Limits:
     """What one broker grants and keeps to: the table `[limits]` of its file or of a topology. See docs/configuration.md."""
 
-    max_packet_size: int = _limit(268_435_455, "size", 128, 268_435_455, "largest packet taken from a client, bytes [MQTT-3.2.2-15]")
+    max_packet_size: int = _limit(
+        268_435_460, "size", 128, 268_435_460, "largest packet taken from a client, fixed header included, bytes [MQTT-3.2.2-15]"
+    )
     unsent_bytes: int = _limit(
         16 * 2**20,
         "size",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from mqmesh.broker.config import Limits
 from mqmesh.mqtt.codec import encode
 from mqmesh.mqtt.packets import (
     Auth,
@@ -24,6 +25,7 @@ from mqmesh.mqtt.properties import Property
 from mqmesh.mqtt.reasons import Reason
 
 from .harness import Site
+from .wire import Wire, started
 
 
 @pytest.mark.parametrize(
@@ -179,6 +181,18 @@ async def test_grants():
     async with Site(receive_maximum=10, max_packet_size=1000, topic_alias_maximum=0) as site:
         granted = (await site.client("c")).connack.properties
         assert granted == {Property.RECEIVE_MAXIMUM: 10, Property.MAXIMUM_PACKET_SIZE: 1000}
+
+
+async def test_without_a_word_about_it_the_largest_packet_of_mqtt_is_taken():
+    """A server that names no Maximum Packet Size has no other limit than the protocol's (MQTT 5: 3.2.2.3.6)."""
+    claim = b"\x30\xff\xff\xff\x7f\0\1t\0"  # a PUBLISH of 268,435,455 bytes behind its fixed header begins
+    for most, refused in ((268_435_460, False), (268_435_459, True)):
+        client = Wire(await started(max_packet_size=most), 5).connect("c")
+        client.give(claim)
+        assert client.transport.closed == refused
+    assert Limits().max_packet_size == 268_435_460
+    async with Site(max_packet_size=268_435_459) as site:
+        assert (await site.client("c")).connack.properties[Property.MAXIMUM_PACKET_SIZE] == 268_435_459
 
 
 async def test_request_and_response_information():

@@ -7,9 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mqmesh.mesh.envelope import (
     FIXED,
+    ROOM,
     Flag,
+    Picks,
     Template,
     check_others,
+    check_travels,
     decode_head,
     decode_rest,
     encode_head,
@@ -136,3 +139,27 @@ def test_properties_that_do_not_travel_are_the_peers_error(others: bytes) -> Non
 def test_an_envelope_that_fits_no_packet_is_refused() -> None:
     with pytest.raises(ValueError, match="at most 65535"):
         Template(b"t", encode_head(0, 1, 2, 3, 1), 1, encode_rest(None, (), bytes(65_530)), b"", 0)
+
+
+@pytest.mark.parametrize(
+    ("properties", "length", "picks"),
+    [
+        (b"\x09\xff\xff" + bytes(65_535), 0, ()),
+        (b"", 268_435_400, ()),
+        (b"", 0, ((("g", "x" * 65_500), 1),)),
+        (b"\x09\xc0\x00" + bytes(49_152), 0, ((("g", "x" * 16_000), 1),)),
+    ],
+)
+def test_what_no_frame_can_hold_does_not_travel(properties: bytes, length: int, picks: Picks) -> None:
+    with pytest.raises(ValueError, match="at most"):
+        check_travels(b"t", properties, length, picks, 1)
+
+
+@pytest.mark.parametrize("picks", [(), ((("g", "f/#"), 7),)])
+def test_what_travels_fits_with_the_widest_bits_that_room_is_kept_for(picks: Picks) -> None:
+    """The same message may be sent again with more bits and with an expiry."""
+    correlation = bytes(65_535 - 20 - ROOM - 6 - 4 - len(encode_rest(None, picks, None)) - 8)
+    check_travels(b"t", b"\x09" + len(correlation).to_bytes(2, "big") + correlation, 0, picks, 1)
+    Template(b"t", encode_head(0, 1, 2, 3, ROOM), ROOM, encode_rest(9, picks, correlation), b"", 0)
+    with pytest.raises(ValueError, match="at most"):
+        check_travels(b"t", b"\x09" + (len(correlation) + 1).to_bytes(2, "big") + correlation + b"x", 0, picks, 1)

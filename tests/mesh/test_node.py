@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
 from mesh_net import Net, names
 from mqmesh.mesh.actions import Deliver, FiltersChanged, Verdict
 from mqmesh.mesh.config import MeshConfig
@@ -267,6 +268,36 @@ def test_every_quality_arrives_as_it_was() -> None:
         assert (run.topic, run.qos, run.retain, run.payloads, run.expiry) == (b"a", qos, False, [b"0", b"1", b"2"], 60)
         assert run.properties == b"\x09\x00\x02id\x08\x00\x01r"
         assert (deliver.token is None) == (qos == 0)
+    assert net.nodes[1].custody() == (0, 0)
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_what_no_frame_can_hold_is_refused_before_it_is_in_custody(qos: int) -> None:
+    """Whether or not it could be sent now: in custody it would fail each time that its turn came."""
+    net = line(1, 2)
+    net.nodes[2].subscribe("a", None, 1, 0.0)
+    net.settle()
+    for cut in (False, True):
+        if cut:
+            net.cut(1)
+            net.settle()
+        with pytest.raises(ValueError, match="at most 65535"):
+            net.publish(1, "a", qos, properties=b"\x09\xff\xff" + bytes(65_535))
+        assert net.nodes[1].custody() == (0, 0)
+    net.link(1, 2)
+    net.settle()
+    net.publish(1, "a", qos)
+    net.settle()
+    assert net.got(2) == [b"0"]
+
+
+def test_a_shared_filter_too_long_for_a_pick_refuses_only_what_needs_it() -> None:
+    net = line(1, 2)
+    topic = "x" * 65_530
+    net.nodes[2].subscribe(topic, "g", 1, 0.0)
+    net.settle()
+    with pytest.raises(ValueError, match="at most 65535"):
+        net.publish(1, topic)
     assert net.nodes[1].custody() == (0, 0)
 
 
