@@ -8,10 +8,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO_SECONDS ?= 30
 SEEDS ?= 2000
+# Of `make soak`: where chance begins, how many times a broker is killed, how many faults a ring of five has.
+SEED ?= 1
+KILLS ?= 200
+FAULTS ?= 50
+ROUNDS ?= 10
 # Arguments for pytest, for example: make test ARGS="tests/mqtt -k codec"
 ARGS ?=
 
-.PHONY: help venv services quick test check format demo bench nightly lock clean
+.PHONY: help venv services quick test check format demo bench soak nightly lock clean
 
 help: ## show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,6 +58,12 @@ demo: venv ## the main job: a ring of five brokers, real readings, a cut link an
 
 bench: venv services ## throughput and latency beside Mosquitto, amqtt and NATS
 	$(BIN)/python -m benchmarks
+
+soak: venv ## long: 200 x kill -9, 50 random faults, 10 timed ones, 2000 simulated meshes; SEED=1 KILLS=200 FAULTS=50 ROUNDS=10 SEEDS=2000
+	$(BIN)/python -m benchmarks.kill --rounds $(KILLS) --seed $(SEED)
+	$(BIN)/python -m benchmarks.random_faults --faults $(FAULTS) --seed $(SEED)
+	$(BIN)/python -m benchmarks.faults --rounds $(ROUNDS) --seed $(SEED)
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --start $(SEED)
 
 nightly: venv services ## every test, and the simulation with SEEDS (2000) seeds
 	MQMESH_SEEDS=$(SEEDS) $(BIN)/pytest --timeout=7200 tests/simulation

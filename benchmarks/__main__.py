@@ -62,7 +62,7 @@ def main(
         for scenario in SCENARIOS:
             console.print(f"{scenario.name:22} {scenario.title}", highlight=False)
         return
-    settings = runner.Settings(0.5, 0.2, 1) if quick else runner.Settings(seconds, 0.5, repeat)
+    settings = runner.Settings(0.5, 0.2, 1, 0.05) if quick else runner.Settings(seconds, 0.5, repeat)
     if write_docs and (only or quick or peers != ",".join(DEFAULT_PEERS)):
         raise typer.BadParameter("--write-docs documents a whole run: leave out --only, --peers and --quick")
     versions = installed(peers, console)

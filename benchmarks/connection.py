@@ -20,10 +20,11 @@ CHUNK = 1 << 18  # bytes of one recv or send
 class Connection:
     """One client. `address` is (host, port); the constructor returns when CONNACK has come (10 s at most).
 
-    ca: the PEM file of the authority to trust where the broker speaks TLS.
+    ca: the PEM file of the authority to trust where the broker speaks TLS. persistent: its session outlives the connection.
+    present: the broker had a session of this client.
     """
 
-    def __init__(self, address: tuple[str, int], client_id: str, version: int, ca: str = "") -> None:
+    def __init__(self, address: tuple[str, int], client_id: str, version: int, ca: str = "", persistent: bool = False) -> None:
         self.version = version
         sock = socket.create_connection(address, 10)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -34,8 +35,10 @@ class Connection:
         self.kept = bytearray()  # an incomplete packet that the slow path waits to see whole
         self.epoll: select.epoll | None = None
         self.slow_packets = 0  # that went through the exact decoder
-        self.sock.sendall(wire.connect(client_id, version))
-        self.receive_maximum = wire.check_connack(self.expect(wire.CONNACK), version)
+        self.sock.sendall(wire.connect(client_id, version, persistent))
+        answer = self.expect(wire.CONNACK)
+        self.receive_maximum = wire.check_connack(answer, version)
+        self.present = bool(answer[0] & 1)
 
     def expect(self, kind: int) -> bytes:
         """Wait for one packet of that type, still blocking, and return its body."""

@@ -1,9 +1,10 @@
 """Break a ring of five under load, round after round: `python -m benchmarks.faults`.
 
 Each round cuts a link or kills a broker with SIGKILL, both drawn by the seed, lets the rest run on, repairs it, and then waits
-until everything has arrived. The killed broker relays for others and has clients of its own; these are counted as far as it
-can be held to them (see `load.py`): a subscriber without a session on disk misses what passes while its broker is gone; what
-its broker acknowledged is lost with `--durability memory` only. The other four sites are counted without any excuse.
+until everything has arrived. The killed broker relays for others and has clients of its own; these are counted as far as it can be
+held to them (see `load.py`): a subscriber without a session on disk misses what passes while its broker is gone, and may get
+again what it got at QoS 1 shortly before (a column of its own); what its broker acknowledged is lost with `--durability memory`
+only. The other four sites are counted without any excuse.
 """
 
 from __future__ import annotations
@@ -115,22 +116,24 @@ def table(rounds: list[Round], title: str) -> Table:
     made = Table(
         title=title,
         title_justify="left",
-        caption="gap: the longest time without a message from any one publisher that has a path, in seconds",
+        caption="gap: the longest time without a message from any one publisher that has a path, in seconds\n"
+        "again: QoS 1 messages that a client of the killed broker got shortly before it died, and once more behind its restart",
         caption_justify="left",
     )
     made.add_column("round", justify="right")
     made.add_column("what", no_wrap=True)
     for site in sites:
         made.add_column(f"gap at\n{site}", justify="right")
-    for heading in ("behind\nrepair", "published", "received", "lost", "twice", "out of\norder"):
+    for heading in ("behind\nrepair", "published", "received", "again", "lost", "twice", "out of\norder"):
         made.add_column(heading, justify="right", no_wrap=True)
     for number, one in enumerate(rounds, 1):
         gaps = [_gap(one.gaps[site]) if site in one.gaps else "-" for site in sites]
         count = one.count
         wrong = [f"[red]{value:,}[/]" if value else "0" for value in (count.lost, count.duplicates, count.disorder)]
-        made.add_row(str(number), one.what, *gaps, _gap(one.worst_mended), f"{one.messages:,}", f"{count.received:,}", *wrong)
+        counts = [f"{value:,}" for value in (one.messages, count.received, count.again)]
+        made.add_row(str(number), one.what, *gaps, _gap(one.worst_mended), *counts, *wrong)
     made.add_section()
-    totals = [sum(getattr(one.count, name) for one in rounds) for name in ("received", "lost", "duplicates", "disorder")]
+    totals = [sum(getattr(one.count, name) for one in rounds) for name in ("received", "again", "lost", "duplicates", "disorder")]
     worst = [_gap(max((one.gaps.get(site, 0.0) for one in rounds), default=0.0)) for site in sites]
     behind = _gap(max((one.worst_mended for one in rounds), default=0.0))
     made.add_row("", "worst and sum", *worst, behind, f"{sum(one.messages for one in rounds):,}", *(f"{total:,}" for total in totals))
@@ -150,6 +153,7 @@ def as_dict(rounds: list[Round], settings: dict[str, Any]) -> dict[str, Any]:
         "worst_gap_mended": max((one.worst_mended for one in rounds), default=0.0),
         "lost": sum(one.count.lost for one in rounds),
         "duplicates": sum(one.count.duplicates for one in rounds),
+        "again": sum(one.count.again for one in rounds),
         "disorder": sum(one.count.disorder for one in rounds),
         "ok": all(one.ok for one in rounds),
     }

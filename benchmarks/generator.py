@@ -19,7 +19,7 @@ from functools import partial
 
 import psutil
 
-from benchmarks import latency, wire
+from benchmarks import latency, stored, wire
 from benchmarks.connection import Connection
 from benchmarks.publisher import Publisher
 from benchmarks.spec import Result, Spec
@@ -51,7 +51,20 @@ class Load:
     def subscriber(self, number: int) -> Subscriber:
         """Subscriber `number`: of its own publisher when there are pairs, else of all."""
         traffics = [self.traffics[number]] if self.spec.pairs else self.traffics
-        return Subscriber(self.spec.exit, f"subscriber{number}", traffics, self.spec.ca)
+        return Subscriber(self.spec.exit, f"subscriber{number}", traffics, self.spec.ca, self.spec.persistent)
+
+    def leave(self, subscriber: Subscriber) -> None:
+        """The subscriber says goodbye."""
+        self.epoll.unregister(subscriber.fd)
+        del self.clients[subscriber.fd]
+        self.subscribers.remove(subscriber)
+        subscriber.close()
+
+    def enter(self, subscriber: Subscriber) -> None:
+        """A subscriber comes, or comes back."""
+        self.subscribers.append(subscriber)
+        subscriber.register(self.epoll)
+        self.clients[subscriber.fd] = subscriber
 
     def publisher(self, traffic: Traffic) -> Publisher:
         """The publisher of this traffic."""
@@ -110,11 +123,7 @@ class Load:
 
     def run(self) -> Result:
         """Warm up, measure, end the stream, judge."""
-        number = self.probe(0, self.spec.patience)
-        if not self.until(self.idle, self.spec.patience):
-            raise wire.WireError("a probe was delivered and not acknowledged")
-        for publisher in self.publishers:
-            publisher.start()
+        number = self.begin()
         slow = self.slow_packets()
         self.limit = UNLIMITED
         rate = self.warm_up()
@@ -125,6 +134,15 @@ class Load:
         result.slow_packets = self.slow_packets() - slow
         self.finish(number, result)
         return result
+
+    def begin(self) -> int:
+        """Probe every path, then make all ready to publish; the next probe's number."""
+        number = self.probe(0, self.spec.patience)
+        if not self.until(self.idle, self.spec.patience):
+            raise wire.WireError("a probe was delivered and not acknowledged")
+        for publisher in self.publishers:
+            publisher.start()
+        return number
 
     def idle(self) -> bool:
         """Whether nothing waits to be sent and every probe of QoS 1 or 2 is acknowledged."""
@@ -208,7 +226,7 @@ def generate(spec: Spec) -> Result:
             return latency.measure(spec)
         load = Load(spec)
         try:
-            return load.run()
+            return stored.measure(load) if spec.kind == "stored" else load.run()
         finally:
             load.close()
     except (wire.WireError, OSError, ValueError) as error:

@@ -2,7 +2,7 @@
 
 Load: publishers and subscribers with persistent sessions, QoS 1 and 2, MQTT 3.1.1 and 5: strict ones of our own (`strict.py`) and
 paho-mqtt's, which keeps its own state over its connections. One subscriber is mostly away, so that its messages wait on
-disk. One has a clean session.
+disk. One takes seven messages at a time.
 
 A round: all publish; at a random moment the broker is killed, sometimes again while it starts or while everything catches up;
 it is started again, all come back and finish what they had begun, everything is drained and compared:
@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -38,6 +39,7 @@ import paho.mqtt.client as paho
 import typer
 from paho.mqtt.enums import CallbackAPIVersion, MessageState
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -45,6 +47,7 @@ from benchmarks.peers import ROOT, free_port
 from benchmarks.strict import HEADER, Judge, Publisher, Session, Subscriber, message
 
 DRAIN = 60.0  # seconds without progress after which what is missing counts as lost
+STORES = ("sqlite", "lmdb")
 LOAD = 0.6  # longest time that a round publishes before the kill, seconds
 app = typer.Typer(add_completion=False)
 
@@ -365,8 +368,14 @@ async def until(reached: Callable[[], bool]) -> None:
         await asyncio.sleep(0.002)
 
 
-async def trial(folder: Path, seed: int, rounds: int, options: list[str], progress: Progress | None = None, rate: int = 3000) -> Verdict:
-    """So many rounds, or as many as go well."""
+async def trial(
+    folder: Path, seed: int, rounds: int, options: list[str], progress: Progress | None = None, rate: int = 3000, store: str = STORES[0]
+) -> Verdict:
+    """So many rounds, or as many as go well. options: of the broker. rate: messages a round, at most. Raises RuntimeError, OSError."""
+    if store != STORES[0]:
+        config = folder / "broker.toml"
+        config.write_text(f'[store]\nkind = "{store}"\n')
+        options = [*options, "--config", str(config)]
     work = Trial(folder, seed, options, rate)
     task = progress.add_task("kill -9", total=rounds) if progress is not None else None
     try:
@@ -392,27 +401,51 @@ def main(
     rounds: Annotated[int, typer.Option(min=1, help="How often the broker is killed, at least.")] = 200,
     seed: Annotated[int, typer.Option(help="Where chance begins.")] = 1,
     durability: Annotated[str, typer.Option(help="fsync or os; a killed process loses nothing with either.")] = "fsync",
-    rate: Annotated[int, typer.Option(help="Messages a round, at most.")] = 3000,
+    rate: Annotated[int, typer.Option(min=10, help="Messages a round, at most.")] = 3000,
+    store: Annotated[str, typer.Option(help=f"Where the broker keeps it: {' or '.join(STORES)}.")] = STORES[0],
 ) -> None:
-    """Kill a broker with SIGKILL again and again under QoS 1 and 2 load, and compare what was acknowledged with what arrived."""
+    """Kill a broker with SIGKILL again and again under QoS 1 and 2 load, and compare what was acknowledged with what arrived.
+
+    Exit status 1 if an acknowledged message was lost, one came twice at QoS 2 or out of order, or the broker broke another rule.
+    """
+    if durability not in ("fsync", "os"):
+        raise typer.BadParameter(f"'{durability}': fsync or os; with memory nothing survives", param_hint="--durability")
+    if store not in STORES:
+        raise typer.BadParameter(f"'{store}': there are {', '.join(STORES)}", param_hint="--store")
     console = Console()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with tempfile.TemporaryDirectory(prefix="mqmesh-kill-") as folder, Progress(*columns, console=console) as progress:
-        verdict = asyncio.run(trial(Path(folder), seed, rounds, ["--durability", durability], progress, rate))
-        said = (Path(folder) / "log").read_text()
-    table = Table(title=f"kill -9, seed {seed}")
+    folder = Path(tempfile.mkdtemp(prefix="mqmesh-kill-"))
+    with Progress(*columns, console=console, transient=True) as progress:
+        try:
+            verdict = asyncio.run(trial(folder, seed, rounds, ["--durability", durability], progress, rate, store))
+        except (RuntimeError, OSError) as error:
+            console.print(f"[red]{escape(str(error))}[/]; the broker's log and data are in {folder}", highlight=False)
+            raise typer.Exit(1) from None
+    errors = errors_in(folder / "log")
+    console.print(table(verdict, f"kill -9, {store} with {durability}, seed {seed}"))
+    for line in errors[:10]:
+        console.print(line, markup=False, highlight=False)
+    if not verdict.good or errors:
+        console.print(f"the broker's log and data are in {folder}")
+        raise typer.Exit(1)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def errors_in(log: Path) -> list[str]:
+    """What the broker holds for its own faults, of all its lives."""
+    return [line for line in log.read_text().splitlines() if " level=error " in line or line.startswith("Traceback ")]
+
+
+def table(verdict: Verdict, title: str) -> Table:
+    """What was counted."""
+    table = Table(title=title, title_justify="left")
     table.add_column("what")
     table.add_column("count", justify="right")
     for name in ("rounds", "kills", "published", "acknowledged", "refused", "delivered", "again", "lost", "twice", "disorder", "corrupt"):
         table.add_row(name, f"{getattr(verdict, name):,}")
     for fault, count in verdict.faults.items():
         table.add_row(fault, f"{count:,}")
-    console.print(table)
-    errors = [line for line in said.splitlines() if "level=error" in line.lower() or "Traceback" in line]
-    for line in errors[:10]:
-        console.print(line, markup=False, highlight=False)
-    if not verdict.good or errors:
-        raise typer.Exit(1)
+    return table
 
 
 if __name__ == "__main__":

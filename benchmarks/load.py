@@ -11,8 +11,12 @@ follows from the sequence; its size follows from the sequence too. So each messa
 What is counted, for each subscriber and publisher (`Stream`): what came twice, what came behind a later one, what never
 came. A message that never came is lost unless it is *excused*: it was published while the subscriber's broker was gone, or
 its own broker was killed before it had acknowledged it (with memory only: before all had it). Twice and disorder are never
-excused, but for what a killed broker had given to its subscribers shortly before, as it may not have written that down yet: in a shared
-subscription it may come to another member, else to the next session of the same client (their sessions end with their connections).
+excused.
+
+What QoS 1 allows is counted apart (`again`): sessions end with their connections here, so a broker that was killed cannot know
+what it had sent at QoS 1 to the session before, and what was not kept by then comes again, to the next session of the same client
+or, in a shared subscription, to another member. That is so for messages which a client of the killed broker got within `RECENT`
+seconds before the kill, each once. QoS 2 leaves a broker behind the commit that lets it in once, so it never comes again.
 
 It does not know brokers, links or faults.
 """
@@ -23,6 +27,7 @@ import select
 import struct
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -35,7 +40,8 @@ FILLER = bytes(range(256)) * 1025  # a message's filler begins at its sequence m
 SIZES = (64,)
 TICK = 0.004  # seconds between two looks at what is due
 FOREVER = 2**63
-UNCERTAIN = 2000  # messages of one publisher before a kill of which nobody knows whether the members there have had them
+RECENT = 2.0  # seconds: what was sent to a client so shortly before its broker was killed may not have been written down
+MARK = 0.05  # seconds between two notes of how far a stream is
 
 
 def payload(publisher: int, sequence: int, size: int, now: float) -> bytes:
@@ -49,14 +55,17 @@ class Stream:
     """What one subscriber has from one publisher.
 
     next: the sequence that must come next. missing: what was passed over, as ranges (first, last). excused: absence up to
-    this sequence is no loss. unsure: nor that of these. earlier: these may have come to an earlier session. last, gap: when a
-    message came last and the longest time without one, since `meter`.
+    this sequence is no loss. unsure: nor that of these. earlier: these may have come to an earlier session without the broker's
+    knowing it. again: of these, how many came to this one too. last, gap: when a message came last and the longest time without one,
+    since `meter`. marks: how far it was when, of the last `RECENT` seconds and one before.
     """
 
     next: int = 1
     missing: list[tuple[int, int]] = field(default_factory=list)
     excused: int = 0
-    earlier: range = range(0)
+    earlier: set[int] = field(default_factory=set)
+    again: int = 0
+    marks: deque[tuple[float, int]] = field(default_factory=deque)
     unsure: frozenset[int] = frozenset()
     received: int = 0
     duplicates: int = 0
@@ -80,6 +89,20 @@ class Stream:
         if now - self.last > self.gap:
             self.gap = now - self.last
         self.last = now
+        if not self.marks or now - self.marks[-1][0] > MARK:
+            self.mark(now)
+
+    def mark(self, now: float) -> None:
+        """Note how far it is."""
+        marks = self.marks
+        marks.append((now, self.next))
+        while len(marks) > 1 and marks[1][0] < now - RECENT:
+            marks.popleft()
+
+    def recent(self, now: float) -> range:
+        """What came within the last `RECENT` seconds."""
+        self.mark(now)
+        return range(self.marks[0][1], self.next)
 
     def _late(self, sequence: int) -> None:
         for place, (first, last) in enumerate(self.missing):
@@ -88,7 +111,10 @@ class Stream:
                 parts = [(first, sequence - 1), (sequence + 1, last)]
                 self.missing[place : place + 1] = [part for part in parts if part[0] <= part[1]]
                 return
-        if sequence not in self.earlier:
+        if sequence in self.earlier:
+            self.earlier.discard(sequence)
+            self.again += 1
+        else:
             self.duplicates += 1
 
     def meter(self, now: float) -> None:
@@ -208,7 +234,7 @@ class Subscriber(Connection):
             self.answers.append(wire.acknowledgement(wire.PUBACK if message.qos == 1 else wire.PUBREC, message.pid))
         stream = self.streams[number]
         if self.group is not None:
-            self.group.take(number, sequence)
+            self.group.take(number, sequence, self.site, self.now)
             stream.received += 1
             return
         stream.take(sequence, self.now)
@@ -224,9 +250,14 @@ class Group:
         self.excused: dict[int, int] = {}  # publisher -> up to this sequence messages may be missing
         self.unsure: dict[int, set[int]] = {}  # publisher -> these may be missing too
         self.twice: dict[int, set[int]] = {}  # publisher -> these may come again
+        self.got: dict[str, deque[tuple[float, int, int]]] = {}  # site -> when its members got which, of the last `RECENT` seconds
 
-    def take(self, number: int, sequence: int) -> None:
+    def take(self, number: int, sequence: int, site: str, now: float) -> None:
         """A member got a message."""
+        got = self.got.setdefault(site, deque())
+        got.append((now, number, sequence))
+        while got[0][0] < now - RECENT:
+            got.popleft()
         counts = self.counts.setdefault(number, bytearray())
         if sequence >= len(counts):
             counts.extend(bytes(sequence + 10_000 - len(counts)))
@@ -242,23 +273,29 @@ class Group:
             missing -= sum(n >= first and (n >= len(counts) or not counts[n]) for n in self.unsure.get(number, ()))
         return missing
 
-    def duplicates(self) -> int:
-        """Arrivals beyond the first, of all messages."""
-        total = 0
+    def duplicates(self) -> tuple[int, int]:
+        """Arrivals beyond the first, of all messages: those that may not be, and those that QoS 1 allows."""
+        total = again = 0
         for number, counts in self.counts.items():
+            if max(counts, default=0) < 2:
+                continue
             allowed = self.twice.get(number, ())
-            if max(counts, default=0) > 1:
-                total += sum(count - (2 if sequence in allowed else 1) for sequence, count in enumerate(counts) if count > 1)
-        return total
+            for sequence, count in enumerate(counts):
+                if count > 1:
+                    excused = sequence in allowed
+                    again += excused
+                    total += count - 1 - excused
+        return total, again
 
 
 @dataclass(slots=True)
 class Count:
-    """What went wrong since the load began (`Load.count`), or in a part of it (`minus`)."""
+    """What went wrong since the load began (`Load.count`), or in a part of it (`minus`). again: repeats that QoS 1 allows."""
 
     received: int = 0
     lost: int = 0
     duplicates: int = 0
+    again: int = 0
     disorder: int = 0
     corrupt: int = 0
     refused: int = 0
@@ -397,13 +434,15 @@ class Load:
 
         keeps: it has what it acknowledged on disk; else what its publishers had not brought to all is excused too.
         """
+        now = time.monotonic()
         with self.lock:
             for subscriber in self.subscribers:
                 for number, stream in subscriber.streams.items():
                     publisher = self.publishers[number]
                     if subscriber.site == site:
                         stream.excused = FOREVER
-                        stream.earlier = range(stream.next - UNCERTAIN, stream.next)
+                        at_least_once = keeps and min(publisher.qos, subscriber.qos) == 1  # what keeps nothing gets nothing again
+                        stream.earlier = set(stream.recent(now)) if at_least_once else set()
                     elif publisher.site == site:
                         if keeps and publisher.qos:
                             stream.unsure |= frozenset(publisher.open.values())
@@ -422,12 +461,12 @@ class Load:
     def _excuse_in_groups(self, site: str, keeps: bool) -> None:
         """What was given to the site's members may be gone with them, or come again; what its publishers sent, with the origin."""
         for group in self.groups:
-            has_member = any(subscriber.group is group and subscriber.site == site for subscriber in self.subscribers)
+            members = [subscriber for subscriber in self.subscribers if subscriber.group is group and subscriber.site == site]
+            for _, number, sequence in group.got.pop(site, ()):
+                if min(self.publishers[number].qos, *(member.qos for member in members)) == 1:
+                    group.twice.setdefault(number, set()).add(sequence)
             for number, publisher in self.publishers.items():
-                if has_member:
-                    first = group.excused.get(number, 0) + 1
-                    group.twice.setdefault(number, set()).update(range(max(first, publisher.sent - UNCERTAIN), publisher.sent + 1))
-                if has_member or (publisher.site == site and not keeps):
+                if members or (publisher.site == site and not keeps):
                     group.excused[number] = publisher.sent
                 elif publisher.site == site:
                     group.unsure.setdefault(number, set()).update(publisher.open.values())
@@ -475,9 +514,12 @@ class Load:
                 total.received += stream.received
                 total.lost += stream.lost(publisher.sent)
                 total.duplicates += stream.duplicates
+                total.again += stream.again
                 total.disorder += stream.disorder
             for group in self.groups:
-                total.duplicates += group.duplicates()
+                duplicates, again = group.duplicates()
+                total.duplicates += duplicates
+                total.again += again
                 total.lost += sum(group.lost(number, publisher.sent) for number, publisher in self.publishers.items())
             total.corrupt = sum(subscriber.corrupt for subscriber in self.subscribers)
             total.refused = sum(publisher.refused for publisher in self.publishers.values())

@@ -1,6 +1,7 @@
 """The brokers that are compared, each configured as its own users would for speed, and said so here.
 
-- mqmesh: as it comes (`mqmesh broker`), every feature in place.
+- mqmesh: as it comes (`mqmesh broker`), every feature in place. In the durable rows it has a data folder (SQLite), and each
+  acknowledgement waits for its fsync; the other brokers hold the same sessions and queues in memory.
 - mqmesh-asyncio: the same without uvloop.
 - mosquitto: TCP_NODELAY on, no limit on messages in flight or queued, persistence and log off, anonymous clients. A chain is
   three brokers with a bridge from each to the next, `topic # both`, MQTT 3.1.1 (a bridge over MQTT 5 has a Receive Maximum).
@@ -52,6 +53,7 @@ class Deployment:
 
     folder: Path
     tls: Path | None = None
+    durable: bool = False  # where a broker can: data folders, acknowledgements behind fsync
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     ports: list[int] = field(default_factory=list)
 
@@ -117,10 +119,10 @@ class Peer(ABC):
     def launch(self, deployment: Deployment, index: int, qos: int) -> None:
         """Start broker `index` of the deployment on its port; broker i is joined to broker i + 1."""
 
-    def deploy(self, folder: Path, brokers: int, qos: int, tls: bool = False) -> Deployment:
+    def deploy(self, folder: Path, brokers: int, qos: int, tls: bool = False, durable: bool = False) -> Deployment:
         """Start one broker or a chain of them; tls: its clients use TLS. PeerError if one does not start."""
         folder.mkdir(parents=True)
-        deployment = Deployment(folder, folder / "tls" if tls else None, ports=[free_port() for _ in range(brokers)])
+        deployment = Deployment(folder, folder / "tls" if tls else None, durable, ports=[free_port() for _ in range(brokers)])
         if deployment.tls is not None:
             make_certificates(deployment.tls)
         try:
@@ -185,6 +187,8 @@ class Mqmesh(Peer):
         port = deployment.ports[index]
         scheme = "mqtts" if deployment.tls else "mqtt"
         options = ["--listen", f"{scheme}://127.0.0.1:{port}", "--name", f"bench{index + 1}", "--number", str(index + 1)]
+        if deployment.durable:
+            options += ["--data", str(deployment.folder / f"data{index}")]
         if len(deployment.ports) > 1:
             options += ["--mesh", "bench", "--key", "a key that all three know"]
         if index + 1 < len(deployment.ports):

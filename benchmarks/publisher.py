@@ -73,7 +73,7 @@ class Publisher(Connection):
 
     def in_flight(self) -> int:
         """Messages that some subscriber does not have yet or that the broker has not acknowledged."""
-        done = min(source.received for source in self.targets)
+        done = min([source.received for source in self.targets], default=self.sent)
         if self.expected:
             done = min(done, self.expected[self.last].count)
         return self.sent - done

@@ -9,7 +9,9 @@ What is counted, for each publisher and subscriber: messages that were acknowled
 (twice), that came first behind a later one (out of order). QoS 1 allows a repeat where an acknowledgement was on its way when a broker
 died: those are counted apart (again), and only in rounds in which a broker dies; QoS 2 never repeats.
 
-A full disk is a limit on the size of the broker's files (`RLIMIT_FSIZE`), which the kernel enforces as it does a full disk.
+A full disk is a limit on the size of the broker's files (`RLIMIT_FSIZE`), which the kernel enforces as it does a full disk. A witness
+at each site reads what the broker says of its store (`$SYS/broker/store/state`): such a fault counts only if the store failed
+meanwhile, and it must have recovered before the next one.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -32,28 +35,46 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from benchmarks import wire
 from benchmarks.scene import Scene, mesh
 from benchmarks.strict import Judge, Publisher, Session, Subscriber
 
 RING = [("a", "b"), ("b", "c"), ("c", "d"), ("d", "e"), ("e", "a")]
 KINDS = ("link cut", "partition", "kill -9", "restart", "slow link", "full disk")
 PATIENCE = 60.0  # seconds without any progress after which what is missing is lost
+RECOVERY = 15.0  # seconds that a store has to work again; it tries itself every five
 STEP = 0.02  # seconds between two lots of messages
 app = typer.Typer(add_completion=False)
 
 
 class Fault(NamedTuple):
-    """what: for people. dies: the site whose broker ends meanwhile. begin, end: block."""
+    """what: for people. begin, end: block. dies: the site whose broker ends meanwhile. full: whose store fails. seconds: it lasts."""
 
     what: str
     begin: Callable[[], None]
     end: Callable[[], None]
     dies: str | None = None
+    full: str | None = None
+    seconds: tuple[float, float] = (0.2, 2.0)
+
+
+class Witness(Session):
+    """Follows what a broker says of its store. failed: how often it has failed. failing: it does so now."""
+
+    def __init__(self, site: str) -> None:
+        super().__init__(f"witness {site}", 5)
+        self.failed = 0
+        self.failing = False
+
+    def packet(self, first: int, body: bytes) -> None:
+        failing = wire.decode_publish(first, body, 5).payload != b"ok"
+        self.failed += failing and not self.failing
+        self.failing = failing
 
 
 @dataclass(slots=True)
 class Verdict:
-    """What one fault did. problems: anything else that must not be."""
+    """What one fault did. failed: how often a store failed. problems: anything else that must not be."""
 
     what: str
     published: int = 0
@@ -63,6 +84,7 @@ class Verdict:
     twice: int = 0
     again: int = 0
     disorder: int = 0
+    failed: int = 0
     seconds: float = 0.0
     problems: list[str] = field(default_factory=list)
 
@@ -90,6 +112,8 @@ class Trial:
             judges = {number: Judge(publisher.qos) for number, publisher in self.publishers.items()}
             subscriber = self.subscribers[site] = Subscriber(f"subscriber {site}", 5, judges, 0, 0.0, dice)
             self.home[subscriber] = site
+        self.witnesses = {site: Witness(site) for site in scene.sites}
+        self.home |= {witness: site for site, witness in self.witnesses.items()}
         self.moved = asyncio.Event()
         for session in self.home:
             session.changed = self.moved.set
@@ -99,10 +123,11 @@ class Trial:
 
     async def begin(self) -> None:
         """Everybody connects and has subscribed; the mesh knows it."""
-        await self.come(self.subscribers.values())
-        for subscriber in self.subscribers.values():
-            subscriber.subscribe(b"f/#", 2)
-        while not all(subscriber.established for subscriber in self.subscribers.values()):
+        listeners: list[Session] = [*self.subscribers.values(), *self.witnesses.values()]
+        await self.come(listeners)
+        for listener in listeners:
+            listener.subscribe(b"$SYS/broker/store/state" if isinstance(listener, Witness) else b"f/#", 2)
+        while not all(listener.established for listener in listeners):
             await self.something()
         await asyncio.to_thread(self.scene.settle)
         await self.come(self.publishers.values())
@@ -137,22 +162,23 @@ class Trial:
                     publisher.go(publisher.limit + max(1, round(self.rate * min(now - last, 0.1))))
             last = now
 
-    async def round(self, fault: Fault, seconds: float) -> Verdict:
+    async def round(self, fault: Fault) -> Verdict:
         """One fault under load, its repair, and all that must have arrived behind it."""
         began = time.monotonic()
+        seconds = self.dice.uniform(*fault.seconds)
         self.running = True
         await asyncio.sleep(0.3)
         await asyncio.to_thread(fault.begin)
         await asyncio.sleep(seconds)
         await asyncio.to_thread(fault.end)
-        await self.come(self.subscribers.values())
+        await self.come([*self.subscribers.values(), *self.witnesses.values()])
         await asyncio.to_thread(self.scene.settle)
         await self.come(self.publishers.values())
         await asyncio.sleep(0.3)
         self.running = False
         for publisher in self.publishers.values():
             publisher.limit = publisher.sent
-        problems = await self.arrive()
+        problems = await self.arrive() + await self.stores_work()
         found = self._compare(fault)
         found.problems += problems
         found.seconds = time.monotonic() - began
@@ -171,6 +197,13 @@ class Trial:
                 return [f"without an answer: {', '.join(waiting)}"] if waiting else []
         await asyncio.sleep(0.2)  # for what comes twice
         return []
+
+    async def stores_work(self) -> list[str]:
+        """Wait until no store fails any more; which ones do not come to it."""
+        end = time.monotonic() + RECOVERY
+        while (failing := [site for site, witness in self.witnesses.items() if witness.failing]) and time.monotonic() < end:
+            await self.something()
+        return [f"the store of {site} has not recovered" for site in failing]
 
     def _progress(self) -> tuple[int, int]:
         acknowledged = sum(len(p.acknowledged) + len(p.refused) for p in self.publishers.values())
@@ -200,13 +233,16 @@ class Trial:
                 now.disorder += judge.disorder
                 if judge.corrupt:
                     faults.append(f"{subscriber.client_id}: {judge.corrupt} altered messages of publisher {number}")
+        now.failed = sum(witness.failed for witness in self.witnesses.values())
         before, self._before = self._before, now
-        names = ("published", "acknowledged", "refused", "lost", "twice", "again", "disorder")
+        names = ("published", "acknowledged", "refused", "lost", "twice", "again", "disorder", "failed")
         found = Verdict(fault.what, problems=faults)
         for name in names:
             setattr(found, name, getattr(now, name) - getattr(before, name))
         if fault.dies is None:
             found.twice, found.again = found.twice + found.again, 0
+        if (fault.full is None) != (found.failed == 0):
+            found.problems.append("the store did not fail" if fault.full else "a store failed though no disk was full")
         for member in self.scene.fleet.take_exits():
             found.problems.append(
                 f"the broker {member.name} ended with status {member.exit_status}: {self.scene.fleet.last_words(member.name)}"
@@ -235,7 +271,8 @@ class Trial:
             return Fault(slow.what, slow.begin, slow.end)
         site = dice.choice(scene.sites)
         if kind == "full disk":
-            return Fault(f"full disk at {site}", lambda: self._limit(site, 4096), lambda: self._limit(site, resource.RLIM_INFINITY))
+            begin, end = (partial(self._limit, site, size) for size in (4096, resource.RLIM_INFINITY))
+            return Fault(f"full disk at {site}", begin, end, full=site, seconds=(0.5, 6.0))
         stop = scene.fleet.kill if kind == "kill -9" else scene.fleet.stop_one
         return Fault(f"{kind} {site}", lambda: stop(site), lambda: scene.fleet.restart(site), site)
 
@@ -260,7 +297,7 @@ async def run(
             for _ in range(faults):
                 fault = trial.draw(kinds)
                 step(fault.what)
-                done.append(await trial.round(fault, dice.uniform(0.2, 2.0)))
+                done.append(await trial.round(fault))
                 if not done[-1].ok:
                     break
         finally:
@@ -274,9 +311,10 @@ def table(done: list[Verdict], title: str) -> Table:
     made = Table(title=title, title_justify="left")
     made.add_column("fault", justify="right")
     made.add_column("what", no_wrap=True)
-    names = ("published", "acknowledged", "refused", "lost", "twice", "again", "disorder")
+    names = ("published", "acknowledged", "refused", "failed", "again", "lost", "twice", "disorder")
+    headings = {"failed": "store\nfailed", "disorder": "out of\norder"}
     for name in (*names, "seconds"):
-        made.add_column("out of\norder" if name == "disorder" else name, justify="right")
+        made.add_column(headings.get(name, name), justify="right")
     for number, one in enumerate(done, 1):
         cells = [f"{getattr(one, name):,}" for name in names]
         made.add_row(str(number), one.what, *cells, f"{one.seconds:.1f}", style=None if one.ok else "red")

@@ -14,6 +14,8 @@ class Scenario:
 
     spec: fields of `spec.Spec` that differ from their defaults. brokers: 1, or 3 in a chain. bars: peer -> ratio that
     mqmesh must reach: at least, of a rate; at most, of a latency. peers: the only ones that run it, or () for all.
+    durable: mqmesh has a data folder and acknowledges behind fsync; the others keep all in memory. way_in: the row shows how
+    fast stored messages came in; its measurement is the one of the row whose spec is the same.
     """
 
     name: str
@@ -22,6 +24,8 @@ class Scenario:
     brokers: int = 1
     bars: dict[str, float] = field(default_factory=dict)
     peers: tuple[str, ...] = ()
+    durable: bool = False
+    way_in: bool = False
 
     @property
     def latency(self) -> bool:
@@ -37,6 +41,9 @@ class Scenario:
 
 ACKNOWLEDGED = 1000  # messages in flight at QoS 1 and 2
 ENCRYPTED = ("mqmesh", "mqmesh-asyncio", "mosquitto", "nats")
+STORED = {"kind": "stored", "qos": 1, "window": ACKNOWLEDGED, "persistent": True, "messages": 1_000_000}
+DURABLE = {"qos": 1, "window": ACKNOWLEDGED, "persistent": True}
+QUEUES = ("mqmesh", "mqmesh-asyncio", "mosquitto")
 FAST = ("mqmesh", "mqmesh-asyncio", "mosquitto", "nats", "forward")
 
 SCENARIOS = (
@@ -46,6 +53,10 @@ SCENARIOS = (
     Scenario("qos0-10to1", "QoS 0, 10 publishers, 1 subscriber", {"publishers": 10}),
     Scenario("qos1-1to1", "QoS 1, 1:1, in memory", {"qos": 1, "window": ACKNOWLEDGED}, bars={"mosquitto": 5}),
     Scenario("qos2-1to1", "QoS 2, 1:1, in memory", {"qos": 2, "window": ACKNOWLEDGED}, bars={"mosquitto": 3}),
+    Scenario("durable-qos1-1to1", "QoS 1, 1:1, durable (fsync), others in memory", DURABLE, bars={"mosquitto": 1}, durable=True),
+    Scenario("stored-in", "subscriber away, QoS 1: in", STORED, bars={"mosquitto": 0.5}, peers=QUEUES, durable=True, way_in=True),
+    Scenario("stored-out", "subscriber back: out", STORED, bars={"mosquitto": 1}, peers=QUEUES, durable=True),
+    Scenario("chain3-durable-qos1", "chain of three, QoS 1, durable, others in memory", DURABLE, 3, durable=True),
     Scenario("latency-qos0", "one message at a time, QoS 0", {"kind": "latency"}, bars={"mosquitto": 1.2}),
     Scenario("latency-qos1", "one message at a time, QoS 1", {"kind": "latency", "qos": 1}, bars={"mosquitto": 1.2}),
     Scenario("chain3-qos0", "chain of three brokers, QoS 0", brokers=3, bars={"mosquitto": 4}),

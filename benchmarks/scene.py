@@ -79,7 +79,7 @@ class Round:
         text = (
             f"{self.what}: traffic again after {self.worst:.2f} s ({gaps}), after the repair {self.worst_mended:.2f} s; "
             f"{self.messages} published, {count.received} received, {count.lost} lost, {count.duplicates} duplicated, "
-            f"{count.disorder} out of order"
+            f"{count.again} again at QoS 1, {count.disorder} out of order"
         )
         return "\n  ".join([text, *self.problems])
 

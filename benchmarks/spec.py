@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(slots=True)
 class Spec:
     """One measurement.
 
-    kind: "throughput" or "latency". entry, exit: (host, port) for publishers and subscribers. pairs: subscriber i takes
-    from publisher i only. version: 4 (3.1.1) or 5. topics: used in turn by each publisher. sizes: smallest and largest
-    payload in bytes. window: messages in flight, shared by the publishers. seconds: aimed at for the measured part, after
-    `warm_up` seconds; least: deliveries to measure at least. patience: seconds without progress that count as failure.
-    pids: the broker's processes. tls: whether clients use TLS; ca: the PEM file of the authority that they trust then.
+    kind: "throughput", "latency" or "stored" (`messages` come while the subscriber is away, then it returns). entry, exit:
+    (host, port) for publishers and subscribers. pairs: subscriber i takes from publisher i only. version: 4 (3.1.1) or 5. topics:
+    used in turn by each publisher. sizes: smallest and largest payload in bytes. window: messages in flight, shared by the
+    publishers. seconds: aimed at for the measured part, after `warm_up` seconds; least: deliveries to measure at least.
+    patience: seconds without progress that count as failure. persistent: subscribers keep their sessions. pids: the broker's
+    processes. tls: whether clients use TLS; ca: the PEM file of the authority that they trust then.
     """
 
     entry: tuple[str, int]
@@ -31,6 +33,8 @@ class Spec:
     warm_up: float = 0.5
     least: int = 100
     patience: float = 10.0
+    persistent: bool = False
+    messages: int = 0
     pids: list[int] = field(default_factory=list)
     tls: bool = False
     ca: str = ""
@@ -44,7 +48,10 @@ class Spec:
 
 @dataclass(slots=True)
 class Result:
-    """What one measurement found. Times in seconds, CPU times within the measured interval."""
+    """What one measurement found. Times in seconds, CPU times within the measured interval.
+
+    way_in: of a "stored" measurement, the fields of a Result for the messages that came in; the others are of their way out.
+    """
 
     deliveries: int = 0
     seconds: float = 0.0
@@ -60,3 +67,4 @@ class Result:
     p99: float = 0.0
     error: str = ""
     notes: list[str] = field(default_factory=list)
+    way_in: dict[str, Any] | None = None

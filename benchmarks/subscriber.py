@@ -81,17 +81,31 @@ class Source:
 
 
 class Subscriber(Connection):
-    """A client that subscribed to the messages of one publisher or of several."""
+    """A client that subscribed to the messages of one publisher or of several.
 
-    def __init__(self, address: tuple[str, int], client_id: str, traffics: list[Traffic], ca: str = "") -> None:
-        super().__init__(address, client_id, traffics[0].version, ca)
+    persistent: it keeps its session. before: its earlier connection, whose session it takes up; WireError if the broker has none.
+    """
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        client_id: str,
+        traffics: list[Traffic],
+        ca: str = "",
+        persistent: bool = False,
+        before: Subscriber | None = None,
+    ) -> None:
+        super().__init__(address, client_id, traffics[0].version, ca, persistent)
         self.qos = traffics[0].qos
-        self.sources = {traffic.publisher: Source(traffic) for traffic in traffics}
+        self.sources: dict[int, Source] = before.sources if before else {traffic.publisher: Source(traffic) for traffic in traffics}
         self.only = next(iter(self.sources.values())) if len(traffics) == 1 else None
         self.payload_size = len(traffics[0].payloads[0])
         self.position = -1  # in the stream of the only source at QoS 0; -1 while the slow path is at work
         self.releases = bytearray()  # QoS 2: the PUBRELs that must come, in order
-        self.subscribe(traffics[0].topic_filter if self.only else b"bench/#", self.qos)
+        if before is None:
+            self.subscribe(traffics[0].topic_filter if self.only else b"bench/#", self.qos)
+        elif not self.present:
+            raise wire.WireError("the broker has forgotten the subscriber's session")
 
     def read(self, data: memoryview) -> None:
         """Judge a chunk."""

@@ -76,10 +76,13 @@ def packet(first: int, body: bytes) -> bytes:
     return bytes((first,)) + encode_length(len(body)) + body
 
 
-def connect(client_id: str, version: int) -> bytes:
-    """CONNECT with a clean session; keep alive is an hour, so that no PINGREQ falls into a measurement."""
-    body = text(b"MQTT") + bytes((version, 2)) + (3600).to_bytes(2, "big")
-    return packet(0x10, body + (b"\0" if version == 5 else b"") + text(client_id.encode()))
+def connect(client_id: str, version: int, persistent: bool = False) -> bytes:
+    """CONNECT with a clean session or a persistent one; keep alive is an hour, so that no PINGREQ falls into a measurement."""
+    body = text(b"MQTT") + bytes((version, 0 if persistent else 2)) + (3600).to_bytes(2, "big")
+    properties = b""
+    if version == 5:
+        properties = b"\x05\x11\xff\xff\xff\xff" if persistent else b"\0"  # Session Expiry Interval: never
+    return packet(0x10, body + properties + text(client_id.encode()))
 
 
 def subscribe(pid: int, topic_filter: bytes, qos: int, version: int) -> bytes:

@@ -4,7 +4,8 @@ The event loop changes sessions and retained messages as ever; those that the st
 open batch. What must not be said before it is kept waits in two short queues of each connection, in order:
 
 - *answers*: PUBACK, PUBREC, PUBCOMP, SUBACK, UNSUBACK. One that waits for nothing goes at once, unless others wait before it.
-- *sends*: PUBLISH of QoS 2 and PUBREL to a session in the store, whose identifiers must be kept first; and what follows them.
+- *sends*: PUBLISH of QoS 2 and PUBREL to a session in the store, whose identifiers must be kept first; PUBLISH of QoS 2 to any session,
+  where what lets the message in once (a publisher's identifier, a window of the mesh) must be kept first; and what follows them.
 
 An answer to a publisher waits until the batch with its messages is committed, or until every recipient in the store has
 acknowledged them (then nothing needs to be kept; see `store/coalescer.py`). One commit lets go of all that waited for it, one
@@ -252,6 +253,11 @@ class Durable:
         """The message that is being taken needs more than its recipients: its answer waits for the commit."""
         self._firm = True
 
+    @property
+    def next_commit(self) -> int:
+        """The ticket of what is about to be changed."""
+        return self.writer.number
+
     def received(self, session: Session) -> None:
         """QoS 2 identifiers received by a session in the store change: its answer waits for them."""
         if isinstance(session, DurableSession):
@@ -282,9 +288,13 @@ class Durable:
         self._holding[connection] = None
 
     def send(self, connection: Connection, ticket: int, data: bytes | bytearray) -> None:
-        """Send once a ticket is committed, and after what waits there before. To be called with something to wait for."""
+        """Send once a ticket is committed, and after what waits there before."""
         if connection.sends is None:
             connection.sends = deque()
+        if not connection.sends and ticket <= self.writer.committed:  # it waited elsewhere meanwhile
+            connection.send(data)
+            return
+        self._released = -1  # what the ticket is for may not have been written yet: look at the end of this piece of work
         connection.sends.append((ticket, data))
         self._holding[connection] = None
 

@@ -152,7 +152,10 @@ def acknowledged_run(connection: Connection, session: Session, run: Run, route: 
     if fresh is None:
         acknowledge(connection, run.qos, numbers)
         return True
+    if run.qos == 2 and durable is not None and session.stored:  # it may come again until its identifier is kept
+        connection.broker.behind = durable.next_commit
     answer = connection.broker.accept(connection, fresh, route, session)
+    connection.broker.behind = 0
     if answer == 0 or answer == Reason.NO_MATCHING_SUBSCRIBERS:
         acknowledge(connection, run.qos, numbers, answer)
         return True
@@ -207,6 +210,8 @@ def refuse(connection: Connection, session: Session, run: Run, numbers: Numbers,
     if connection.version != 5:
         acknowledge(connection, run.qos, numbers)
         return
+    if connection.broker.durable is not None:
+        connection.broker.durable.begin()  # a refusal promises nothing that must be kept first
     rest = bytes((reason,))
     text = TEXTS.get(Reason(reason)) if connection.request_problem else None
     if text is not None:

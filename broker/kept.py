@@ -78,10 +78,9 @@ class Kept(Delivery):
     this is committed; 0: at once.
     """
 
-    __slots__ = ("base", "extra", "order", "segments", "stored", "ticket", "waiting")
+    __slots__ = ("base", "extra", "order", "segments", "stored", "waiting")
 
     run: Run
-    ticket: int
 
     def __init__(self, delivery: Delivery, stored: int, order: int, extra: bytes) -> None:
         self.run = delivery.run

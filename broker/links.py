@@ -600,6 +600,9 @@ class MeshShell:
         """A run from elsewhere: local subscribers, the shared subscriptions that the origin picked here, retained messages."""
         run = action.run
         router = self.broker.router
+        if run.qos == 2 and self.custody is not None and action.token is not None:  # it comes again unless its window is kept
+            assert self.broker.durable is not None
+            self.broker.behind = self.broker.durable.next_commit
         if isinstance(run, Loose):
             self._deliver_span(run)
         elif action.ordinary:
@@ -613,6 +616,7 @@ class MeshShell:
                 router.deliver_share(run, group)
             elif action.token is not None:
                 self.node.refuse(action.token, pick, self.broker.now)
+        self.broker.behind = 0
         self._carried_out(action.token)
 
     def _carried_out(self, token: int | None) -> None:

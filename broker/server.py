@@ -28,6 +28,7 @@ from .session import Session
 from .sessions import Sessions
 from .state import Account, Counters
 from .store import Store, StoreError
+from .store.folder import os_error
 from .store.locations import store_at
 from .sys_topics import SysTopics
 from .tls.service import TlsService
@@ -65,6 +66,7 @@ class Broker:
         self.sessions = Sessions(self)
         self.connections: set[Connection] = set()
         self.touched: list[Connection] = []
+        self.behind = 0  # the commit behind which QoS 2 that is delivered now may leave: else a crash would have it delivered again
         self.sent_before = 0  # by connections that are gone
         self.received_before = 0
         self.draining = False
@@ -93,7 +95,10 @@ class Broker:
         if self.config.mesh is not None:
             from .links import MeshShell
 
-            self.mesh = MeshShell(self, self.config.mesh)
+            try:
+                self.mesh = MeshShell(self, self.config.mesh)
+            except OSError as error:  # its identity in the data folder cannot be read or written
+                raise StartError(str(os_error(str(self.config.data), error))) from error
             self.router.mesh = self.mesh
         self._open_store()
         for address in self.config.listen:

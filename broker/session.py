@@ -176,6 +176,8 @@ class Session:
 
     def deliver(self, delivery: Delivery) -> int:
         """Send it, or as much as fits, and queue the rest: how many of its first messages were taken."""
+        if delivery.qos == 2:
+            delivery.ticket = self.broker.behind
         connection = self.connection
         if connection is None:
             self.waiting = Waiting.AWAY

@@ -149,7 +149,10 @@ def _acknowledged(connection: Connection, mixed: Mixed, fan: Fan, numbers: incom
         if mixed.qos == 2:
             opened.difference_update(numbers)
         return False
+    if mixed.qos == 2 and durable is not None and session.stored:  # they may come again until their identifiers are kept
+        broker.behind = durable.next_commit
     refused = broker.router.deliver_mixed(mixed, fan)
+    broker.behind = 0
     if refused:
         kept = len(numbers) - refused
         if kept:

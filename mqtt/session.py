@@ -71,11 +71,10 @@ class Delivery:
     run, start, count: which messages of it. qos: 1 or 2, the delivery's. retain: the flag to send. suffix: encoded
     properties that this subscriber gets behind the message's own (subscription identifiers). share: the shared
     subscription it was taken for. each: bytes of memory that one of its messages stands for. serial: place in the order of
-    sending. left: how many are not acknowledged. ticket: of the commit that must come first, where a store keeps it; 0: none.
+    sending. left: how many are not acknowledged. ticket: of the commit that must come first; 0: none.
     """
 
-    ticket: int = 0
-    __slots__ = ("count", "each", "first", "left", "qos", "retain", "run", "serial", "share", "start", "suffix")
+    __slots__ = ("count", "each", "first", "left", "qos", "retain", "run", "serial", "share", "start", "suffix", "ticket")
 
     def __init__(
         self,
@@ -98,6 +97,7 @@ class Delivery:
         self.first = 0
         self.serial = 0
         self.left = 0
+        self.ticket = 0
 
     def part(self, start: int, stop: int) -> Delivery:
         """The messages start..stop of it as a delivery of their own, identifiers and place kept."""
@@ -105,6 +105,7 @@ class Delivery:
         piece.first = self.first + start if self.first else 0
         piece.serial = self.serial
         piece.left = piece.count
+        piece.ticket = self.ticket
         return piece
 
     def cut_out(self) -> None:

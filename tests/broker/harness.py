@@ -14,8 +14,9 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from mqmesh.broker.config import BrokerConfig, Limits, TlsSettings
+from mqmesh.broker.config import BrokerConfig, Limits, MeshSettings, TlsSettings
 from mqmesh.broker.server import Broker
+from mqmesh.broker.store import Store
 from mqmesh.mqtt import packets
 from mqmesh.mqtt.codec import encode
 from mqmesh.mqtt.decode import decode
@@ -207,12 +208,24 @@ class Client(asyncio.Protocol):
 
 
 class Site:
-    """A broker at a free port. tls: its certificates. limits: fields of `Limits` that differ from the defaults."""
+    """A broker at a free port.
 
-    def __init__(self, listen: str = "mqtt://127.0.0.1:0", tls: TlsSettings | None = None, **limits: Any) -> None:
+    tls: its certificates. store: what keeps its sessions. mesh: number and settings. limits: fields of `Limits` that differ.
+    """
+
+    def __init__(
+        self,
+        listen: str = "mqtt://127.0.0.1:0",
+        tls: TlsSettings | None = None,
+        store: Store | None = None,
+        mesh: tuple[int, MeshSettings] | None = None,
+        **limits: Any,
+    ) -> None:
         limits.setdefault("sys_interval", 0)
         self.context: ssl.SSLContext | None = None  # with which clients connect
-        self.broker = Broker(BrokerConfig(listen=[listen], limits=replace(Limits(), **limits), tls=tls))
+        number, settings = mesh or (0, None)
+        limited = replace(Limits(), **limits)
+        self.broker = Broker(BrokerConfig(f"site{number}", number, listen=[listen], mesh=settings, limits=limited, tls=tls), store)
         self.clients: list[Client] = []
 
     async def __aenter__(self) -> Self:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 import sqlite3
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import lmdb
 import pytest
+from disks import damage_last_page, data_file, fill, make_read_only, mounted, set_version
 from mqmesh.broker.store import Batch, Kind, Store, StoreError
 from mqmesh.broker.store.locations import store_at
 from mqmesh.broker.store.memory import MemoryStore
 from mqmesh.broker.store.process import ProcessStore
-from services import missing
 from stores import batch, content, delivery, run
 
 EMBEDDED = ("sqlite", "lmdb")
@@ -26,19 +24,11 @@ def address_in(folder: Path, kind: str) -> str:
     return f"lmdb://{folder}/store" if kind == "lmdb" else f"sqlite://{folder}/store.db"
 
 
-def data_file(folder: Path, kind: str) -> Path:
-    return folder / "store" / "data.mdb" if kind == "lmdb" else folder / "store.db"
-
-
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 4 MiB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    if os.getuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", folder], stderr=subprocess.DEVNULL).returncode:
-        missing("mounting a small file system takes root")
-    yield folder
-    subprocess.run(["umount", "-l", folder], check=True)
+    with mounted(tmp_path / "disk", 4) as folder:
+        yield folder
 
 
 def big_batch(number: int) -> Batch:
@@ -51,13 +41,6 @@ def commit_until_refused(store: Store) -> None:
     while True:
         store.commit(big_batch(number))
         number += 1
-
-
-def fill(path: Path) -> None:
-    """Write a file until there is no space left."""
-    with open(path, "wb", buffering=0) as filler:
-        while True:
-            filler.write(bytes(4096))
 
 
 def opened(address: str, kind: str) -> Store:
@@ -130,7 +113,7 @@ def test_a_read_only_folder(kind: str, used: bool, small_disk: Path) -> None:
         store = opened(address_in(small_disk, kind), kind)
         store.commit(big_batch(1))
         store.close()
-    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    make_read_only(small_disk)
     with pytest.raises(StoreError, match="make the folder writable for user") as caught:
         opened(address_in(small_disk, kind), kind)
     assert caught.value.kind is Kind.READ_ONLY
@@ -168,14 +151,7 @@ def filled(folder: Path, kind: str) -> dict[str, object]:
 @pytest.mark.parametrize("damage", ["random", "zero", "cut"])
 def test_a_damaged_last_page_is_reported(kind: str, damage: str, tmp_path: Path) -> None:
     filled(tmp_path, kind)
-    file = data_file(tmp_path, kind)
-    size = file.stat().st_size
-    with open(file, "r+b") as data:
-        if damage == "cut":
-            data.truncate(size - 4096)
-        else:
-            data.seek(size - 4096)
-            data.write(random.Random(1).randbytes(4096) if damage == "random" else bytes(4096))
+    damage_last_page(data_file(tmp_path, kind), damage)
     with pytest.raises(StoreError, match=r"is damaged \(.*\): restore a copy, or move it away and start empty") as caught:
         content(opened(address_in(tmp_path, kind), kind))
     assert caught.value.kind is Kind.CORRUPT
@@ -253,16 +229,6 @@ def test_a_database_of_another_program(tmp_path: Path) -> None:
 
 
 # Versions.
-
-
-def set_version(folder: Path, kind: str, version: int) -> None:
-    if kind == "sqlite":
-        with sqlite3.connect(folder / "store.db") as data:
-            data.execute(f"PRAGMA user_version = {version}")
-        data.close()
-        return
-    with lmdb.open(str(folder / "store"), max_dbs=8) as environment, environment.begin(write=True) as transaction:
-        transaction.put(b"schema", str(version).encode(), db=environment.open_db(b"meta", txn=transaction))
 
 
 @pytest.mark.parametrize("kind", EMBEDDED)

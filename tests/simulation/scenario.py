@@ -212,9 +212,18 @@ class Scenario:
         """A disk fails, and its broker dies while much waits for it."""
         site = self._site()
         if site is not None:
-            now, last = self.world.clock.now, self.chance.uniform(0.1, 0.8)
-            site.broken_until = max(site.broken_until, now + last + 0.1)
-            self.world.clock.after(last, lambda: self._down(lambda site: None, site))
+            self._tear(site, self.chance.uniform(0.1, 0.8))
+
+    def _tear(self, site: Site, last: float) -> None:
+        site.broken_until = max(site.broken_until, self.world.clock.now + last + 0.1)
+        self.world.clock.after(last, lambda: self._down(lambda site: None, site))
+
+    def _torn_promise(self) -> None:
+        """A disk fails right behind the commit that acknowledges a message, and its broker dies while all that comes of the message
+        waits for the disk: receipts, refusals, second picks."""
+        site = self._site()
+        if site is not None:
+            site.promised = lambda: self._tear(site, self.chance.uniform(0.05, 0.8))
 
     def _down(self, then: Callable[[Site], None], site: Site | None = None) -> None:
         site = site or self._site()
@@ -375,4 +384,16 @@ def custody_of(site: Site) -> str:
 
 TRAFFIC = {"publish": 30, "burst": 2, "post": 6, "subscribe": 4, "unsubscribe": 3}
 MIXED = {"publish": 10, "span": 20, "burst": 2, "post": 6, "subscribe": 4, "unsubscribe": 3}  # of every third seed
-FAULTS = {"cut": 6, "reset": 6, "partition": 2, "crash": 4, "amnesia": 2, "wipe": 2, "cost": 3, "slow": 4, "disk": 3, "torn": 3}
+FAULTS = {
+    "cut": 6,
+    "reset": 6,
+    "partition": 2,
+    "crash": 4,
+    "amnesia": 2,
+    "wipe": 2,
+    "cost": 3,
+    "slow": 4,
+    "disk": 3,
+    "torn": 3,
+    "torn_promise": 3,
+}

@@ -70,6 +70,7 @@ class Site:
         self.routes: dict[bytes, object] = {}  # as the real shell keeps them
         self.picky = 0.0  # how often it refuses a pick
         self.commit_delay = 0.0
+        self.promised: Callable[[], None] | None = None  # what happens behind the next acknowledgement, once
         self.replaced = False  # the next life is another broker's first
 
     # ---- life
@@ -241,6 +242,9 @@ class Site:
         """What a publisher was promised is kept from now on."""
         run, _ = self.unacknowledged.pop(serial)
         self.world.ledger.acknowledged(run.payloads)
+        promised, self.promised = self.promised, None
+        if promised is not None:
+            promised()
 
     def post(self, brokers: int, body: bytes) -> None:
         """Post to brokers; whether it was taken is in the ledger. A body that begins with "ask" is answered by each with one."""
