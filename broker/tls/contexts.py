@@ -2,8 +2,9 @@
 
 Contexts are made anew from the files when the broker starts and when it is told to look again (SIGHUP); a connection keeps
 the ones that it began with. TLS 1.2 is the oldest version for clients and 1.3 for links; ciphers are left as they come.
-Sessions are not resumed: each connection shows its certificates anew, so that one that has expired or is no longer trusted
-does not come in by an old ticket.
+No session tickets are given: with TLS 1.3 each connection shows its certificates anew, so that one that has expired or is no
+longer trusted does not come in by an old ticket. What TLS 1.2 resumes by its identifiers (Python has no switch for it) ends
+with the context.
 """
 
 from __future__ import annotations

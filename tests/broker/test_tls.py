@@ -152,6 +152,29 @@ async def test_who_may_come_in_with_which_certificate(
         assert "certificate expired" in (await refused_client(porto, made.context("late"))).lower()
 
 
+async def test_a_refused_client_hears_why_whatever_it_has_sent_meanwhile(made: Certificates) -> None:
+    """In TLS 1.3 a client is done before the server has judged its certificate, and sends on: closing then would reset the connection."""
+    async with site(made, "required") as porto:
+        port = int(porto.broker.addresses[0].rpartition(":")[2])
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        tls = made.context().wrap_bio(incoming, outgoing, server_hostname="localhost")
+        while True:
+            try:
+                tls.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                writer.write(outgoing.read())
+                incoming.write(await reader.read(65536))
+        for _ in range(200):
+            tls.write(bytes(16384))
+        writer.write(outgoing.read())
+        incoming.write(await asyncio.wait_for(reader.read(), 10))
+        with pytest.raises(ssl.SSLError, match=r"(?i)certificate.required"):
+            tls.read()
+        writer.close()
+
+
 @pytest.mark.any_loop
 async def test_a_client_that_does_not_trust_the_broker(
     made: Certificates, tmp_path: Path, caplog: pytest.LogCaptureFixture, loop_kind: str
