@@ -41,9 +41,9 @@ class Pair:
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
         self.traffic = Traffic(0, spec.qos, spec.version, 1, spec.sizes, 1000)
-        self.subscriber = Client(spec.exit, "subscriber0", spec.version)
+        self.subscriber = Client(spec.exit, "subscriber0", spec.version, spec.ca)
         self.subscriber.subscribe(self.traffic.topic_filter, spec.qos)
-        self.publisher = Client(spec.entry, "publisher0", spec.version)
+        self.publisher = Client(spec.entry, "publisher0", spec.version, spec.ca)
 
     def ready(self) -> None:
         """Probe until one arrives, then wait for a last one behind it."""
