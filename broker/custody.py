@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ..mesh.records import NODE, stored_node
+from ..mesh.retained.replica import RECORDS, STATE, STATE_KEY, PutValue
 from ..mqtt.mixed import Mixed
 from ..mqtt.run import Run
 from .store.base import Kind, Store, StoreError
@@ -27,8 +28,10 @@ from .values import run_of
 if TYPE_CHECKING:
     from ..mesh.node import Node
     from .durable import Durable
+    from .retained import Retained
 
 RECIPIENT = "mesh/custody"
+ENDED = b"ended"  # key of a value that is there while no life of the broker is under way that has not written all it said
 TABLE = "mesh"
 PAGE = 1000  # rows whose runs are read at once
 
@@ -71,6 +74,31 @@ class Custody:
         self._rows: dict[int, StoredDelivery] = {}  # order -> its row
         self._waiting: deque[Waiting] = deque()
 
+    def recover_retained(self, view: Retained, now: float) -> None:
+        """Give the node the retained messages of an earlier life, then the view what it makes of them. Before `recover`. Raises StoreError.
+
+        What the view holds already is of a life without a mesh: it becomes this broker's own, as of when it was published.
+        """
+        store, node, durable = self._durable.store, self._node, self._durable
+        complete = store.value(STATE, ENDED) is not None
+        durable.writer.delete_value(STATE, ENDED)
+        try:
+            node.restore_retained(store.value(STATE, STATE_KEY), store.values(RECORDS), complete, now)
+        except ValueError as error:
+            raise StoreError(Kind.CORRUPT, RECORDS, f"{error}: restore a copy, or move the store away and start empty") from None
+        for run in view.all():
+            if not run.topic.startswith(b"$"):
+                node.adopt_retained(run, now)
+                durable.forget_retained(run.topic)
+        view.keeper = None
+        for run in node.retained():
+            view.restore(run)
+
+    def ended(self) -> None:
+        """All that was said is written: this life ends in order."""
+        self.save()
+        self._durable.writer.put_value(STATE, ENDED, b"1")
+
     def recover(self, now: float) -> int:
         """Give the node what the store has; how many messages it holds. Raises StoreError."""
         store = self._durable.store
@@ -99,10 +127,18 @@ class Custody:
     def save(self, tokens: list[int] | None = None) -> None:
         """Write what the node has to write. tokens: deliveries that were carried out since the last time."""
         records = self._node.records()
-        if records is None and not tokens:
-            return
         durable, rows = self._durable, self._rows
         writer = durable.writer
+        changes = self._node.retained_changes(durable.broker.now)
+        if changes:
+            durable.firm()
+            for change in changes:
+                if isinstance(change, PutValue):
+                    writer.put_value(change.table, change.key, change.value)
+                else:
+                    writer.delete_value(change.table, change.key)
+        if records is None and not tokens:
+            return
         if records is not None:
             for order, run, extra in records.entries:
                 row = StoredDelivery(RECIPIENT, order, durable.store_run(run), 0, run.count, run.qos, 0, 0, b"")

@@ -25,6 +25,7 @@ import asyncio
 import heapq
 import itertools
 import logging
+import os
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -36,7 +37,7 @@ from .durable_session import DurableSession
 from .store import Store, StoreError, Writer
 from .store.records import StoredRun
 from .upkeep import Upkeep
-from .values import pack, retained_value, run_of, stored_run, subscription_key, subscription_value
+from .values import pack, retained_value, run_of, stored_run, subscription_key, subscription_value, will_value
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -473,6 +474,16 @@ class Durable:
         if not run.topic.startswith(b"$"):
             self.writer.put_value("retained", bytes(run.topic), retained_value(run, self.offset, extra))
             self.firm()
+
+    def keep_will(self, run: Run) -> bytes:
+        """Keep a will that is due and finds no room: the key for `forget_will`."""
+        key = os.urandom(8)
+        self.writer.put_value("wills", key, will_value(run, self.offset))
+        return key
+
+    def forget_will(self, key: bytes) -> None:
+        """A will is published; in the batch of what it became."""
+        self.writer.delete_value("wills", key)
 
     def forget_retained(self, topic: bytes) -> None:
         """Forget a retained message."""

@@ -88,7 +88,7 @@ def subscribe(connection: Connection, packet: packets.Subscribe) -> None:
             connection.send_packet(packets.Suback(packet.packet_id, [Reason.QUOTA_EXCEEDED] * len(packet.subscriptions)), answer=True)
             return
     reasons = []
-    wanted: list[packets.Subscription] = []
+    wanted: list[Replay] = []
     for subscription in packet.subscriptions:
         if connection.version == 4 and subscription.filter.startswith("$share/"):
             check_filter(subscription.filter)
@@ -96,7 +96,10 @@ def subscribe(connection: Connection, packet: packets.Subscribe) -> None:
         session.subscribed(subscription, identifier)
         shared = subscription.filter.startswith("$share/")
         if not shared and (subscription.retain_handling == 0 or (subscription.retain_handling == 1 and is_new)):
-            wanted.append(subscription)
+            # as of now: what is retained from now on comes as a message, whenever SUBACK goes
+            runs = broker.retained.for_client(subscription.filter, session.client_id, broker.now)
+            if runs:
+                wanted.append(Replay(broker.retained, runs, subscription.qos, Entry(session, subscription, identifier).identifier))
         reasons.append(Reason(subscription.qos))
     connection.send_packet(packets.Suback(packet.packet_id, reasons), answer=True)
     for subscription in packet.subscriptions:
@@ -105,21 +108,17 @@ def subscribe(connection: Connection, packet: packets.Subscribe) -> None:
             broker.router.groups[share].gather(session)
     ticket = session.mark()
     if ticket and durable is not None:
-        durable.when(ticket, partial(_send_retained, connection, wanted, identifier))
+        durable.when(ticket, partial(_send_retained, connection, wanted))
     else:
-        _send_retained(connection, wanted, identifier)
+        _send_retained(connection, wanted)
 
 
-def _send_retained(connection: Connection, wanted: list[packets.Subscription], identifier: int) -> None:
+def _send_retained(connection: Connection, wanted: list[Replay]) -> None:
     """Replay what is retained for new subscriptions, behind their SUBACK."""
-    session, broker = _session(connection), connection.broker
-    if session.connection is not connection:
-        return
-    for subscription in wanted:
-        runs = broker.retained.matching(subscription.filter, broker.now)
-        if runs:
-            entry = Entry(session, subscription, identifier)
-            session.replay(Replay(broker.retained, runs, subscription.qos, entry.identifier))
+    session = _session(connection)
+    if session.connection is connection:
+        for replay in wanted:
+            session.replay(replay)
 
 
 def unsubscribe(connection: Connection, packet: packets.Unsubscribe) -> None:

@@ -225,7 +225,13 @@ class MeshShell:
         stored = None if store is None else stored_identity(store)
         self.identity = own_identity(config.data, settings.name, config.name, config.number, stored)
         self.node = Node(
-            self.identity, MeshConfig(mode="flood" if settings.mode == "flood" else "routed"), time.time() - broker.loop.time()
+            self.identity,
+            MeshConfig(
+                mode="flood" if settings.mode == "flood" else "routed",
+                retained_compare=settings.retained_compare,
+                deletions_kept=settings.deletions_kept,
+            ),
+            time.time() - broker.loop.time(),
         )
         self.key = settings.key.encode()
         self.links: dict[int, LinkProtocol] = {}
@@ -256,6 +262,7 @@ class MeshShell:
     def recover(self, durable: Durable) -> None:
         """Go on where an earlier life of this broker was. Raises StoreError."""
         self.custody = Custody(durable, self.node, self._wake)
+        self.custody.recover_retained(self.broker.retained, self.now())
         held = self.custody.recover(self.now())
         if held:
             log.info("event=custody-recovered messages=%d", held)
@@ -297,6 +304,8 @@ class MeshShell:
         for timer in (self._timer, self._status_timer, *self._held.values()):
             if timer is not None:
                 timer.cancel()
+        if self.custody is not None:
+            self.custody.ended()
 
     # Links
 
@@ -469,18 +478,25 @@ class MeshShell:
         """Who wants the topic elsewhere."""
         return self.node.route(topic)
 
-    def publish(self, route: Route, run: Run) -> int | None:
+    def publish(self, route: Route, run: Run, hold: bool = False) -> int | None:
         """A local client's run goes into the mesh.
 
-        Returns 0, the reason code for a run that cannot travel, or None: no room for QoS 1 or 2, nothing was taken.
+        hold: QoS 1 leaves only behind the commit. Returns 0, the reason code for a run that cannot travel or be retained, or None: no room
+        for QoS 1 or 2. With a reason code or None nothing was taken.
         """
         mesh = route.mesh
-        if run.retain and mesh is None:
-            mesh = self.node.route(run.topic, True)
+        keep = False
+        if run.retain:
+            keep = self.broker.retained.room(run)
+            if not keep and run.qos:
+                self.broker.counters.dropped += run.count
+                return Reason.QUOTA_EXCEEDED
+            if mesh is None:
+                mesh = self.node.route(run.topic, True)
         if mesh is None:
             return 0
         try:
-            verdict = self.node.publish(mesh, run, self.broker.now, route.local_groups)
+            verdict = self.node.publish(mesh, run, self.broker.now, route.local_groups, keep, hold)
         except ValueError as error:
             log.warning("event=too-long topic=%s text=%s", route.topic, error)
             self.broker.counters.dropped += run.count
@@ -563,6 +579,8 @@ class MeshShell:
         elif isinstance(action, actions.Posted):
             self.post.received(action)
             self._carried_out(action.token)
+        elif isinstance(action, actions.Retained):
+            self._retained(action)
         elif isinstance(action, actions.FiltersChanged):
             self.broker.router.filters_changed(action.filters)
             self._status_soon()
@@ -584,6 +602,8 @@ class MeshShell:
             log.log(level, "event=%s %s", action.name, " ".join(f"{key}={value}" for key, value in action.fields.items()))
             if action.name == "epoch_raised":
                 self._keep_epoch()
+            elif action.name == "member_up":
+                self.broker.loop.call_soon(self.broker.sessions.joined)  # behind the interest that came with it
             self._status_soon()
 
     def _keep_epoch(self) -> None:
@@ -607,9 +627,13 @@ class MeshShell:
             self._deliver_span(run)
         elif action.ordinary:
             route = router.routes.get(run.topic) or router.route(run.topic)
-            router.deliver(run, route, None, shares=False)
-            if run.retain:
-                self.broker.retain(run)
+            told = self.broker.retained.came(run.topic, action.key) if action.key else None
+            if told:
+                router.deliver_others(run, route, told)
+            else:
+                router.deliver(run, route, None, shares=False)
+        if action.stored:
+            self.broker.retained.store(run, always=True)
         for pick in action.picks:
             group = router.groups.get(pick)
             if group is not None:
@@ -628,6 +652,16 @@ class MeshShell:
         else:
             self.node.handed(token, self.broker.now)
             self._carried.append(token)
+
+    def _retained(self, action: actions.Retained) -> None:
+        """What is retained has changed by a comparison with a neighbour. Members of shared subscriptions are not told: each site would
+        tell one of them."""
+        run, router = action.run, self.broker.router
+        if action.announce:
+            router.deliver(run, router.routes.get(run.topic) or router.route(run.topic), None, shares=False)
+        self.broker.retained.store(run, always=True)
+        if action.coming:
+            self.broker.retained.expect(run.topic, action.key)
 
     def _deliver_span(self, run: Loose) -> None:
         """Messages of different topics: those in a row that have the same recipients go together."""

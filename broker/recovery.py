@@ -20,12 +20,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..mqtt.run import Run
+from ..mesh.retained import Kind as RecordKind
+from ..mesh.retained.record import read_row
+from ..mesh.retained.replica import RECORDS, STATE, STATE_KEY
 from .durable import Durable
 from .durable_session import DurableSession, key_of, recipient_of
 from .kept import SENT, Extra
-from .store import Store, StoredDelivery
-from .values import SessionRecord, retained_of, session_of, subscription_of, unpack
+from .store import Kind, Store, StoredDelivery, StoreError
+from .values import SessionRecord, kept_run, retained_of, session_of, subscription_of, unpack, will_of_value
 
 if TYPE_CHECKING:
     from .server import Broker
@@ -87,6 +89,8 @@ def recover(broker: Broker, store: Store) -> Durable:
             elif name.startswith(PREFIX):
                 durable.leftover(name, rows.shared)
         _retained(broker, durable, store, progress)
+        for key, value in store.values("wills"):
+            broker.sessions.add_late(will_of_value(key, value, durable.offset), key)
         durable.begin()
     except BaseException:
         broker.durable = None
@@ -187,8 +191,25 @@ def _fill(session: DurableSession, rows: Rows) -> None:
 def _retained(broker: Broker, durable: Durable, store: Store, progress: Progress) -> None:
     for number, (key, value) in enumerate(store.values("retained")):
         progress.at("retained messages", number)
-        record = retained_of(key, value)
-        received = record.published_at - durable.offset
-        expiry = None if record.expires_at is None else max(0, round(record.expires_at - record.published_at))
-        run = Run(key, record.qos, True, [record.payload], record.properties, expiry, received)
-        broker.retained.restore(run)
+        broker.retained.restore(kept_run(key, True, retained_of(key, value), durable.offset))
+    if broker.mesh is None:
+        _left_mesh(broker, durable, store)
+
+
+def _left_mesh(broker: Broker, durable: Durable, store: Store) -> None:
+    """The broker was in a mesh and is no more: what it retained there is its own now."""
+    if store.value(STATE, STATE_KEY) is None:
+        return
+    now = broker.loop.time()
+    for topic, row in list(store.values(RECORDS)):
+        try:
+            record = read_row(topic, row)
+        except ValueError as error:
+            raise StoreError(Kind.CORRUPT, RECORDS, f"{error}: restore a copy, or move the store away and start empty") from None
+        if record.kind is RecordKind.VALUE:
+            run = record.run(durable.offset, now)
+            broker.retained.restore(run)
+            durable.retain(run)
+        durable.writer.delete_value(RECORDS, topic)
+    for key, _ in list(store.values(STATE)):
+        durable.writer.delete_value(STATE, key)

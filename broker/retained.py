@@ -1,8 +1,12 @@
-"""Retained messages: the last one of each topic (MQTT 5: 3.3.1.3).
+"""Retained messages: the last one of each topic (MQTT 5: 3.3.1.3), as subscribers find them.
 
 Those with a Message Expiry Interval also stand in a heap by the time at which they end, so that `sweep` forgets them without
 looking at the others (MQTT-3.3.2-5). What is kept holds on to its own bytes only, not to the chunk it came in, and keeps no
 encoded variants: whoever sends it makes a run of its own (`Replay.next`).
+
+In a mesh this is a view: which message counts, what is kept in the store and what other sites must hear is decided by `mesh/retained/`,
+and `store` is told the result. A comparison with a neighbour may bring a message ahead of its delivery (`expect`); who subscribes in
+between finds it here, and is left out when it comes (`came`).
 """
 
 from __future__ import annotations
@@ -24,8 +28,9 @@ class Retained:
     """topic -> a run of one message; an empty payload deletes."""
 
     def __init__(self, account: Account) -> None:
-        self.keeper: Durable | None = None  # the store, when there is one
+        self.keeper: Durable | None = None  # the store, when there is one and the mesh does not write it
         self._tree: TopicTree[Run] = TopicTree()
+        self._coming: dict[bytes, tuple[bytes, set[str]]] = {}  # topic -> key of the message that comes, clients that found it here
         self._account = account
         self._ends: list[tuple[float, str]] = []
         self.expired = 0
@@ -33,13 +38,18 @@ class Retained:
     def __len__(self) -> int:
         return len(self._tree)
 
-    @property
-    def bytes(self) -> int:
-        """What all of them stand for in memory."""
-        return self._account.retained
+    def room(self, run: Run) -> bool:
+        """Whether there is room for the run's last message."""
+        if not run.length or not self._account.full:
+            return True
+        old = self._tree.get(run.topic.decode())
+        return old is not None and _weight(run) <= _weight(old)
 
-    def store(self, run: Run) -> bool:
-        """Keep the run's last message (MQTT-3.3.1-5), or delete what is there (MQTT-3.3.1-6, -7). False: there is no room for it."""
+    def store(self, run: Run, always: bool = False) -> bool:
+        """Keep the run's last message (MQTT-3.3.1-5), or delete what is there (MQTT-3.3.1-6, -7).
+
+        always: whether there is room or not, as the other sites keep it. False: there was none.
+        """
         topic = run.topic.decode()
         old = self._tree.get(topic)
         if not run.length:
@@ -47,7 +57,7 @@ class Retained:
                 self._forget(topic, old)
             return True
         weight = _weight(run)
-        if self._account.full and (old is None or weight > _weight(old)):
+        if not always and self._account.full and (old is None or weight > _weight(old)):
             return False
         self._account.retained += weight - (0 if old is None else _weight(old))
         kept = Run(bytes(run.topic), run.qos, True, [bytes(run.payloads[-1])], run.properties, run.expiry, run.received)
@@ -62,8 +72,9 @@ class Retained:
 
     def restore(self, run: Run) -> None:
         """A message that the store kept."""
-        self._account.retained += _weight(run)
         topic = run.topic.decode()
+        old = self._tree.get(topic)
+        self._account.retained += _weight(run) - (0 if old is None else _weight(old))
         self._tree.set(topic, run)
         if run.expiry is not None:
             heapq.heappush(self._ends, (run.received + run.expiry, topic))
@@ -75,6 +86,32 @@ class Retained:
     def matching(self, topic_filter: str, now: float) -> list[Run]:
         """What a new subscription gets."""
         return [run for _, run in self._tree.match(topic_filter) if not run.expired(now)]
+
+    def for_client(self, topic_filter: str, client_id: str, now: float) -> list[Run]:
+        """The same, for a client who will be sent it."""
+        runs = self.matching(topic_filter, now)
+        if self._coming:
+            for run in runs:
+                found = self._coming.get(run.topic)
+                if found is not None:
+                    found[1].add(client_id)
+        return runs
+
+    def expect(self, topic: bytes, key: bytes) -> None:
+        """The message that is retained now comes as a message too."""
+        self._coming[bytes(topic)] = (key, set())
+
+    def came(self, topic: bytes, key: bytes) -> set[str]:
+        """A message with this key has come: the clients who have it already."""
+        found = self._coming.get(topic) if self._coming else None
+        if found is None or found[0] != key:
+            return set()
+        del self._coming[topic]
+        return found[1]
+
+    def all(self) -> list[Run]:
+        """All of them."""
+        return [run for topic in self._tree if (run := self._tree.get(topic)) is not None]
 
     def sweep(self, now: float) -> None:
         """Forget what has expired."""
@@ -89,6 +126,7 @@ class Retained:
     def _forget(self, topic: str, run: Run) -> None:
         self._account.retained -= _weight(run)
         self._tree.delete(topic)
+        self._coming.pop(run.topic, None)
         if self.keeper is not None:
             self.keeper.forget_retained(run.topic)
 
@@ -97,6 +135,11 @@ class Retained:
         runs = [(topic, self._tree.get(topic)) for topic in self._tree]
         self._ends = [(run.received + run.expiry, topic) for topic, run in runs if run is not None and run.expiry is not None]
         heapq.heapify(self._ends)
+
+    @property
+    def bytes(self) -> int:
+        """What all of them stand for in memory."""
+        return self._account.retained
 
 
 def _weight(run: Run) -> int:

@@ -198,6 +198,12 @@ class Router:
         self.refused = refused
         return not refused
 
+    def deliver_others(self, run: Run, route: Route, told: set[str]) -> None:
+        """Hand a run to the route's targets but the clients of these identifiers, who have it."""
+        for target in route.targets:
+            if target.session.client_id not in told:
+                self.deliver_to(run, target)
+
     def _deliver_plain(self, run: Run, targets: list[Target]) -> None:
         """The hot loop: QoS 0, no options: each version's bytes are made once and given to all."""
         block4 = block5 = b""

@@ -280,7 +280,7 @@ class Broker:
             self.router.refused = run.count
             return Reason.QUOTA_EXCEEDED
         if self.mesh is not None and (route.mesh is not None or run.retain):
-            refused = self.mesh.publish(route, run)
+            refused = self.mesh.publish(route, run, publisher is None)
             if refused is None or refused:
                 self.router.refused = run.count
                 return refused

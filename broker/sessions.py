@@ -8,7 +8,8 @@ published (MQTT-3.1.3-9 and 3.1.3.2.2).
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..mqtt.reasons import Reason
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mqmesh.broker")
 
+MESH_WAIT = 5.0  # seconds that wills found at the start wait for another broker of the mesh
+
 
 class Sessions:
     """The sessions by client identifier; iterating gives the sessions."""
@@ -30,7 +33,9 @@ class Sessions:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._sessions: dict[str, Session] = {}
-        self._late: list[Run] = []  # wills that the mesh had no room for
+        self._late: list[tuple[Run, bytes | None]] = []  # wills that found no room, with their keys in the store
+        self._joined = True  # whether what was found at the start may end and be published now
+        self._found: list[Callable[[], None]] = []  # what waits for that
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -71,14 +76,48 @@ class Sessions:
         return session, False
 
     def add(self, session: Session, ends_in: float | None, will_in: float | None) -> None:
-        """A session that the store kept. ends_in, will_in: seconds until it ends and its will is due, None for never."""
+        """A session that the store kept. ends_in, will_in: seconds until it ends and its will is due, None for never.
+
+        In a mesh neither happens before another broker is reached, or `MESH_WAIT` is over: a will that is published while nobody knows who
+        wants it elsewhere would be lost to them.
+        """
         self._sessions[session.client_id] = session
         loop = self._broker.loop
+        self._wait_for_mesh()
         if session.will is not None and will_in is not None:
-            session.will.timer = loop.call_later(max(0.0, will_in), self._delayed, session, session.will)
+            session.will.timer = loop.call_later(max(0.0, will_in), self._once_joined, partial(self._delayed, session, session.will))
         if ends_in is not None:
             session.ends_at = loop.time() + ends_in
-            session.timer = loop.call_later(max(0.0, ends_in), self._expire, session)
+            expire = partial(self._expire_found, session, session.ends_at)
+            session.timer = loop.call_later(max(0.0, ends_in), self._once_joined, expire)
+
+    def add_late(self, will: Run, key: bytes) -> None:
+        """A will that the store kept since there was no room for it. key: of its row."""
+        self._wait_for_mesh()
+        self._late.append((will, key))
+
+    def _expire_found(self, session: Session, ends_at: float) -> None:
+        if session.ends_at == ends_at:  # its client has not come and gone again meanwhile
+            self._expire(session)
+
+    def _wait_for_mesh(self) -> None:
+        if self._joined and self._broker.mesh is not None:
+            self._joined = False
+            self._broker.loop.call_later(MESH_WAIT, self.joined)
+
+    def _once_joined(self, what: Callable[[], None]) -> None:
+        if self._joined:
+            what()
+        else:
+            self._found.append(what)
+
+    def joined(self) -> None:
+        """Another broker of the mesh is reached, and what it knows is known here: what was found at the start is as any other."""
+        if not self._joined:
+            self._joined = True
+            found, self._found = self._found, []
+            for what in found:
+                what()
 
     # A client goes
 
@@ -167,21 +206,30 @@ class Sessions:
             return
         session.record()
         log.info("event=will client=%s topic=%s", session.client_id, will.topic.decode())
-        self._publish_will(will.run(broker.loop.time()))
+        run = will.run(broker.loop.time())
+        if not self._publish_will(run):
+            # its session's record is without it from now on
+            self._late.append((run, broker.durable.keep_will(run) if session.stored and broker.durable is not None else None))
 
-    def _publish_will(self, run: Run) -> None:
+    def _publish_will(self, run: Run) -> bool:
+        """One batch with what says that it is published. False: there is no room."""
         broker = self._broker
         route = broker.router.routes.get(run.topic) or broker.router.route(run.topic)
         if not route.writable:
             broker.counters.dropped += 1
-        elif broker.accept(None, run, route, None) is None:
-            self._late.append(run)
+            return True
+        return broker.accept(None, run, route, None) is not None
 
     def publish_late_wills(self) -> None:
-        """Those that the mesh had no room for, once more."""
+        """Those that found no room, once more."""
+        if not self._joined:
+            return
         late, self._late = self._late, []
-        for run in late:
-            self._publish_will(run)
+        for run, key in late:
+            if not self._publish_will(run):
+                self._late.append((run, key))
+            elif key is not None and self._broker.durable is not None:
+                self._broker.durable.forget_will(key)
 
     def stop(self) -> None:
         """No timer fires any more."""

@@ -8,7 +8,8 @@ for those who know more, and ignored. Times are seconds of the wall clock.
     subscriptions  number, digest of the filter  [1, filter, QoS, No Local, Retain As Published, Retain Handling, identifier]
     inbound        number                        QoS 2 identifiers received and not released, two bytes each
     released       number                        QoS 2 identifiers whose PUBCOMP is awaited: first and count, two bytes each
-    retained       topic                         [1, QoS, payload, properties, expires at or nil, published at, extra]
+    retained       topic                         [1, QoS, payload, properties, expires at or nil, published at, extra]; not in a mesh
+    wills          any                           the same of a will that is due; extra: one byte, whether it is retained, and its topic
     broker         "alive"                       [1, wall clock]
 
 A will is [topic, payload, QoS, retain, properties, expiry or nil, delay].
@@ -129,9 +130,26 @@ def retained_value(run: Run, offset: float, extra: bytes = b"") -> bytes:
     return pack(run.qos, run.payloads[-1], run.properties, expires_at, published_at, extra)
 
 
-def retained_of(key: bytes, value: bytes) -> RetainedRecord:
+def retained_of(key: bytes, value: bytes, table: str = "retained") -> RetainedRecord:
     """What `retained_value` gave."""
-    return RetainedRecord(*unpack("retained", key, value, 6)[:6])
+    return RetainedRecord(*unpack(table, key, value, 6)[:6])
+
+
+def kept_run(topic: bytes, retain: bool, record: RetainedRecord, offset: float) -> Run:
+    """A record as a run."""
+    expiry = None if record.expires_at is None else max(0, round(record.expires_at - record.published_at))
+    return Run(topic, record.qos, retain, [record.payload], record.properties, expiry, record.published_at - offset)
+
+
+def will_value(run: Run, offset: float) -> bytes:
+    """A will that is due."""
+    return retained_value(run, offset, bytes((run.retain,)) + run.topic)
+
+
+def will_of_value(key: bytes, value: bytes, offset: float) -> Run:
+    """What `will_value` gave."""
+    record = retained_of(key, value, "wills")
+    return kept_run(record.extra[1:], bool(record.extra[:1] == b"\1"), record, offset)
 
 
 # Runs. A `Mixed` run has no topic of its own: its record has an empty one, its payloads are the block of frames, and its

@@ -56,6 +56,7 @@ class Deliver(NamedTuple):
     `Node.refuse`); None for QoS 0. picks: the shared subscriptions, (group, filter), of which this broker must serve one
     member each. ordinary: whether ordinary subscriptions get it; False for what is sent again for a shared subscription
     only. repeated: a shared subscription's member elsewhere may have had it. published: ms since 1970, by the origin's clock.
+    stored: its last message is the retained message of its topic now. key: of that last message, if it had a mark.
     """
 
     run: Run
@@ -65,6 +66,21 @@ class Deliver(NamedTuple):
     ordinary: bool = True
     repeated: bool = False
     published: int = 0
+    stored: bool = False
+    key: bytes = b""
+
+
+class Retained(NamedTuple):
+    """The retained message of a topic has changed by a comparison with a neighbour.
+
+    run: of one message; an empty payload: nothing is retained for the topic now. announce: ordinary subscriptions get it. key: of what is
+    retained, or was. coming: the message with this key comes as a `Deliver` too, once its origin can be reached.
+    """
+
+    run: Run
+    announce: bool
+    key: bytes
+    coming: bool
 
 
 class Posted(NamedTuple):
@@ -116,7 +132,7 @@ class Event(NamedTuple):
     fields: dict[str, object]
 
 
-Action = Send | Deliver | Posted | FiltersChanged | CloseLink | Unblocked | Returned | Event
+Action = Send | Deliver | Retained | Posted | FiltersChanged | CloseLink | Unblocked | Returned | Event
 
 
 class LinkInfo(NamedTuple):

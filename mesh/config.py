@@ -18,6 +18,8 @@ class MeshConfig:
     it waits, "available": another one gets it, marked as possibly repeated. forget_after: seconds after which a broker
     that is not reachable loses its interest and what waits for it is returned; None: never.
     receipt_delay: seconds that a receipt may wait for more deliveries to speak of, unless an eighth of the credit is used up.
+    retained_compare: seconds between two comparisons of retained messages with one neighbour. deletions_kept: seconds that a
+    deletion of a retained message is remembered if not every member has confirmed it.
     """
 
     mode: Literal["routed", "flood"] = "routed"
@@ -30,6 +32,8 @@ class MeshConfig:
     share: Literal["once", "available"] = "once"
     forget_after: float | None = None
     receipt_delay: float = 0.002
+    retained_compare: float = 30.0
+    deletions_kept: float = 7 * 86_400.0
 
 
 @dataclass(slots=True)
@@ -54,6 +58,9 @@ class Counters:
     trees: int = 0  # announced as origin
     control_sent: int = 0  # control packets
     control_received: int = 0
+    retained_sent: int = 0  # retained messages and deletions given to neighbours that lacked them
+    retained_received: int = 0  # the same, taken from neighbours
+    retained_bytes: int = 0  # sent to compare retained messages with neighbours, what they lacked included
 
     def as_dict(self) -> dict[str, int]:
         """Name -> value."""

@@ -17,6 +17,7 @@ Bodies are arrays. u16, u48 and so on are unsigned integers of so many bits.
                             [[epoch, first, last, [group, filter]], ...]], ...]
     dropped    up         [[origin, tree, brokers], ...]
     noted      down       [origin, tree, destination, [epoch, sequence]]
+    retained   link       see `retained/wire.py`, which reads it
 
 Kinds of a later version are ignored. This file knows forms, not meanings.
 """
@@ -219,8 +220,12 @@ _FORMS: dict[str, Check] = {
 
 def encode(kind: str, body: Any) -> bytes:
     """The control packet of a kind. body: tuples and lists as in the table; masks as bytes, low byte first."""
+    return encode_raw(kind, msgpack.packb(body))
+
+
+def encode_raw(kind: str, payload: bytes) -> bytes:
+    """The control packet of a kind whose body is written elsewhere."""
     topic = PREFIX + kind.encode()
-    payload = msgpack.packb(body)
     return b"".join((b"\x30", encode_length(3 + len(topic) + len(payload)), len(topic).to_bytes(2, "big"), topic, b"\0", payload))
 
 

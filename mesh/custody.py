@@ -37,7 +37,7 @@ class Entry:
     destinations with ordinary subscriptions. picks: (shared subscription, broker). refusers: brokers that found no member
     for its pick. picks_only: ordinary subscriptions have it already. time: publish time in ms. deadline: on the caller's
     clock, or None. order, mark: its record's number and batch, where there is a store. hold: it is sent only once it is in the
-    store. here: a re-picked one for members of this very broker.
+    store. here: a re-picked one for members of this very broker. kept: the mark of a message that is to be retained, alone in its entry.
     """
 
     __slots__ = (
@@ -47,6 +47,7 @@ class Entry:
         "first",
         "here",
         "hold",
+        "kept",
         "last",
         "mark",
         "open",
@@ -76,6 +77,7 @@ class Entry:
         self.deadline: float | None = None
         self.order = self.mark = 0
         self.hold = self.here = False
+        self.kept = b""
         self.last: Position = (epoch, first + run.count - 1)
         self.size = size_of(run)
 

@@ -12,6 +12,8 @@
     20+w    6     publish time, ms since 1970                               a run
             4     Message Expiry Interval, s; only with Flag.EXPIRY         a run
             2+p   shared-subscription picks, length in front                a run
+            2+m   mark of a retained message, length in front; only with    a run
+                  Flag.RETAIN; empty where nobody is to keep the message
             c     the application's own Correlation Data                    a run
             8     sequence, the last 8 bytes of the Correlation Data        its six high bytes: 65,536 messages
 
@@ -42,6 +44,7 @@ FIXED = 20  # bytes in front of the visited bits
 CORRELATION_DATA = 0x09
 WIDEST = 8192  # bytes of visited bits: 65,536 brokers
 ROOM = 512  # bytes of visited bits for which room is kept in each envelope: 4,096 brokers
+MARK_ROOM = 6_500  # bytes of a mark without its set of brokers, at the most
 EASY_PROPERTIES = 50_000  # bytes of properties, and of a payload, that fit any envelope without picks
 EASY_PAYLOAD = 268_000_000
 
@@ -75,12 +78,13 @@ class Head(NamedTuple):
 
 
 class Rest(NamedTuple):
-    """The constants of a run behind the visited bits. time: ms since 1970."""
+    """The constants of a run behind the visited bits. time: ms since 1970. mark: of `retained/record.py`, b"" without one."""
 
     time: int
     expiry: int | None
     picks: Picks
     correlation: bytes | None
+    mark: bytes = b""
 
 
 def posted_kind(topic: bytes) -> str | None:
@@ -106,14 +110,16 @@ def encode_head(flags: int, origin: int, epoch: int, tree: int, width: int) -> b
     )
 
 
-def check_travels(topic: bytes, properties: bytes, length: int, picks: Picks, width: int) -> None:
+def check_travels(topic: bytes, properties: bytes, length: int, picks: Picks, width: int, retain: bool = False) -> None:
     """Raise ValueError for a message that no frame can hold, before anything is done with it.
 
     properties: the application's. length: of the payload, bytes. Room is kept for an envelope that may yet grow: bits for more brokers, an
-    expiry, so that what was once taken into custody can always be sent.
+    expiry, so that what was once taken into custody can always be sent. retain: with a mark, as long as one can be.
     """
     correlation, others = split_properties(properties)
     envelope = FIXED + max(width, ROOM) + 6 + 4 + len(encode_rest(None, picks, correlation)) + 8
+    if retain:
+        envelope += MARK_ROOM + width
     if envelope > 65_535:
         raise ValueError(f"the envelope takes {envelope} bytes, at most 65535")
     remaining = 2 + len(topic) + 4 + 3 + envelope + len(others) + length
@@ -166,9 +172,10 @@ def _decode_picks(data: bytes) -> Picks:
     return tuple(picks)
 
 
-def encode_rest(expiry: int | None, picks: Picks, correlation: bytes | None) -> bytes:
-    """What stands between the publish time and the sequence."""
-    return b"".join((b"" if expiry is None else expiry.to_bytes(4, "big"), encode_picks(picks), correlation or b""))
+def encode_rest(expiry: int | None, picks: Picks, correlation: bytes | None, mark: bytes | None = None) -> bytes:
+    """What stands between the publish time and the sequence. mark: None for a message without Flag.RETAIN."""
+    kept = b"" if mark is None else len(mark).to_bytes(2, "big") + mark
+    return b"".join((b"" if expiry is None else expiry.to_bytes(4, "big"), encode_picks(picks), kept, correlation or b""))
 
 
 def decode_rest(flags: int, data: bytes) -> Rest:
@@ -186,11 +193,18 @@ def decode_rest(flags: int, data: bytes) -> Rest:
     if end > len(data):
         raise bad_frame("the envelope's picks are cut off")
     picks = _decode_picks(data[start:end]) if end > start else ()
+    mark = b""
+    if flags & Flag.RETAIN:
+        start = end + 2
+        end = start + int.from_bytes(data[end:start], "big")
+        if end > len(data) or start > len(data):
+            raise bad_frame("the envelope's mark is cut off")
+        mark = data[start:end]
     if flags & Flag.CORRELATION:
-        return Rest(time, expiry, picks, data[end:])
+        return Rest(time, expiry, picks, data[end:], mark)
     if end != len(data):
         raise bad_frame("the envelope has bytes that nothing announces")
-    return Rest(time, expiry, picks, None)
+    return Rest(time, expiry, picks, None, mark)
 
 
 def split_properties(properties: bytes) -> tuple[bytes | None, bytes]:

@@ -13,6 +13,7 @@ It does not know frames or custody; it tells `origin.py` what it must.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from uuid import UUID
 
@@ -47,6 +48,8 @@ class Membership:
         self._intruders: set[tuple[bytes, bytes]] = set()  # pairs that an event has named
         self._absent: dict[int, float] = {}  # since when a known broker is out of reach
         self._forgotten: set[Key] = set()
+        self.on_known: Callable[[Iterable[int]], None] = lambda numbers: None  # all that are known, reachable or not
+        self.on_forgotten: Callable[[int], None] = lambda number: None
         self.say_links()
 
     # ---- the own record
@@ -216,6 +219,7 @@ class Membership:
         self._come_and_go()
         self._stay_ahead()
         self._origin.shape_changed()
+        self.on_known(self.interests.active)
 
     def _conflicts(self) -> None:
         """Name each pair of reachable brokers with one number once; close links to those that came later."""
@@ -296,6 +300,7 @@ class Membership:
         self._forgotten.add((number, uuid))
         self.interests.activate(number, None)
         self._origin.absent(number)
+        self.on_forgotten(number)
         self.interests.all_stale()
         self._core.event("member_forgotten", number=number)
 

@@ -6,6 +6,7 @@ socket, clock or task; time is what the caller passes as `now`.
     membership.py  who is there, how they are linked (linkstate.py), who wants what (interest.py)
     origin.py      this broker as a source: its tree (trees.py), custody (custody.py), receipts
     relay.py       this broker as relay and destination: frames (envelope.py, visited.py), windows (windows.py)
+    keeper.py      retained messages, the same at every broker (retained/)
     node.py        links, control packets, and the order of all this
 
 Rules are explained in docs/mesh-protocol.md.
@@ -33,11 +34,14 @@ from .custody import Entry
 from .envelope import POSTED, Share, bad_frame
 from .identity import Identity
 from .interest import Interests
+from .keeper import KIND as RETAINED
+from .keeper import Keeper
 from .linkstate import LinkStates
 from .membership import Membership
 from .origin import Origin
 from .records import Journal, Records, decode_entry, decode_values
 from .relay import Relay
+from .retained import DeleteValue, PutValue
 from .trees import Child, Record, branches, check_open
 from .visited import mask_of, numbers
 
@@ -58,10 +62,13 @@ class Node:
         self._relay = Relay(self._core)
         self._members = Membership(self._core, self._states, self._interests, self._origin, own_groups)
         self._core.on_drop = self._dropped
+        self._keeper = Keeper(self._core)
+        self._origin.keep, self._relay.keep = self._keeper.put, self._keeper.live
+        self._members.on_known, self._members.on_forgotten = self._keeper.members, self._keeper.forget
         self._here: dict[int, tuple[Entry, list[Share]]] = {}  # tokens of messages re-picked for this broker: groups that refused
         self._handlers: dict[str, Callable[[LinkEnd, Any], None]] = {
             "summary": self._members.on_summary,
-            "synced": self._members.on_synced,
+            "synced": self._on_synced,
             "linkstate": self._members.on_linkstate,
             "interest": self._members.on_interest,
             "want": self._members.on_want,
@@ -128,6 +135,7 @@ class Node:
             "members": members,
             "digest": self.digest(),
             "custody": {"messages": messages, "bytes": size},
+            "retained": self._keeper.sync.status(),
             "counters": self._core.counters.as_dict(),
         }
 
@@ -220,6 +228,7 @@ class Node:
         """A link is gone from the table; so is what rested on it."""
         self._relay.lose(end.id)
         self._origin.link_lost(end.id)
+        self._keeper.lost(end)
         if not self._core.links and self._core.config.mode == "flood":
             self._interests.all_stale()
 
@@ -257,10 +266,18 @@ class Node:
             raise bad_frame("a control packet has properties")
         kind = data[topic + len(PREFIX) : topic_end].decode("ascii", "replace")
         self._core.counters.control_received += 1
+        if kind == RETAINED:
+            self._keeper.receive(end, data[topic_end + 1 : stop])
+            return stop
         body = decode(kind, data[topic_end + 1 : stop])
         if body is not None:
             self._handlers[kind](end, body)
         return stop
+
+    def _on_synced(self, end: LinkEnd, body: int) -> None:
+        if not end.synced:
+            self._members.on_synced(end, body)
+            self._keeper.linked(end)
 
     def _on_open(self, end: LinkEnd, message: Open) -> None:
         """An origin's tree: take it if it is newer and came over the link that it says, answer, pass it on."""
@@ -332,22 +349,31 @@ class Node:
     def route(self, topic: bytes, retain: bool = False) -> MeshRoute | None:
         """Who elsewhere wants a topic; None: nobody. Valid until a `FiltersChanged` that concerns it.
 
-        topic: validated. retain: ask for a retained message, which goes to every other member.
+        topic: validated. retain: ask for a retained message, which goes to every other member and is kept for those that come later.
         """
         if topic.startswith(b"$"):
             return None
         self._members.refresh()
         text = topic.decode()
         match = self._interests.match(text)
-        if match.mask or match.groups or (retain and self._interests.active) or (self._core.config.mode == "flood" and self._core.links):
+        if match.mask or match.groups or retain or (self._core.config.mode == "flood" and self._core.links):
             return MeshRoute(topic, text, match, self._interests.generation)
         return None
 
-    def publish(self, route: MeshRoute, run: Run, now: float, local_groups: frozenset[Share] | None = None) -> Verdict:
-        """Send messages to the other brokers that want them.
+    def publish(
+        self,
+        route: MeshRoute,
+        run: Run,
+        now: float,
+        local_groups: frozenset[Share] | None = None,
+        keep: bool = True,
+        hold: bool = False,
+    ) -> Verdict:
+        """Send messages to the other brokers that want them; of a run with RETAIN, each site keeps the last one.
 
         route: of `route` for the run's topic. local_groups: the shared subscriptions, (group, filter), that a
-        member here serves; None: all that have members here. QoS 0 and flooded messages are TAKEN always.
+        member here serves; None: all that have members here. QoS 0 and flooded messages are TAKEN always. keep: False: no site keeps it
+        though it has RETAIN. hold: where there is a store, QoS 1 leaves only behind the commit, as QoS 2 does.
         Raises ValueError for what no frame can hold (`check_travels`); then nothing was done.
         """
         core = self._core
@@ -358,8 +384,8 @@ class Node:
             route.match = self._interests.match(route.text)
             route.generation = self._interests.generation
         if core.config.mode == "flood" and not run.qos:
-            return self._origin.publish_flood(route, run, local_groups)
-        return self._origin.publish(route, run, local_groups)
+            return self._origin.publish_flood(route, run, local_groups, keep)
+        return self._origin.publish(route, run, local_groups, keep, hold)
 
     def handed(self, token: int, now: float) -> None:
         """The shell has carried out a delivery with a token, and called `refuse` where it had to; `records` goes with it.
@@ -469,6 +495,7 @@ class Node:
         self._members.refresh()
         self._members.flush_interest()
         self._origin.flush()
+        self._keeper.flush()
         receipts, drops = self._relay.flush()
         for link, some in receipts.items():
             core.control(link, "receipts", some)
@@ -484,18 +511,45 @@ class Node:
 
     def next_deadline(self) -> float | None:
         """When `handle_timer` wants to be called, on the clock of `now`."""
-        return earliest(self._origin.custody.next_deadline(), earliest(self._relay.due, self._members.next_deadline()))
+        due = earliest(self._relay.due, self._keeper.deadline)
+        return earliest(self._origin.custody.next_deadline(), earliest(due, self._members.next_deadline()))
 
     def handle_timer(self, now: float) -> None:
         """Receipts go with the next `take`; messages expire; brokers that are away for too long are forgotten."""
         self._core.now = now
         self._origin.expire()
         self._members.expire()
+        self._keeper.handle_timer()
 
     def forget(self, number: int, now: float) -> None:
         """A broker is gone for good: drop its interest and return what waits for it. A reachable one is left alone."""
         self._core.now = now
         self._members.forget(number)
+
+    # ---- retained messages
+
+    def restore_retained(self, state: bytes | None, records: Iterable[tuple[bytes, bytes]], complete: bool, now: float) -> None:
+        """Keep from now on what `retained_changes` gives, and go on where an earlier life was; once, before anything else.
+
+        state: the row `STATE_KEY` of the table `STATE`. records: all rows of the table `RECORDS`. complete: that life has ended in order
+        and wrote all that it said. What `retained_changes` gives must be committed before the first link. Raises ValueError (one line).
+        """
+        self._core.now = now
+        self._keeper.restore(state, records, complete)
+
+    def adopt_retained(self, run: Run, now: float) -> None:
+        """A message that this broker retained before it was in a mesh; behind `restore_retained`, before the first link."""
+        self._core.now = now
+        self._keeper.adopt(run)
+
+    def retained_changes(self, now: float) -> list[PutValue | DeleteValue]:
+        """Rows to set and delete since the last call; they go into one batch with `records`."""
+        self._core.now = now
+        return self._keeper.changes()
+
+    def retained(self) -> list[Run]:
+        """All messages that are retained, for a broker that starts."""
+        return self._keeper.messages()
 
     # ---- what survives a restart
 
@@ -545,6 +599,7 @@ class Node:
         if core.journal is not None and mark > core.journal.committed:
             core.journal.committed = mark
             self._origin.committed(mark)
+            self._keeper.committed(mark)
 
 
 def earliest(one: float | None, other: float | None) -> float | None:

@@ -65,6 +65,7 @@ class Origin:
         self._pump_due = False
         self._noted: deque[tuple[int, Noted]] = deque()  # (mark of the records that must be committed before, what to say)
         self.local: Callable[[Run, Entry, Share], None] | None = None  # serve a re-picked shared subscription here
+        self.keep: Callable[[Run, int], bytes] | None = None  # retain a run's last message; who has it in custody -> its mark
 
     # ---- trees
 
@@ -139,27 +140,56 @@ class Origin:
 
     # ---- publishing
 
-    def publish(self, route: MeshRoute, run: Run, local_groups: frozenset[Share] | None) -> Verdict:
+    def publish(self, route: MeshRoute, run: Run, local_groups: frozenset[Share] | None, keep: bool = True, hold: bool = False) -> Verdict:
         """See `Node.publish`."""
+        if run.retain:
+            return self._publish_retained(route, run, local_groups, keep, hold)
         match = route.match
         mask = match.mask
-        if run.retain:
-            mask |= self._everybody()
         if not match.groups:
             if len(run.properties) > EASY_PROPERTIES or run.length > EASY_PAYLOAD:
                 check_travels(run.topic, run.properties, run.length, (), width_for(mask))
             if run.qos:
-                return self._publish_custody([(run, ())], mask, run)
+                return self._publish_custody([(run, ())], mask, run, hold)
             self._publish0(run, mask, ())
             return Verdict.TAKEN
         parts = self._shares.parts(route.match, run, local_groups)
         for part, picks in parts:
             check_travels(part.topic, part.properties, part.length, picks, width_for(mask))
         if run.qos:
-            return self._publish_custody(parts, mask, run)
+            return self._publish_custody(parts, mask, run, hold)
         for part, picks in parts:
             self._publish0(part, mask, picks)
         return Verdict.TAKEN
+
+    def _publish_retained(self, route: MeshRoute, run: Run, local_groups: frozenset[Share] | None, keep: bool, hold: bool) -> Verdict:
+        """A message for each site to keep: it goes to every live member, the last one of the run with its mark. keep: False: to nobody."""
+        mask = route.match.mask | self._everybody()
+        parts = self._parts(route, run, local_groups)
+        for part, picks in parts:
+            check_travels(part.topic, part.properties, part.length, picks, width_for(mask), retain=True)
+        if run.qos:
+            return self._publish_custody(parts, mask, run, hold, keep)
+        parts, mark = self._marked(parts, 0, run) if keep else (parts, b"")
+        for part, picks in parts[:-1]:
+            self._publish0(part, mask, picks)
+        part, picks = parts[-1]
+        self._publish0(part, mask, picks, mark)
+        return Verdict.TAKEN
+
+    def _parts(self, route: MeshRoute, run: Run, local_groups: frozenset[Share] | None) -> list[tuple[Run, Picks]]:
+        if route.match.groups:
+            return self._shares.parts(route.match, run, local_groups)
+        return [(run, ())]
+
+    def _marked(self, parts: list[tuple[Run, Picks]], custody: int, run: Run) -> tuple[list[tuple[Run, Picks]], bytes]:
+        """Retain a run's last message: the parts, that message alone in the last of them, and its mark."""
+        mark = self.keep(run, custody) if self.keep is not None else b""
+        part, picks = parts[-1]
+        last = part.count - 1
+        if last and mark:
+            parts = [*parts[:-1], (part.part(0, last), picks), (part.part(last, last + 1), picks)]
+        return parts, mark
 
     def publish_span(self, mask: int, run: Loose) -> Verdict:
         """See `Node.publish_span`."""
@@ -187,9 +217,9 @@ class Origin:
         """All live members but this one: a retained message goes to each site."""
         return self._states.live & ~(1 << self._core.number)
 
-    def _publish0(self, run: Run, mask: int, picks: Picks) -> None:
-        for _, number in picks:
-            mask |= 1 << number
+    def _publish0(self, run: Run, mask: int, picks: Picks, mark: bytes = b"") -> None:
+        if picks:
+            mask = _share(mask, picks)
         if not mask:
             return
         if self.due:
@@ -205,29 +235,31 @@ class Origin:
         self._sequence0 += run.count
         epoch = self._core.identity.epoch
         time = self._core.wall_ms()
-        self._send(run, run.payloads, share, epoch, first, time, picks, 0, run.expiry, droppable=True)
+        self._send(run, run.payloads, share, epoch, first, time, picks, 0, run.expiry, droppable=True, mark=mark)
 
-    def _publish_custody(self, parts: list[tuple[Run, Picks]], mask: int, run: Run) -> Verdict:
+    def _publish_custody(self, parts: list[tuple[Run, Picks]], mask: int, run: Run, hold: bool = False, keep: bool = False) -> Verdict:
         everyone = mask
         for _, picks in parts:
-            for _, number in picks:
-                everyone |= 1 << number
+            everyone = _share(everyone, picks)
+        if everyone and not self.custody.fits(run.count, size_of(run), everyone):
+            return Verdict.FULL
+        mark = b""
+        if keep:
+            parts, mark = self._marked(parts, _share(mask, parts[-1][1]), run)
         if not everyone:
             return Verdict.TAKEN
-        if not self.custody.fits(run.count, size_of(run), everyone):
-            return Verdict.FULL
         if self.due:
             self.announce()
         time = self._core.wall_ms()
+        left = len(parts)
         for part, picks in parts:
-            share = mask
-            for _, number in picks:
-                share |= 1 << number
+            left -= 1
+            share = _share(mask, picks)
             if share:
-                self._take(part, share, mask, picks, time)
+                self._take(part, share, mask, picks, time, hold, b"" if left else mark)
         return Verdict.TAKEN
 
-    def _take(self, run: Run, mask: int, ordinary: int, picks: Picks, time: int) -> Entry:
+    def _take(self, run: Run, mask: int, ordinary: int, picks: Picks, time: int, hold: bool, mark: bytes) -> Entry:
         """Put a run into custody for the destinations of the mask and send it to those that may have it now."""
         core = self._core
         core.counters.published += run.count
@@ -235,7 +267,8 @@ class Origin:
         entry.ordinary = ordinary
         if run.expiry is not None:
             entry.deadline = core.now + run.expiry
-        entry.hold = run.qos == 2
+        entry.hold = hold or run.qos == 2
+        entry.kept = mark
         self._sequence += run.count
         self.custody.put(entry)
         self._enqueue(entry)
@@ -281,7 +314,7 @@ class Origin:
         expiry = run.expiry
         if entry.deadline is not None:  # what is left of its life travels [MQTT-3.3.2-6], so that clocks need not agree
             expiry = max(0, min(math.ceil(entry.deadline - self._core.now), run.expiry or 0))  # floats may round up
-        self._send(run, payloads, share, entry.epoch, start, entry.time, entry.picks, flags, expiry, droppable=False)
+        self._send(run, payloads, share, entry.epoch, start, entry.time, entry.picks, flags, expiry, droppable=False, mark=entry.kept)
 
     def _send(
         self,
@@ -296,6 +329,7 @@ class Origin:
         expiry: int | None,
         *,
         droppable: bool,
+        mark: bytes = b"",
     ) -> None:
         """Frames for a share, one block for each branch of the tree; the first is built, the others are copies with other bits."""
         core = self._core
@@ -303,7 +337,7 @@ class Origin:
             self._send_loose(run.loose(), run.count - len(payloads), share, epoch, first, time, flags, droppable)
             return
         width = width_for(share)
-        template = self._template(run, flags, epoch, width, picks, expiry)
+        template = self._template(run, flags, epoch, width, picks, expiry, mark=mark)
         stamp = time.to_bytes(6, "big")
         built: bytes | bytearray | None = None
         built_bits = b""
@@ -345,28 +379,40 @@ class Origin:
             core.actions.append(Send(link, b"".join(flat), False))
 
     def _template(
-        self, run: Run, flags: int, epoch: int, width: int, picks: Picks, expiry: int | None, tree: int | None = None
+        self, run: Run, flags: int, epoch: int, width: int, picks: Picks, expiry: int | None, tree: int | None = None, mark: bytes = b""
     ) -> Template:
+        if mark:
+            return self._new_template(run, flags, epoch, width, picks, expiry, tree, mark)  # a mark is never used again
         key = (run.topic, run.qos, run.retain, run.length, run.properties, expiry, flags, epoch, width, picks, tree)
         template = self._templates.get(key)
         if template is None:
             if len(self._templates) >= TEMPLATES:
                 self._templates.clear()
-            correlation, others = split_properties(run.properties)
-            flags |= run.qos | (Flag.RETAIN if run.retain else 0)
-            flags |= (Flag.CORRELATION if correlation is not None else 0) | (Flag.EXPIRY if expiry is not None else 0)
-            head = encode_head(flags, self._core.number, epoch, self.tree if tree is None else tree, width)
-            middle = encode_rest(expiry, picks, correlation)
-            template = self._templates[key] = Template(run.topic, head, width, middle, others, run.length)
+            template = self._templates[key] = self._new_template(run, flags, epoch, width, picks, expiry, tree, b"")
         return template
 
-    def publish_flood(self, route: MeshRoute, run: Run, local_groups: frozenset[Share] | None) -> Verdict:
+    def _new_template(
+        self, run: Run, flags: int, epoch: int, width: int, picks: Picks, expiry: int | None, tree: int | None, mark: bytes
+    ) -> Template:
+        correlation, others = split_properties(run.properties)
+        flags |= run.qos | (Flag.RETAIN if run.retain else 0)
+        flags |= (Flag.CORRELATION if correlation is not None else 0) | (Flag.EXPIRY if expiry is not None else 0)
+        head = encode_head(flags, self._core.number, epoch, self.tree if tree is None else tree, width)
+        middle = encode_rest(expiry, picks, correlation, mark if run.retain else None)
+        return Template(run.topic, head, width, middle, others, run.length)
+
+    def publish_flood(self, route: MeshRoute, run: Run, local_groups: frozenset[Share] | None, keep: bool = True) -> Verdict:
         """QoS 0 to every neighbour, each copy marked as visited by this broker and all neighbours that are served now."""
-        for part, picks in self._shares.parts(route.match, run, local_groups) if route.match.groups else [(run, ())]:
-            self._flood(part, picks)
+        parts = self._parts(route, run, local_groups)
+        mark = b""
+        if run.retain and keep:
+            parts, mark = self._marked(parts, 0, run)
+        for part, picks in parts[:-1]:
+            self._flood(part, picks, b"")
+        self._flood(*parts[-1], mark)
         return Verdict.TAKEN
 
-    def _flood(self, run: Run, picks: Picks) -> None:
+    def _flood(self, run: Run, picks: Picks, mark: bytes) -> None:
         core = self._core
         targets = [end for end in core.links.values() if not end.full]
         core.counters.dropped_full += run.count * (len(core.links) - len(targets))
@@ -377,7 +423,7 @@ class Origin:
         for end in targets:
             visited |= 1 << end.peer.number
         width = width_for(visited)
-        template = self._template(run, Flag.FLOOD, core.identity.epoch, width, picks, run.expiry, tree=0)
+        template = self._template(run, Flag.FLOOD, core.identity.epoch, width, picks, run.expiry, tree=0, mark=mark)
         first = self._sequence0 + 1
         self._sequence0 += run.count
         block = template.block(visited.to_bytes(width, "little"), core.wall_ms().to_bytes(6, "big"), first, run.payloads)
@@ -578,3 +624,10 @@ class Origin:
             d = self.custody.destinations[number]
             d.add(entry)
             d.waiting.append(entry)
+
+
+def _share(mask: int, picks: Picks) -> int:
+    """The brokers that a part goes to: those that all parts go to, and those that are picked."""
+    for _, number in picks:
+        mask |= 1 << number
+    return mask

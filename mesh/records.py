@@ -69,6 +69,7 @@ class Journal:
         self._destinations: dict[Owner, Destination | None] = {}
         self._windows: dict[Owner, CustodyWindow] = {}
         self._node: bytes | None = None
+        self._also = False
 
     # ---- what changes
 
@@ -101,6 +102,10 @@ class Journal:
         """A window has moved, or its refusals have changed."""
         self._windows[owner] = window
 
+    def also(self) -> None:
+        """Something that is written beside the records, in their batch, has changed: its commit is to be told."""
+        self._also = True
+
     def node(self, uuid: bytes, epoch: int, born: int) -> None:
         """Who this broker is in this life."""
         self._node = msgpack.packb([FORM, uuid, epoch, born])
@@ -110,7 +115,7 @@ class Journal:
     @property
     def latest(self) -> int:
         """The mark whose commit holds everything so far."""
-        changed = self._fresh or self._changed or self._gone or self._destinations or self._windows or self._node is not None
+        changed = self._fresh or self._changed or self._gone or self._destinations or self._windows or self._node is not None or self._also
         return self.mark if changed else self.mark - 1
 
     def held(self, entry: Entry) -> bool:
@@ -132,8 +137,9 @@ class Journal:
         if self._node is not None:
             values.append((NODE, self._node))
             self._node = None
-        if not (values or self._fresh or self._changed or self._gone):
+        if not (values or self._fresh or self._changed or self._gone or self._also):
             return None
+        self._also = False
         offset = self._wall_offset
         entries = [(order, entry.run, encode_entry(entry, offset)) for order, entry in self._fresh.items()]
         changed = [(order, encode_entry(entry, offset)) for order, entry in self._changed.items()]
@@ -165,7 +171,7 @@ def encode_entry(entry: Entry, wall_offset: float) -> bytes:
     picks = [[list(share), number] for share, number in entry.picks]
     sets = [_octets(mask) for mask in (entry.open, entry.ordinary, entry.refusers)]
     packed: bytes = msgpack.packb(
-        [FORM, entry.here, entry.epoch, entry.first, sets, picks, entry.picks_only, entry.repeated, entry.time, deadline]
+        [FORM, entry.here, entry.epoch, entry.first, sets, picks, entry.picks_only, entry.repeated, entry.time, deadline, entry.kept]
     )
     return packed
 
@@ -173,7 +179,7 @@ def encode_entry(entry: Entry, wall_offset: float) -> bytes:
 def decode_entry(run: Run, extra: bytes, wall_offset: float) -> Entry:
     """The reverse. Raises ValueError."""
     try:
-        form, here, epoch, first, sets, picks, picks_only, repeated, time, deadline = msgpack.unpackb(extra)
+        form, here, epoch, first, sets, picks, picks_only, repeated, time, deadline, *more = msgpack.unpackb(extra)
         masks = [int.from_bytes(raw, "little") for raw in sets]
         entry = Entry(epoch, first, run, masks[0], tuple(((share[0], share[1]), number) for share, number in picks), time)
         entry.ordinary, entry.refusers = masks[1], masks[2]
@@ -181,6 +187,7 @@ def decode_entry(run: Run, extra: bytes, wall_offset: float) -> Entry:
         raise _foreign("a message in custody", error) from None
     _check_form(form)
     entry.here, entry.picks_only, entry.repeated = here, picks_only, repeated
+    entry.kept = more[0] if more else b""
     entry.deadline = None if deadline is None else deadline - wall_offset
     return entry
 

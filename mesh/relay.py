@@ -15,6 +15,8 @@ It does not know link state, interest or what the origin holds.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..mqtt.errors import MqttError
 from ..mqtt.loose import Loose
 from ..mqtt.run import PID_HIGH, PID_LOW, Run
@@ -39,6 +41,7 @@ from .envelope import (
     posted_kind,
 )
 from .flood import Flood, Flooder
+from .retained import Applied
 from .span import PLAIN_REST, Span, Spans
 from .trees import Child, Record
 from .visited import Changes, bits_for, changes, patch
@@ -93,6 +96,7 @@ class Relay:
         self._unsaid = 0  # messages delivered since the last receipts
         self._up: dict[tuple[int, int, int], Receipt] = {}  # (link, origin, destination) -> the newest
         self._dropped: list[tuple[int, Dropped]] = []  # (link, what)
+        self.keep: Callable[[Run, bytes, int], tuple[Applied, bytes]] | None = None  # a run, its mark, origin -> what to do, its key
 
     # ---- frames
 
@@ -312,10 +316,10 @@ class Relay:
         core = self._core
         head = stream.head
         if rest == stream.rest and stream.parsed is not None:
-            time, expiry, chosen, correlation = stream.parsed
+            time, expiry, chosen, correlation, mark = stream.parsed
         else:
             stream.rest, stream.parsed = rest, decode_rest(head.flags, rest)
-            time, expiry, chosen, correlation = stream.parsed
+            time, expiry, chosen, correlation, mark = stream.parsed
         if correlation is not None:
             others = join_properties(correlation, others)
         flags = head.flags
@@ -328,7 +332,11 @@ class Relay:
         if chosen:
             number = core.number
             picks = tuple([share for share, broker in chosen if broker == number])
-        core.actions.append(Deliver(run, head.origin, token, picks, stream.ordinary, stream.repeated, time))
+        if not mark or self.keep is None or not stream.ordinary:
+            core.actions.append(Deliver(run, head.origin, token, picks, stream.ordinary, stream.repeated, time))
+            return
+        (stored, ordinary), key = self.keep(run, mark, head.origin)
+        core.actions.append(Deliver(run, head.origin, token, picks, ordinary, stream.repeated, time, stored, key))
 
     def _take_post(self, origin: int, topic: bytes, run: Run, token: int | None) -> None:
         """What another broker posted to this one; each is handed over by itself, the last with the token of all."""

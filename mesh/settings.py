@@ -26,6 +26,7 @@ SECRET = "key"  # whose value stays out of messages
 MODES = ("routed", "flood")
 AUTHS = ("key", "certificate", "both")  # how the brokers of a mesh prove who they are
 ADDRESS_FORMS = "mqtt://HOST:PORT, mqtts://HOST:PORT or unix:///PATH"
+WEEK = 7 * 86_400.0
 MEMORY_QUEUE = (100_000, 64 * 2**20)  # messages and bytes that may wait in one session in memory
 DISK_QUEUE = (10_000_000, 8 * 2**30)  # the same when a store keeps the session
 NAME = re.compile(r"\w[\w.-]{0,63}")
@@ -358,6 +359,8 @@ class MeshSettings:
     auth: "key", "certificate" (each end's certificate names its broker; then there is no key), or "both".
     mode: "routed" or "flood". peers: the neighbours that this broker dials (others may dial it). silence: seconds without a
     byte after which a link is taken for broken. retry_first, retry_last: seconds between attempts to dial, first and longest.
+    retained_compare: seconds between two comparisons of retained messages with a neighbour. deletions_kept: seconds that a deletion of a
+    retained message is remembered if not every broker has confirmed it.
     """
 
     name: str
@@ -369,6 +372,8 @@ class MeshSettings:
     retry_last: float = 5.0
     auth: str = "key"
     brokers: dict[str, int] | None = None
+    retained_compare: float = 30.0
+    deletions_kept: float = WEEK
 
     @property
     def certified(self) -> bool:
@@ -388,6 +393,8 @@ class MeshSettings:
             silence=section.seconds("silence", 0.1, 3600, 0.9),
             retry_first=section.seconds("retry_first", 0.01, 3600, 0.1),
             retry_last=section.seconds("retry_last", 0.01, 3600, 5.0),
+            retained_compare=section.seconds("retained_compare", 0.1, 86_400, 30.0),
+            deletions_kept=section.seconds("deletions_kept", 1, 2**32, WEEK),
         )
         if settings.retry_last < settings.retry_first:
             raise section.error("retry_last", f"give at least retry_first, {settings.retry_first:g}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from mqmesh.mesh.actions import Action, CloseLink, Deliver, Event, Posted, Returned, Send, Unblocked
+from mqmesh.mesh.actions import Action, CloseLink, Deliver, Event, Posted, Retained, Returned, Send, Unblocked
 from mqmesh.mesh.config import MeshConfig
 from mqmesh.mesh.identity import Identity
 from mqmesh.mesh.node import Node
@@ -28,6 +28,7 @@ class Net:
         self.ends: dict[tuple[int, int], tuple[int, int]] = {}
         self.flying: dict[tuple[int, int], list[bytes]] = {}
         self.delivered: list[tuple[int, Deliver]] = []
+        self.retained: list[tuple[int, Retained]] = []
         self.events: list[tuple[int, Event]] = []
         self.posted: list[tuple[int, Posted]] = []
         self.order: list[tuple[int, bytes]] = []  # payloads and posts as they came
@@ -53,6 +54,8 @@ class Net:
     def save(self, number: int) -> bool:
         """Write what there is to write; whether there was something."""
         records = self.nodes[number].records()
+        if number in self.disks:
+            self.disks[number].apply_retained(self.nodes[number].retained_changes(self.now))
         if records is None:
             return False
         self.disks[number].apply(records)
@@ -119,6 +122,8 @@ class Net:
             self.order.append((number, action.body))
             if action.token is not None and not self.hold:
                 self.commit(number, action.token)
+        elif isinstance(action, Retained):
+            self.retained.append((number, action))
         elif isinstance(action, CloseLink):
             self.closed.append((number, action))
             self.cut(action.link)

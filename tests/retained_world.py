@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from mqmesh.mesh.retained import DeleteValue, Key, Kind, Record, RetainedSync
 from mqmesh.mesh.retained.record import read_mark
+from mqmesh.mesh.retained.replica import RECORDS, STATE, STATE_KEY
 from mqmesh.mqtt.run import Run
 
 T = 600.0  # seconds that the sites here remember what not all have confirmed
@@ -65,8 +66,8 @@ class Site:
         self.process += 1
         epoch = int((now + self.offset) * 1000)
         self.sync = RetainedSync(self.number, epoch, self.offset, now, tombstone_seconds=self.world.keep, compare_every=EVERY, persist=True)
-        state = self.rows.get(("retained_state", b"state"))
-        self.sync.load(state, [(key, row) for (table, key), row in self.rows.items() if table == "retained"], now)
+        state = self.rows.get((STATE, STATE_KEY))
+        self.sync.load(state, [(key, row) for (table, key), row in self.rows.items() if table == RECORDS], now)
         self.sync.set_members(self.world.sites)
         self.values = {record.topic: record.payload for record in self.sync.values()}
         self._wake(self.process)
@@ -358,3 +359,4 @@ class World:
         """What is buried is the same everywhere too."""
         found = {site.number: site.sync.status() for site in self.sites.values() if site.sync}
         assert len({status["digest"] for status in found.values()}) == 1, found
+        assert len({site.sync._replica.tree.root for site in self.sites.values() if site.sync}) == 1, found

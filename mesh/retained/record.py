@@ -4,7 +4,7 @@ The *key* says which of two records of one topic counts: the higher one, everywh
 deleted or has expired is *buried*: it stays for a while without content, so that an older message of its topic cannot come back.
 
 Written forms (msgpack, checked to the last byte when read)
-- record, between sites: [topic, time, origin, born, kind, qos, properties, payload, published, expiry | nil, mask, over]
+- record, between sites: [topic, time, origin, born, kind, qos, properties, payload, ms since published, expiry | nil, mask, over]
 - row, in a store: the record without its topic, the running time at which it was buried, the keys announced early
 - mark, which travels with the live message: [time, origin, born, mask, over]
 
@@ -71,7 +71,7 @@ class Kind(IntEnum):
 class Record:
     """One topic's record.
 
-    qos, properties, payload: as published; properties without a Message Expiry Interval. published: ms since 1970 by the origin's clock.
+    qos, properties, payload: as published; properties without a Message Expiry Interval. published: ms since 1970 by this site's clock.
     expiry: Message Expiry Interval in seconds, counted from `published`, or None. mask: the brokers for which the origin took the message
     into custody (bit n: broker n), so that they get it as a message. over: the keys that it replaced, where the site could not say that
     all before them had been heard; see `Replica`. told: the highest key that reconciliation has announced to this site's

@@ -39,8 +39,8 @@ CLOCK_TURNED_BACK = 86_400_000  # ms by which the clock may be behind an earlier
 EARLIER_MAX = 16  # lives that are not closed
 EARLY_MAX = 15  # announced keys, but for the last, that a record remembers since they may come as messages too
 STEP = 2000  # records that one call of `work` touches of each kind
-RECORDS = "retained"  # a store's table: topic -> row
-STATE = "retained_state"  # a store's table of one row
+RECORDS = "mesh_retained"  # a store's table: topic -> row
+STATE = "mesh_retained_state"  # a store's table of one row
 STATE_KEY = b"state"
 FORM = 1
 
@@ -99,6 +99,9 @@ class Replica:
         self._by_age: list[tuple[float, bytes, Key]] = []
         self._doomed: deque[tuple[bytes, Key]] = deque()
         self._line = -1
+        self.moment = self.wall(now)  # of the message that is worked on
+        self.given = 0  # records sent to neighbours that lacked them
+        self.taken = 0  # the same, from neighbours
         self._dirty: dict[bytes, None] | None = {} if persist else None
         self._state_dirty = True
 
@@ -114,11 +117,11 @@ class Replica:
 
     # ---- what this site's clients publish
 
-    def put(self, run: Run, custody: int, now: float) -> Record:
-        """Retain the last message of a local run. See `RetainedSync.put_local`."""
+    def put(self, run: Run, custody: int, now: float, at: int | None = None) -> Record:
+        """Retain the last message of a local run. See `RetainedSync.put_local`. at: its time, if it is not now: ms since 1970."""
         topic = bytes(run.topic)
         payload = bytes(run.payloads[-1])
-        wall = self.wall(now)
+        wall = self.wall(now) if at is None else at
         known = self.tree.get(topic)
         time = max(wall, self.promised + 1, known.key.time + 1 if known is not None else 0)
         key = Key(min(time, HIGHEST_TIME), self.number, self.born)
@@ -166,9 +169,32 @@ class Replica:
         """Whether the origin holds the message for this broker, or held it until it had come. For an earlier memory is not for this."""
         return self._joined and bool(record.qos) and bool(record.mask >> self.number & 1)
 
+    def know(self, numbers: frozenset[int]) -> None:
+        """The members are these and this one."""
+        members = numbers | {self.number}
+        if members != self.coverage.members:
+            self.coverage.members = members
+            self._state_dirty = True
+
     def doom(self, gone: list[tuple[bytes, Key]]) -> None:
         """A neighbour with whom this site has just reconciled had heard these and does not have them."""
         self._doomed.extend(gone)
+
+    def give(self, topic: bytes) -> Record | None:
+        """A record for a neighbour that lacks it; instead of when it was published it says how long ago, so that clocks need not agree."""
+        record = self.tree.get(topic)
+        if record is None:
+            return None
+        self.given += 1
+        given = Record(topic, record.key, *record.content)
+        given.published = max(0, self.moment - record.published)
+        return given
+
+    def receive(self, record: Record, now: float) -> None:
+        """What a neighbour's `give` has given."""
+        self.taken += 1
+        record.published = max(0, self.moment - record.published)
+        self.merge(record, now)
 
     # ---- keeping
 
@@ -269,7 +295,7 @@ class Replica:
 
     def next_end(self) -> float | None:
         """When the next message expires, on the caller's clock."""
-        return self._ends[0][0] / 1000 - self.wall_offset + 0.001 if self._ends else None
+        return self._ends[0][0] / 1000 - self.wall_offset + 0.0015 if self._ends else None  # behind the millisecond, as floats round
 
     def _known(self, topic: bytes, key: Key) -> Record | None:
         record = self.tree.get(topic)
@@ -342,6 +368,11 @@ class Replica:
 
     # ---- what survives a restart
 
+    @property
+    def changed(self) -> bool:
+        """Whether there is something to keep since then."""
+        return self._dirty is not None and (self._state_dirty or bool(self._dirty))
+
     def take_changes(self, now: float) -> list[PutValue | DeleteValue]:
         """What a store must keep since the last call, as one batch."""
         if self._dirty is None:
@@ -354,28 +385,33 @@ class Replica:
         if self._state_dirty:
             self._state_dirty = False
             lives = [*self._earlier, (self.born, self.promised)]
-            state = [FORM, self.number, lives, self.running(now), self._joined, self.coverage.vector.entries()]
+            entries, members = self.coverage.vector.entries(), sorted(self.coverage.members)
+            state = [FORM, self.number, lives, self.running(now), self._joined, entries, members]
             found.append(PutValue(STATE, STATE_KEY, msgpack.packb(state)))
         return found
 
-    def load_state(self, state: bytes, now: float) -> None:
-        """Go on where an earlier life was. Raises ValueError."""
+    def load_state(self, state: bytes, now: float, complete: bool) -> None:
+        """Go on where an earlier life was. complete: it is in the store to its end. Raises ValueError."""
         try:
-            form, number, lives, running, joined, heard = msgpack.unpackb(state)
+            form, number, lives, running, joined, heard, members = msgpack.unpackb(state)
             self._earlier = [(integer(born, 48), integer(promised, 48)) for born, promised in lives][-EARLIER_MAX:]
             born, self.promised = self._earlier[-1]
             entries = [Heard(integer(n, 16), integer(b, 48), integer(t, 48)) for n, b, t in heard]
+            known = frozenset(integer(n, 16) for n in members)
             seconds = float(running)
         except (ValueError, TypeError, IndexError, msgpack.exceptions.UnpackException) as error:
             raise ValueError(f"the state of the retained messages cannot be read: {error}") from None
         if form != FORM or number != self.number:
             raise ValueError(f"the retained messages are those of broker {number} (form {form}), not of broker {self.number} (form {FORM})")
         self.born = max(self.born, born + 1)
+        if not complete:
+            self._earlier = []  # what it said last may be elsewhere only: nobody may take it for heard
         if self.promised > self.wall(now) + CLOCK_TURNED_BACK:
             self.promised = 0
         self._started = now - seconds
         self._joined = bool(joined)
         self.coverage.vector.merge(entries)
+        self.coverage.members = known | {self.number}
 
     def load_record(self, topic: bytes, row: bytes, now: float) -> None:
         """A record of an earlier life. Raises ValueError."""

@@ -55,16 +55,17 @@ class Session:
         self.done = False
         self.theirs: State | None = None
         self._send = send
-        self._outbox = Outbox(number, replica.tree.get, send)
+        self._outbox = Outbox(number, replica.give, send)
         self._inbox = Inbox()
         self._gone: list[tuple[bytes, Key]] = []
 
     def receive(self, message: Message, now: float) -> None:
         """A message of this session. Raises `PeerError` for one that has no place here."""
+        self.replica.moment = self.replica.wall(now)
         say = message.say
         if say is Say.DATA:
             for record in self._inbox.feed(message.values[0]):
-                self.replica.merge(record, now)
+                self.replica.receive(record, now)
             self._send(encode(Say.MORE, self.number))
         elif say is Say.MORE:
             self._outbox.more()

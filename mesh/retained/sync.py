@@ -20,7 +20,7 @@ from ...mqtt.run import Run
 from .record import Kind, Record, pack_mark, read_mark
 from .replica import RECORDS, STATE, STATE_KEY, Applied, DeleteValue, PutValue, Replica, Update
 from .session import Asking, Serving, Session, wrong
-from .wire import Say, decode
+from .wire import Say, decode, encode
 
 WEEK = 7 * 86_400.0
 
@@ -35,12 +35,19 @@ class Send(NamedTuple):
 
 
 class _Neighbour:
-    """A linked site. due: when to compare next; None while a comparison runs, or if the neighbour asks."""
+    """A linked site.
 
-    __slots__ = ("due", "session", "sessions")
+    asks: whether it is the one that begins comparisons. due: when to compare next; None while a comparison runs, or if the neighbour
+    asks. again: compare once more when this comparison ends. root: of the records when it began.
+    """
 
-    def __init__(self, due: float | None) -> None:
-        self.due = due
+    __slots__ = ("again", "asks", "due", "root", "session", "sessions")
+
+    def __init__(self, asks: bool, now: float) -> None:
+        self.asks = asks
+        self.due = None if asks else now
+        self.again = False
+        self.root = 0
         self.session: Session | None = None
         self.sessions = 0
 
@@ -72,14 +79,15 @@ class RetainedSync:
 
     # ---- what survives a restart; before any link
 
-    def load(self, state: bytes | None, records: Iterable[tuple[bytes, bytes]], now: float) -> None:
+    def load(self, state: bytes | None, records: Iterable[tuple[bytes, bytes]], now: float, complete: bool = True) -> None:
         """Go on where an earlier life of this broker was.
 
         state: the row `STATE_KEY` of the table `STATE`, or None for a first life. records: all rows (topic, row) of the table `RECORDS`.
+        complete: all that the earlier life ever said is in them; False for one that was killed and said things ahead of their commit.
         Raises ValueError for what cannot be read, and for records without state.
         """
         if state is not None:
-            self._replica.load_state(state, now)
+            self._replica.load_state(state, now, complete)
         for topic, row in records:
             if state is None:
                 raise ValueError("there are retained messages but no state that belongs to them")
@@ -88,6 +96,11 @@ class RetainedSync:
     def take_changes(self, now: float) -> list[PutValue | DeleteValue]:
         """Rows to set and delete since the last call; commit them in one batch, and with the publisher's acknowledgement."""
         return self._replica.take_changes(now)
+
+    @property
+    def changed(self) -> bool:
+        """Whether `take_changes` has something to give."""
+        return self._replica.changed
 
     # ---- messages
 
@@ -101,6 +114,12 @@ class RetainedSync:
         if run.topic.startswith(b"$"):
             raise ValueError(f"{run.topic!r} is not shared between sites")
         return pack_mark(self._replica.put(run, custody if run.qos else 0, now))
+
+    def adopt(self, run: Run, now: float) -> None:
+        """A message that this broker retained before it was in a mesh, as of when it was published. For the beginning, behind `load`."""
+        if run.topic.startswith(b"$"):
+            raise ValueError(f"{run.topic!r} is not shared between sites")
+        self._replica.put(run, 0, now, max(0, int((run.received + self._replica.wall_offset) * 1000)))
 
     def apply(self, run: Run, mark: bytes, now: float) -> Applied:
         """A message from another site with its mark. Raises `PeerError` for a mark that is none."""
@@ -124,12 +143,16 @@ class RetainedSync:
 
     def set_members(self, numbers: Iterable[int]) -> None:
         """The brokers of the mesh, reachable or not, but for those that are given up. Deletions wait for all of them."""
-        replica = self._replica
-        replica.coverage.members = frozenset(numbers) | {replica.number}
+        self._replica.know(frozenset(numbers))
+
+    @property
+    def members(self) -> frozenset[int]:
+        """As set, or as an earlier life knew them; this one included."""
+        return self._replica.coverage.members
 
     def link_up(self, peer: int, now: float) -> None:
         """A neighbour is linked: the one with the lower number begins to compare."""
-        self._neighbours[peer] = _Neighbour(now if self._replica.number < peer else None)
+        self._neighbours[peer] = _Neighbour(peer < self._replica.number, now)
         self._ask(now)
 
     def link_down(self, peer: int) -> None:
@@ -143,19 +166,44 @@ class RetainedSync:
             return
         message = decode(data)
         replica = self._replica
+        if message.say is Say.NUDGE:
+            if neighbour.asks:
+                raise wrong("NUDGE from the neighbour that asks")
+            self._compare_soon(peer, neighbour, now)
+            self._ask(now)
+            return
         if message.say is Say.BEGIN:
-            if replica.number < peer or (neighbour.session is not None and neighbour.session.number == message.session):
+            if not neighbour.asks or (neighbour.session is not None and neighbour.session.number == message.session):
                 raise wrong("BEGIN from the neighbour that does not ask")
+            neighbour.root = replica.tree.root
             neighbour.session = Serving(replica, message, self._sender(peer), now)
+            ended = neighbour.session.done
         else:
-            session = neighbour.session
-            if session is None or session.number != message.session:
+            found = neighbour.session
+            if found is None or found.number != message.session:
                 raise wrong(f"{message.say.name} of another session")
-            session.receive(message, now)
-            if session.done and isinstance(session, Asking):
+            before = found.done
+            found.receive(message, now)
+            ended = found.done and not before
+            if ended and not neighbour.asks:
                 neighbour.session = None
-                neighbour.due = now + self._every
+                neighbour.due = now if neighbour.again else now + self._every
         self._more = replica.work(now)
+        if ended and replica.tree.root != neighbour.root:
+            for number, other in self._neighbours.items():
+                if other is not neighbour:
+                    self._compare_soon(number, other, now)
+        if ended:
+            self._ask(now)
+
+    def _compare_soon(self, peer: int, neighbour: _Neighbour, now: float) -> None:
+        """What a comparison has brought is news to other neighbours too: do not let them wait."""
+        if neighbour.asks:
+            self._sends.append(Send(peer, encode(Say.NUDGE, 0)))
+        elif neighbour.due is None:
+            neighbour.again = True
+        else:
+            neighbour.due = now
 
     def _sender(self, peer: int) -> Callable[[bytes], None]:
         return lambda data: self._sends.append(Send(peer, data))
@@ -164,6 +212,8 @@ class RetainedSync:
         for peer, neighbour in self._neighbours.items():
             if neighbour.due is not None and neighbour.due <= now:
                 neighbour.due = None
+                neighbour.again = False
+                neighbour.root = self._replica.tree.root
                 neighbour.sessions += 1
                 neighbour.session = Asking(self._replica, neighbour.sessions, self._sender(peer), now)
 
@@ -200,9 +250,14 @@ class RetainedSync:
         """How many topics have a retained message."""
         return len(self._replica.tree) - self._replica.tree.buried
 
+    @property
+    def exchanged(self) -> tuple[int, int]:
+        """How many records comparisons have sent and brought."""
+        return self._replica.given, self._replica.taken
+
     def digest(self) -> str:
-        """The same at all sites with the same records."""
-        return f"{self._replica.tree.root:016x}"
+        """The same at all sites with the same retained messages."""
+        return f"{self._replica.tree.alive:016x}"
 
     def status(self) -> dict[str, object]:
         """Figures, fit for JSON. stable: ms since 1970 up to which every member has everything, -1 when not known."""

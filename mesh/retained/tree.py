@@ -34,6 +34,7 @@ class RecordTree:
         self._buckets: list[list[Record] | None] = [None] * BUCKETS
         self._levels = [array("Q", bytes(8 * FAN_OUT**level)) for level in range(DEPTH + 1)]
         self.buried = 0  # how many records are
+        self.alive = 0  # exclusive or of the hashes of those that are not
 
     def __len__(self) -> int:
         return len(self._records)
@@ -56,7 +57,7 @@ class RecordTree:
         index = identifier[0] << 8 | identifier[1]
         bucket = self._buckets[index]
         old = self._records.get(record.topic)
-        change = record_hash(identifier, record.key)
+        change = fresh = record_hash(identifier, record.key)
         if old is None:
             if bucket is None:
                 self._buckets[index] = [record]
@@ -65,9 +66,16 @@ class RecordTree:
         else:
             assert bucket is not None
             bucket[bucket.index(old)] = record
-            change ^= record_hash(identifier, old.key)
-            self.buried -= old.kind != 0
-        self.buried += record.kind != 0
+            before = record_hash(identifier, old.key)
+            if old.kind:
+                self.buried -= 1
+            else:
+                self.alive ^= before
+            change ^= before
+        if record.kind:
+            self.buried += 1
+        else:
+            self.alive ^= fresh
         self._records[record.topic] = record
         self._change(index, change)
 
@@ -80,9 +88,13 @@ class RecordTree:
         bucket.remove(record)
         if not bucket:
             self._buckets[index] = None
-        self.buried -= record.kind != 0
+        change = record_hash(identifier, record.key)
+        if record.kind:
+            self.buried -= 1
+        else:
+            self.alive ^= change
         del self._records[record.topic]
-        self._change(index, record_hash(identifier, record.key))
+        self._change(index, change)
 
     def _change(self, index: int, change: int) -> None:
         for level in reversed(self._levels):

@@ -11,6 +11,7 @@
     MORE      both      -                                     (one DATA has been worked off)
     FINISH    asker     -
     FINISHED  server    -
+    NUDGE     server    -                                     (session 0: something has changed here, ask soon)
 
 vector: [[number, born, time], ..], floors: [[number, born, at, time], ..] as in `coverage.py`. line: up to which time the sender
 has forgotten what is buried; 0 for none. A LIST speaks of the identifiers of one bucket above `after` (empty: from the first) up to `up to`
@@ -52,6 +53,7 @@ class Say(IntEnum):
     MORE = 7
     FINISH = 8
     FINISHED = 9
+    NUDGE = 10
 
 
 class State(NamedTuple):
@@ -183,4 +185,5 @@ _FORMS: dict[Say, tuple[Callable[[Any], Any], ...]] = {
     Say.MORE: (),
     Say.FINISH: (),
     Say.FINISHED: (),
+    Say.NUDGE: (),
 }

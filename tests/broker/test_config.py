@@ -212,5 +212,19 @@ def test_every_key_is_documented() -> None:
     for one in fields(Limits):
         default = "none" if one.default is None else f"{one.default:g}" if isinstance(one.default, float) else str(one.default)
         assert f"| `{one.name}` | {default} | {one.metadata['text']} |" in page, one.name
-    for key in ("name", "number", "listen", "data", "mode", "key", "silence", "retry_first", "retry_last", "address", "cost"):
+    for key in (
+        "name",
+        "number",
+        "listen",
+        "data",
+        "mode",
+        "key",
+        "silence",
+        "retry_first",
+        "retry_last",
+        "retained_compare",
+        "deletions_kept",
+        "address",
+        "cost",
+    ):
         assert f"| `{key}` |" in page, key

@@ -40,7 +40,7 @@ class FakeMesh:
     def hold(self, connection: Any) -> None:
         self.held.append(connection)
 
-    def publish(self, route: Any, run: Any) -> int | None:
+    def publish(self, route: Any, run: Any, hold: bool = False) -> int | None:
         if run.qos and self.room is not None:
             if not self.room:
                 return None

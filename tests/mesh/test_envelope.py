@@ -51,11 +51,19 @@ def test_a_head_survives(flag: int, origin: int, epoch: int, tree: int, share: i
     assert tuple(decode_head(raw)) == (flag, origin, epoch, tree, width, share)
 
 
-@given(u48, st.none() | st.integers(0, 2**32 - 1), picks, st.none() | st.binary(max_size=30))
-def test_the_rest_survives(time: int, expiry: int | None, chosen: tuple, correlation: bytes | None) -> None:
+@given(u48, st.none() | st.integers(0, 2**32 - 1), picks, st.none() | st.binary(max_size=30), st.none() | st.binary(max_size=30))
+def test_the_rest_survives(time: int, expiry: int | None, chosen: tuple, correlation: bytes | None, mark: bytes | None) -> None:
     flag = (Flag.EXPIRY if expiry is not None else 0) | (Flag.CORRELATION if correlation is not None else 0)
-    raw = time.to_bytes(6, "big") + encode_rest(expiry, chosen, correlation)
-    assert tuple(decode_rest(flag, raw)) == (time, expiry, chosen, correlation)
+    flag |= Flag.RETAIN if mark is not None else 0
+    raw = time.to_bytes(6, "big") + encode_rest(expiry, chosen, correlation, mark)
+    assert tuple(decode_rest(flag, raw)) == (time, expiry, chosen, correlation, mark or b"")
+
+
+def test_a_mark_that_is_cut_off_is_the_peers_error() -> None:
+    raw = bytes(6) + encode_rest(None, (), None, b"mark")
+    for size in range(8, len(raw)):
+        with pytest.raises(PeerError):
+            decode_rest(Flag.RETAIN, raw[:size])
 
 
 @given(blocks)
@@ -86,7 +94,9 @@ def test_frames_are_good_packets(
     correlation, others = split_properties(block)
     flag |= Flag.CORRELATION if correlation is not None else 0
     width = width_for(share)
-    template = Template(topic.encode(), encode_head(flag, 7, 8, 9, width), width, encode_rest(None, chosen, correlation), others, length)
+    mark = b"a mark" if flag & Flag.RETAIN else None
+    rest = encode_rest(None, chosen, correlation, mark)
+    template = Template(topic.encode(), encode_head(flag, 7, 8, 9, width), width, rest, others, length)
     payloads = [bytes((i,)) * length for i in range(count)]
     data = bytes(template.block(bits_for(share, width), time.to_bytes(6, "big"), first, payloads))
     assert len(data) == count * template.size
@@ -96,7 +106,7 @@ def test_frames_are_good_packets(
         envelope = packet.properties[Property.CORRELATION_DATA]
         assert int.from_bytes(envelope[-8:], "big") == first + i
         assert tuple(decode_head(envelope[: FIXED + width])) == (flag, 7, 8, 9, width, share)
-        assert tuple(decode_rest(flag, envelope[FIXED + width : -8])) == (time, None, chosen, correlation)
+        assert tuple(decode_rest(flag, envelope[FIXED + width : -8])) == (time, None, chosen, correlation, mark or b"")
         frame = data[i * template.size : (i + 1) * template.size]
         assert frame[template.bits_offset : template.bits_offset + width] == bits_for(share, width)
         assert frame[template.sequence_offset : template.sequence_offset + 8] == envelope[-8:]

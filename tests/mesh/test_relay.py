@@ -79,7 +79,7 @@ def play(given_messages: list, cuts: list[int], mode: str) -> list[tuple]:
                 for action in actions:
                     net._do(number, action)
             deadline = net.nodes[number].next_deadline()
-            if deadline is not None:
+            if deadline is not None and deadline <= net.now + 1.0:  # not the next comparison of retained messages
                 net.now = max(net.now, deadline)
                 net.nodes[number].handle_timer(net.now)
         for end in list(net.flying):

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from mqmesh.mesh.node import Node
 from mqmesh.mesh.records import Records
+from mqmesh.mesh.retained import DeleteValue, PutValue
+from mqmesh.mesh.retained.replica import RECORDS, STATE, STATE_KEY
 from mqmesh.mqtt.loose import Loose
 from mqmesh.mqtt.run import Run
 
 
 class Disk:
-    """entries: order -> (run, extra). values: by key."""
+    """entries: order -> (run, extra). values: by key. rows: of retained messages, by table and key."""
 
     def __init__(self) -> None:
         self.entries: dict[int, tuple[Run, bytes]] = {}
         self.values: dict[bytes, bytes] = {}
+        self.rows: dict[tuple[str, bytes], bytes] = {}
 
     def apply(self, records: Records) -> None:
         """Commit a batch."""
@@ -30,8 +33,19 @@ class Disk:
             else:
                 self.values[key] = value
 
+    def apply_retained(self, changes: list[PutValue | DeleteValue]) -> None:
+        """Commit what belongs to a batch of retained messages."""
+        for change in changes:
+            if isinstance(change, PutValue):
+                self.rows[change.table, change.key] = change.value
+            else:
+                self.rows.pop((change.table, change.key), None)
+
     def restore(self, node: Node, now: float) -> None:
         """Have a new life begin with it."""
+        records = [(key, row) for (table, key), row in self.rows.items() if table == RECORDS]
+        node.restore_retained(self.rows.get((STATE, STATE_KEY)), records, False, now)
+        self.apply_retained(node.retained_changes(now))
         entries = [(order, copy_of(run), extra) for order, (run, extra) in sorted(self.entries.items())]
         node.restore(entries, dict(self.values), now)
 

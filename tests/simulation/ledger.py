@@ -5,8 +5,9 @@ At each step
 - a shared subscription's members get each message at most once over the whole mesh, unless it says that it is repeated;
 - messages of one origin arrive at one broker in the order of publishing, QoS 1/2 and QoS 0 apart;
 - what arrives is what was published;
-- a post arrives at each broker at most once, in the order of sending, and only if its sender keeps it.
-At the end (`missing`)
+- a post arrives at each broker at most once, in the order of sending, and only if its sender keeps it;
+- a broker's subscribers are told each retained message at most once, as a message or by a comparison with a neighbour.
+At the end (`missing`, `check_last`)
 - each post that an origin kept has arrived or was returned;
 - each QoS 1/2 message that an origin took, and kept, is at each broker whose interest was known at publish time, real, and stayed.
 """
@@ -16,11 +17,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mqmesh.mesh.envelope import posted_kind
+from mqmesh.mesh.retained import Key, Kind, Record
 from mqmesh.mesh.visited import numbers
 from mqmesh.mqtt.topics import matches
 
 if TYPE_CHECKING:
-    from mqmesh.mesh.actions import Deliver, Posted, Returned
+    from mqmesh.mesh.actions import Deliver, Posted, Retained, Returned
     from mqmesh.mqtt.run import Run
 
     from .site import Site
@@ -61,6 +63,20 @@ class PostEntry:
         self.returned: set[int] = set()
 
 
+class Write:
+    """A message with RETAIN, the last of its run; an empty payload deletes. committed: its origin kept it."""
+
+    __slots__ = ("at", "committed", "expires", "key", "payload", "site")
+
+    def __init__(self, site: int, key: Key, payload: bytes, expires: bool, at: float) -> None:
+        self.site = site
+        self.key = key
+        self.payload = payload
+        self.expires = expires
+        self.at = at
+        self.committed = False
+
+
 class Ledger:
     """The books of one run."""
 
@@ -78,6 +94,9 @@ class Ledger:
         self.moved: dict[tuple[str, str], float] = {}  # shared subscription -> when its members last changed
         self.flood = False
         self.posts: dict[bytes, PostEntry] = {}
+        self.writes: dict[bytes, list[Write]] = {}  # by topic
+        self.shown: dict[tuple[int, bytes], tuple[bytes, bool]] = {}  # (broker, topic) -> the highest key it was told, whether as gone
+        self.told: set[tuple[int, bytes, bytes, bool]] = set()  # broker, topic, key, as gone
 
     # ---- entries
 
@@ -87,6 +106,8 @@ class Ledger:
         for raw, payload in run.messages():
             topic = raw.decode()
             self.places += 1
+            if not payload:
+                continue  # a deletion: see `written`
             message = Message(payload, site.number, self.places, run.qos, topic, self.world.clock.now)
             self.messages[payload] = message
             for number, other in sites.items():
@@ -118,10 +139,39 @@ class Ledger:
         assert post.place > self.newest.get(key, -1), f"site {site.number} got the post {action.body!r} behind a later message"
         self.newest[key] = post.place
 
+    def written(self, site: Site, run: Run, key: Key) -> Write:
+        """An origin retains the last message of a run."""
+        write = Write(site.number, key, run.payloads[-1], run.expiry is not None, self.world.clock.now)
+        self.writes.setdefault(bytes(run.topic), []).append(write)
+        return write
+
+    def committed(self, site: Site, topic: bytes, write: Write) -> None:
+        """It is on its origin's disk, and subscribers there have it."""
+        write.committed = True
+        self._show(site, topic, write.key.pack(), not write.payload)
+
+    def _show(self, site: Site, topic: bytes, key: bytes, gone: bool) -> None:
+        """Subscribers of a broker hear of a retained message or its deletion."""
+        what = (site.number, topic, key, gone)
+        assert what not in self.told or self.forgotten.get(site.number), f"site {site.number} is told {topic!r} {key.hex()} twice"
+        self.told.add(what)
+        shown = self.shown.get((site.number, topic))
+        if shown is None or (key, gone) > shown:
+            self.shown[site.number, topic] = (key, gone)
+
+    def announced(self, site: Site, action: Retained) -> None:
+        """A comparison brought it."""
+        payload = action.run.payloads[-1]
+        self._show(site, bytes(action.run.topic), action.key, not payload)
+        if payload:
+            times = self.got[payload, site.number] = self.got.get((payload, site.number), 0) + 1
+            assert times == 1 or self.forgotten.get(site.number), f"site {site.number} is told {payload!r}, which it has"
+
     def acknowledged(self, payloads: list[bytes]) -> None:
         """Their publisher was told that they are kept."""
         for payload in payloads:
-            self.messages[payload].acknowledged = True
+            if payload:
+                self.messages[payload].acknowledged = True
 
     def subscribed(self, site: Site, filter_: str, group: str | None) -> None:
         """Nothing is promised for the past."""
@@ -145,7 +195,11 @@ class Ledger:
         """A broker committed a run for its ordinary subscribers."""
         run = action.run
         custody = run.qos > 0
+        if action.key:
+            self._show(site, bytes(run.topic), action.key, not run.payloads[-1])
         for topic, payload in run.messages():
+            if not payload:
+                continue
             message = self.messages.get(payload)
             assert message is not None, f"site {site.number} got {payload!r}, which nobody published"
             assert (message.origin, message.qos, message.topic) == (action.origin, run.qos, topic.decode()), payload
@@ -160,6 +214,8 @@ class Ledger:
     def served(self, site: Site, action: Deliver, share: tuple[str, str]) -> None:
         """A shared subscription's member got a run."""
         for payload in action.run.payloads:
+            if not payload:
+                continue
             assert payload in self.messages, payload
             times = self.got_share[payload, share] = self.got_share.get((payload, share), 0) + 1
             if action.repeated:
@@ -174,6 +230,8 @@ class Ledger:
                 self.posts[body].returned.add(action.destination)
             return
         for payload in action.run.payloads:
+            if not payload:
+                continue
             message = self.messages[payload]
             assert action.reason != "expired" or action.run.expiry is not None
             if action.reason == "refused":
@@ -213,6 +271,31 @@ class Ledger:
                     if (message.payload, share) not in self.got_share and self.moved.get(share, 0.0) < message.at - 3.0:
                         found.append(f"{message.payload!r} (QoS {message.qos}, published at {message.at:.3f}) never came to {share}")
         return found
+
+    def check_last(self, topic: bytes, records: dict[int, Record | None], *, given_up: bool) -> None:
+        """What all sites have of a topic is the last that was written, and their subscribers know. given_up: sites may be missing."""
+        writes = self.writes.get(topic, [])
+        kept = [w for w in writes if w.committed and not self._after(self.forgotten.get(w.site, ()), w.at)]
+        least = max((w.key for w in kept), default=Key(0, 0, 0))
+        record = next(iter(records.values()))
+        alive = record is not None and record.kind is Kind.VALUE
+        if alive:
+            assert record is not None
+            assert any(w.key == record.key and w.payload == record.payload for w in writes), f"{topic!r}: nobody wrote {record.key}"
+            assert record.key >= least or given_up, f"{topic!r}: {record.key} stands, {least} was written"
+        elif kept:
+            ends = [w for w in writes if w.key >= least and (not w.payload or w.expires)]
+            assert ends or given_up, f"{topic!r}: {least} was written and is nowhere"
+        if given_up or any(self.forgotten.values()):
+            return  # what only an origin held for others went with its disk
+        for number in records:
+            shown = self.shown.get((number, topic))
+            if alive:
+                assert record is not None
+                assert shown == (record.key.pack(), False), f"subscribers of {number} know {shown} of {topic!r}, not {record.key}"
+            elif shown is not None and not shown[1]:
+                ended = [w for w in writes if w.key.pack() >= shown[0] and w.expires]
+                assert ended, f"subscribers of {number} were never told that {topic!r} is gone"
 
     @staticmethod
     def _after(times: object, at: float) -> bool:

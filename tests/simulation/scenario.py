@@ -12,15 +12,17 @@ from typing import Any
 
 import networkx
 from mqmesh.mesh.config import MeshConfig
+from mqmesh.mesh.retained import Kind
 from mqmesh.mqtt.topics import matches
 
-from .site import Site
+from .site import SKEWS, Site
 from .world import World
 
 FILTERS = ("a/#", "a/+", "a/1", "b/#", "b/2", "#", "+/1")
 TOPICS = ("a/1", "a/2", "b/1", "b/2", "c")
 GROUPS = ("g", "h")
 SPAN = 8.0  # seconds of trouble
+COMPARE = 4.0  # seconds between two comparisons of retained messages
 
 
 def graph_for(chance: Random) -> networkx.Graph:
@@ -63,6 +65,7 @@ class Scenario:
             credit_floor=200 if tight else 1 << 16,
             share=chance.choice(("once", "available")),
             forget_after=chance.choice((None, None, 0.8)),
+            retained_compare=COMPARE,
         )
         edges = [(a, b, data["cost"]) for a, b, data in self.graph.edges(data=True)]
         self.world = World(seed, self.config, sorted(self.graph), edges)
@@ -98,6 +101,7 @@ class Scenario:
         self.heal()
         world.settle()
         self.check()
+        self.check_retained()
         if self.config.mode == "routed":
             self.check_copies()
         else:
@@ -139,6 +143,17 @@ class Scenario:
             self.serial += 1
             payloads.append(f"{site.number:03d}:{self.serial:08d}".encode())
         site.publish(topic, qos, payloads, retain, expiry)
+
+    def _retain(self) -> None:
+        """A retained message, or the deletion of one."""
+        site, chance = self._site(), self.chance
+        if site is None or site.blocked:
+            return
+        topic, qos = chance.choice(TOPICS), chance.choice((0, 1, 1, 2))
+        if chance.random() < 0.35:
+            site.publish(topic, qos, [b""], True)
+        else:
+            self._send(site, topic, qos, chance.choice((1, 1, 3)), True, 2 if chance.random() < 0.1 else None)
 
     def _burst(self) -> None:
         site = self._site()
@@ -287,6 +302,31 @@ class Scenario:
         lost = world.events["interest_mismatch"]
         assert not lost, f"{lost} interest mismatches"
 
+    def check_retained(self) -> None:
+        """Every site has the same retained messages, and they are what the keys say."""
+        world = self.world
+        world.run(3 * COMPARE + 1.0)  # all neighbours compare
+        views = {site.number: site.view for site in world.sites.values()}
+        for topic in TOPICS:
+            raw = topic.encode()
+            records = {site.number: site.record(raw) for site in world.sites.values()}
+            kept = {n: r.key if r is not None and r.kind is Kind.VALUE else None for n, r in records.items()}
+            assert len(set(kept.values())) == 1, f"{topic} differs: {kept}"
+            for number, record in records.items():
+                value = record.payload if record is not None and record.kind is Kind.VALUE else None
+                shown = views[number].get(raw)
+                ended = any(
+                    w.payload == shown and w.expires for w in world.ledger.writes.get(raw, ())
+                )  # the broker's view drops it by itself
+                assert shown == value or ended, f"site {number} shows {shown!r} for {topic}, the mesh has {value!r}"
+            world.ledger.check_last(raw, records, given_up=self.config.forget_after is not None)
+        world.run(sum(abs(skew) for skew in set(SKEWS)) + 20 * COMPARE)  # all clocks pass all keys, and everybody hears of it
+        digests = {site.number: site.node.status()["retained"]["digest"] for site in world.sites.values()}  # type: ignore
+        assert len(set(digests.values())) == 1, f"retained messages differ: {digests}"
+        roots = {site.number: site.node._keeper.sync._replica.tree.root for site in world.sites.values()}  # type: ignore
+        lost = any(world.ledger.forgotten.values())  # last words of a life without a disk are remembered by some for long
+        assert lost or len(set(roots.values())) == 1, f"what is remembered of deleted messages differs: {roots}"
+
     def check_copies(self) -> None:
         """While nothing changes: one more message from each site costs the edges of its shortest-path tree towards the interested."""
         world = self.world
@@ -382,8 +422,8 @@ def custody_of(site: Site) -> str:
     return "; ".join(lines)
 
 
-TRAFFIC = {"publish": 30, "burst": 2, "post": 6, "subscribe": 4, "unsubscribe": 3}
-MIXED = {"publish": 10, "span": 20, "burst": 2, "post": 6, "subscribe": 4, "unsubscribe": 3}  # of every third seed
+TRAFFIC = {"publish": 30, "retain": 8, "burst": 2, "post": 6, "subscribe": 4, "unsubscribe": 3}
+MIXED = {"publish": 10, "retain": 4, "span": 20, "burst": 2, "post": 6, "subscribe": 4, "unsubscribe": 3}  # of every third seed
 FAULTS = {
     "cut": 6,
     "reset": 6,

@@ -16,9 +16,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from mqmesh.mesh.actions import CloseLink, Deliver, Event, FiltersChanged, Posted, Returned, Send, Unblocked, Verdict
+from mqmesh.mesh.actions import CloseLink, Deliver, Event, FiltersChanged, Posted, Retained, Returned, Send, Unblocked, Verdict
 from mqmesh.mesh.node import Identity, Node
 from mqmesh.mesh.records import Records
+from mqmesh.mesh.retained import DeleteValue, PutValue, Record
 from mqmesh.mqtt.loose import Loose
 from mqmesh.mqtt.run import Run
 from mqmesh.mqtt.topics import matches
@@ -37,11 +38,12 @@ class Batch:
 
     def __init__(self) -> None:
         self.records: list[Records] = []
+        self.retained: list[PutValue | DeleteValue] = []
         self.effects: list[Callable[[], None]] = []
         self.tokens: list[int] = []
 
     def __bool__(self) -> bool:
-        return bool(self.records or self.effects or self.tokens)
+        return bool(self.records or self.retained or self.effects or self.tokens)
 
 
 class Site:
@@ -66,6 +68,8 @@ class Site:
         self.connections: dict[int, Connection] = {}
         self.subscriptions: dict[tuple[str, str | None], int] = {}
         self.blocked = False
+        self.view: dict[bytes, bytes] = {}  # what is retained, as subscribers would find it
+        self.wake: float | None = None  # when the next timer fires
         self.flushing = False
         self.routes: dict[bytes, object] = {}  # as the real shell keeps them
         self.picky = 0.0  # how often it refuses a pick
@@ -91,6 +95,8 @@ class Site:
             assert records is not None
             self.disk.apply(records)
             node.committed(records.mark, world.clock.now)
+        self.view = {bytes(run.topic): run.payloads[0] for run in node.retained()}
+        self.wake = None
         for (filter_, group), weight in self.subscriptions.items():
             node.subscribe(filter_, group, weight, world.clock.now)
         self.connections.clear()
@@ -204,10 +210,19 @@ class Site:
         if taken:
             self.world.ledger.published(self, run, wanted, {group.share for group in route.match.groups} - local)
             self._promise(run, lambda: self.publish(topic, qos, payloads, retain, expiry))
+            if retain:
+                self._keep(raw, payloads[-1])
+                write = self.world.ledger.written(self, run, self.record(raw).key)  # type: ignore[union-attr]
+                self.open.effects.append(lambda: self.world.ledger.committed(self, raw, write))
         else:
             self.blocked = True
         self.flush()
         return taken
+
+    def record(self, topic: bytes) -> Record | None:
+        """What this site knows of a topic, buried or not."""
+        assert self.node is not None
+        return self.node._keeper.sync._replica.tree.get(topic)
 
     def publish_span(self, topics: list[str], qos: int, payloads: list[bytes]) -> None:
         """A client publishes to different topics in one go; those that the same brokers want go together, as in the real shell."""
@@ -290,10 +305,25 @@ class Site:
                 batch.effects.append(lambda share=share: ledger.served(self, action, share))
         if action.ordinary:
             batch.effects.append(lambda: ledger.delivered(self, action))
+        if action.stored:
+            self._keep(action.run.topic, action.run.payloads[-1])
         if action.token is not None:
             batch.tokens.append(action.token)
             if self.durable:
                 node.handed(action.token, now)
+
+    def announce(self, action: Retained) -> None:
+        """A comparison has changed what is retained."""
+        self._keep(action.run.topic, action.run.payloads[-1])
+        if action.announce:
+            self.open.effects.append(lambda: self.world.ledger.announced(self, action))
+
+    def _keep(self, topic: bytes, payload: bytes) -> None:
+        """The broker's view."""
+        if payload:
+            self.view[bytes(topic)] = payload
+        else:
+            self.view.pop(bytes(topic), None)
 
     # ---- the disk
 
@@ -305,6 +335,8 @@ class Site:
         records = node.records()
         if records is not None:
             self.open.records.append(records)
+        if self.durable:
+            self.open.retained += node.retained_changes(self.world.clock.now)
         if self.sealed is None and self.open:
             self.sealed, self.open = self.open, Batch()
             world, life = self.world, self.life
@@ -331,6 +363,7 @@ class Site:
     def _store(self, batch: Batch) -> None:
         for records in batch.records:
             self.disk.apply(records)
+        self.disk.apply_retained(batch.retained)
         for effect in batch.effects:
             effect()
 
@@ -361,6 +394,8 @@ class Site:
             self.deliver(action)
         elif isinstance(action, Posted):
             self.take_post(action)
+        elif isinstance(action, Retained):
+            self.announce(action)
         elif isinstance(action, CloseLink):
             connection = self.connections.pop(action.link, None)
             if connection is not None:
@@ -383,11 +418,13 @@ class Site:
         if self.node is None:
             return
         deadline = self.node.next_deadline()
-        if deadline is not None:
+        if deadline is not None and (self.wake is None or deadline < self.wake):
             life = self.life
-            self.world.clock.at(deadline, lambda: self._fire(life))
+            self.wake = deadline
+            self.world.clock.at(deadline, lambda: self._fire(life, deadline))
 
-    def _fire(self, life: int) -> None:
-        if self.node is not None and life == self.life:
+    def _fire(self, life: int, deadline: float) -> None:
+        if self.node is not None and life == self.life and self.wake == deadline:
+            self.wake = None
             self.node.handle_timer(self.world.clock.now)
             self.flush()

@@ -34,6 +34,11 @@ def packets_of(data: bytes) -> list[bytes]:
     return found
 
 
+def _may_repeat(packet: bytes) -> bool:
+    """Whether the protocol takes it twice. A comparison of retained messages is a dialogue, and links repeat nothing."""
+    return b"$mesh/" in packet[:10] and b"$mesh/retained" not in packet[:20]
+
+
 class Direction:
     """One way of a connection. bound: unsent bytes at which the sender is told that the link is full."""
 
@@ -92,7 +97,7 @@ class Direction:
             return
         connection.world.watch(self, chunk)
         self.receiver.receive(connection, b"".join(chunk))
-        if connection.world.chance.random() < connection.world.duplicate and all(b"$mesh/" in packet[:10] for packet in chunk):
+        if connection.world.chance.random() < connection.world.duplicate and all(_may_repeat(packet) for packet in chunk):
             self.receiver.receive(connection, b"".join(chunk))
 
 

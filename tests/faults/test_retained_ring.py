@@ -1,0 +1,200 @@
+"""Retained messages in a ring of five processes: one is cut off or killed while others change them; then all answer alike, and only what
+differs has travelled."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from paho_client import Paho
+from scenes import RING, Scene, mesh
+from services import require, wait_until
+
+pytestmark = pytest.mark.slow
+
+TOPICS = 10_000
+COMPARE = 2.0  # seconds between two comparisons
+PATIENCE = 30.0
+CHANGED = 10
+
+
+def scene_in(folder: Path) -> Scene:
+    topology = mesh(RING)
+    return Scene(replace(topology, mesh=replace(topology.mesh, retained_compare=COMPARE)), folder)
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Scene, dict[str, bytes]]]:
+    """A ring that has many retained messages, and what they are."""
+    with scene_in(tmp_path_factory.mktemp("retained")) as scene:
+        kept = {f"r/{n}": b"first %d" % n for n in range(TOPICS)}
+        with Paho(port(scene, "a")) as client:
+            sent = [client.client.publish(topic, payload, 1, True) for topic, payload in kept.items()]
+            for one in sent:
+                one.wait_for_publish(PATIENCE)
+        wait_equal(scene, len(kept))
+        yield scene, kept
+
+
+def port(scene: Scene, site: str) -> int:
+    return scene.address(site)[1]
+
+
+def retained(scene: Scene) -> dict[str, tuple[str, int]]:
+    """Site -> digest and number of messages."""
+    return {site: (status["retained"]["digest"], status["retained"]["messages"]) for site, status in scene.statuses().items()}
+
+
+def wait_equal(scene: Scene, messages: int) -> None:
+    """All five have the same."""
+
+    def equal() -> bool:
+        found = retained(scene)
+        return len(found) == 5 and len(set(found.values())) == 1 and next(iter(found.values()))[1] == messages
+
+    try:
+        wait_until(equal, PATIENCE, "equal digests")
+    except AssertionError as error:
+        raise AssertionError(f"{error}: {retained(scene)}, {messages} messages are due") from None
+
+
+def wait_away(scene: Scene, site: str) -> None:
+    """The others know that a site is out of reach."""
+    number = scene.fleet.members[site].number
+
+    def away() -> bool:
+        others = [status for name, status in scene.statuses().items() if name != site]
+        return len(others) == 4 and not any(one["live"] for status in others for one in status["members"] if one["number"] == number)
+
+    wait_until(away, PATIENCE, f"mesh without {site}")
+
+
+def change(scene: Scene, site: str, kept: dict[str, bytes], start: int, word: bytes) -> list[str]:
+    """Ten topics: five get another message, three none, two are new; with all QoS. The topics."""
+    topics = [f"r/{n}" for n in range(start, start + CHANGED)]
+    with Paho(port(scene, site)) as client:
+        for index, topic in enumerate(topics):
+            name = f"{topic}/new" if index >= 8 else topic
+            payload = b"" if 5 <= index < 8 else b"%s %d" % (word, index)
+            client.publish(name, payload, index % 3, True)
+            kept[name] = payload
+            topics[index] = name
+            if not payload:
+                del kept[name]
+    return topics
+
+
+def ask_paho(scene: Scene, site: str, count: int) -> dict[str, bytes]:
+    """What a new subscriber gets, each message with RETAIN and once."""
+    found = {}
+    with Paho(port(scene, site)) as client:
+        client.subscribe("r/#", 1)
+        for _ in range(count):
+            message = client.next()
+            assert message.retain
+            assert message.topic not in found
+            found[message.topic] = message.payload
+        client.nothing_until(f"marker/{site}")
+    return found
+
+
+def ask_mosquitto(scene: Scene, site: str, count: int) -> dict[str, bytes]:
+    command = [
+        require("mosquitto_sub"),
+        "-p",
+        str(port(scene, site)),
+        "-t",
+        "r/#",
+        "-q",
+        "1",
+        "-C",
+        str(count),
+        "-W",
+        "20",
+        "-F",
+        "%r %t %p",
+    ]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+    lines = [line.split(b" ", 2) for line in done.stdout.splitlines()]
+    assert {line[0] for line in lines} == {b"1"}
+    return {topic.decode(): payload for _, topic, payload in lines}
+
+
+def assert_alike(scene: Scene, kept: dict[str, bytes]) -> None:
+    wait_equal(scene, len(kept))
+    for site in scene.sites:
+        assert ask_paho(scene, site, len(kept)) == kept, site
+    assert ask_mosquitto(scene, "c", len(kept)) == kept
+
+
+def moved(scene: Scene) -> dict[str, int]:
+    counters = scene.counters()
+    return {name: counters.get(name, 0) for name in ("retained_sent", "retained_received", "retained_bytes")}
+
+
+def assert_only_the_difference(before: dict[str, int], after: dict[str, int], changed: int) -> None:
+    """Two neighbours may bring the same record to the site that comes back; 10,000 records would be more than a megabyte."""
+    difference = {name: after[name] - before[name] for name in before}
+    print(difference)
+    assert 0 < difference["retained_sent"] <= 4 * changed, difference
+    assert difference["retained_bytes"] < 200_000, difference
+
+
+def test_a_site_is_cut_off(full: tuple[Scene, dict[str, bytes]]) -> None:
+    scene, kept = full
+    before = moved(scene)
+    with Paho(port(scene, "c")) as watcher:
+        watcher.subscribe("r/+/new", 1)
+        watcher.subscribe("r/1000", 1)
+        assert watcher.next().payload == b"first 1000"
+        cut = scene.cut(("b", "c"), ("c", "d"))
+        cut.begin()
+        wait_away(scene, "c")
+        change(scene, "a", kept, 1000, b"from a")
+        change(scene, "c", kept, 2000, b"from c")
+        own = [watcher.next() for _ in range(2)]
+        assert {message.payload for message in own} == {b"from c 8", b"from c 9"}
+        cut.end()
+        wait_equal(scene, len(kept))
+        told = sorted((message.topic, message.payload, message.retain) for message in [watcher.next() for _ in range(3)])
+        assert told == [("r/1000", b"from a 0", False), ("r/1008/new", b"from a 8", False), ("r/1009/new", b"from a 9", False)]
+        watcher.nothing_until("marker/watcher")
+    assert_alike(scene, kept)
+    assert_only_the_difference(before, moved(scene), 2 * CHANGED)
+
+
+def test_a_broker_is_killed(full: tuple[Scene, dict[str, bytes]]) -> None:
+    scene, kept = full
+    change(scene, "c", kept, 3000, b"before the kill")  # the last answer has come: it is on the disk
+    scene.fleet.kill("c")
+    change(scene, "e", kept, 4000, b"meanwhile")
+    change(scene, "a", kept, 3000, b"over what c said")
+    scene.fleet.restart("c")
+    wait_equal(scene, len(kept))
+    counters = scene.statuses()["c"]["counters"]  # they begin with the process
+    assert_alike(scene, kept)
+    assert 0 < counters["retained_received"] <= 4 * CHANGED, counters
+    assert counters["retained_bytes"] < 200_000, counters
+
+
+def test_all_are_killed_at_once(full: tuple[Scene, dict[str, bytes]]) -> None:
+    scene, kept = full
+    change(scene, "b", kept, 5000, b"last words")
+    for site in scene.sites:
+        scene.fleet.kill(site)
+    for site in scene.sites:
+        scene.fleet.restart(site)
+    assert_alike(scene, kept)
+
+
+def test_a_site_loses_its_disk(full: tuple[Scene, dict[str, bytes]]) -> None:
+    scene, kept = full
+    kill = scene.kill("d", wipe=True)
+    kill.begin()
+    change(scene, "a", kept, 6000, b"without d")
+    kill.end()
+    assert_alike(scene, kept)
+    assert not scene.fleet.take_exits()
