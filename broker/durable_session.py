@@ -174,6 +174,11 @@ class DurableSession(Session):
         if not self.ended:
             self.durable.writer.put_value("sessions", self.client_id.encode(), session_value(self))
 
+    def renamed(self, client_id: str) -> None:
+        self.durable.writer.delete_value("sessions", self.client_id.encode())
+        self.client_id = client_id
+        self.record()
+
     def subscribed(self, subscription: Subscription, identifier: int) -> None:
         self.durable.put_subscription(self, subscription, identifier)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..mesh.settings import Limits
@@ -105,7 +106,15 @@ def _accept(connection: Connection, packet: packets.Connect) -> None:
         raise PeerError(
             Reason.PACKET_TOO_LARGE, f"a Maximum Packet Size of {connection.max_packet} does not let CONNACK through", "MQTT-3.1.2-24"
         )
-    broker = connection.broker
+    roaming = connection.broker.roaming
+    go = partial(_open, connection, packet, connack, expiry)
+    if roaming is None or roaming.arrive(connection, client_id, packet.clean_start, go):
+        go()
+
+
+def _open(connection: Connection, packet: packets.Connect, connack: packets.Connack, expiry: float | None) -> None:
+    """Nobody else has the client's session any more: take it up, or make one, and let the client in."""
+    broker, limits, client_id = connection.broker, connection.limits, connection.client_id
     known = broker.sessions.get(client_id)
     durable = broker.durable
     if durable is not None and durable.error is not None and expiry != 0 and (known is None or packet.clean_start):
@@ -117,6 +126,8 @@ def _accept(connection: Connection, packet: packets.Connect) -> None:
     session.will = will_of(packet)
     session.outbound.limit = packet.properties.get(Property.RECEIVE_MAXIMUM, limits.in_flight)
     connection.session = session
+    if broker.roaming is not None:
+        broker.roaming.opened(client_id)
     connack.session_present = present
     connection.send_packet(connack)
     _begin(connection, session, present)

@@ -84,7 +84,7 @@ def publish(
             connection.hold()
             return False
     else:
-        broker.router.deliver(run, route, session)
+        broker.router.deliver(run, route, session.face)
         if broker.mesh is not None and (route.mesh is not None or retain):
             broker.mesh.publish(route, run)
         if retain:
@@ -154,7 +154,7 @@ def acknowledged_run(connection: Connection, session: Session, run: Run, route: 
         return True
     if run.qos == 2 and durable is not None and session.stored:  # it may come again until its identifier is kept
         connection.broker.behind = durable.next_commit
-    answer = connection.broker.accept(connection, fresh, route, session)
+    answer = connection.broker.accept(connection, fresh, route, session.face)
     connection.broker.behind = 0
     if answer == 0 or answer == Reason.NO_MATCHING_SUBSCRIBERS:
         acknowledge(connection, run.qos, numbers, answer)

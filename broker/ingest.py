@@ -180,7 +180,7 @@ def ingest(connection: Connection, data: bytes) -> int:
             position = stop
             if connection.closing:
                 return end
-            if connection.handed_over:
+            if connection.handed_over or connection.held:
                 return position
             version5 = connection.version == 5
     return position

@@ -317,16 +317,24 @@ class KeptOutbound(Outbound):
     def restore_released(self, value: bytes) -> None:
         """What `released_value` gave."""
         for first, count in _BLOCK.iter_unpack(value):
-            self._extend(first + count)
-            self._serial += 1
-            self._mark_released(first, first + count)
-            self.in_flight += count
+            self.adopt_released(first, count)
 
-    def _extend(self, size: int) -> None:
-        more = size - len(self._states)
-        if more > 0:
-            self._states += bytes(more)
-            self._serials.frombytes(bytes(8 * more))
+    # Taken over from elsewhere.
+
+    def adopt(self, delivery: Delivery) -> Delivery:
+        session = self._session
+        kept = session.keep(delivery)
+        kept.first = delivery.first
+        super().adopt(kept)
+        kept.segments = [(kept.order, 0, kept.count)]
+        session.put_row(kept.row(session.recipient, kept.order, 0, kept.count, SENT))
+        return kept
+
+    def adopt_released(self, first: int, count: int) -> None:
+        self._extend(first + count)
+        self._serial += 1
+        self._mark_released(first, first + count)
+        self.in_flight += count
 
 
 class KeptInbound(Inbound):

@@ -34,6 +34,7 @@ from ..mqtt.run import Run
 from .custody import Custody, stored_identity
 from .identity import keep_identity, own_identity
 from .post import Post
+from .roaming import Roaming
 from .tls.service import TlsError, trusted_names
 from .tls.transport import TlsTransport
 
@@ -252,6 +253,7 @@ class MeshShell:
         self._returned: dict[tuple[int, str], list[Run]] = {}  # (destination, reason) -> what came back and is not logged yet
         self._carried: list[int] = []  # tokens of deliveries that are not saved yet
         self.post = Post(self)
+        self.roaming: Roaming | None = None
         self._waking = False
 
     def now(self) -> float:
@@ -266,6 +268,8 @@ class MeshShell:
         held = self.custody.recover(self.now())
         if held:
             log.info("event=custody-recovered messages=%d", held)
+        if self.roaming is not None:
+            self.roaming.recover()
 
     def _wake(self) -> None:
         """The node was told of a commit: see what it wants, once this piece of work is done."""
@@ -545,6 +549,8 @@ class MeshShell:
         try:
             while more and (todo := self.node.take()):
                 more = False
+                if self.roaming is not None:
+                    self.roaming.busy()
                 for action in todo:
                     if type(action) is not actions.Send:
                         self._carry_out(action)
@@ -575,7 +581,10 @@ class MeshShell:
     def _carry_out(self, action: actions.Action) -> None:
         """Anything but `Send`."""
         if isinstance(action, actions.Deliver):
-            self._deliver(action)
+            if self.roaming is None:
+                self.deliver(action)
+            else:
+                self.roaming.deliver(action)
         elif isinstance(action, actions.Posted):
             self.post.received(action)
             self._carried_out(action.token)
@@ -583,6 +592,8 @@ class MeshShell:
             self._retained(action)
         elif isinstance(action, actions.FiltersChanged):
             self.broker.router.filters_changed(action.filters)
+            if self.roaming is not None:
+                self.roaming.interest_changed()
             self._status_soon()
         elif isinstance(action, actions.Unblocked):
             for connection in list(self._held):
@@ -598,6 +609,8 @@ class MeshShell:
             self.broker.counters.dropped += action.run.count
             self._returned.setdefault((action.destination, action.reason), []).append(action.run)
         elif isinstance(action, actions.Event) and action.name not in ("link_up", "link_down"):  # said with addresses already
+            if self.roaming is not None:
+                self.roaming.event(action)
             level = logging.WARNING if "text" in action.fields else logging.INFO  # a text is for whoever has to mend something
             log.log(level, "event=%s %s", action.name, " ".join(f"{key}={value}" for key, value in action.fields.items()))
             if action.name == "epoch_raised":
@@ -616,7 +629,7 @@ class MeshShell:
             except OSError as error:
                 log.error("event=identity-not-kept folder=%s text=%s", data, error)
 
-    def _deliver(self, action: actions.Deliver) -> None:
+    def deliver(self, action: actions.Deliver) -> None:
         """A run from elsewhere: local subscribers, the shared subscriptions that the origin picked here, retained messages."""
         run = action.run
         router = self.broker.router

@@ -14,13 +14,14 @@ if TYPE_CHECKING:
 
 
 class Entry:
-    """A subscription in the tree: who holds it, how, and its identifier's encoding."""
+    """A subscription in the tree: who holds it, how, its identifier (0 for none) and that one's encoding."""
 
-    __slots__ = ("identifier", "session", "subscription")
+    __slots__ = ("identifier", "number", "session", "subscription")
 
     def __init__(self, session: Session, subscription: Subscription, identifier: int) -> None:
         self.session = session
         self.subscription = subscription
+        self.number = identifier
         self.identifier = encode_properties({Property.SUBSCRIPTION_IDENTIFIER: [identifier]}) if identifier else b""
 
 

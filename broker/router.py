@@ -60,10 +60,11 @@ class Router:
         share = split_share(full)
         is_new = full not in session.subscriptions
         session.subscriptions[full] = subscription
-        entry = Entry(session, subscription, identifier)
+        face = session.face
+        entry = Entry(face, subscription, identifier)
         self.subscriptions += is_new
         if share is None:
-            self.tree.add(full, session, entry)
+            self.tree.add(full, face, entry)
             if is_new:
                 self._hold(full)
             self._changed(full)
@@ -86,13 +87,13 @@ class Router:
         self.subscriptions -= 1
         share = split_share(full)
         if share is None:
-            self.tree.remove(full, session)
+            self.tree.remove(full, session.face)
             self._release(full)
             self._changed(full)
             return True
         name, topic_filter = share
         group = self.groups[share]
-        group.leave(session)
+        group.leave(session.face)
         if not group.members:
             del self.groups[share]
             self.tree.remove(topic_filter, group)
@@ -102,6 +103,32 @@ class Router:
             self.mesh.subscribe(topic_filter, name, len(group.members))
         self._changed(topic_filter)
         return True
+
+    def identifier(self, session: Session, full: str) -> int:
+        """The Subscription Identifier of one of a session's subscriptions, 0 without."""
+        return self._entry(session, full).number
+
+    def _entry(self, session: Session, full: str) -> Entry:
+        share = split_share(full)
+        if share is None:
+            return self.tree.get(full)[session.face]  # type: ignore[no-any-return]
+        return next(member for member in self.groups[share].members if member.session is session.face)
+
+    def reface(self, session: Session, face: Session) -> None:
+        """Have routes and groups know a session by another face from now on."""
+        for full, subscription in session.subscriptions.items():
+            entry = Entry(face, subscription, self.identifier(session, full))
+            share = split_share(full)
+            if share is None:
+                self.tree.remove(full, session.face)
+                self.tree.add(full, face, entry)
+                self._changed(full)
+            else:
+                group = self.groups[share]
+                group.leave(session.face)
+                group.join(entry)
+                self._changed(share[1])
+        session.face = face
 
     def shares_of(self, session: Session) -> list[ShareGroup]:
         """The shared subscriptions that a session is a member of."""

@@ -35,6 +35,7 @@ from .tls.service import TlsService
 
 if TYPE_CHECKING:
     from .links import MeshShell
+    from .roaming import Roaming
 
 log = logging.getLogger("mqmesh.broker")
 
@@ -73,6 +74,7 @@ class Broker:
         self.mesh: MeshShell | None = None
         self.durable: Durable | None = None
         self.tls: TlsService | None = None
+        self.roaming: Roaming | None = None
         self.addresses: list[str] = []
         self.sys_topics = SysTopics(self)
         self._servers: list[asyncio.AbstractServer] = []
@@ -100,6 +102,10 @@ class Broker:
             except OSError as error:  # its identity in the data folder cannot be read or written
                 raise StartError(str(os_error(str(self.config.data), error))) from error
             self.router.mesh = self.mesh
+            if self.config.mesh.clients == "roam":
+                from .roaming import Roaming
+
+                self.roaming = self.mesh.roaming = Roaming(self.mesh)
         self._open_store()
         for address in self.config.listen:
             await self._listen(address)
@@ -230,6 +236,8 @@ class Broker:
         self.sessions.publish_late_wills()
         if self.durable is not None:
             self.durable.tick()
+        if self.roaming is not None:
+            self.roaming.tick()
         self.flush()
         self._ticker = self.loop.call_later(TICK, self._tick)
 
@@ -239,6 +247,8 @@ class Broker:
         """Write what connections were given since the last flush, each with one call."""
         if self.mesh is not None:
             self.mesh.drain()
+        if self.roaming is not None:
+            self.roaming.settle()
         if self.durable is not None:
             self.durable.flush()
         touched = self.touched

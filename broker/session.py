@@ -70,7 +70,8 @@ class Session:
     """State of one client identifier (MQTT 5: 4.1).
 
     expiry: seconds that it outlives its connection; 0 ends with it; None for ever. moved: when its queue last moved, in seconds of
-    the loop's clock. paused: publishers that are not read until the queue is shorter. stored: whether a store keeps it.
+    the loop's clock. face: what routes know it by: itself, or the gate before it while it moves (`gate.py`). paused: publishers
+    that are not read until the queue is shorter. stored: whether a store keeps it.
     """
 
     stored = False
@@ -83,6 +84,7 @@ class Session:
         "counters",
         "ends_at",
         "expiry",
+        "face",
         "inbound",
         "max_bytes",
         "max_messages",
@@ -104,6 +106,7 @@ class Session:
 
     def __init__(self, client_id: str, broker: Broker) -> None:
         self.client_id = client_id
+        self.face: Session = self
         self.user: str | None = None
         self.broker = broker
         self.counters = broker.counters
@@ -162,6 +165,10 @@ class Session:
 
     def record(self) -> None:
         """What is known of the client has changed."""
+
+    def renamed(self, client_id: str) -> None:
+        """It belongs to another name from now on."""
+        self.client_id = client_id
 
     def left(self, will_delay: float | None) -> None:
         """Its connection is gone for now. will_delay: seconds until its will is due, None without one."""

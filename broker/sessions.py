@@ -179,6 +179,30 @@ class Sessions:
         shared = session.withdraw(None, queued_only=False)
         session.discard()
         self._hand_on(shared, session)
+        if self._broker.roaming is not None:
+            self._broker.roaming.ended(session)
+
+    def rename(self, session: Session, name: str) -> None:
+        """A session without a connection has another name from now on, and does not expire under it unless that was begun anew."""
+        self._stop_timer(session)
+        session.expiry = None
+        del self._sessions[session.client_id]
+        session.renamed(name)
+        self._sessions[name] = session
+
+    def rest(self, session: Session) -> None:
+        """A session that was made without a connection: its expiry begins."""
+        session.left(None)
+        self._stop_timer(session)
+        if session.expiry is not None:
+            session.ends_at = self._broker.loop.time() + session.expiry
+            session.timer = self._broker.loop.call_later(session.expiry, self._expire, session)
+
+    def _stop_timer(self, session: Session) -> None:
+        session.ends_at = None
+        if session.timer is not None:
+            session.timer.cancel()
+            session.timer = None
 
     def _hand_on(self, deliveries: list, session: Session) -> None:  # type: ignore[type-arg]
         """Messages of shared subscriptions to the other members of each."""

@@ -132,6 +132,8 @@ class SysTopics:
             values.update(broker.durable.values())
         if broker.tls is not None:
             values.update(broker.tls.values())
+        if broker.roaming is not None:
+            values.update(broker.roaming.values())
         values["version"] = f"mqmesh version {__version__}"
         values["uptime"] = f"{int(now - broker.started)} seconds"
         values.update(self._load(totals, now))

@@ -27,6 +27,7 @@ MODES = ("routed", "flood")
 AUTHS = ("key", "certificate", "both")  # how the brokers of a mesh prove who they are
 ADDRESS_FORMS = "mqtt://HOST:PORT, mqtts://HOST:PORT or unix:///PATH"
 WEEK = 7 * 86_400.0
+CLIENTS = ("site", "roam")
 MEMORY_QUEUE = (100_000, 64 * 2**20)  # messages and bytes that may wait in one session in memory
 DISK_QUEUE = (10_000_000, 8 * 2**30)  # the same when a store keeps the session
 NAME = re.compile(r"\w[\w.-]{0,63}")
@@ -361,6 +362,8 @@ class MeshSettings:
     byte after which a link is taken for broken. retry_first, retry_last: seconds between attempts to dial, first and longest.
     retained_compare: seconds between two comparisons of retained messages with a neighbour. deletions_kept: seconds that a deletion of a
     retained message is remembered if not every broker has confirmed it.
+    clients: whether a client identifier is one client at each site ("site") or in the whole mesh ("roam"). roam_wait: seconds that a
+    client that roams waits for brokers that may have its session.
     """
 
     name: str
@@ -374,6 +377,8 @@ class MeshSettings:
     brokers: dict[str, int] | None = None
     retained_compare: float = 30.0
     deletions_kept: float = WEEK
+    clients: str = "site"
+    roam_wait: float = 3.0
 
     @property
     def certified(self) -> bool:
@@ -395,6 +400,8 @@ class MeshSettings:
             retry_last=section.seconds("retry_last", 0.01, 3600, 5.0),
             retained_compare=section.seconds("retained_compare", 0.1, 86_400, 30.0),
             deletions_kept=section.seconds("deletions_kept", 1, 2**32, WEEK),
+            clients=section.choice("clients", CLIENTS, "site"),
+            roam_wait=section.seconds("roam_wait", 0, 60, 3.0),
         )
         if settings.retry_last < settings.retry_first:
             raise section.error("retry_last", f"give at least retry_first, {settings.retry_first:g}")

@@ -320,6 +320,35 @@ class Outbound:
                 self.bytes -= flight.weight
             start = end
 
+    # Taken over from elsewhere
+
+    def adopt(self, delivery: Delivery) -> Delivery:
+        """Have messages in flight that were sent elsewhere, with the identifiers that they have (`first`), which must be free here."""
+        first, count = delivery.first, delivery.count
+        self._extend(first + count)
+        assert not any(self._states[first : first + count]), "identifiers that are in use"
+        self._serial += 1
+        delivery.serial = self._serial
+        delivery.left = count
+        self._flights[self._serial] = delivery
+        self._mark(first, count, delivery.qos)
+        self.in_flight += count
+        self.bytes += delivery.weight
+        return delivery
+
+    def adopt_released(self, first: int, count: int) -> None:
+        """Have identifiers whose PUBREC came elsewhere and whose PUBCOMP is awaited, in the order of their PUBRECs."""
+        self._extend(first + count)
+        self._serial += 1
+        self._mark(first, count, RELEASED)
+        self.in_flight += count
+
+    def _extend(self, size: int) -> None:
+        more = size - len(self._states)
+        if more > 0:
+            self._states += bytes(more)
+            self._serials.frombytes(bytes(8 * more))
+
     # Resuming
 
     def unfinished(self) -> list[Delivery]:

@@ -1,0 +1,155 @@
+"""A client with a persistent session goes around a ring of five, under load: nothing acknowledged is lost, QoS 2 comes once, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from scenes import RING, Scene, mesh
+
+from benchmarks.strict import Judge, Publisher, Subscriber  # behind scenes, which makes `benchmarks` known
+
+pytestmark = pytest.mark.slow
+PATIENCE = 60.0
+SITES = "abcde"
+WINDOW = 50
+
+
+async def until(moved: asyncio.Event, condition: Callable[[], bool], what: str) -> None:
+    """Wait until it is so; it changes with what clients hear."""
+    try:
+        async with asyncio.timeout(PATIENCE):
+            while not condition():
+                moved.clear()
+                await moved.wait()
+    except TimeoutError:
+        pytest.fail(f"it never came to this: {what}")
+
+
+async def come(session: Subscriber | Publisher, scene: Scene, site: str) -> None:
+    """Connect at a site, as often as it takes: a broker that is dead or busy is tried again."""
+    async with asyncio.timeout(PATIENCE):
+        while not session.up:
+            try:
+                await session.dial(scene.address(site)[1])
+            except OSError:
+                session.leave()
+                await asyncio.sleep(0.05)
+
+
+class Travellers:
+    """Publishers of QoS 1 and 2 at home, one of QoS 2 that roams too, and a subscriber that roams."""
+
+    def __init__(self, scene: Scene, dice: random.Random, messages: int) -> None:
+        self.scene = scene
+        self.dice = dice
+        self.moved = asyncio.Event()
+        self.homes = {number: SITES[number % 5] for number in range(1, 5)}
+        self.publishers = [Publisher(f"publisher {n}", 5, n, 1 + n % 2, f"r/{n}".encode(), WINDOW) for n in [*self.homes, 9]]
+        self.judges = {one.number: Judge(one.qos) for one in self.publishers}
+        self.subscriber = Subscriber("traveller", 5, self.judges, 20, 0.3, dice)
+        self.messages = messages
+        for session in (self.subscriber, *self.publishers):
+            session.changed = self.moved.set
+
+    async def begin(self) -> None:
+        await come(self.subscriber, self.scene, "a")
+        self.subscriber.subscribe(b"r/#", 2)
+        await until(self.moved, lambda: self.subscriber.established, "SUBACK")
+        await asyncio.to_thread(self.scene.settle)
+        for publisher in self.publishers:
+            await come(publisher, self.scene, self.homes.get(publisher.number, "b"))
+            publisher.established = True  # from here on the session may not be forgotten
+
+    def more(self) -> None:
+        for publisher in self.publishers:
+            publisher.go(publisher.limit + self.messages)
+
+    async def mind(self) -> None:
+        """Publishers whose broker died come back."""
+        for publisher in self.publishers:
+            if not publisher.up and publisher.number in self.homes:
+                await come(publisher, self.scene, self.homes[publisher.number])
+
+    async def end(self) -> None:
+        await self.mind()
+        await until(self.moved, lambda: all(one.idle for one in self.publishers), "all are acknowledged")
+
+        def missing() -> dict[int, int]:
+            self.subscriber.pay()
+            return {one.number: len(one.acknowledged - self.judges[one.number].seen) for one in self.publishers}
+
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while any(missing().values()):
+                    if not self.subscriber.up:
+                        await come(self.subscriber, self.scene, self.dice.choice(SITES))
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            pytest.fail(f"messages never came, by publisher: {missing()}")
+
+    def judge(self, moves: int, repeats: int) -> None:
+        """repeats: how many messages of QoS 1 may have come again."""
+        assert not self.subscriber.faults
+        for publisher in self.publishers:
+            judge = self.judges[publisher.number]
+            assert not publisher.faults
+            assert not publisher.refused
+            assert len(publisher.acknowledged) == publisher.limit
+            assert (judge.twice, judge.corrupt) == (0, 0), (publisher.number, judge.twice, judge.corrupt)
+            assert judge.disorder == 0, (publisher.number, judge.disorder)
+            assert judge.again <= repeats, (publisher.number, judge.again)
+        print(f"{moves} moves, {sum(len(j.seen) for j in self.judges.values())} messages, again {[j.again for j in self.judges.values()]}")
+
+    def leave(self) -> None:
+        for session in (self.subscriber, *self.publishers):
+            session.leave()
+
+
+async def roam(scene: Scene, seed: int, moves: int, kills: int) -> None:
+    dice = random.Random(seed)
+    travellers = Travellers(scene, dice, 300)
+    await travellers.begin()
+    subscriber, nomad = travellers.subscriber, travellers.publishers[-1]
+    killed = set(dice.sample(range(1, moves), kills))
+    for move in range(moves):
+        travellers.more()
+        await asyncio.sleep(dice.uniform(0.05, 0.6))
+        if dice.random() < 0.7:
+            subscriber.leave()
+        else:  # the broker there does not know that the client is gone
+            old, subscriber._transport, subscriber.up = subscriber._transport, None, False
+            assert old is not None
+            old.pause_reading()
+        if move in killed:
+            victim = dice.choice(SITES)
+            scene.fleet.kill(victim)
+            await asyncio.sleep(dice.uniform(0, 0.3))
+            await asyncio.to_thread(scene.fleet.restart, victim)
+            await travellers.mind()
+        await come(subscriber, scene, dice.choice(SITES))
+        if move % 3 == 2:
+            nomad.leave()
+            await come(nomad, scene, dice.choice(SITES))
+    await travellers.end()
+    travellers.judge(moves, (moves + kills) * 2 * WINDOW)
+    travellers.leave()
+
+
+def roaming_ring():
+    topology = mesh(RING)
+    topology.mesh = replace(topology.mesh, clients="roam", roam_wait=30.0)  # longer than a broker is away
+    return topology
+
+
+@pytest.mark.parametrize("kills", [0, 4])
+def test_around_a_ring(kills: int, tmp_path: Path) -> None:
+    seed = int(os.environ.get("MQMESH_SEED", "1"))
+    with Scene(roaming_ring(), tmp_path) as scene:
+        asyncio.run(roam(scene, seed, 15, kills))
+        assert not scene.fleet.take_exits()
