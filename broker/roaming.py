@@ -9,7 +9,7 @@ by another `Mover`. Both are ordinary sessions, kept in the store like any other
     roaming   "p" client identifier     a `Place`, if its session is kept
     roaming   "l" name of the session   a `Leave`
     roaming   "f" client identifier     what is passed on of the client: `Forward`s
-    roaming   "m"                       the brokers ever known, low byte first
+    roaming   "k"                       what is known beside: `Known`
 
 What it does not know: why anything moves.
 """
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ..mesh.actions import Deliver, Event
 from ..mesh.control import Position
 from ..mesh.roaming import wire
-from ..mesh.roaming.places import Forward, Leave, Place, State, decode_forwards, decode_leave, decode_place
+from ..mesh.roaming.places import Forward, Known, Leave, Place, State, decode_forwards, decode_known, decode_leave, decode_place
 from ..mesh.roaming.roamer import Roamer
 from ..mqtt.errors import UsageError
 from ..mqtt.reasons import Reason
@@ -142,7 +142,7 @@ class Roaming:
         places: list[Place] = []
         leaves: list[Leave] = []
         forwards: dict[str, list[Forward]] = {}
-        members = 0
+        known = Known(0, 0)
         self._tick()
         for key, value in list(durable.store.values(TABLE)):
             try:
@@ -163,16 +163,16 @@ class Roaming:
                 elif key[:1] == b"f":
                     forwards[key[1:].decode()] = decode_forwards(value)
                 else:
-                    members = int.from_bytes(value, "little")
+                    known = decode_known(value)
             except ValueError as error:
                 raise StoreError(Kind.CORRUPT, TABLE, str(error)) from None
         for session in self.broker.sessions:
             if session.client_id.startswith(ASIDE):
                 self._aside[session.client_id[len(ASIDE) :]] = session
-        self.roamer.restore(places, leaves, forwards, members)
-        known = {place.client for place in places}
+        self.roamer.restore(places, leaves, forwards, known)
+        placed = {place.client for place in places}
         for session in self.broker.sessions:
-            if session.client_id not in known and "\0" not in session.client_id:
+            if session.client_id not in placed and "\0" not in session.client_id:
                 self.roamer.adopt(session.client_id)
 
     # ---- clients come and go
@@ -335,8 +335,8 @@ class Roaming:
     def save_forwards(self, client: str, value: bytes | None) -> None:
         self._put(b"f" + client.encode(), value)
 
-    def save_members(self, members: int) -> None:
-        self._put(b"m", members.to_bytes((members.bit_length() + 7) // 8, "little"))
+    def save_known(self, value: bytes) -> None:
+        self._put(b"k", value)
 
     # ---- Port: clients
 

@@ -121,12 +121,13 @@ class Place:
     """A client that is at this broker, or comes.
 
     key: of its claim. clean: it began with a clean start, so that whatever still comes of older sessions is dropped. claimed: brokers
-    that the claim was sent to; asked: those that have answered it; waiting: those whose answer the client waits for. until: when
+    that the claim was sent to; asked: those that have answered it; around: those of them from which a session leaves to an older
+    claim; waiting: those whose answer the client waits for. until: when
     it waits no longer. sources: sessions that are being sent, by the keys that they had, and whether all of each that belongs before
     the markers has come. following: a newer claim, and whether it is clean.
     """
 
-    __slots__ = ("asked", "claimed", "clean", "client", "cut", "following", "key", "sources", "state", "until", "waiting")
+    __slots__ = ("around", "asked", "claimed", "clean", "client", "cut", "following", "key", "sources", "state", "until", "waiting")
 
     def __init__(self, client: str, key: Key) -> None:
         self.client = client
@@ -135,6 +136,7 @@ class Place:
         self.clean = False
         self.claimed = 0
         self.asked = 0
+        self.around = 0
         self.waiting = 0
         self.until = 0.0
         self.cut = Cut(key)
@@ -195,7 +197,7 @@ class Forward(NamedTuple):
 def encode_place(place: Place) -> bytes:
     """As a store keeps it."""
     following = None if place.following is None else [*place.following[0], place.following[1]]
-    masks = [octets(place.claimed), octets(place.asked)]
+    masks = [octets(place.claimed), octets(place.asked), octets(place.around)]
     what = [FORM, place.state.value, place.key, place.clean, *masks, _cut(place.cut), list(place.sources.items()), following]
     packed: bytes = msgpack.packb(what)
     return packed
@@ -213,13 +215,38 @@ def encode_forwards(forwards: list[Forward]) -> bytes:
     return packed
 
 
+class Known(NamedTuple):
+    """What a broker remembers beside its clients: all brokers ever known, and the highest time in any claim seen."""
+
+    members: int
+    highest: int
+
+
+def encode_known(known: Known) -> bytes:
+    """As a store keeps it."""
+    packed: bytes = msgpack.packb([FORM, octets(known.members), known.highest])
+    return packed
+
+
+def decode_known(value: bytes) -> Known:
+    """The reverse. Raises ValueError."""
+    try:
+        form, members, highest = msgpack.unpackb(value)
+        known = Known(int.from_bytes(members, "little"), highest)
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        raise _foreign(error) from None
+    _check(form)
+    return known
+
+
 def decode_place(client: str, value: bytes) -> Place:
     """The reverse. Raises ValueError."""
     try:
-        form, state, key, clean, claimed, asked, cut, sources, following = msgpack.unpackb(value)
+        form, state, key, clean, claimed, asked, around, cut, sources, following = msgpack.unpackb(value)
         place = Place(client, (key[0], key[1]))
         place.state, place.clean = State(state), clean
         place.claimed, place.asked = int.from_bytes(claimed, "little"), int.from_bytes(asked, "little")
+        place.around = int.from_bytes(around, "little")
         place.cut, place.sources = _cut_of(cut), {(key[0], key[1]): ended for key, ended in sources}
         place.following = None if following is None else ((following[0], following[1]), following[2])
     except (ValueError, TypeError, IndexError, msgpack.UnpackException) as error:

@@ -23,7 +23,7 @@ from typing import Protocol
 from ..control import Position
 from ..visited import mask_of
 from . import wire
-from .places import Cut, Forward, Input, Leave, Place, State, encode_forwards, encode_leave, encode_place
+from .places import Cut, Forward, Input, Known, Leave, Place, State, encode_forwards, encode_known, encode_leave, encode_place
 from .wire import Answer, Claim, Fence, Key, Move, Said
 
 NEVER = float("inf")
@@ -54,8 +54,8 @@ class Port(Protocol):
     def save_forwards(self, client: str, value: bytes | None) -> None:
         """Keep what is passed on of a client; None: nothing more."""
 
-    def save_members(self, members: int) -> None:
-        """Keep who was ever known."""
+    def save_known(self, value: bytes) -> None:
+        """Keep what the broker knows beside its clients."""
 
     def accept(self, client: str) -> bool:
         """The connection that waits, if any, is let in, with the session that is here or a new one. False: there is neither."""
@@ -116,16 +116,24 @@ class Roamer:
 
     def _key(self) -> Key:
         self._highest = max(self._highest + 1, self.wall)
+        if self._highest > self.wall:
+            self._save_known()
         return self._highest, self.number
 
     def _saw(self, key: Key) -> None:
-        self._highest = max(self._highest, key[0])
+        if key[0] > self._highest:
+            self._highest = key[0]
+            if key[0] > self.wall:  # else the next life's clock is above it anyway
+                self._save_known()
+
+    def _save_known(self) -> None:
+        self._port.save_known(encode_known(Known(self.members, self._highest)))
 
     # ---- restart
 
-    def restore(self, places: list[Place], leaves: list[Leave], forwards: dict[str, list[Forward]], members: int) -> None:
+    def restore(self, places: list[Place], leaves: list[Leave], forwards: dict[str, list[Forward]], known: Known) -> None:
         """Go on where an earlier life was: sessions and what was put aside are there, nothing is connected."""
-        self.members = members
+        self.members, self._highest = known
         self.forwards = forwards
         for place in places:
             self._saw(place.key)
@@ -191,7 +199,7 @@ class Roamer:
         place.claimed, place.asked = 0, 0
         place.cut.again(place.key)
         self._claim(place, self._port.live())
-        self._fence(place, self._port.live(), self._late(place))
+        self._fence(place, self._port.live(), self._late(place) | place.around)
         self._port.gate(place)
         self._save(place)
 
@@ -203,7 +211,7 @@ class Roamer:
         place.step(Input.FRESH)
         place.key = self._key()
         self._decline(place)
-        place.claimed, place.asked, place.sources, place.cut = 0, 0, {}, Cut(place.key)
+        place.claimed, place.asked, place.around, place.sources, place.cut = 0, 0, 0, {}, Cut(place.key)
         self._claim(place, self._port.live())
         self._save(place)
 
@@ -265,7 +273,7 @@ class Roamer:
             else:
                 self._remove(place)
             return
-        late = self._late(place)
+        late = self._late(place) | place.around
         if late and not place.clean:
             place.cut.gated = True
             self._fence(place, self._port.live(), late)
@@ -285,7 +293,7 @@ class Roamer:
         members = self.members | self._port.known()
         if members != self.members:
             self.members = members
-            self._port.save_members(members)
+            self._save_known()
 
     def _fence(self, place: Place, brokers: int, holders: int, own: bool = True) -> None:
         """Ask for the markers of these origins, and set this broker's own (own)."""
@@ -309,15 +317,22 @@ class Roamer:
             self._saw(answer.known)
             if answer.settled and place.state is State.ASKING and place.following is None and place.waiting:
                 place.key = self._key()  # that one is older in fact: clocks differ
-                place.claimed = place.asked = 0
+                place.claimed = place.asked = place.around = 0
                 place.cut = Cut(place.key)
                 self._claim(place, self._port.live())
                 self._save(place)
                 return
             if place.state is State.ASKING:
                 self._port.turn_away(place.client)  # the newer one gets the session; what comes here is passed on to it
+            elif answer.settled:
+                self._on_claim(place.client, answer.known, False)  # two sessions, by clocks that differ: they become one there
+                return
         if not answer.more:
             place.asked |= 1 << origin
+        if answer.leaving and not place.clean:
+            place.around |= 1 << origin
+            if place.cut.fenced:
+                self._fence(place, self._port.live(), 1 << origin)
         place.waiting &= ~(1 << origin)
         if self._resolve(place):
             return
@@ -329,6 +344,8 @@ class Roamer:
         holder = source[1]
         place = self.places.get(move.client)
         self._answered(move.client, holder, move.key, (source, *more))
+        if place is None:
+            self._follow(move.client, move.key, (source, *more))
         if self._forward(wire.SESSION, move):
             return
         if place is None:
@@ -351,7 +368,7 @@ class Roamer:
             place.step(Input.SESSION)
             place.cut.gated = True
             self._port.install(place, state, False)
-            self._fence(place, self._port.live(), 1 << holder | self._late(place))
+            self._fence(place, self._port.live(), 1 << holder | self._late(place) | place.around)
         self._port.gate(place)
         self._save(place)
 
@@ -464,6 +481,16 @@ class Roamer:
         if found:
             self._set_forwards(client, found)
 
+    def _follow(self, client: str, key: Key, sources: tuple[Key, ...]) -> None:
+        """Sessions have come for a claim that was raised since, and what was here has left: they go the same way."""
+        forwards = self.forwards.get(client, [])
+        if any(forward.older == key for forward in forwards):
+            return
+        newer = [leave.key for leave in self.leaves.get(client, ()) if leave.older > key]
+        newer += [forward.key for forward in forwards if forward.older > key]
+        if newer:
+            self._set_forwards(client, [Forward(key, max(newer), 0, sources), *forwards])
+
     def _redirect(self, client: str, key: Key) -> None:
         """What has not begun to come goes to the newest claim; a session that has goes on to where it went."""
         found = []
@@ -499,7 +526,8 @@ class Roamer:
 
     def _answer(self, client: str, key: Key, said: Said, known: Key | None = None, settled: bool = False, more: bool = False) -> None:
         if self._port.known() >> key[1] & 1:
-            self._port.post(1 << key[1], wire.ANSWER, wire.encode_answer(Answer(client, key, said, known, settled, more)))
+            answer = Answer(client, key, said, known, settled, more, client in self.leaves)
+            self._port.post(1 << key[1], wire.ANSWER, wire.encode_answer(answer))
 
     def _on_claim(self, client: str, key: Key, clean: bool) -> None:
         place = self.places.get(client)
@@ -691,7 +719,9 @@ class Roamer:
                 place.claimed |= bit
                 self._save(place)
             if place.sources or (place.cut.fenced and not place.cut.marked(bit)):
-                self._fence(place, bit, own=False, holders=mask_of([broker for _, broker in place.sources]) | self._late(place))
+                self._fence(
+                    place, bit, own=False, holders=mask_of([broker for _, broker in place.sources]) | self._late(place) | place.around
+                )
         for start in range(0, len(claims), 1000):
             self._port.post(bit, wire.CLAIM, wire.encode_claims(claims[start : start + 1000]))
 
@@ -707,7 +737,7 @@ class Roamer:
         """A member is given up: what it held is lost, what was to go to it stays."""
         bit = 1 << number
         self.members &= ~bit
-        self._port.save_members(self.members)
+        self._save_known()
         for place in list(self.places.values()):
             lost = [source for source in place.sources if source[1] == number]
             for source in lost:

@@ -2,7 +2,7 @@
 
     kind           from        to              body
     roam/claim     new broker  all others      [[client, key, clean], ...]
-    roam/answer    other       new broker      [client, key, `Said`, key known there | nil, settled, more]
+    roam/answer    other       new broker      [client, key, `Said`, key known there | nil, settled, more, leaving]
     roam/session   holder      new broker      [client, key, source, more, state]
     roam/piece     holder      new broker      [client, key, source, flights, items]
     roam/ready     holder      new broker      [client, key, source]     all that was in flight is sent
@@ -52,7 +52,8 @@ class Claim(NamedTuple):
 
 class Answer(NamedTuple):
     """To a claim. known: the newer key. settled: its broker has the session, so that it is older in fact. more: something may still
-    come by way of the one that answers, which will answer again."""
+    come by way of the one that answers, which will answer again. leaving: a session
+    on its way from there to an older claim still takes messages."""
 
     client: str
     key: Key
@@ -60,6 +61,7 @@ class Answer(NamedTuple):
     known: Key | None
     settled: bool
     more: bool
+    leaving: bool
 
 
 class Fence(NamedTuple):
@@ -127,8 +129,9 @@ def decode(kind: str, body: bytes) -> list[Claim] | Answer | Fence | Move:
         client, key = _text(found[0]), _key(found[1])
         rest = found[2:]
         if kind == ANSWER:
-            said, known, settled, more = rest
-            return Answer(client, key, Said(said), None if known is None else _key(known), _of(bool, settled), _of(bool, more))
+            said, known, *flags = rest
+            settled, more, leaving = [_of(bool, flag) for flag in flags]
+            return Answer(client, key, Said(said), None if known is None else _key(known), settled, more, leaving)
         if kind == FENCE:
             epoch, version, holders = rest
             return Fence(client, key, (_number(epoch), _number(version)), _mask(holders))

@@ -166,6 +166,7 @@ class FakeSession:
         self.subscriptions: dict[str, Subscription] = {}
         self.connection = None
         self.stored = False
+        self.face = self
 
 
 levels = st.sampled_from(["a", "b", "+", "$x"])

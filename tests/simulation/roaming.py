@@ -16,7 +16,7 @@ from collections import deque
 from random import Random
 
 from mqmesh.mesh.roaming import wire
-from mqmesh.mesh.roaming.places import Leave, Place, State, decode_forwards, decode_leave, decode_place
+from mqmesh.mesh.roaming.places import Known, Leave, Place, State, decode_forwards, decode_known, decode_leave, decode_place
 from mqmesh.mesh.roaming.roamer import Roamer
 
 CLIENT = "c"
@@ -49,7 +49,7 @@ class Broker:
         self.places: dict[str, bytes] = {}
         self.leaves: dict[int, tuple[Leave, bytes]] = {}
         self.forwards: bytes | None = None
-        self.members = 0
+        self.remembered = Known(0, 0)
         self.waiting = False
         self.version = 1
         self.wanted = False  # what was said of the own interest
@@ -112,8 +112,8 @@ class Broker:
     def save_forwards(self, client: str, value: bytes | None) -> None:
         self.forwards = value
 
-    def save_members(self, members: int) -> None:
-        self.members = members
+    def save_known(self, value: bytes) -> None:
+        self.remembered = decode_known(value)
 
     def accept(self, client: str) -> bool:
         if self.waiting:
@@ -263,7 +263,7 @@ class Broker:
             self.leaves[id(again)] = again, value
             leaves.append(again)
         forwards = {} if self.forwards is None else {CLIENT: decode_forwards(self.forwards)}
-        self.roamer.restore(places, leaves, forwards, self.members)
+        self.roamer.restore(places, leaves, forwards, self.remembered)
 
 
 class World:
