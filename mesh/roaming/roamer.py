@@ -719,9 +719,8 @@ class Roamer:
                 place.claimed |= bit
                 self._save(place)
             if place.sources or (place.cut.fenced and not place.cut.marked(bit)):
-                self._fence(
-                    place, bit, own=False, holders=mask_of([broker for _, broker in place.sources]) | self._late(place) | place.around
-                )
+                holders = mask_of([broker for _, broker in place.sources]) | self._late(place) | place.around
+                self._fence(place, bit, holders, own=False)
         for start in range(0, len(claims), 1000):
             self._port.post(bit, wire.CLAIM, wire.encode_claims(claims[start : start + 1000]))
 
