@@ -83,6 +83,12 @@ class LinkProtocol(asyncio.Protocol):
     def peer(self) -> Identity | None:
         return self.machine.peer
 
+    @property
+    def tls(self) -> str | None:
+        """The version of TLS that it runs over, None without."""
+        layer = self.transport.get_extra_info("tls") if self.transport is not None else None
+        return layer.version if layer is not None else None
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]
         sock = transport.get_extra_info("socket")
@@ -744,6 +750,7 @@ class MeshShell:
                     "up": True,
                     "cost": link.cost,
                     "incarnation": link.machine.incarnation,
+                    "tls": link.tls,
                     "error": "",
                 }
             )

@@ -31,6 +31,7 @@ OPTION_OF = {
     "data": "--data",
     "mesh.name": "--mesh",
     "mesh.key": "--key",
+    "mesh.auth": "--auth",
     "mesh.mode": "--mode",
     "store.durability": "--durability",
     "tls.certificate": "--tls-certificate",
@@ -60,6 +61,9 @@ def broker(
     ] = None,
     key: Annotated[
         str | None, typer.Option("--key", envvar="MQMESH_KEY", show_envvar=True, help="The secret that its brokers share.")
+    ] = None,
+    auth: Annotated[
+        str | None, typer.Option("--auth", metavar="key|certificate|both", help="How its brokers prove who they are; 'key' without.")
     ] = None,
     mode: Annotated[str | None, typer.Option("--mode", metavar="routed|flood", help="How messages travel through the mesh.")] = None,
     data: Annotated[Path | None, typer.Option("--data", help="Folder of what must survive a restart; memory only without.")] = None,
@@ -106,7 +110,7 @@ def broker(
     if log_level not in LEVELS:
         raise fail(f"broker: --log-level {log_level}: there are {', '.join(LEVELS)}", WRONG_USE)
     try:
-        table = _table(listen, name, number, peer, mesh, key, mode, data, durability, config is not None)
+        table = _table(listen, name, number, peer, mesh, key, auth, mode, data, durability, config is not None)
         tls = {"certificate": tls_certificate, "key": tls_key, "ca": tls_ca, "client_certificates": client_certificates}
         if given := {option: str(value.absolute() if isinstance(value, Path) else value) for option, value in tls.items() if value}:
             table["tls"] = given
@@ -159,6 +163,7 @@ def _table(
     peers: list[str],
     mesh: str | None,
     key: str | None,
+    auth: str | None,
     mode: str | None,
     data: Path | None,
     durability: str | None,
@@ -168,8 +173,14 @@ def _table(
     given: dict[str, Any] = {"listen": listen or None, "name": name, "number": number, "data": str(data.absolute()) if data else None}
     if durability:
         given["store"] = {"durability": durability}
-    if mesh or peers or mode or (key and not has_file):
-        shared = {"name": mesh or (None if has_file else DEFAULT_MESH), "key": key, "mode": mode, "peer": [_peer(text) for text in peers]}
+    if mesh or peers or auth or mode or (key and not has_file):
+        shared = {
+            "name": mesh or (None if has_file else DEFAULT_MESH),
+            "key": key,
+            "auth": auth,
+            "mode": mode,
+            "peer": [_peer(text) for text in peers],
+        }
         given["mesh"] = {option: value for option, value in shared.items() if value}
     return {option: value for option, value in given.items() if value is not None}
 

@@ -397,9 +397,10 @@ class Link:
         elif self._secret and channel.binding and hello.proved(proof, channel.bind(b""), role, dialler, acceptor):
             text = f"{peer} proves no key, and {own} asks for one: give both the same mesh.auth, and the key"
         elif not self._secret:
-            text = f"{own} has no key, and {peer} seems to prove one: give both the same mesh.auth"
+            text = f"{own} has no key, and {peer} seems to prove one, or something between them ends TLS: give both the same mesh.auth"
         else:
-            text = f'{own} and {peer} have different keys for mesh "{own.mesh}": give both the same key'
+            perhaps = ", or something between them ends TLS" if channel.binding else ""
+            text = f'{own} and {peer} have different keys for mesh "{own.mesh}"{perhaps}: give both the same key'
         return PeerError(Reason.NOT_AUTHORIZED if not self.dialled else Reason.IMPLEMENTATION_SPECIFIC_ERROR, text)
 
     def _peer_text(self) -> str:

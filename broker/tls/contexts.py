@@ -29,10 +29,11 @@ _VERIFY = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl
 class Contexts:
     """What connections begin with. server: for listeners, None without a certificate. client: for links, None without `ca`.
 
-    own: this broker's certificate, None without. warnings: one line each, for the log. Raises ConfigError.
+    own: this broker's certificate, None without. warnings: one line each, for the log. listens: it is shown to clients. broker: the
+    name that it has to give because links ask for it, None where they do not. Raises ConfigError.
     """
 
-    def __init__(self, settings: TlsSettings, listens: bool, now: float | None = None) -> None:
+    def __init__(self, settings: TlsSettings, listens: bool, broker: str | None = None, now: float | None = None) -> None:
         self.settings = settings
         self.server: ssl.SSLContext | None = None
         self.client: ssl.SSLContext | None = None
@@ -41,6 +42,8 @@ class Contexts:
         self._password = b""
         if settings.certificate is not None:
             self._read_own(time.time() if now is None else now, listens)
+            if broker is not None:
+                self._fits_links(broker)
             self.server = self._server()
         if settings.ca is not None:
             self._text("ca", _CERTIFICATE, "the certificates of authorities")
@@ -107,6 +110,17 @@ class Contexts:
             raise settings.error("certificate", "is not made for servers (extended key usage), and this broker has a TLS listener")
         if own.ends < now + SOON:
             self.warnings.append(f"{settings.certificate} expires on {day(own.ends)}: renew it, then send SIGHUP")
+
+    def _fits_links(self, broker: str) -> None:
+        """Neighbours would refuse any other certificate."""
+        own, settings = self.own, self.settings
+        assert own is not None
+        if broker not in own.names:
+            text = f"names {', '.join(sorted(own.names)) or 'nobody'}: links need one that names this broker, {broker} (DNS name)"
+            raise settings.error("certificate", text)
+        if not (own.server and own.client):
+            missing = "clients" if own.server else "servers"
+            raise settings.error("certificate", f"is not made for {missing} (extended key usage): links need one for servers and clients")
 
     def _read_key(self, text: str) -> None:
         settings = self.settings

@@ -39,7 +39,9 @@ class TlsService:
         self.broker = broker
         self.settings = settings
         self._listens = any(address.startswith("mqtts://") for address in broker.config.listen)
-        self.contexts = Contexts(settings, self._listens)
+        mesh = broker.config.mesh
+        self._named = broker.config.name if mesh is not None and mesh.certified else None
+        self.contexts = Contexts(settings, self._listens, self._named)
         self._buffer = memoryview(bytearray(READ))
         self._shaking: set[TlsTransport] = set()
         self._refusals: dict[tuple[str, str], tuple[float, int]] = {}  # (host, text) -> when it was logged, how often it came since
@@ -61,7 +63,7 @@ class TlsService:
         """Look at the files again: new connections begin with what is in them now, others go on. False: they are not right, nothing
         has changed."""
         try:
-            self.contexts = Contexts(self.settings, self._listens)
+            self.contexts = Contexts(self.settings, self._listens, self._named)
         except (ConfigError, OSError) as error:
             log.error("event=tls-not-reloaded text=%s", error)
             return False

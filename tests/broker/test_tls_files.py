@@ -220,6 +220,17 @@ def test_a_certificate_for_another_use(made: Certificates) -> None:
     assert (own.server, own.client, own.names) == (False, True, {"only-client"})
 
 
+def test_a_certificate_that_links_would_refuse(made: Certificates) -> None:
+    Contexts(settings(made), True, broker="porto")
+    with pytest.raises(ConfigError) as raised:
+        Contexts(settings(made), True, broker="lyon")
+    assert "names 127.0.0.1, ::1, localhost, porto: links need one that names this broker, lyon (DNS name)" in str(raised.value)
+    made.odd("half", (-1, 90), uses=("server",))
+    with pytest.raises(ConfigError) as raised:
+        Contexts(settings(made, "half"), True, broker="half")
+    assert "is not made for clients (extended key usage): links need one for servers and clients" in str(raised.value)
+
+
 def test_a_key_with_a_password(made: Certificates, tmp_path: Path) -> None:
     locked, password = tmp_path / "locked.key", tmp_path / "password"
     password.write_text("open sesame\n")

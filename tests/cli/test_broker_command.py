@@ -6,9 +6,10 @@ import signal
 from pathlib import Path
 
 import pytest
+from certificates import Certificates
 from command import run, start
 from paho_client import Paho
-from services import free_port
+from services import free_port, wait_until
 
 KEY = "sixteen bytes or more"
 
@@ -143,3 +144,46 @@ def _wait_for_line(file: Path, word: str) -> str:
 
     wait_until(lambda: bool(lines()), 10.0, f"line with {word} in the log")
     return lines()[0]
+
+
+def test_two_brokers_prove_by_certificates_who_they_are(tmp_path: Path) -> None:
+    made = Certificates(tmp_path)
+    mesh = ("--mesh", "m", "--auth", "certificate")
+    listen = ("--listen", "mqtts://127.0.0.1:0")
+    porto = start("broker", *listen, *mesh, "--name", "porto", "--number", 1, *made.options(made.broker("porto"), "optional"))
+    address = porto.stdout.readline().split()[1]
+    options = (*made.options(made.broker("lyon"), "optional"), "--peer", address)
+    lyon = start("broker", *listen, *mesh, "--name", "lyon", "--number", 2, *options, stderr=tmp_path / "log")
+    assert lyon.stdout.readline().startswith("ready mqtts://127.0.0.1:")
+    wait_until(lambda: "event=link-up peer=porto number=1" in (tmp_path / "log").read_text(), 15, "link")
+    for process in (porto, lyon):
+        process.terminate()
+        assert process.wait(10) == 0
+        process.communicate()
+
+
+def test_mistakes_with_certificates_are_one_line_that_names_the_option(tmp_path: Path) -> None:
+    made = Certificates(tmp_path)
+    made.broker("porto")
+    listen = ["--listen", "mqtts://127.0.0.1:0"]
+    member = ["--mesh", "m", "--auth", "certificate", "--name", "lyon", "--number", 2]
+    cases = [
+        (listen, '--listen = "mqtts://127.0.0.1:0": a TLS listener needs certificate and key in [tls]'),
+        ([*listen, "--tls-certificate", "x"], "--tls-key is missing: give the PEM file of the certificate's private key"),
+        ([*listen, *made.options("no")], f'--tls-certificate = "{tmp_path}/no.crt": cannot be read: No such file or directory'),
+        ([*made.options("porto", "maybe")], '--client-certificates = "maybe": give "none" or "optional" or "required"'),
+        ([*member], '--auth = "certificate": give certificate in [tls]: links prove by certificates who they are'),
+        ([*member, "--key", KEY], f'--key = ({len(KEY)} bytes): auth = "certificate" uses no key: leave it out, or give auth = "both"'),
+        (
+            [*member, *made.options("porto")],
+            f'--tls-certificate = "{tmp_path}/porto.crt": names 127.0.0.1, ::1, localhost, porto: links need',
+        ),
+        (
+            [*member, *made.options("porto"), "--peer", "mqtt://h:1"],
+            '"mqtt://h:1": auth = "certificate" needs TLS: write mqtts://HOST:PORT',
+        ),
+    ]
+    for options, text in cases:
+        done = run("broker", *options)
+        assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (2, b"", 1), done.stderr
+        assert text in done.stderr.decode(), done.stderr

@@ -6,9 +6,14 @@ a link without TLS. Each is told so in one line, and the mesh goes on.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import socket
+import ssl
 import subprocess
+import threading
+import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +21,11 @@ from pathlib import Path
 import pytest
 from certificates import Certificates
 from command import start
+from mqmesh.cli.fleet import Fleet
 from mqmesh.cli.ring import free_ports
+from mqmesh.mesh.channel import Channel
+from mqmesh.mesh.identity import Identity
+from mqmesh.mesh.link import Link, LinkClosed, LinkConfig
 from mqmesh.mesh.settings import MeshSettings
 from mqmesh.mesh.tls import TlsSettings
 from mqmesh.mesh.topology import Topology
@@ -64,6 +73,7 @@ def links(scene: Scene, site: str) -> list[dict[str, object]]:
 def test_links_run_over_tls_and_lose_nothing(scene: Scene) -> None:
     dialled = [link["address"] for site in scene.sites for link in links(scene, site) if str(link["address"]).startswith("mqtts://")]
     assert len(dialled) == 3
+    assert {link["tls"] for site in scene.sites for link in links(scene, site)} == {"TLSv1.3"}
     assert "key" not in (scene.fleet.folder / "a.toml").read_text().partition("[tls]")[0]
     scene.load.wait(lambda: scene.load.sent >= 2000, 10)
     assert_clean(scene.check("stable"))
@@ -141,21 +151,51 @@ def says(scene: Scene, *words: str) -> None:
     )
 
 
-def test_a_member_cannot_take_another_name(scene: Scene, certificates: Certificates, tmp_path: Path) -> None:
-    certificates.broker("mallory")
-    Stranger(scene, tmp_path, "eve", 9, *certified(tmp_path, certificates, "mallory")).says(
-        "eve (number 9) shows a certificate for", "mallory", "give it one that names eve"
-    )
-    says(scene, "event=link-refused", "eve (number 9) shows a certificate for", "mallory")
+def verdict(scene: Scene, context: ssl.SSLContext, name: str, number: int) -> str:
+    """What site a says to a peer that shows any certificate and claims to be anybody; our own brokers would not even start."""
+    target = next(one for one in scene.fleet.topology.broker("a").listen if one.startswith("mqtts://"))
+    host, _, port = target.removeprefix("mqtts://").rpartition(":")
+    with context.wrap_socket(socket.create_connection((host, int(port)), 10)) as sock:
+        claimed = Identity(scene.fleet.topology.mesh.name, name, number, uuid.uuid4(), 1)
+        channel = Channel(sock.get_channel_binding("tls-unique") or b"")
+        link = Link.dial(claimed, b"", LinkConfig(channel=channel), 0.0)
+        while True:
+            sock.sendall(link.take())
+            for event in link.receive(sock.recv(65536), 0.0):
+                return event.text if isinstance(event, LinkClosed) else "up"
+
+
+def test_a_member_cannot_take_another_name(scene: Scene, certificates: Certificates) -> None:
+    certificates.broker("mallory", "nowhere.example")
+    text = "b (number 2) shows a certificate for mallory, nowhere.example: give it one that names b"
+    assert text in verdict(scene, certificates.context("mallory", checks=False), "b", 2)
+    says(scene, "event=link-refused", text)
     assert_clean(scene.check("after"))
 
 
-def test_a_client_cannot_be_a_broker(scene: Scene, certificates: Certificates, tmp_path: Path) -> None:
+def test_a_member_cannot_take_another_number(scene: Scene, certificates: Certificates) -> None:
+    text = "b (number 7) is not number 2, as a (number 1) has it (mesh.brokers)"
+    assert text in verdict(scene, certificates.context("b", checks=False), "b", 7)
+    assert_clean(scene.check("after"))
+
+
+def test_a_client_cannot_be_a_broker(scene: Scene, certificates: Certificates) -> None:
     """A certificate that was given to a client, of the right authority: it may publish, and not link."""
     certificates.client("sensor")
-    words = "sensor (number 9) shows a certificate that is for clients only"
-    Stranger(scene, tmp_path, "sensor", 9, *certified(tmp_path, certificates, "sensor")).says(words)
+    text = "sensor (number 9) shows a certificate that is for clients only"
+    assert text in verdict(scene, certificates.context("sensor", checks=False), "sensor", 9)
     assert_clean(scene.check("after"))
+
+
+def test_a_broker_whose_certificate_does_not_name_it_does_not_start(certificates: Certificates, tmp_path: Path) -> None:
+    certificates.broker("mallory", "nowhere.example")
+    options = certified(tmp_path, certificates, "mallory")
+    process = start("broker", *options, "--name", "eve", "--number", 9, "--mesh", "m", stderr=tmp_path / "err")
+    assert process.wait(20) == 2
+    process.communicate()
+    text = (tmp_path / "err").read_text()
+    assert "--tls-certificate" in text or "tls.certificate" in text
+    assert "names mallory, nowhere.example: links need one that names this broker, eve (DNS name)" in text
 
 
 def test_a_broker_that_the_topology_does_not_have(scene: Scene, certificates: Certificates, tmp_path: Path) -> None:
@@ -253,3 +293,57 @@ def test_what_travels_is_not_readable(certificates: Certificates, scene: Scene) 
     )
     assert "Protocol version: TLSv1.3" in shown.stderr
     assert "Verification: OK" in shown.stderr
+
+
+class Between(threading.Thread):
+    """Ends TLS between two brokers and passes on what they say: with certificates of their own authority, for both sides' names."""
+
+    def __init__(self, certificates: Certificates, target: str) -> None:
+        super().__init__(daemon=True)
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"mqtts://127.0.0.1:{self.listener.getsockname()[1]}"
+        host, _, port = target.removeprefix("mqtts://").rpartition(":")
+        self.target = host, int(port)
+        self.server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.server.load_cert_chain(certificates.certificate("a"), certificates.key("a"))
+        self.server.load_verify_locations(certificates.ca)
+        self.server.verify_mode = ssl.CERT_REQUIRED
+        self.client = certificates.context("b", checks=False)
+        self.carried: list[bytes] = []  # plain, of both directions
+
+    def run(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                plain, _ = self.listener.accept()
+                with contextlib.suppress(OSError):
+                    left = self.server.wrap_socket(plain, server_side=True)
+                    right = self.client.wrap_socket(socket.create_connection(self.target))
+                    for ends in ((left, right), (right, left)):
+                        threading.Thread(target=self._pass, args=ends, daemon=True).start()
+
+    def _pass(self, source: ssl.SSLSocket, sink: ssl.SSLSocket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                self.carried.append(data)
+                sink.sendall(data)
+        for one in (source, sink):
+            one.close()
+
+
+@pytest.mark.parametrize("auth", ["certificate", "both", "key"])
+def test_who_ends_tls_in_between_is_found_out(tmp_path: Path, auth: str) -> None:
+    """One in the middle with certificates for both names, from the right authority: the link does not come up."""
+    certificates = Certificates(tmp_path / "tls")
+    topology = encrypted(mesh([("a", "b")]), certificates, "both")
+    key = topology.mesh.key if auth != "certificate" else ""
+    topology = replace(topology, mesh=replace(topology.mesh, auth=auth, key=key))
+    target = next(one for one in topology.broker("a").listen if one.startswith("mqtts://"))
+    middle = Between(certificates, target)
+    middle.start()
+    fleet = Fleet(replace(topology, links=[replace(topology.links[0], address=middle.url)]), tmp_path / "pair")
+    with fleet:
+        log = fleet.log("b")
+        wait_until(lambda: "or something between them ends TLS" in log.read_text(), 15, "line")
+        wait_until(lambda: any(b"mqmesh-1" in data for data in middle.carried), 5, "handshake in the middle")
+        assert "event=link-up" not in log.read_text() + fleet.log("a").read_text()
+    middle.listener.close()
