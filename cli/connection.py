@@ -8,6 +8,7 @@ packet too large, not authorised).
 
 from __future__ import annotations
 
+import signal
 import socket
 import ssl
 import threading
@@ -149,6 +150,11 @@ def _explain(error: OSError, address: Address) -> str:
         case ssl.SSLError():
             return f"TLS: {explain(error)}"
     return error.strerror or str(error)
+
+
+def end_on_sigterm() -> None:
+    """Let SIGTERM do what Ctrl-C does: a command that is stopped takes leave of the broker, so that its will is not published."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @dataclass(slots=True)

@@ -88,8 +88,9 @@ def pub(
     Status: 0 all is sent (QoS 1 and 2: acknowledged); 1 the broker refuses or cannot be reached; 2 wrong command line.
     """
     values = dict(locals()) | {"receive_maximum": None}
-    from .connection import Connection, OptionError, build_options
+    from .connection import Connection, OptionError, build_options, end_on_sigterm
 
+    end_on_sigterm()
     try:
         options = build_options(values)
         topics = _topics(topic, options.address.topic)
@@ -169,9 +170,18 @@ def _topics(topics: list[str], from_url: str | None) -> list[str]:
     if not chosen:
         raise OptionError("which topic? Give -t TOPIC, for example: mqmesh pub -t plant/3/temperature -m 21.5")
     for topic in chosen:
-        if not topic or "+" in topic or "#" in topic or "\0" in topic:
-            raise OptionError(f"topic {topic!r}: a topic to publish to is not empty and has no wildcard (+ and # are for sub)")
+        _check_topic("topic", topic)
     return chosen
+
+
+def _check_topic(what: str, topic: str) -> None:
+    """A Topic Name by [MQTT-4.7.1-1], [MQTT-4.7.3]: with QoS 0 the broker's refusal would come when nobody listens any more."""
+    from .connection import OptionError
+
+    if not topic or "+" in topic or "#" in topic or "\0" in topic:
+        raise OptionError(f"{what} {topic!r}: a topic to publish to is not empty and has no wildcard (+ and # are for sub)")
+    if len(topic.encode()) > 65535:
+        raise OptionError(f"{what} {topic[:40]!r}...: it has {len(topic.encode())} bytes, at most 65535")
 
 
 def _payloads(values: dict[str, Any]) -> Iterator[bytes]:
@@ -184,8 +194,21 @@ def _payloads(values: dict[str, Any]) -> Iterator[bytes]:
     if values["lines"]:
         if values["repeat"] != 1:
             raise OptionError("--repeat does not go with -l")
-        return (line.rstrip(b"\r\n") for line in sys.stdin.buffer)
-    return iter([_payload(values)])
+        lines = (line.rstrip(b"\r\n") for line in sys.stdin.buffer)
+        return (_checked(line) for line in lines) if values["text"] else lines
+    payload = _payload(values)
+    return iter([_checked(payload) if values["text"] else payload])
+
+
+def _checked(payload: bytes) -> bytes:
+    """--text is a promise that the broker may check [MQTT5 3.3.2.3.2]."""
+    from .connection import OptionError
+
+    try:
+        payload.decode()
+    except UnicodeDecodeError as error:
+        raise OptionError(f"--text: the payload is not UTF-8 ({error.reason} at byte {error.start}); leave --text out") from None
+    return payload
 
 
 def _payload(values: dict[str, Any]) -> bytes:
@@ -218,7 +241,8 @@ def _properties(values: dict[str, Any], version: int) -> Properties | None:
         properties.UserProperty = pairs
     if values["expiry"] is not None:
         properties.MessageExpiryInterval = values["expiry"]
-    if values["response_topic"]:
+    if values["response_topic"] is not None:
+        _check_topic("--response-topic", values["response_topic"])
         properties.ResponseTopic = values["response_topic"]
     if values["correlation"] is not None:
         properties.CorrelationData = values["correlation"].encode()

@@ -76,7 +76,7 @@ def sub(
     will_delay: o.WillDelay = 0,
     debug: o.Debug = False,
 ) -> None:
-    """Subscribe at an MQTT broker and print the messages, until Ctrl-C.
+    """Subscribe at an MQTT broker and print the messages, until Ctrl-C or SIGTERM.
 
     \b
     Everything with its topic; one site with times; JSON for a program:
@@ -97,11 +97,12 @@ def sub(
     """
     values = dict(locals())
     from . import format as formatting
-    from .connection import Connection, OptionError, build_options
+    from .connection import Connection, OptionError, build_options, end_on_sigterm
 
     if formats:
         print(formatting.__doc__)
         raise typer.Exit
+    end_on_sigterm()
     try:
         options = build_options(values)
         subscriptions = _subscriptions(values, options.address.topic, options.version)

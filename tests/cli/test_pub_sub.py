@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -110,12 +112,16 @@ def test_sub_sees_what_comes_and_ends_with_ctrl_c(broker: RunningBroker, name: s
     process.communicate()
 
 
-def test_interrupted_sub_ends_with_status_0(broker: RunningBroker, name: str) -> None:
-    process = start("sub", "-h", broker.url, "-t", name, "-t", "$SYS/broker/version", "-C", 5)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_sub_ends_with_status_0_and_leaves_no_will(broker: RunningBroker, name: str, number: signal.Signals) -> None:
+    will = ["--will-topic", f"{name}/will", "--will-payload", "gone", "--will-retain"]
+    process = start("sub", "-h", broker.url, "-t", name, "-t", "$SYS/broker/version", "-C", 5, *will)
     assert process.stdout.readline()  # $SYS: its subscription stands
-    process.send_signal(2)
+    process.send_signal(number)
     assert process.wait(10) == 0
     process.communicate()
+    found = sub(broker, "-t", f"{name}/will", "-t", "$SYS/broker/version", "-C", 1, "-v").stdout
+    assert found.startswith(b"$SYS"), found  # retained messages come in the order of the filters
 
 
 @pytest.mark.parametrize(
@@ -126,6 +132,10 @@ def test_interrupted_sub_ends_with_status_0(broker: RunningBroker, name: str) ->
         (["pub", "-t", "a", "-m", "x", "-n"], 2, "exactly one of"),
         (["pub", "-t", "a/+", "-m", "x"], 2, "no wildcard"),
         (["pub", "-t", "a", "-f", "/nonexistent"], 2, "No such file"),
+        (["pub", "-t", "a" * 65_536, "-m", "x"], 2, "aaa'...: it has 65536 bytes, at most 65535"),
+        (["pub", "-t", "a", "-m", "x", "--response-topic", "a/#"], 2, "no wildcard"),
+        (["pub", "-t", "a", "-m", "x", "--response-topic", ""], 2, "not empty"),
+        (["pub", "-t", "a", "-f", sys.executable, "--text"], 2, "not UTF-8"),
         (["pub", "-t", "a", "-m", "x", "--user-property", "k"], 2, "KEY=VALUE"),
         (["pub", "-t", "a", "-m", "x", "-V", "3"], 2, "5, or 4"),
         (["pub", "-t", "a", "-m", "x", "-V", "4", "--expiry", "1"], 2, "needs MQTT 5"),
