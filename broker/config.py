@@ -37,6 +37,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from ..mesh.rules import OTHERS, SHUT, UNRULED, LinkRules, rules_by_peer, rules_of
 from ..mesh.settings import (
     MISSING,
     Address,
@@ -168,7 +169,7 @@ def of_topology(topology: Topology, name: str, data: str | Path | None = None) -
         for link in topology.dialled_by(name)
     ]
     folder = Path(data) / name if data else broker.data
-    mesh = replace(topology.mesh, peers=peers)
+    mesh = replace(topology.mesh, peers=peers, rules=_rules_of_topology(topology, name))
     if mesh.certified and mesh.brokers is None:
         mesh.brokers = {one.name: one.number for one in topology.brokers}
     return BrokerConfig(name, broker.number, list(broker.listen), folder, mesh, topology.limits, tls=broker.tls)
@@ -230,6 +231,34 @@ def _mesh(section: Section) -> MeshSettings:
         number = number_of(one, "number") if one.has("number") else None
         name = one.name("name") if one.has("name") else None
         settings.peers.append(PeerSettings(one.address("address"), one.whole("cost", 1, 65535, 1), number, name))
+        if one.has("policy"):
+            if number is None:
+                raise one.error("number", "a policy needs the neighbour's number, so that it counts too when the neighbour dials")
+            if number in settings.rules:
+                raise one.error("policy", f"number {number} has a policy already: leave one out")
+            settings.rules[number] = rules_of(one.section("policy"))
         one.done()
+    if section.has("policy"):
+        table = section.section("policy")
+        for peer, rules in rules_by_peer(table).items():
+            if peer in settings.rules:
+                raise table.error(str(peer), f"the [[mesh.peer]] with number {peer} has a policy already: leave one out")
+            settings.rules[peer] = rules
     section.done()
+    if settings.mode == "flood" and any(not rules.policy.open for rules in settings.rules.values()):
+        raise section.error("mode", 'a mesh with policies of topics needs mode = "routed": nothing is flooded over a link with a policy')
     return settings
+
+
+def _rules_of_topology(topology: Topology, name: str) -> dict[int | str, LinkRules]:
+    """One broker's rules by its neighbours' numbers. In a file with a policy of topics, links that it does not name carry nothing."""
+    if not any(link.rules for link in topology.links):
+        return {}
+    found: dict[int | str, LinkRules] = {}
+    for link in topology.links:
+        if name in link.ends:
+            (other,) = link.ends - {name}
+            found[topology.broker(other).number] = link.rules.get(name, UNRULED)
+    if topology.guarded:
+        found[OTHERS] = SHUT
+    return found

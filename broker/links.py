@@ -25,6 +25,7 @@ from ..mesh.identity import Identity
 from ..mesh.link import Link
 from ..mesh.linkconfig import LinkClosed, LinkConfig, LinkData, LinkUp
 from ..mesh.node import MeshConfig, Node, Verdict
+from ..mesh.rules import UNRULED, LinkRules, rules_for
 from ..mesh.settings import MeshSettings, PeerSettings, parse_address
 from ..mqtt import packets
 from ..mqtt.errors import PeerError
@@ -33,6 +34,7 @@ from ..mqtt.reasons import Reason
 from ..mqtt.run import Run
 from .custody import Custody, stored_identity
 from .identity import keep_identity, own_identity
+from .pacing import Pacer
 from .post import Post
 from .roaming import Roaming
 from .tls.service import TlsError, trusted_names
@@ -71,9 +73,12 @@ class LinkProtocol(asyncio.Protocol):
         self.up = False
         self.closed = asyncio.Event()
         self.error = ""
+        self.rules = UNRULED
         self.urgent: list[bytes | bytearray] = []
         self.bulk: deque[bytes | bytearray] = deque()
         self.waiting = 0  # bytes in bulk
+        self.pacer: Pacer | None = None  # in which messages wait instead, where the link has a rate
+        self._pace_timer: asyncio.TimerHandle | None = None
         self._blocked = False  # the transport holds enough
         self._full = False  # the node was told so
         self._timer: asyncio.TimerHandle | None = None
@@ -123,6 +128,8 @@ class LinkProtocol(asyncio.Protocol):
         """Queue whole packets; `flush` writes them, urgent ones first."""
         if urgent:
             self.urgent.append(data)
+        elif self.pacer is not None:
+            self.pacer.put(data)
         else:
             self.bulk.append(data)
             self.waiting += len(data)
@@ -131,6 +138,9 @@ class LinkProtocol(asyncio.Protocol):
         """Write as much as the transport takes; tell the node when too much waits and when it no longer does."""
         transport = self.transport
         if transport is None or transport.is_closing():
+            return
+        if self.pacer is not None:
+            self._flush_paced(transport, self.pacer)
             return
         bulk = self.bulk
         while (bulk or self.urgent) and not self._blocked:
@@ -143,7 +153,29 @@ class LinkProtocol(asyncio.Protocol):
             self.waiting -= size
             transport.write(piece[0] if len(piece) == 1 else b"".join(piece))
         bound = self.shell.broker.config.limits.link_unsent_bytes
-        full = self.waiting > (bound // 4 if self._full else bound)
+        self._say_full(self.waiting > (bound // 4 if self._full else bound))
+
+    def _flush_paced(self, transport: asyncio.Transport, pacer: Pacer) -> None:
+        """The same over a link with a rate: messages leave as its buckets fill, urgent packets at once."""
+        while not self._blocked:
+            piece, self.urgent = self.urgent, []
+            data = pacer.take(self.shell.now(), PIECE)
+            if data:
+                piece.append(data)
+            if not piece:
+                break
+            transport.write(b"".join(piece))
+        self._say_full(pacer.full(self._full))
+        wait = pacer.wait()
+        if wait is not None and not self._blocked and self._pace_timer is None:
+            self._pace_timer = self.shell.broker.loop.call_later(wait, self._pace)
+
+    def _pace(self) -> None:
+        self._pace_timer = None
+        self.flush()
+        self.shell.broker.flush()
+
+    def _say_full(self, full: bool) -> None:
         if full != self._full and self.up:
             self._full = full
             self.shell.node.link_full(self.id, full, self.shell.now())
@@ -207,11 +239,14 @@ class LinkProtocol(asyncio.Protocol):
         self._end(text)
 
     def _end(self, text: str) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for timer in (self._timer, self._pace_timer):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._pace_timer = None
         self.shell.link_closed(self, self.error or text)
         self.bulk.clear()
+        if self.pacer is not None:
+            self.pacer.clear()
         self.urgent.clear()
         self.waiting = 0
         if self.transport is not None and not self.transport.is_closing():
@@ -432,18 +467,30 @@ class MeshShell:
                 return
             old.close(Reason.SESSION_TAKEN_OVER, f"{peer} and {self.identity} have a new connection")
         link.up = True
+        rules = link.rules = rules_for(self.settings.rules, peer)
+        if rules.paced:
+            link.pacer = Pacer(rules.bytes_out, rules.messages_out, self.now(), self.broker.config.limits.link_unsent_bytes)
         self.links[link.id] = self.by_number[peer.number] = link
         self.errors.pop(link.address, None)
         log.info(
-            "event=link-up peer=%s number=%d address=%s cost=%d incarnation=%x",
+            "event=link-up peer=%s number=%d address=%s cost=%d incarnation=%x policy=%s",
             peer.name,
             peer.number,
             link.address,
             link.cost,
             incarnation,
+            words_of(rules),
         )
-        self.node.link_up(link.id, peer, incarnation, link.cost, self.now())
+        self.node.link_up(link.id, peer, incarnation, link.cost, self.now(), rules.policy)
         self._status_soon()
+
+    def set_rules(self, rules: dict[int | str, LinkRules]) -> int:
+        """Take over other rules for links: how many links end because theirs have changed. A link keeps its rules for its whole life."""
+        self.settings.rules = rules
+        changed = [link for link in self.links.values() if link.peer is not None and rules_for(rules, link.peer) != link.rules]
+        for link in changed:
+            link.close(Reason.ADMINISTRATIVE_ACTION, f"the policy of {self.identity} for {link.peer} has changed")
+        return len(changed)
 
     def refused(self, link: LinkProtocol, text: str) -> None:
         """A link that was dialled by another broker did not come up: say why here too, now and then while it tries again."""
@@ -751,6 +798,7 @@ class MeshShell:
                     "cost": link.cost,
                     "incarnation": link.machine.incarnation,
                     "tls": link.tls,
+                    "policy": words_of(link.rules),
                     "error": "",
                 }
             )
@@ -765,3 +813,11 @@ class MeshShell:
             "links": links,
             **self.node.status(),
         }
+
+
+def words_of(rules: LinkRules) -> str:
+    """What a link's rules are, in one word for logs and the status."""
+    if rules.policy.closed:
+        return "closed"
+    words = [word for word, there in (("topics", not rules.policy.open), ("rate", rules.paced)) if there]
+    return "+".join(words) or "none"

@@ -348,19 +348,41 @@ def _reason(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-async def serve(config: BrokerConfig, ready: Callable[[Broker], None] | None = None) -> None:
-    """Run a broker until SIGTERM or SIGINT; SIGHUP looks at its certificates again. ready: called once when it listens."""
+async def serve(
+    config: BrokerConfig, ready: Callable[[Broker], None] | None = None, reload: Callable[[], BrokerConfig] | None = None
+) -> None:
+    """Run a broker until SIGTERM or SIGINT; SIGHUP looks at its certificates and at the policies of its links again.
+
+    ready: called once when it listens. reload: gives the configuration anew; None: it has no file.
+    """
     broker = Broker(config)
     await broker.start()
     stopped = asyncio.Event()
     for one in (signal.SIGTERM, signal.SIGINT):
         broker.loop.add_signal_handler(one, stopped.set)
-    if broker.tls is not None:
-        broker.loop.add_signal_handler(signal.SIGHUP, broker.tls.reload)
+    if broker.tls is not None or reload is not None:
+        broker.loop.add_signal_handler(signal.SIGHUP, _reload, broker, reload)
     if ready is not None:
         ready(broker)
     await stopped.wait()
     await broker.stop()
+
+
+def _reload(broker: Broker, reload: Callable[[], BrokerConfig] | None) -> None:
+    """Look at the certificates again, and take over the links' policies from a file that was read anew; a mistake in it changes nothing."""
+    if broker.tls is not None:
+        broker.tls.reload()
+    if reload is None:
+        return
+    try:
+        config = reload()
+    except ConfigError as error:
+        log.error("event=reload-failed text=%s", error)
+        return
+    if broker.mesh is None or config.mesh is None:
+        return  # there is nothing else that is taken over
+    log.info("event=reloaded policies=%d links_renewed=%d", len(config.mesh.rules), broker.mesh.set_rules(config.mesh.rules))
+    broker.flush()
 
 
 def announce(broker: Broker) -> None:
@@ -368,13 +390,16 @@ def announce(broker: Broker) -> None:
     print(f"ready {' '.join(broker.addresses)} name={broker.config.name} number={broker.config.number}", flush=True)
 
 
-def run(config: BrokerConfig) -> None:
-    """Run a broker in this thread until a signal ends it; with uvloop where it is installed. Raises StartError."""
+def run(config: BrokerConfig, reload: Callable[[], BrokerConfig] | None = None) -> None:
+    """Run a broker in this thread until a signal ends it; with uvloop where it is installed. Raises StartError.
+
+    reload: gives the configuration anew, for SIGHUP; raises ConfigError.
+    """
     try:
         if os.environ.get("MQMESH_LOOP") == "asyncio":
             raise ImportError
         import uvloop
     except ImportError:
-        asyncio.run(serve(config, announce))
+        asyncio.run(serve(config, announce, reload))
     else:
-        uvloop.run(serve(config, announce))
+        uvloop.run(serve(config, announce, reload))

@@ -19,6 +19,8 @@ import typer
 from .output import WRONG_USE, fail
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..broker.config import BrokerConfig, ConfigError
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
@@ -102,33 +104,37 @@ def broker(
     From a file, on another port:
       mqmesh broker --config porto.toml --listen mqtt://127.0.0.1:2883
 
-    Ends with SIGTERM or Ctrl-C; with SIGHUP it looks at its certificates again. Status: 0 stopped; 2 it could not start, one line
-    on stderr says why.
+    Ends with SIGTERM or Ctrl-C; with SIGHUP it looks at its certificates and, in its file, at the policies of its links again.
+    Status: 0 stopped; 2 it could not start, one line on stderr says why.
     """
     from ..broker.config import ConfigError, load, parse
 
     if log_level not in LEVELS:
         raise fail(f"broker: --log-level {log_level}: there are {', '.join(LEVELS)}", WRONG_USE)
-    try:
+
+    def read() -> BrokerConfig:
         table = _table(listen, name, number, peer, mesh, key, auth, mode, data, durability, config is not None)
         tls = {"certificate": tls_certificate, "key": tls_key, "ca": tls_ca, "client_certificates": client_certificates}
         if given := {option: str(value.absolute() if isinstance(value, Path) else value) for option, value in tls.items() if value}:
             table["tls"] = given
-        settings = load(config, table) if config is not None else parse(table)
+        return load(config, table) if config is not None else parse(table)
+
+    try:
+        settings = read()
     except ConfigError as error:
         raise fail(f"broker: {_explain(error)}", WRONG_USE) from None
     start_logging(settings.name, log_level)
     if stop_with_stdin:
         threading.Thread(target=_stop_with_stdin, name="stdin", daemon=True).start()
-    raise typer.Exit(_run(settings))
+    raise typer.Exit(_run(settings, read if config is not None else None))
 
 
-def _run(settings: BrokerConfig) -> int:
+def _run(settings: BrokerConfig, reload: Callable[[], BrokerConfig] | None) -> int:
     from ..broker import server
     from ..broker.config import ConfigError
 
     try:
-        server.run(settings)
+        server.run(settings, reload)
     except (server.StartError, OSError) as error:
         text = _explain(error.__cause__) if isinstance(error.__cause__, ConfigError) else str(error)
         raise fail(f"broker {settings.name}: {text}", WRONG_USE) from None

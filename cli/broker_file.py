@@ -7,6 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..mesh.rules import LinkRules, table_of
 from ..mesh.tls import FILES
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def render(config: BrokerConfig) -> str:
     lines = _pairs({"name": config.name, "number": config.number, "listen": config.listen, "data": config.data})
     if config.mesh is not None:
         values = {field.name: getattr(config.mesh, field.name) for field in fields(config.mesh)}
-        peers = values.pop("peers")
+        peers, rules = values.pop("peers"), values.pop("rules")
         values["key"] = values["key"] or None  # certificates alone count
         brokers = values.pop("brokers")
         lines += ["", "[mesh]", *_pairs(values)]
@@ -33,12 +34,20 @@ def render(config: BrokerConfig) -> str:
             lines += ["", "[mesh.brokers]", *(f"{_value(name)} = {number}" for name, number in brokers.items())]
         for peer in peers:
             lines += ["", "[[mesh.peer]]", *_pairs({field.name: getattr(peer, field.name) for field in fields(peer)})]
+        for peer_key, one in rules.items():
+            lines += ["", f"[mesh.policy.{_value(str(peer_key))}]", *_pairs(table_of(one)), *_map(one)]
     if config.tls is not None:
         tls = config.tls
         lines += ["", "[tls]", *_pairs({key: getattr(tls, key) for key in (*FILES, "client_certificates")})]
     lines += ["", "[store]", *_pairs({field.name: getattr(config.store, field.name) for field in fields(config.store)})]
     lines += ["", "[limits]", *_pairs({field.name: getattr(config.limits, field.name) for field in fields(config.limits)})]
     return "\n".join(lines) + "\n"
+
+
+def _map(rules: LinkRules) -> list[str]:
+    """The prefixes, as a list of inline tables; none without any."""
+    pairs = [f"{{ here = {_value(here)}, there = {_value(there)} }}" for here, there in rules.policy.prefixes]
+    return [f"map = [{', '.join(pairs)}]"] if pairs else []
 
 
 def _pairs(values: dict[str, Any]) -> list[str]:

@@ -50,6 +50,11 @@ class Line:
     end: Point
     cut: bool
     cost: int
+    guarded: bool = False  # it has a policy of topics
+
+    @property
+    def words(self) -> str:
+        return ", ".join(word for word, said in ((f"cost {self.cost}", self.cost != 1), ("policy", self.guarded)) if said)
 
     @property
     def middle(self) -> Point:
@@ -76,7 +81,7 @@ def picture(topology: Topology, analysis: Analysis) -> Picture:
     """Place everything."""
     places = {name: (x * HOP, y * HOP) for name, (x, y) in positions(topology.graph()).items()}
     cut_links = {frozenset(ends) for ends in analysis.cut_links}
-    lines = [Line(places[link.listener], places[link.dialler], link.ends in cut_links, link.cost) for link in topology.links]
+    lines = [Line(places[link.listener], places[link.dialler], link.ends in cut_links, link.cost, link.guarded) for link in topology.links]
     discs = []
     for broker in topology.brokers:
         at = places[broker.name]
@@ -181,8 +186,8 @@ def _svg_link(line: Line) -> Iterator[str]:
     (x1, y1), (x2, y2) = line.start, line.end
     style = f'stroke="{AMBER}" stroke-width="3.5" stroke-dasharray="9 6"' if line.cut else f'stroke="{LINK}" stroke-width="3"'
     yield f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" {style} stroke-linecap="round"/>'
-    if line.cost != 1:
-        yield _svg_text(line.middle, f"cost {line.cost}", 12, PALE, halo=True)
+    if line.words:
+        yield _svg_text(line.middle, line.words, 12, PALE, halo=True)
 
 
 def _svg_broker(disc: Disc) -> Iterator[str]:
@@ -246,8 +251,8 @@ def _png_marks(axes, what: Picture) -> None:  # type: ignore[no-untyped-def]  # 
         xs, ys = zip(line.start, line.end, strict=True)
         style = {"color": AMBER, "lw": 3.5 * point, "dashes": (2.6, 1.7)} if line.cut else {"color": LINK, "lw": 3 * point}
         axes.plot(xs, ys, solid_capstyle="round", zorder=1, **style)
-        if line.cost != 1:
-            text(line.middle, f"cost {line.cost}", 12, PALE, path_effects=halo)
+        if line.words:
+            text(line.middle, line.words, 12, PALE, path_effects=halo)
     for disc in what.discs:
         edge, width = (AMBER, 5.0) if disc.cut else (PAPER, 3.0)
         axes.add_patch(Circle(disc.at, RADIUS, facecolor=BROKER, edgecolor=edge, linewidth=width * point, zorder=3))

@@ -12,12 +12,16 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from ..mesh.analysis import Analysis, Failure, analyse
-from ..mesh.rehearsal import rehearse
+from ..mesh.borders import describe, parts_of
+from ..mesh.rehearsal import reach, rehearse
 from ..mesh.settings import ConfigError
 from ..mesh.topology import Topology, load
+from ..mqtt.errors import MqttError
+from ..mqtt.topics import check_topic
 from . import drawing
 from .output import FAILED, WRONG_USE, fail
 
@@ -32,6 +36,7 @@ app = typer.Typer(
       mqmesh topology check topologies/ring-of-five.toml
       mqmesh topology draw topologies/bow-tie.toml -o bow-tie.svg
       mqmesh topology simulate topologies/grid-3x3.toml
+      mqmesh topology simulate topologies/two-companies.toml --topic orders/1
     """,
 )
 
@@ -49,10 +54,12 @@ def check(file: File, as_json: AsJson = False) -> None:
     """
     topology, analysis = _read(file, as_json)
     if as_json:
-        _write_json({"file": str(file), "warnings": topology.warnings, **_summary(analysis)})
+        _write_json({"file": str(file), "warnings": topology.warnings, **_summary(analysis), **_borders(topology)})
         return
     console = _console()
     console.print(_checked_table(topology, analysis))
+    if any(link.rules for link in topology.links):
+        console.print(_policies_table(topology))
     for line in topology.warnings:
         console.print(f"[yellow]warning[/yellow] {line}")
     for line in _weaknesses(analysis):
@@ -92,21 +99,35 @@ def draw(
 
 
 @app.command()
-def simulate(file: File, as_json: AsJson = False) -> None:
+def simulate(
+    file: File,
+    topic: Annotated[
+        list[str], typer.Option("--topic", help="Say where a message of this topic may go, by the links' policies; again for more.")
+    ] = [],  # noqa: B006
+    as_json: AsJson = False,
+) -> None:
     """Count copies for each message, and say what each broken link or broker does.
 
     One message from each broker, wanted by every other one, is sent by three rules: flooding (to each neighbour whose visited
     bit is not set), flooding that also marks the siblings it sends to, and routing (down the origin's shortest-path tree). Up to
-    32 brokers, the latter two are played through by the brokers' own code, on perfect links.
+    32 brokers, the latter two are played through by the brokers' own code, on perfect links. Copies are counted without policies;
+    with --topic, one message from each broker keeps to them.
     """
     topology, analysis = _read(file, as_json)
+    _check_topics(topic)
+    reached = {one: reach(topology, one) for one in topic}
     played = analysis.brokers <= LARGEST_PLAYED
     if played:
         analysis = _played(topology, analysis)
     if as_json:
-        _write_json({"file": str(file), "warnings": topology.warnings, **_summary(analysis), "played": played, **_figures(analysis)})
+        more = {"topics": reached} if topic else {}
+        _write_json(
+            {"file": str(file), "warnings": topology.warnings, **_summary(analysis), "played": played, **_figures(analysis), **more}
+        )
         return
     console = _console()
+    for one, origins in reached.items():
+        console.print(_reach_table(topology, one, origins))
     console.print(_origins_table(analysis))
     console.print(_failures_table(analysis))
     for line in (*topology.warnings, *_weaknesses(analysis)):
@@ -124,6 +145,59 @@ def _read(file: Path, as_json: bool = False) -> tuple[Topology, Analysis]:
             _write_json({"file": error.file, "error": {"key": error.key, "text": error.text, "line": str(error)}})
         raise fail(str(error), WRONG_USE) from None
     return topology, analyse(topology)
+
+
+def _check_topics(topics: list[str]) -> None:
+    for topic in topics:
+        try:
+            check_topic(topic.encode())
+        except MqttError as error:
+            raise fail(f"--topic = {topic}: {error}", WRONG_USE) from None
+        if topic.startswith("$"):
+            raise fail(f"--topic = {topic}: topics that begin with $ never leave a broker", WRONG_USE)
+
+
+def _borders(topology: Topology) -> dict[str, Any]:
+    """The parts that policies divide a topology into, and what they say; nothing without any."""
+    if not any(link.rules for link in topology.links):
+        return {}
+    rules = [
+        {
+            "link": [link.listener, link.dialler],
+            "at": name,
+            "policy": describe(one.policy),
+            "rate_out": one.bytes_out,
+            "messages_out": one.messages_out,
+        }
+        for link in topology.links
+        for name, one in link.rules.items()
+    ]
+    return {"policy_parts": parts_of(topology), "policies": rules}
+
+
+def _policies_table(topology: Topology) -> Table:
+    parts = "; ".join(", ".join(part) for part in parts_of(topology))
+    table = Table(title=f"policies; parts: {parts}", title_justify="left")
+    for heading in ("at", "towards", "topics, as they are called there", "rate out"):
+        table.add_column(heading)
+    for link in topology.links:
+        for name, rules in link.rules.items():
+            (other,) = link.ends - {name}
+            rates = [f"{rules.bytes_out} bytes/s"] * (rules.bytes_out is not None)
+            rates += [f"{rules.messages_out} messages/s"] * (rules.messages_out is not None)
+            table.add_row(name, other, escape("\n".join(describe(rules.policy))), ", ".join(rates) or "-")
+    return table
+
+
+def _reach_table(topology: Topology, topic: str, origins: dict[str, dict[str, str]]) -> Table:
+    table = Table(title=escape(f"{topic}: what it is called where it may come to"), title_justify="left")
+    table.add_column("published at")
+    for broker in topology.brokers:
+        table.add_column(broker.name)
+    for origin, names in origins.items():
+        cells = [topic if broker.name == origin else names.get(broker.name, "-") for broker in topology.brokers]
+        table.add_row(origin, *map(escape, cells))
+    return table
 
 
 def _played(topology: Topology, analysis: Analysis) -> Analysis:

@@ -29,8 +29,8 @@ class MeshRoute:
 
     @property
     def mask(self) -> int | None:
-        """The brokers that want it, when these are all: with shared subscriptions None."""
-        return None if self.match.groups else self.match.mask
+        """The brokers that want it, when these are all: None with shared subscriptions, and where a policy leads to one of them."""
+        return None if self.match.groups or self.match.guarded else self.match.mask
 
 
 class Verdict(Enum):
@@ -115,9 +115,10 @@ class Unblocked(NamedTuple):
 
 
 class Returned(NamedTuple):
-    """Messages that leave custody undelivered for one destination. reason: "expired", "replaced", "absent", "cleared", "refused".
+    """Messages that leave custody undelivered for one destination.
 
-    What was posted comes back as it went: `posted_kind(run.topic)` says what it is.
+    reason: "expired", "replaced", "absent", "cleared", "refused", "forbidden" (by a policy on the only path). What was posted comes back
+    as it went: `posted_kind(run.topic)` says what it is.
     """
 
     run: Run
@@ -145,6 +146,7 @@ class LinkInfo(NamedTuple):
     cost: int
     full: bool
     used: bool  # both ends list it
+    policy: bool  # this end has one
 
 
 class Member(NamedTuple):

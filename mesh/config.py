@@ -48,6 +48,7 @@ class Counters:
     resent: int = 0  # custody messages sent again in a later tree, for each destination
     dropped_no_path: int = 0  # QoS 0, for each destination without a path
     dropped_full: int = 0  # QoS 0 at a full link
+    dropped_policy: int = 0  # frames that a link's policy lets neither out nor in, of origins that do not keep to it
     dropped_stale: int = 0  # frames of a tree or link that is not current
     cut: int = 0  # custody frames dropped at a full link; the origin sends them again
     duplicates: int = 0  # frames that a window refused

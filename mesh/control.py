@@ -9,6 +9,8 @@ Bodies are arrays. u16, u48 and so on are unsigned integers of so many bits.
     summary    link       [[number, uuid, epoch, sequence, interest epoch, interest version, digest], ...]
     synced     link       nil; ends the answer to a summary
     linkstate  flood      [[number, uuid, name, epoch, sequence, [[peer, incarnation, cost], ...]], ...]
+                            a link with a policy at this end: [peer, incarnation, cost, [[out, ...] | nil, [out but, ...],
+                            [in, ...] | nil, [in but, ...], [[here, there], ...]]]
     interest   flood      [number, uuid, epoch, base | nil, version, digest,
                             [[filter, group | nil, weight], ...], [[filter, group | nil], ...]]
     want       link       [[number, uuid], ...]
@@ -32,6 +34,7 @@ import msgpack
 from ..mqtt.errors import PeerError
 from ..mqtt.reasons import Reason
 from ..mqtt.run import encode_length
+from .policy import Policy, decode_policy
 
 PREFIX = b"$mesh/"
 EPOCH_BITS = 47
@@ -42,11 +45,12 @@ Check = Callable[[Any], Any]
 
 
 class LinkEntry(NamedTuple):
-    """One end of one link. incarnation: the same at both ends, different for each connection. cost: at least 1."""
+    """One end of one link. incarnation: the same at both ends, different for each connection. cost: at least 1. policy: of this end."""
 
     peer: int
     incarnation: int
     cost: int
+    policy: Policy | None = None
 
 
 class LinkRecord(NamedTuple):
@@ -187,6 +191,14 @@ def _record(make: Callable[..., Any] | None, *inner: Check) -> Check:
     return check
 
 
+def _link(value: Any) -> LinkEntry:
+    if type(value) is list and len(value) == 4:
+        entry: LinkEntry = _plain_link(value[:3])
+        return entry._replace(policy=decode_policy(value[3]))
+    plain: LinkEntry = _plain_link(value)
+    return plain
+
+
 def _mask(value: Any) -> int:
     return int.from_bytes(_octets(None)(value), "little")
 
@@ -198,12 +210,13 @@ _name = _text(256)
 _filter = _text(65_535)
 _group = _optional(_filter)
 _position = _record(None, _u48, _u64)
+_plain_link = _record(LinkEntry, _u16, _u63, _u32)
 _refusal = _record(Refusal, _u48, _u64, _u64, _record(None, _filter, _filter))
 
 _FORMS: dict[str, Check] = {
     "summary": _many(_record(SummaryEntry, _u16, _uuid, _epoch, _u64, _epoch, _u64, _u64)),
     "synced": lambda value: 0 if value is None else _octets(0)(value),
-    "linkstate": _many(_record(LinkRecord, _u16, _uuid, _name, _epoch, _u64, _many(_record(LinkEntry, _u16, _u63, _u32)))),
+    "linkstate": _many(_record(LinkRecord, _u16, _uuid, _name, _epoch, _u64, _many(_link))),
     "interest": _record(
         InterestUpdate,
         *(_u16, _uuid, _epoch, _optional(_u64), _u64, _u64),
@@ -220,6 +233,8 @@ _FORMS: dict[str, Check] = {
 
 def encode(kind: str, body: Any) -> bytes:
     """The control packet of a kind. body: tuples and lists as in the table; masks as bytes, low byte first."""
+    if kind == "linkstate":
+        body = [(*record[:5], [link if link.policy is not None else link[:3] for link in record.links]) for record in body]
     return encode_raw(kind, msgpack.packb(body))
 
 

@@ -13,6 +13,7 @@ from .actions import Action, CloseLink, Event, Send
 from .config import Counters, MeshConfig
 from .control import encode
 from .identity import Identity
+from .policy import Gate
 
 if TYPE_CHECKING:
     from .records import Journal
@@ -23,18 +24,20 @@ class LinkEnd:
     """This end of one live link.
 
     synced: the peer has said all that it knew when the link came up. streams: what has been decided for frames that come over
-    it, by their envelope's constants.
+    it, by their envelope's constants. gate: this end's policy. compared: it is settled whether retained messages are compared over it.
     """
 
-    __slots__ = ("cost", "full", "id", "incarnation", "peer", "streams", "synced")
+    __slots__ = ("compared", "cost", "full", "gate", "id", "incarnation", "peer", "streams", "synced")
 
-    def __init__(self, id_: int, peer: Identity, incarnation: int, cost: int) -> None:
+    def __init__(self, id_: int, peer: Identity, incarnation: int, cost: int, gate: Gate | None = None) -> None:
         self.id = id_
         self.peer = peer
         self.incarnation = incarnation
         self.cost = cost
         self.full = False
         self.synced = False
+        self.gate = gate
+        self.compared = False
         self.streams: dict[bytes, Stream] = {}
 
 

@@ -19,6 +19,7 @@ import heapq
 from collections import deque
 from typing import TYPE_CHECKING
 
+from ..mqtt.mixed import Mixed
 from ..mqtt.run import Run
 from .control import NOTHING, Position
 from .envelope import Picks
@@ -26,7 +27,9 @@ from .visited import numbers
 
 if TYPE_CHECKING:
     from .records import Journal
+    from .zones import Zone
 
+LONGEST_RENAMED = 2**28 - 2**18  # bytes of payload and properties that fit a packet whatever its topic is called on the way
 OVERHEAD = 96  # bytes counted for each message beside its payload
 
 
@@ -93,7 +96,8 @@ class Destination:
     joined: it has said its position in the current tree; mark: of the records that say so, where there is a store.
     link: the tree's link towards it. settled: all up to here is
     receipted. sent: the highest position ever sent to it, to what remembers since `sent_born`. reached: the highest one sent in this
-    tree. flight_bytes, flight_messages: under way. credit_*: what may be. granted_bytes: what credit may grow to.
+    tree. flight_bytes, flight_messages: under way. credit_*: what may be. granted_bytes: what credit may grow to. zone: where it is
+    in the current tree, None: no policy leads to it.
     """
 
     __slots__ = (
@@ -118,6 +122,7 @@ class Destination:
         "settled",
         "uuid",
         "waiting",
+        "zone",
     )
 
     def __init__(self, number: int, uuid: bytes) -> None:
@@ -142,6 +147,7 @@ class Destination:
         self.granted_bytes = 0
         self.held_bytes = 0
         self.held_messages = 0
+        self.zone: Zone | None = None
 
     @property
     def has_credit(self) -> bool:
@@ -165,6 +171,15 @@ class Destination:
                 return waiting[0]
             waiting.popleft()
         return None
+
+    def forbidden(self, run: Run) -> bool:
+        """Whether a policy on the way lets no message of the run through."""
+        if self.zone is None:
+            return False
+        if run.length + len(run.properties) > LONGEST_RENAMED:
+            return True
+        name = self.zone.name
+        return all(name(topic) is None for topic in run.loose().topics) if isinstance(run, Mixed) else name(run.topic) is None
 
     def start_of(self, entry: Entry) -> int:
         """The first sequence of an entry that the destination has not."""
@@ -273,6 +288,44 @@ class Custody:
         while waiting and waiting[0].last <= position:
             self.close(d, waiting.popleft(), True)
 
+    def split_spans(self) -> None:
+        """Nothing is under way: a span of which some messages may come to a destination, and others not, becomes runs of one message."""
+        guarded = [d for d in self.destinations.values() if d.zone is not None]
+        if not guarded:
+            return
+        split: dict[Position, list[Entry]] = {}
+        for position, entry in self.entries.items():
+            if isinstance(entry.run, Mixed) and any(entry.open & d.bit and _divided(entry.run, d.zone) for d in guarded):
+                split[position] = []
+        for position, parts in split.items():
+            parts += self._split(self.entries[position])
+        if split:
+            for d in self.destinations.values():
+                d.waiting = deque([part for e in d.waiting for part in split.get((e.epoch, e.first), (e,))])
+
+    def _split(self, entry: Entry) -> list[Entry]:
+        run = entry.run
+        assert isinstance(run, Mixed)
+        loose = run.loose()
+        del self.entries[entry.epoch, entry.first]
+        self.messages -= entry.count
+        self.bytes -= entry.size
+        if self.journal is not None:
+            self.journal.drop(entry)
+        parts = []
+        for index in range(entry.count):
+            part = Entry(entry.epoch, entry.first + index, loose.single(index), entry.open, (), entry.time)
+            part.ordinary, part.hold = entry.ordinary, entry.hold
+            self.put(part)
+            parts.append(part)
+        for d in self.destinations.values():
+            if entry.open & d.bit:
+                d.held_bytes += sum(part.size for part in parts) - entry.size
+                for part in parts:
+                    if part.last <= d.settled:
+                        self.close(d, part)
+        return parts
+
     def open_for(self, d: Destination) -> list[Entry]:
         """What a destination still owes, in order."""
         return [e for e in (*(entry for entry, _ in d.flight), *d.waiting) if e.open & d.bit]
@@ -293,3 +346,8 @@ class Custody:
             if entry is not None:
                 found.append(entry)
         return found
+
+
+def _divided(run: Mixed, zone: Zone | None) -> bool:
+    """Whether some messages of a span may come to a zone, and others not."""
+    return zone is not None and len({zone.name(topic) is None for topic in run.loose().topics}) > 1

@@ -6,7 +6,8 @@ paths: a sliding window lets each (origin, epoch, sequence) in once.
 
 Invariants
 - a copy's visited bits only grow, so that no frame circles;
-- frames keep their bytes but for the bits, in a wider field where a neighbour needs one.
+- frames keep their bytes but for the bits, in a wider field where a neighbour needs one;
+- nothing is flooded over a link with a policy: what is marked as served depends on no topic.
 
 It does not know trees, custody or interest.
 """
@@ -61,7 +62,7 @@ class Flooder:
                 known = self._windows[head.origin] = (head.epoch, SlidingWindow())
             if known[0] == head.epoch:
                 window = known[1]
-        targets = [end for end in core.links.values() if end is not link and not visited >> end.peer.number & 1]
+        targets = [end for end in core.links.values() if end is not link and end.gate is None and not visited >> end.peer.number & 1]
         visited |= 1 << core.number | mask_of([end.peer.number for end in targets])
         return Flood(window, targets, bits, visited.to_bytes(max(head.width, width_for(visited)), "little"))
 

@@ -38,10 +38,11 @@ class Group(NamedTuple):
 
 
 class Match(NamedTuple):
-    """Who wants a topic. mask: brokers with ordinary subscriptions."""
+    """Who wants a topic. mask: brokers with ordinary subscriptions. guarded: to some of them a policy leads (zones.py)."""
 
     mask: int
     groups: tuple[Group, ...]
+    guarded: bool = False
 
 
 NOBODY = Match(0, ())

@@ -4,6 +4,9 @@ A message that a client of this broker retains gets its mark here before it goes
 before it is delivered (`live`); comparisons with neighbours travel as control packets of the kind `retained`, behind what is unsent
 (`receive`, `flush`). Rules: docs/retained.md.
 
+Policies. Over a link with a policy at either end nothing is compared: what is right to differ there would look like a loss, and a partner
+would be told of topics that it may not have. Messages cross it with their marks, under their names there.
+
 Members. Deletions wait for all brokers that this one ever knew, but for those that were given up (`Node.forget`); they are kept with the
 state, because a broker that restarts on its own knows nobody yet.
 
@@ -99,9 +102,9 @@ class Keeper:
         self._touched = True
         self.sync.receive(end.peer.number, data, self._core.now)
 
-    def members(self, numbers: Iterable[int]) -> None:
-        """These brokers are known."""
-        self.sync.set_members(self.sync.members.union(numbers))
+    def members(self, numbers: Iterable[int], behind: Iterable[int]) -> None:
+        """These brokers are known. behind: to these a policy leads, they say nothing but messages: deletions do not wait for them."""
+        self.sync.set_members(self.sync.members.union(numbers).difference(behind))
 
     def forget(self, number: int) -> None:
         """A broker is given up: deletions do not wait for it."""

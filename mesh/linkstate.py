@@ -20,6 +20,7 @@ import heapq
 from typing import NamedTuple
 
 from .control import LinkRecord
+from .policy import Policy
 
 Key = tuple[int, bytes]  # number, UUID
 Graph = dict[int, dict[int, tuple[int, int]]]  # number -> neighbour -> (cost, incarnation)
@@ -46,6 +47,7 @@ class LinkStates:
         self.live = 1 << own[0]  # the same as a set
         self.intruders: list[tuple[LinkRecord, LinkRecord]] = []  # (holder, intruder), both reachable
         self.paths: dict[int, Path] = {}  # shortest paths from here, in order of distance, without this broker
+        self.policies: dict[int, dict[int, Policy]] = {}  # incarnation -> the policies of its ends, by number; used links only
         self.dirty = True
 
     def offer(self, record: LinkRecord) -> bool:
@@ -102,19 +104,23 @@ class LinkStates:
 
     def _edges(self) -> dict[Key, list[tuple[Key, int, int]]]:
         """The links that both ends list, the cost the higher of the two."""
-        ends: dict[int, list[tuple[Key, int, int]]] = {}
+        ends: dict[int, list[tuple[Key, int, int, Policy | None]]] = {}
         for key, record in self.records.items():
             for entry in record.links:
-                ends.setdefault(entry.incarnation, []).append((key, entry.peer, entry.cost))
+                ends.setdefault(entry.incarnation, []).append((key, entry.peer, entry.cost, entry.policy))
         edges: dict[Key, list[tuple[Key, int, int]]] = {}
+        self.policies = {}
         for incarnation, pair in ends.items():
             if len(pair) != 2:
                 continue
-            (a, a_peer, a_cost), (b, b_peer, b_cost) = pair
+            (a, a_peer, a_cost, a_policy), (b, b_peer, b_cost, b_policy) = pair
             if a_peer == b[0] and b_peer == a[0] and a != b:
                 cost = max(a_cost, b_cost, 1)
                 edges.setdefault(a, []).append((b, cost, incarnation))
                 edges.setdefault(b, []).append((a, cost, incarnation))
+                if a_policy is not None or b_policy is not None:
+                    found = ((a[0], a_policy), (b[0], b_policy))
+                    self.policies[incarnation] = {number: policy for number, policy in found if policy is not None}
         return edges
 
     def _reach(self, edges: dict[Key, list[tuple[Key, int, int]]]) -> set[Key]:

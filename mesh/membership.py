@@ -26,6 +26,7 @@ from .interest import Interests, InterestSet
 from .linkstate import Key, LinkStates
 from .origin import Origin
 from .visited import numbers
+from .zones import Zones
 
 _NO_VERSION = 2**64 - 1  # in a summary: nothing is known of this broker's interest
 
@@ -33,11 +34,12 @@ _NO_VERSION = 2**64 - 1  # in a summary: nothing is known of this broker's inter
 class Membership:
     """This broker's view of the mesh."""
 
-    def __init__(self, core: Core, states: LinkStates, interests: Interests, origin: Origin, own_groups: set[Share]) -> None:
+    def __init__(self, core: Core, states: LinkStates, interests: Interests, zones: Zones, origin: Origin, own_groups: set[Share]) -> None:
         """own_groups: kept up to date here, read by the origin."""
         self._core = core
         self.states = states
         self.interests = interests
+        self._zones = zones
         self._origin = origin
         self._own_groups = own_groups
         self.own = InterestSet(core.identity.epoch)
@@ -48,7 +50,8 @@ class Membership:
         self._intruders: set[tuple[bytes, bytes]] = set()  # pairs that an event has named
         self._absent: dict[int, float] = {}  # since when a known broker is out of reach
         self._forgotten: set[Key] = set()
-        self.on_known: Callable[[Iterable[int]], None] = lambda numbers: None  # all that are known, reachable or not
+        # all that are known, reachable or not, and those of them that a policy leads to
+        self.on_known: Callable[[Iterable[int], Iterable[int]], None] = lambda numbers, behind: None
         self.on_forgotten: Callable[[int], None] = lambda number: None
         self.say_links()
 
@@ -58,7 +61,7 @@ class Membership:
         """A new record of the own links, to all neighbours."""
         core = self._core
         self._sequence += 1
-        entries = tuple(LinkEntry(end.peer.number, end.incarnation, end.cost) for end in core.links.values() if end.synced)
+        entries = tuple(_entry(end) for end in core.links.values() if end.synced)
         me = core.identity
         record = LinkRecord(me.number, core.uuid, me.name, me.epoch, self._sequence, entries)
         self.states.offer(record)
@@ -216,10 +219,12 @@ class Membership:
         self.holders.clear()
         self.holders.update((n, Identity(mesh, r.name, n, UUID(bytes=r.uuid), r.epoch)) for n, r in states.holders.items())
         self._activate()
+        if self._zones.refresh(states.paths, states.policies):
+            self.interests.all_stale()
         self._come_and_go()
         self._stay_ahead()
         self._origin.shape_changed()
-        self.on_known(self.interests.active)
+        self.on_known(self.interests.active, self._zones.of)
 
     def _conflicts(self) -> None:
         """Name each pair of reachable brokers with one number once; close links to those that came later."""
@@ -299,6 +304,7 @@ class Membership:
             return
         self._forgotten.add((number, uuid))
         self.interests.activate(number, None)
+        self._zones.forget(number)
         self._origin.absent(number)
         self.on_forgotten(number)
         self.interests.all_stale()
@@ -310,3 +316,7 @@ class Membership:
         known = {key: (i.epoch, i.version, i.digest) for key, i in self.known_interest()}
         parts = [(n, r.uuid, r.epoch, r.sequence, known.get((n, r.uuid))) for n, r in sorted(self.states.holders.items())]
         return blake2b(repr(parts).encode(), digest_size=8).hexdigest()
+
+
+def _entry(end: LinkEnd) -> LinkEntry:
+    return LinkEntry(end.peer.number, end.incarnation, end.cost, None if end.gate is None else end.gate.policy)

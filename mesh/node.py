@@ -39,11 +39,13 @@ from .keeper import Keeper
 from .linkstate import LinkStates
 from .membership import Membership
 from .origin import Origin
+from .policy import Gate, Policy
 from .records import Journal, Records, decode_entry, decode_values
 from .relay import Relay
 from .retained import DeleteValue, PutValue
 from .trees import Child, Record, branches, check_open
 from .visited import mask_of, numbers
+from .zones import Zones
 
 __all__ = ["Identity", "MeshConfig", "MeshRoute", "Node", "Verdict"]
 
@@ -57,10 +59,11 @@ class Node:
         self._states = LinkStates((identity.number, identity.uuid.bytes))
         self._interests = Interests()
         own_groups: set[Share] = set()
-        self._origin = Origin(self._core, self._states, self._interests, own_groups)
+        self._zones = Zones(identity.number, self._interests)
+        self._origin = Origin(self._core, self._states, self._interests, self._zones, own_groups)
         self._origin.local = self._serve_here
         self._relay = Relay(self._core)
-        self._members = Membership(self._core, self._states, self._interests, self._origin, own_groups)
+        self._members = Membership(self._core, self._states, self._interests, self._zones, self._origin, own_groups)
         self._core.on_drop = self._dropped
         self._keeper = Keeper(self._core)
         self._origin.keep, self._relay.keep = self._keeper.put, self._keeper.live
@@ -69,7 +72,7 @@ class Node:
         self._handlers: dict[str, Callable[[LinkEnd, Any], None]] = {
             "summary": self._members.on_summary,
             "synced": self._on_synced,
-            "linkstate": self._members.on_linkstate,
+            "linkstate": self._on_linkstate,
             "interest": self._members.on_interest,
             "want": self._members.on_want,
             "open": self._on_open,
@@ -97,7 +100,8 @@ class Node:
         for end in sorted(self._core.links.values(), key=lambda e: e.peer.number):
             other = self._states.records.get((end.peer.number, end.peer.uuid.bytes))
             used = other is not None and end.synced and any(entry.incarnation == end.incarnation for entry in other.links)
-            found.append(LinkInfo(end.id, end.peer.number, end.peer.name, end.incarnation, end.cost, end.full, used))
+            policy = end.gate is not None
+            found.append(LinkInfo(end.id, end.peer.number, end.peer.name, end.incarnation, end.cost, end.full, used, policy))
         return found
 
     def members(self) -> list[Member]:
@@ -144,9 +148,9 @@ class Node:
         return self._members.digest()
 
     def interested(self, topic: str) -> int:
-        """The brokers elsewhere with an ordinary subscription that matches, as a set (bit n: broker n)."""
+        """The brokers elsewhere with an ordinary subscription that matches, as a set (bit n: broker n): those that may have the topic."""
         self._members.refresh()
-        return self._interests.match(topic).mask
+        return self._zones.match(topic).mask
 
     def custody(self) -> tuple[int, int]:
         """Messages and bytes that this broker holds as an origin."""
@@ -154,10 +158,11 @@ class Node:
 
     # ---- links
 
-    def link_up(self, link: int, peer: Identity, incarnation: int, cost: int, now: float) -> None:
+    def link_up(self, link: int, peer: Identity, incarnation: int, cost: int, now: float, policy: Policy | None = None) -> None:
         """A link's handshake has ended well.
 
         link: any number that is not in use. incarnation: 63 bits, the same at both ends, never used before. cost: at least 1.
+        policy: checked, what this end lets out and in for the link's whole life; to change it, end the link.
         """
         core = self._core
         core.now = now
@@ -171,7 +176,9 @@ class Node:
         if old is not None:
             self._core.drop(old)
             core.close(old.id, Reason.SESSION_TAKEN_OVER, f"{peer} has a new link")
-        end = core.links[link] = core.by_number[peer.number] = LinkEnd(link, peer, incarnation, max(cost, 1))
+        end = core.links[link] = core.by_number[peer.number] = LinkEnd(
+            link, peer, incarnation, max(cost, 1), None if policy is None or policy.open else Gate(policy)
+        )
         core.stale()  # a flooded stream has one more neighbour
         core.event("link_up", link=link, peer=str(peer), cost=end.cost)
         core.control(link, "summary", self._members.summary())
@@ -204,6 +211,19 @@ class Node:
         if end is not None:
             self._core.drop(end)
             self._members.say_links()
+
+    def gate(self, link: int) -> Gate | None:
+        """This end's policy of a live link, to ask which topics may leave and come in, under which names; None: all, under their own."""
+        end = self._core.links.get(link)
+        return None if end is None else end.gate
+
+    def guarded(self, link: int) -> bool:
+        """Whether a live link has a policy at either end, as far as is known: what is equal at both sides of others may differ here."""
+        end = self._core.links.get(link)
+        if end is None or end.gate is not None:
+            return end is not None
+        record = self._states.records.get((end.peer.number, end.peer.uuid.bytes))
+        return record is not None and any(e.incarnation == end.incarnation and e.policy is not None for e in record.links)
 
     def link_cost(self, link: int, cost: int, now: float) -> None:
         """The measured cost of a link has changed; call it for changes that are worth new trees only."""
@@ -277,7 +297,22 @@ class Node:
     def _on_synced(self, end: LinkEnd, body: int) -> None:
         if not end.synced:
             self._members.on_synced(end, body)
-            self._keeper.linked(end)
+            self._compare()
+
+    def _on_linkstate(self, end: LinkEnd, records: tuple[Any, ...]) -> None:
+        self._members.on_linkstate(end, records)
+        self._compare()
+
+    def _compare(self) -> None:
+        """Retained messages are compared over links that both ends list and that have no policy at either."""
+        for end in self._core.links.values():
+            if end.synced and not end.compared:
+                record = self._states.records.get((end.peer.number, end.peer.uuid.bytes))
+                entry = None if record is None else next((e for e in record.links if e.incarnation == end.incarnation), None)
+                if entry is not None:
+                    end.compared = True
+                    if end.gate is None and entry.policy is None:
+                        self._keeper.linked(end)
 
     def _on_open(self, end: LinkEnd, message: Open) -> None:
         """An origin's tree: take it if it is newer and came over the link that it says, answer, pass it on."""
@@ -355,7 +390,7 @@ class Node:
             return None
         self._members.refresh()
         text = topic.decode()
-        match = self._interests.match(text)
+        match = self._zones.match(text)
         if match.mask or match.groups or retain or (self._core.config.mode == "flood" and self._core.links):
             return MeshRoute(topic, text, match, self._interests.generation)
         return None
@@ -381,7 +416,7 @@ class Node:
         if self._states.dirty:
             self._members.refresh()
         if route.generation != self._interests.generation:
-            route.match = self._interests.match(route.text)
+            route.match = self._zones.match(route.text)
             route.generation = self._interests.generation
         if core.config.mode == "flood" and not run.qos:
             return self._origin.publish_flood(route, run, local_groups, keep)
@@ -573,8 +608,9 @@ class Node:
         self._relay.windows.update(stored.windows)
         self._origin.restore(stored.destinations)
         served: list[Entry] = []
-        for order, run, extra in entries:
-            entry = decode_entry(run, extra, core.wall_offset)
+        found = [(decode_entry(run, extra, core.wall_offset), order) for order, run, extra in entries]
+        found.sort(key=lambda one: (one[0].epoch, one[0].first))  # what was split has its place in the sequence, and later orders
+        for entry, order in found:
             journal.restored(entry, order)
             if entry.here:
                 served.append(entry)

@@ -29,6 +29,7 @@ from .custody import Custody, Destination, Entry, size_of
 from .envelope import EASY_PAYLOAD, EASY_PROPERTIES, Flag, Picks, Share, Template, check_travels, encode_head, encode_rest, split_properties
 from .interest import Interests
 from .linkstate import LinkStates
+from .rename import renamed, renamed_loose
 from .shares import Again, Shares
 from .span import encode_span
 from .trees import EPOCH_SHIFT, Shape, branches, shape_of
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .records import Journal
+    from .zones import Zones
 
 TEMPLATES = 4096  # kept
 
@@ -45,14 +47,15 @@ TEMPLATES = 4096  # kept
 class Origin:
     """This broker as the source of messages."""
 
-    def __init__(self, core: Core, states: LinkStates, interests: Interests, own_groups: set[Share]) -> None:
+    def __init__(self, core: Core, states: LinkStates, interests: Interests, zones: Zones, own_groups: set[Share]) -> None:
         """own_groups: (group, filter) of the shared subscriptions with members here, kept by the owner."""
         config = core.config
         self._core = core
         self._states = states
         self._interests = interests
+        self._zones = zones
         self.custody = Custody(config.custody_messages, config.custody_bytes, config.destination_part)
-        self._shares = Shares(core, states, interests, self.custody, own_groups, self._place)
+        self._shares = Shares(core, states, zones, self.custody, own_groups, self._place)
         self.tree = core.identity.epoch << EPOCH_SHIFT
         self.announced = False
         self.shape: Shape = {}
@@ -104,7 +107,10 @@ class Origin:
             self.reach |= mask
             core.control(end.id, "open", body, urgent=False)
             for member in numbers(mask):
-                self._destination(member, self.shape[member].uuid, (core.identity.epoch, self._sequence)).link = end.id
+                d = self._destination(member, self.shape[member].uuid, (core.identity.epoch, self._sequence))
+                d.link, d.zone = end.id, self._zones.of.get(member)
+        if self._zones.of:
+            self.custody.split_spans()
         self._templates.clear()
         core.stale()
         core.event("tree_announced", tree=self.tree, brokers=len(nodes))
@@ -164,7 +170,7 @@ class Origin:
 
     def _publish_retained(self, route: MeshRoute, run: Run, local_groups: frozenset[Share] | None, keep: bool, hold: bool) -> Verdict:
         """A message for each site to keep: it goes to every live member, the last one of the run with its mark. keep: False: to nobody."""
-        mask = route.match.mask | self._everybody()
+        mask = route.match.mask | self._everybody(run.topic)
         parts = self._parts(route, run, local_groups)
         for part, picks in parts:
             check_travels(part.topic, part.properties, part.length, picks, width_for(mask), retain=True)
@@ -213,9 +219,9 @@ class Origin:
         self._enqueue(entry)
         return Verdict.TAKEN
 
-    def _everybody(self) -> int:
-        """All live members but this one: a retained message goes to each site."""
-        return self._states.live & ~(1 << self._core.number)
+    def _everybody(self, topic: bytes) -> int:
+        """All live members but this one that may have the topic: a retained message goes to each site."""
+        return self._zones.everybody(topic, self._states.live & ~(1 << self._core.number))
 
     def _publish0(self, run: Run, mask: int, picks: Picks, mark: bytes = b"") -> None:
         if picks:
@@ -282,8 +288,9 @@ class Origin:
             if d is None:
                 d = self._destination(number, self._interests.active.get(number, b""), (entry.epoch, entry.first - 1))
             d.add(entry)
-            if held or d.waiting or not self._may_send(d):
+            if held or d.waiting or not self._may_send(d) or d.forbidden(entry.run):
                 d.waiting.append(entry)
+                self._pump_due = self._pump_due or d.zone is not None
             else:
                 now.append(d)
         if now:
@@ -298,6 +305,13 @@ class Origin:
             return False
         end = self._core.links.get(d.link)
         return end is not None and not end.full
+
+    def _forbid(self, d: Destination, entry: Entry) -> None:
+        """A policy on the only path forbids it."""
+        if self._shares.elsewhere(d, entry):
+            self.custody.close(d, entry)
+        else:
+            self._return(d, entry, "forbidden")
 
     def _send_entry(self, entry: Entry, start: int, to: list[Destination]) -> None:
         """Send an entry from a sequence on to destinations that stand there."""
@@ -346,7 +360,8 @@ class Origin:
             part = share & mask
             if not part:
                 continue
-            if droppable and core.links[link].full:
+            end = core.links[link]
+            if droppable and end.full:
                 core.counters.dropped_full += count
                 continue
             bits = bits_for(part, width)
@@ -356,6 +371,12 @@ class Origin:
             else:
                 data = bytearray(built)
                 patch(data, template.bits_offset, template.size, count, changes(built_bits, bits))
+            if end.gate is not None:
+                block = renamed(data, template.size, run.topic, end.gate.outwards(run.topic))
+                if block is None:
+                    self._not_out(count, droppable)
+                    continue
+                data = block.block
             core.counters.sent += count
             core.actions.append(Send(link, data, False))
 
@@ -371,12 +392,27 @@ class Origin:
             part = share & mask
             if not part:
                 continue
-            if droppable and core.links[link].full:
+            end = core.links[link]
+            if droppable and end.full:
                 core.counters.dropped_full += count
+                continue
+            if end.gate is not None:
+                other = renamed_loose(run, end.gate)
+                if other is None:
+                    self._not_out(count, droppable)
+                    continue
+                core.actions.append(Send(link, b"".join(encode_span(other, start, head, bits_for(part, width), stamp, first)), False))
+                core.counters.sent += count
                 continue
             flat = encode_span(run, start, head, bits_for(part, width), stamp, first, flat)
             core.counters.sent += count
             core.actions.append(Send(link, b"".join(flat), False))
+
+    def _not_out(self, count: int, droppable: bool) -> None:
+        """The own link's policy forbids it, though the tree's did not: custody needs a new tree, so that there is no hole."""
+        self._core.counters.dropped_policy += count
+        if not droppable:
+            self.due = True
 
     def _template(
         self, run: Run, flags: int, epoch: int, width: int, picks: Picks, expiry: int | None, tree: int | None = None, mark: bytes = b""
@@ -414,8 +450,9 @@ class Origin:
 
     def _flood(self, run: Run, picks: Picks, mark: bytes) -> None:
         core = self._core
-        targets = [end for end in core.links.values() if not end.full]
-        core.counters.dropped_full += run.count * (len(core.links) - len(targets))
+        links = [end for end in core.links.values() if end.gate is None]
+        targets = [end for end in links if not end.full]
+        core.counters.dropped_full += run.count * (len(links) - len(targets))
         if not targets:
             return
         core.counters.published += run.count
@@ -576,8 +613,13 @@ class Origin:
             still = []
             for d in able:
                 entry = d.next()
-                while entry is not None and entry.deadline is not None and entry.deadline <= self._core.now:
-                    self._return(d, entry, "expired")
+                while entry is not None:
+                    if entry.deadline is not None and entry.deadline <= self._core.now:
+                        self._return(d, entry, "expired")
+                    elif d.forbidden(entry.run):
+                        self._forbid(d, entry)
+                    else:
+                        break
                     entry = d.next()
                 if entry is not None and self._may_send(d) and not (journal is not None and journal.held(entry)):
                     still.append(d)

@@ -1,7 +1,8 @@
 """A topology played through by the brokers' own mesh code: one `Node` for each broker, in one thread, on a clock of its own.
 
 Links come up, interest settles, then messages are published and the frames that all nodes send for them are counted. Links are
-perfect and take as many units of time as they cost; nothing is left to chance, so that each run gives the same counts.
+perfect and take as many units of time as they cost; nothing is left to chance, so that each run gives the same counts. Copies are counted
+without policies, as for a message that may go everywhere; `reach` says where one topic may go, and what it is called there.
 `analysis.py` counts the same by a model of the rules of forwarding; this shows that the code keeps them.
 
 It does not know faults: for those there is tests/simulation.
@@ -20,6 +21,7 @@ from .analysis import graph_of
 from .config import MeshConfig
 from .identity import Identity
 from .node import Node
+from .policy import Policy
 from .topology import Topology
 
 TOPIC = b"rehearsal"
@@ -27,40 +29,47 @@ TOPIC = b"rehearsal"
 
 @dataclass(slots=True)
 class Counted:
-    """frames: data frames that all brokers sent for one message. delivered: the brokers that got it, in order of arrival."""
+    """frames: data frames that all brokers sent for one message. delivered: the brokers that got it, in order of arrival.
+
+    names: what its topic was called at each.
+    """
 
     frames: int = 0
     delivered: list[str] = field(default_factory=list)
+    names: dict[str, str] = field(default_factory=dict)
 
 
 class Rehearsal:
     """A mesh with all links up, where each broker wants all messages. Make it, then `publish`."""
 
-    def __init__(self, topology: Topology, mode: Literal["routed", "flood"]) -> None:
+    def __init__(self, topology: Topology, mode: Literal["routed", "flood"], policies: bool = False) -> None:
+        """policies: whether links have theirs."""
         self._graph = graph_of(topology)
         self._names = {broker.number: broker.name for broker in topology.brokers}
         self._now = 0.0
         self._flying: list[tuple[float, int, int, int, bytes]] = []  # arrives at, order, broker, from broker, data
         self._order = 0
         self._delivered: list[str] = []
+        self._called: dict[str, str] = {}
+        rules = _policies(topology) if policies else {}
         identities = {n: Identity(topology.mesh.name, name, n, UUID(int=n), 1) for n, name in self._names.items()}
         self._nodes = {number: Node(identities[number], MeshConfig(mode=mode)) for number in self._graph}
         for number, node in self._nodes.items():
             node.subscribe("#", None, 1, 0.0)
             for other, (cost, incarnation) in self._graph[number].items():  # a link's number is the peer's
-                node.link_up(other, identities[other], incarnation, cost, 0.0)
+                node.link_up(other, identities[other], incarnation, cost, 0.0, rules.get((number, other)))
         self._settle()
 
-    def publish(self, origin: int, qos: int) -> Counted:
+    def publish(self, origin: int, qos: int, topic: bytes = TOPIC) -> Counted:
         """One message of the broker with this number, followed until nothing more happens."""
         node = self._nodes[origin]
         before = self._sent()
-        self._delivered = []
-        route = node.route(TOPIC)
+        self._delivered, self._called = [], {}
+        route = node.route(topic)
         if route is not None:
-            node.publish(route, Run(TOPIC, qos, False, [b"message"], received=self._now), self._now)
+            node.publish(route, Run(topic, qos, False, [b"message"], received=self._now), self._now)
         self._settle()
-        return Counted(self._sent() - before, self._delivered)
+        return Counted(self._sent() - before, self._delivered, self._called)
 
     def _sent(self) -> int:
         return sum(node.counters.sent for node in self._nodes.values())
@@ -86,9 +95,26 @@ class Rehearsal:
                     heapq.heappush(self._flying, (arrives, self._order, action.link, number, bytes(action.data)))
                 elif isinstance(action, Deliver):
                     self._delivered.append(self._names[number])
+                    self._called[self._names[number]] = action.run.topic.decode()
                     if action.token is not None:
                         node.delivered(action.token, self._now)
                         again = True
+
+
+def _policies(topology: Topology) -> dict[tuple[int, int], Policy]:
+    """(number of an end, number of its peer) -> the policy of that end."""
+    found = {}
+    for link in topology.links:
+        for name, rules in link.rules.items():
+            (other,) = link.ends - {name}
+            found[topology.broker(name).number, topology.broker(other).number] = rules.policy
+    return found
+
+
+def reach(topology: Topology, topic: str) -> dict[str, dict[str, str]]:
+    """For each broker as the origin of a message of this topic: the brokers that it may come to, and what it is called at each."""
+    played = Rehearsal(topology, "routed", policies=True)
+    return {broker.name: played.publish(broker.number, 1, topic.encode()).names for broker in topology.brokers}
 
 
 def rehearse(topology: Topology) -> dict[str, tuple[int, int]]:

@@ -8,7 +8,9 @@ to it: a copy for a child is a copy of the bytes with the changed visited bits w
 Invariants
 - a routed frame passes only if its tree and its incoming link are this relay's current ones for its origin;
 - a child gets ``share AND subtree``, never more than the copy that came, so that shares only shrink and no frame circles;
-- once a custody frame for a child is dropped, none follows it there in that tree (`Child.cut`): what a destination gets has no holes.
+- once a custody frame for a child is dropped, none follows it there in that tree (`Child.cut`): what a destination gets has no holes;
+- no frame passes a link's policy (`LinkEnd.gate`), whatever its origin believes. Origins that keep to link state send no such frame; of
+  one that does, nothing more passes there in that tree if it was custody.
 
 It does not know link state, interest or what the origin holds.
 """
@@ -20,7 +22,7 @@ from collections.abc import Callable
 from ..mqtt.errors import MqttError
 from ..mqtt.loose import Loose
 from ..mqtt.run import PID_HIGH, PID_LOW, Run
-from ..mqtt.topics import check_topic
+from ..mqtt.topics import check_topic, matches
 from .actions import Deliver, Posted, Send
 from .control import Dropped, Receipt
 from .core import Core, LinkEnd
@@ -41,6 +43,7 @@ from .envelope import (
     posted_kind,
 )
 from .flood import Flood, Flooder
+from .rename import Renamed, renamed
 from .retained import Applied
 from .span import PLAIN_REST, Span, Spans
 from .trees import Child, Record
@@ -177,14 +180,32 @@ class Relay:
         first = int.from_bytes(data[rest_end : rest_end + 8], "big")
         offsets = (bits_end - position - stream.head.width, sequence_at - position, payload - position)
         block = data[position:following] if count * size != len(data) else data
+        if link.gate is not None:
+            entered = self._enter(link, stream, topic, block, size, count)
+            if entered is None:
+                return following
+            topic, size, shift = entered.topic, entered.size, entered.shift
+            block = bytes(entered.block)
+            offsets = (offsets[0] + shift, offsets[1] + shift, offsets[2] + shift)
         if count > 1:
             low = first & 0xFFFF
-            here = sequence_at - position
+            here = offsets[1]
             if block[here + 1 :: size] != PID_LOW[low : low + count] or block[here::size] != PID_HIGH[low : low + count]:
                 self._parts(stream, topic, rest, others, block, size, offsets, first)
                 return following
         self._run(stream, topic, rest, others, block, size, count, offsets, first)
         return following
+
+    def _enter(self, link: LinkEnd, stream: Stream, topic: bytes, block: bytes, size: int, count: int) -> Renamed | None:
+        """Frames of one topic come in over a link with a policy: as they are called here. None: they must not."""
+        assert link.gate is not None
+        entered = None if stream.head.flags & Flag.FLOOD else renamed(block, size, topic, link.gate.inwards(topic))
+        if entered is None:
+            self._core.counters.dropped_policy += count
+            if stream.record is not None and stream.custody:
+                stream.record.lose(link.id)  # what follows would hide the hole
+                self._core.stale()
+        return entered
 
     def _parts(
         self, stream: Stream, topic: bytes, rest: bytes, others: bytes, block: bytes, size: int, offsets: tuple[int, int, int], first: int
@@ -242,6 +263,13 @@ class Relay:
             if what:
                 data = bytearray(block)
                 patch(data, offsets[0], size, count, what)
+            if end.gate is not None:
+                left = renamed(data, size, topic, end.gate.outwards(topic))
+                if left is None:
+                    counters.dropped_policy += count
+                    child.cut = child.cut or stream.custody
+                    continue
+                data = left.block
             counters.sent += count
             counters.relayed += count
             core.actions.append(Send(end.id, data, False))
@@ -332,6 +360,8 @@ class Relay:
         if chosen:
             number = core.number
             picks = tuple([share for share, broker in chosen if broker == number])
+            if picks and not all(matches(filter_, topic.decode()) for _, filter_ in picks):
+                picks = self._fitting(picks, topic.decode(), token)
         if not mark or self.keep is None or not stream.ordinary:
             core.actions.append(Deliver(run, head.origin, token, picks, stream.ordinary, stream.repeated, time))
             return
@@ -344,6 +374,12 @@ class Relay:
         if kind is None or token is None:
             raise bad_frame(f"the topic {topic[:80]!r} is for picks only, and nothing is picked")
         self._core.actions += [Posted(kind, body, origin, token if i == run.count else None) for i, body in enumerate(run.payloads, 1)]
+
+    def _fitting(self, picks: tuple[Share, ...], topic: str, token: int | None) -> tuple[Share, ...]:
+        """The picks that match; the others, made when policies gave the topic another name, are refused."""
+        if token is not None:
+            self.tokens[token][1].refusals += [share for share in picks if not matches(share[1], topic)]
+        return tuple([share for share in picks if matches(share[1], topic)])
 
     def _check_topic(self, topic: bytes) -> None:
         if topic.startswith(b"$") and not topic.startswith(POSTED):
@@ -382,6 +418,8 @@ class Relay:
             share = head.share & child.mask
             if share:
                 stream.forwards.append((self._core.links[child.link], child, changes(bits, bits_for(share, head.width))))
+        if link.gate is not None or any(end.gate is not None for end, _, _ in stream.forwards):
+            stream.spans = False  # each topic has a way of its own
         stream.deliver = bool(head.share >> self._core.number & 1)
         if stream.deliver and stream.custody:
             stream.window = self.window(head.origin, record.uuid)

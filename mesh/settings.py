@@ -16,9 +16,12 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .identity import HIGHEST_NUMBER
+
+if TYPE_CHECKING:
+    from .rules import LinkRules
 
 PORTS = {"mqtt": 1883, "mqtts": 8883}  # where an address names none
 SHORTEST_KEY = 16
@@ -361,7 +364,8 @@ class MeshSettings:
     mode: "routed" or "flood". peers: the neighbours that this broker dials (others may dial it). silence: seconds without a
     byte after which a link is taken for broken. retry_first, retry_last: seconds between attempts to dial, first and longest.
     retained_compare: seconds between two comparisons of retained messages with a neighbour. deletions_kept: seconds that a deletion of a
-    retained message is remembered if not every broker has confirmed it.
+    retained message is remembered if not every broker has confirmed it. rules: what links let through, by the peer's number or name, "*"
+    for all others (`rules.rules_for`).
     clients: whether a client identifier is one client at each site ("site") or in the whole mesh ("roam"). roam_wait: seconds that a
     client that roams waits for brokers that may have its session.
     """
@@ -379,6 +383,7 @@ class MeshSettings:
     deletions_kept: float = WEEK
     clients: str = "site"
     roam_wait: float = 3.0
+    rules: dict[int | str, LinkRules] = field(default_factory=dict)
 
     @property
     def certified(self) -> bool:

@@ -16,13 +16,15 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ..mqtt.run import Run
+from ..mqtt.topics import matches
 from .actions import Returned
 from .control import Position, Refusal
 from .core import Core
 from .custody import Custody, Destination, Entry
 from .envelope import Picks, Share
-from .interest import Group, Interests, Match
+from .interest import Group, Match
 from .linkstate import LinkStates
+from .zones import Zones
 
 PART = 16  # messages of one run that go to one member's broker in a row
 FORGET = 10_000  # groups whose state is kept
@@ -90,7 +92,7 @@ class Shares:
         self,
         core: Core,
         states: LinkStates,
-        interests: Interests,
+        zones: Zones,
         custody: Custody,
         own_groups: set[Share],
         place: Callable[[Again], None],
@@ -98,7 +100,7 @@ class Shares:
         """own_groups: those with members here, kept by the owner. place: takes what is picked again."""
         self._core = core
         self._states = states
-        self._interests = interests
+        self._zones = zones
         self._custody = custody
         self._own_groups = own_groups
         self._place = place
@@ -142,7 +144,7 @@ class Shares:
             settled = d.settled[1] - entry.first + 1 if d.settled[0] == entry.epoch else 0
             run = entry.run.part(settled, entry.count) if settled > 0 else entry.run
             for share in mine:
-                if self._others(share, entry.refusers | d.bit, away=gone):
+                if self._others(share, run.topic, entry.refusers | d.bit, away=gone):
                     self.pick_other(entry, run, share, d.number, repeated=sent)
                     entry.picks = tuple(pick for pick in entry.picks if pick != (share, d.number))
                     if self._core.journal is not None and entry.order:
@@ -150,14 +152,27 @@ class Shares:
             if not entry.ordinary & d.bit and not any(number == d.number for _, number in entry.picks):
                 self._custody.close(d, entry)
 
-    def _others(self, share: Share, refusers: int, away: bool = True) -> list[tuple[int, int]]:
-        """Brokers with members of a shared subscription but for some, this one included: the reachable ones.
+    def elsewhere(self, d: Destination, entry: Entry) -> bool:
+        """A policy forbids the path to a broker: picks that it was never sent go to another one that may have the topic.
+
+        Whether all that the entry had for this broker has gone there.
+        """
+        if (entry.epoch, entry.first) <= d.sent or not any(number == d.number for _, number in entry.picks):
+            return False
+        for share in [share for share, number in entry.picks if number == d.number]:
+            if self._others(share, entry.run.topic, entry.refusers | d.bit, away=False):
+                entry.picks = tuple(pick for pick in entry.picks if pick != (share, d.number))
+                self.pick_other(entry, entry.run, share, d.number, repeated=False)
+        return not entry.ordinary & d.bit and not any(number == d.number for _, number in entry.picks)
+
+    def _others(self, share: Share, topic: bytes, refusers: int, away: bool = True) -> list[tuple[int, int]]:
+        """Brokers with members of a shared subscription who may have the topic but for some, this one included: the reachable ones.
 
         away: if there is none of these, those that a message can wait for.
         """
-        members = [m for m in self._interests.members(share) if not refusers >> m[0] & 1]
+        members = [m for m in self._zones.members(share, topic) if not refusers >> m[0] & 1]
         near = [m for m in members if self._states.live >> m[0] & 1]
-        if share in self._own_groups and not refusers >> self._core.number & 1:
+        if share in self._own_groups and not refusers >> self._core.number & 1 and matches(share[1], topic.decode()):
             near.append((self._core.number, 1))
         return sorted(near or (members if away else ()))
 
@@ -165,7 +180,7 @@ class Shares:
         """Have these messages of an entry served by a broker that has not refused them; without one they are returned."""
         core = self._core
         refusers = entry.refusers | 1 << not_at
-        members = self._others(share, refusers)
+        members = self._others(share, run.topic, refusers)
         if not members:
             core.counters.returned += run.count
             core.actions.append(Returned(run, not_at, "refused"))

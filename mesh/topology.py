@@ -14,6 +14,8 @@
     between = ["porto", "lyon"]                 # the second dials the first
     cost = 1                                    # optional
     address = "mqtt://127.0.0.1:19301"          # optional: what to dial instead, such as a proxy
+    [link.policy.porto]                         # optional: what porto lets out to lyon and in from it, see rules.py
+    out = ["orders/#"]
 
     [tls]                                       # optional, see mesh/tls.py; {name} in a path is the broker's name
     certificate = "tls/{name}.crt"              # a broker's own `tls = {...}` goes over it
@@ -33,6 +35,8 @@ from pathlib import Path
 import networkx as nx
 
 from . import tls as certificates
+from .borders import weak_borders
+from .rules import LinkRules, rules_of
 from .settings import Address, ConfigError, Limits, MeshSettings, Section, guess, number_of, parse_address, read
 from .tls import TlsSettings
 
@@ -53,16 +57,22 @@ class BrokerEntry:
 
 @dataclass(slots=True, frozen=True)
 class LinkEntry:
-    """One link: `dialler` connects to `listener`, or to `address` where that is given."""
+    """One link: `dialler` connects to `listener`, or to `address` where that is given. rules: of its ends, by name."""
 
     listener: str
     dialler: str
     cost: int = 1
     address: str | None = None
+    rules: dict[str, LinkRules] = field(default_factory=dict)
 
     @property
     def ends(self) -> frozenset[str]:
         return frozenset((self.listener, self.dialler))
+
+    @property
+    def guarded(self) -> bool:
+        """Whether an end has a policy of topics."""
+        return any(not rules.policy.open for rules in self.rules.values())
 
 
 @dataclass(slots=True)
@@ -75,6 +85,11 @@ class Topology:
     links: list[LinkEntry]
     limits: Limits = field(default_factory=Limits)
     warnings: list[str] = field(default_factory=list)
+
+    @property
+    def guarded(self) -> bool:
+        """Whether some link has a policy of topics."""
+        return any(link.guarded for link in self.links)
 
     def broker(self, name: str) -> BrokerEntry:
         """The broker of this name; KeyError when there is none."""
@@ -122,6 +137,10 @@ def load(path: str | Path) -> Topology:
     topology = Topology(section.file, mesh, brokers, links, Limits.of(section.section("limits")))
     section.done()
     _check_tls(topology)
+    if mesh.mode == "flood" and topology.guarded:
+        raise mesh_section.error(
+            "mode", 'a mesh with policies of topics needs mode = "routed": nothing is flooded over a link with a policy'
+        )
     topology.warnings = _warnings(topology)
     return topology
 
@@ -215,12 +234,23 @@ def _links(section: Section, brokers: list[BrokerEntry]) -> list[LinkEntry]:
     for one in section.sections("link"):
         listener, dialler = _between(one, names)
         link = LinkEntry(listener, dialler, one.whole("cost", 1, 65535, 1), one.address("address") if one.has("address") else None)
+        if one.has("policy"):
+            link.rules.update(_rules(one.section("policy"), (listener, dialler)))
         one.done()
         if link.ends in places:
             raise one.error("between", f"{places[link.ends]} joins these two already: leave one out")
         places[link.ends] = one.path
         links.append(link)
     return links
+
+
+def _rules(section: Section, ends: tuple[str, str]) -> dict[str, LinkRules]:
+    found = {}
+    for name in section.table:
+        if name not in ends:
+            raise section.error(name, f"the link joins {ends[0]} and {ends[1]}: name one of them{guess(name, ends)}")
+        found[name] = rules_of(section.section(name))
+    return found
 
 
 def _between(section: Section, names: list[str]) -> tuple[str, str]:
@@ -251,4 +281,4 @@ def _warnings(topology: Topology) -> list[str]:
         warnings.append(
             f"number {highest.number} of {highest.name} makes the visited bits of each message {size} bytes; small numbers keep them small"
         )
-    return warnings
+    return warnings + weak_borders(topology)

@@ -8,6 +8,7 @@ from mqmesh.mesh.actions import Action, CloseLink, Deliver, Event, Posted, Retai
 from mqmesh.mesh.config import MeshConfig
 from mqmesh.mesh.identity import Identity
 from mqmesh.mesh.node import Node
+from mqmesh.mesh.policy import Policy
 from mqmesh.mqtt.run import Run
 from simulation.disk import Disk
 
@@ -69,13 +70,14 @@ class Net:
             self.save(number)
         self.nodes[number].delivered(token, self.now)
 
-    def link(self, a: int, b: int, cost: int = 1) -> int:
-        """A link comes up at both ends; its number."""
+    def link(self, a: int, b: int, cost: int = 1, policies: dict[int, Policy] | None = None) -> int:
+        """A link comes up at both ends; its number. policies: of its ends, by the node's number."""
+        own = policies or {}
         self.links += 1
         link = self.links
         self.ends[a, link], self.ends[b, link] = (b, link), (a, link)
-        self.nodes[a].link_up(link, self.nodes[b].identity, 1_000_000 + link, cost, self.now)
-        self.nodes[b].link_up(link, self.nodes[a].identity, 1_000_000 + link, cost, self.now)
+        self.nodes[a].link_up(link, self.nodes[b].identity, 1_000_000 + link, cost, self.now, own.get(a))
+        self.nodes[b].link_up(link, self.nodes[a].identity, 1_000_000 + link, cost, self.now, own.get(b))
         return link
 
     def cut(self, link: int) -> None:

@@ -4,7 +4,8 @@ At each step
 - a broker's subscribers get each message at most once, over all lives of the broker;
 - a shared subscription's members get each message at most once over the whole mesh, unless it says that it is repeated;
 - messages of one origin arrive at one broker in the order of publishing, QoS 1/2 and QoS 0 apart;
-- what arrives is what was published;
+- what arrives is what was published, at brokers and under names that the policies on some path allow;
+- what an origin returns as forbidden is forbidden on its path;
 - a post arrives at each broker at most once, in the order of sending, and only if its sender keeps it;
 - a broker's subscribers are told each retained message at most once, as a message or by a comparison with a neighbour.
 At the end (`missing`, `check_last`)
@@ -31,7 +32,21 @@ if TYPE_CHECKING:
 class Message:
     """One published message. wanted: brokers that want it and whose interest the origin knew. shares: the same for (group, filter)."""
 
-    __slots__ = ("acknowledged", "at", "given_up", "origin", "payload", "place", "qos", "refused", "returned", "shares", "topic", "wanted")
+    __slots__ = (
+        "acknowledged",
+        "at",
+        "given_up",
+        "names",
+        "origin",
+        "payload",
+        "place",
+        "qos",
+        "refused",
+        "returned",
+        "shares",
+        "topic",
+        "wanted",
+    )
 
     def __init__(self, payload: bytes, origin: int, place: int, qos: int, topic: str, at: float) -> None:
         self.payload = payload
@@ -42,6 +57,7 @@ class Message:
         self.at = at
         self.wanted: set[int] = set()
         self.shares: set[tuple[str, str]] = set()
+        self.names: dict[int, str] = {}  # broker -> what it is called there, as the origin saw it
         self.returned: set[int] = set()
         self.given_up: set[int] = set()  # expired, or the broker was away for too long
         self.refused = False
@@ -84,6 +100,7 @@ class Ledger:
         self.world = world
         self.messages: dict[bytes, Message] = {}
         self.got: dict[tuple[bytes, int], int] = {}  # (payload, broker) -> times, ordinary
+        self.got_names: dict[tuple[bytes, int], str] = {}
         self.got_share: dict[tuple[bytes, tuple[str, str]], int] = {}
         self.newest: dict[tuple[int, int, bool], int] = {}  # (origin, broker, custody) -> place
         self.forgotten: dict[int, list[float]] = {}  # broker -> when it lost its disk
@@ -111,10 +128,15 @@ class Ledger:
             message = Message(payload, site.number, self.places, run.qos, topic, self.world.clock.now)
             self.messages[payload] = message
             for number, other in sites.items():
+                zone = site.node._zones.of.get(number)
+                name = raw if zone is None else zone.name(raw)
+                if name is None:
+                    continue
+                name = message.names[number] = name.decode()
                 for f, g in other.subscriptions:
-                    if g is not None and number != site.number and (g, f) in shares and matches(f, topic):
+                    if g is not None and number != site.number and (g, f) in shares and matches(f, name):
                         message.shares.add((g, f))
-                if wanted >> number & 1 and (run.retain or any(g is None and matches(f, topic) for f, g in other.subscriptions)):
+                if wanted >> number & 1 and (run.retain or any(g is None and matches(f, name) for f, g in other.subscriptions)):
                     message.wanted.add(number)
 
     def posted(self, site: Site, brokers: int, body: bytes) -> None:
@@ -164,6 +186,7 @@ class Ledger:
         payload = action.run.payloads[-1]
         self._show(site, bytes(action.run.topic), action.key, not payload)
         if payload:
+            self._check_name(self.messages[payload], site, action.run.topic.decode())
             times = self.got[payload, site.number] = self.got.get((payload, site.number), 0) + 1
             assert times == 1 or self.forgotten.get(site.number), f"site {site.number} is told {payload!r}, which it has"
 
@@ -202,7 +225,9 @@ class Ledger:
                 continue
             message = self.messages.get(payload)
             assert message is not None, f"site {site.number} got {payload!r}, which nobody published"
-            assert (message.origin, message.qos, message.topic) == (action.origin, run.qos, topic.decode()), payload
+            assert (message.origin, message.qos) == (action.origin, run.qos), payload
+            self._check_name(message, site, topic.decode())
+            self.got_names[payload, site.number] = topic.decode()
             times = self.got[payload, site.number] = self.got.get((payload, site.number), 0) + 1
             assert times == 1, f"site {site.number} got {payload!r} (QoS {run.qos}) {times} times"
             if self.flood and not custody:
@@ -211,12 +236,23 @@ class Ledger:
             assert message.place > self.newest.get(key, -1), f"site {site.number} got {payload!r} behind a later one"
             self.newest[key] = message.place
 
+    def _check_name(self, message: Message, site: Site, name: str) -> None:
+        if self.world.guarded:
+            found = f"{message.topic!r} of site {message.origin}"
+            assert self.world.borders.possible(message, site.number, name), (
+                f"{found} came to {site.number} as {name!r}: no policies allow that"
+            )
+        else:
+            assert name == message.topic, message.payload
+
     def served(self, site: Site, action: Deliver, share: tuple[str, str]) -> None:
         """A shared subscription's member got a run."""
         for payload in action.run.payloads:
             if not payload:
                 continue
             assert payload in self.messages, payload
+            self._check_name(self.messages[payload], site, action.run.topic.decode())
+            assert matches(share[1], action.run.topic.decode()), (share, action.run.topic)
             times = self.got_share[payload, share] = self.got_share.get((payload, share), 0) + 1
             if action.repeated:
                 self.repeated.add(payload)
@@ -224,11 +260,15 @@ class Ledger:
 
     def returned(self, site: Site, action: Returned) -> None:
         """An origin gave up."""
-        assert action.reason in ("expired", "replaced", "absent", "cleared", "refused"), action.reason
+        assert action.reason in ("expired", "replaced", "absent", "cleared", "refused", "forbidden"), action.reason
         if posted_kind(action.run.topic) is not None:
             for body in action.run.payloads:
                 self.posts[body].returned.add(action.destination)
             return
+        if action.reason == "forbidden":
+            for topic, _ in action.run.messages():
+                name = self.world.borders.name_at(site, action.destination, topic.decode())
+                assert name is None, f"site {site.number} returned {topic!r}, which is {name!r} at {action.destination}"
         for payload in action.run.payloads:
             if not payload:
                 continue
@@ -236,7 +276,7 @@ class Ledger:
             assert action.reason != "expired" or action.run.expiry is not None
             if action.reason == "refused":
                 message.refused = True
-            elif action.reason in ("expired", "absent"):
+            elif action.reason in ("expired", "absent", "forbidden"):
                 message.returned.add(action.destination)
                 message.given_up.add(action.destination)
             else:
@@ -263,7 +303,7 @@ class Ledger:
                     continue
                 if number in message.returned and number in self.forgotten:
                     continue  # sent to a life that was gone already: the origin said that it cannot know
-                if any(t >= message.at and matches(f, message.topic) for t, f in self.left.get(number, ())):
+                if any(t >= message.at and matches(f, message.names[number]) for t, f in self.left.get(number, ())):
                     continue
                 found.append(f"{message.payload!r} (QoS {message.qos}, published at {message.at:.3f}) never came to site {number}")
             if not (message.refused or message.returned or any(self.forgotten.values())):

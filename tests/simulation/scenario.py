@@ -12,10 +12,13 @@ from typing import Any
 
 import networkx
 from mqmesh.mesh.config import MeshConfig
+from mqmesh.mesh.policy import Policy
 from mqmesh.mesh.retained import Kind
 from mqmesh.mqtt.topics import matches
 
+from .borders import FAR, some_policy
 from .site import SKEWS, Site
+from .wire import Wire
 from .world import World
 
 FILTERS = ("a/#", "a/+", "a/1", "b/#", "b/2", "#", "+/1")
@@ -58,7 +61,7 @@ class Scenario:
         self.graph = graph_for(chance)
         tight = chance.random() < 0.4  # small bounds and slow links, so that things fill
         self.config = MeshConfig(
-            mode=mode,  # type: ignore[arg-type]
+            mode="flood" if mode == "flood" else "routed",
             custody_messages=chance.choice((60, 300)) if tight else 100_000,
             credit_messages=chance.choice((1, 10, 1000)) if tight else 50_000,
             credit_bytes=chance.choice((200, 2_000, 1 << 20)) if tight else 1 << 24,
@@ -73,6 +76,22 @@ class Scenario:
         self.world.duplicate = chance.choice((0.0, 0.0, 0.2))
         self.tight = tight
         self.serial = 0
+        self.filters = FILTERS
+        self.retaining = mode != "policy"  # where a policy is walked around, one message may be retained under two names
+        self.parts = [set(self.world.sites)]
+        self.faults = FAULTS
+        if mode == "policy":
+            self.filters = FILTERS + FAR
+            self.world.guarded = True
+            self.faults = FAULTS | {"policy": chance.choice((0, 4, 15))}
+            if chance.random() < 0.4:
+                self._companies()
+            else:
+                part = chance.choice((0.3, 0.6, 1.0))
+                for wire in self.world.wires.values():
+                    if chance.random() < part:
+                        for site in (wire.a, wire.b):
+                            self._rule(wire, site)
         for site in self.world.sites.values():
             site.commit_delay = chance.choice((0.0, 0.0, 0.2))
             site.picky = chance.choice((0.0, 0.0, 0.3))
@@ -96,7 +115,7 @@ class Scenario:
         for _ in range(chance.randint(40, 120)):
             world.clock.at(start + chance.uniform(0, SPAN), self._happen(MIXED if self.seed % 3 == 2 else TRAFFIC))
         for _ in range(chance.choice((0, 5, 15, 30))):
-            world.clock.at(start + chance.uniform(0, SPAN), self._happen(FAULTS))
+            world.clock.at(start + chance.uniform(0, SPAN), self._happen(self.faults))
         world.run(SPAN)
         self.heal()
         world.settle()
@@ -135,7 +154,7 @@ class Scenario:
         if site is None or site.blocked:
             return
         topic, qos, count = chance.choice(TOPICS), chance.choice((0, 1, 1, 2)), chance.choice((1, 1, 2, 5, 40))
-        self._send(site, topic, qos, count, chance.random() < 0.1, 1 if chance.random() < 0.1 else None)
+        self._send(site, topic, qos, count, chance.random() < 0.1 and self.retaining, 1 if chance.random() < 0.1 else None)
 
     def _send(self, site: Site, topic: str, qos: int, count: int, retain: bool = False, expiry: int | None = None) -> None:
         payloads = []
@@ -147,7 +166,7 @@ class Scenario:
     def _retain(self) -> None:
         """A retained message, or the deletion of one."""
         site, chance = self._site(), self.chance
-        if site is None or site.blocked:
+        if site is None or site.blocked or not self.retaining:
             return
         topic, qos = chance.choice(TOPICS), chance.choice((0, 1, 1, 2))
         if chance.random() < 0.35:
@@ -188,7 +207,7 @@ class Scenario:
     def _subscribe(self, site: Site | None = None) -> None:
         site = site or self.chance.choice(list(self.world.sites.values()))
         group = self.chance.choice(GROUPS) if self.chance.random() < 0.3 else None
-        site.subscribe(self.chance.choice(FILTERS), group, self.chance.randint(1, 3))
+        site.subscribe(self.chance.choice(self.filters), group, self.chance.randint(1, 3))
 
     def _unsubscribe(self) -> None:
         site = self.chance.choice(list(self.world.sites.values()))
@@ -201,6 +220,35 @@ class Scenario:
         wire = self.chance.choice(list(self.world.wires.values()))
         wire.cut()
         self.world.clock.after(self.chance.uniform(0.1, 3.0), wire.mend)
+
+    def _rule(self, wire: Wire, site: Site) -> None:
+        policy = some_policy(self.chance)
+        wire.policies.pop(site.number, None)
+        if policy is not None:
+            wire.policies[site.number] = policy
+
+    def _companies(self) -> None:
+        """Two companies: all links between them have the same policies, for the whole run."""
+        world, chance = self.world, self.chance
+        inside = {site for site in world.sites if chance.random() < 0.5}
+        one, other = (some_policy(chance) or Policy(out_except=("b/2",)) for _ in range(2))
+        self.faults = FAULTS
+        self.retaining = True
+        plain = networkx.Graph()
+        plain.add_nodes_from(world.sites)
+        for (a, b), wire in world.wires.items():
+            if (a in inside) == (b in inside):
+                plain.add_edge(a, b)
+            else:
+                wire.policies = {a: one if a in inside else other, b: one if b in inside else other}
+        self.parts = list(networkx.connected_components(plain))
+
+    def _policy(self) -> None:
+        """One end of a link is given another policy: the link ends, the next one has it."""
+        wire = self.chance.choice(list(self.world.wires.values()))
+        self._rule(wire, self.chance.choice((wire.a, wire.b)))
+        if wire.connection is not None:
+            wire.connection.end(hard=self.chance.random() < 0.5)
 
     def _reset(self) -> None:
         wire = self.chance.choice(list(self.world.wires.values()))
@@ -287,16 +335,13 @@ class Scenario:
         assert len(set(digests.values())) == 1, f"link state or interest differ: {digests}"
         for site in sites.values():
             for topic in TOPICS:
-                real = sum(
-                    1 << n
-                    for n, other in sites.items()
-                    if n != site.number and any(g is None and matches(f, topic) for f, g in other.subscriptions)
-                )
+                real = sum(1 << n for n in self._wanted(site, topic))
                 assert site.node.interested(topic) == real, f"site {site.number} is wrong about {topic}"  # type: ignore[union-attr]
         for site in sites.values():
             held, size = site.node.custody()  # type: ignore[union-attr]
             assert (held, size) == (0, 0), f"site {site.number} still holds {held} messages: {custody_of(site)}"
             assert not site.blocked, f"site {site.number} was never unblocked"
+        assert not self._total("dropped_policy"), "an origin sent what a policy forbids"
         missing = world.ledger.missing()
         assert not missing, f"{len(missing)} missing: " + "; ".join(missing[:5])
         lost = world.events["interest_mismatch"]
@@ -311,7 +356,8 @@ class Scenario:
             raw = topic.encode()
             records = {site.number: site.record(raw) for site in world.sites.values()}
             kept = {n: r.key if r is not None and r.kind is Kind.VALUE else None for n, r in records.items()}
-            assert len(set(kept.values())) == 1, f"{topic} differs: {kept}"
+            for part in self.parts:
+                assert len({kept[n] for n in part}) == 1, f"{topic} differs: {kept}"
             for number, record in records.items():
                 value = record.payload if record is not None and record.kind is Kind.VALUE else None
                 shown = views[number].get(raw)
@@ -319,13 +365,30 @@ class Scenario:
                     w.payload == shown and w.expires for w in world.ledger.writes.get(raw, ())
                 )  # the broker's view drops it by itself
                 assert shown == value or ended, f"site {number} shows {shown!r} for {topic}, the mesh has {value!r}"
-            world.ledger.check_last(raw, records, given_up=self.config.forget_after is not None)
+            if not world.guarded:
+                world.ledger.check_last(raw, records, given_up=self.config.forget_after is not None)
         world.run(sum(abs(skew) for skew in set(SKEWS)) + 20 * COMPARE)  # all clocks pass all keys, and everybody hears of it
         digests = {site.number: site.node.status()["retained"]["digest"] for site in world.sites.values()}  # type: ignore
-        assert len(set(digests.values())) == 1, f"retained messages differ: {digests}"
+        for part in self.parts:
+            assert len({digests[n] for n in part}) == 1, f"retained messages differ: {digests}"
+        if world.guarded:
+            self._check_kept()
+            return
         roots = {site.number: site.node._keeper.sync._replica.tree.root for site in world.sites.values()}  # type: ignore
         lost = any(world.ledger.forgotten.values())  # last words of a life without a disk are remembered by some for long
         assert lost or len(set(roots.values())) == 1, f"what is remembered of deleted messages differs: {roots}"
+
+    def _check_kept(self) -> None:
+        """What is retained at a site may have come there."""
+        for site in self.world.sites.values():
+            for topic, payload in site.view.items():
+                assert self.world.borders.possible(self.world.ledger.messages[payload], site.number, topic.decode()), (site.number, topic)
+
+    def _wanted(self, site: Site, topic: str) -> list[int]:
+        """The other sites with ordinary subscriptions that match what a topic is called there, where it may come there."""
+        names = {n: self.world.borders.name_at(site, n, topic) for n in self.world.sites if n != site.number}
+        held = {n: [f for f, g in self.world.sites[n].subscriptions if g is None] for n in names}
+        return [n for n, name in names.items() if name is not None and any(matches(f, name) for f in held[n])]
 
     def check_copies(self) -> None:
         """While nothing changes: one more message from each site costs the edges of its shortest-path tree towards the interested."""
@@ -343,12 +406,10 @@ class Scenario:
             world.run(3.0)
             for qos in (0, 1, 1):
                 topic = self.chance.choice(TOPICS)
-                wanted = [
-                    n
-                    for n, other in world.sites.items()
-                    if n != site.number and any(g is None and matches(f, topic) for f, g in other.subscriptions)
-                ]
-                shared = any(g is not None and matches(f, topic) for other in world.sites.values() for f, g in other.subscriptions)
+                wanted = self._wanted(site, topic)
+                names = [name for n in world.sites if (name := world.borders.name_at(site, n, topic)) is not None]
+                groups = [f for other in world.sites.values() for f, g in other.subscriptions if g is not None]
+                shared = any(matches(f, name) for f in groups for name in names)
                 first = self.serial + 1
                 before, duplicates, resent = world.frames, self._total("duplicates"), self._total("resent")
                 self._send(site, topic, qos, 3)
@@ -356,6 +417,7 @@ class Scenario:
                 assert self._total("duplicates") == duplicates, "duplicates in a stable mesh"
                 assert self._total("resent") == resent, "messages sent again in a stable mesh"
                 self._check_came(site, first, wanted)
+                self._check_names(site, topic, first, wanted)
                 if not shared:
                     best = _steiner(graph, site.number, wanted)
                     copies = (world.frames - before) / 3
@@ -368,11 +430,7 @@ class Scenario:
         """While nothing changes, a flooded message reaches everybody who wants it."""
         for site in self.world.sites.values():
             for topic in TOPICS:
-                wanted = [
-                    n
-                    for n, other in self.world.sites.items()
-                    if n != site.number and any(g is None and matches(f, topic) for f, g in other.subscriptions)
-                ]
+                wanted = self._wanted(site, topic)
                 first = self.serial + 1
                 self._send(site, topic, 0, 3)
                 self.world.run(1.0)
@@ -384,6 +442,15 @@ class Scenario:
             for number in wanted:
                 payload = f"{site.number:03d}:{serial:08d}".encode()
                 assert (payload, number) in self.world.ledger.got, f"{payload!r} did not come to {number} in a stable mesh"
+
+    def _check_names(self, site: Site, topic: str, first: int, wanted: list[int]) -> None:
+        """In a stable mesh they are called there as the policies on the tree say, and are nowhere where these do not lead."""
+        world = self.world
+        for serial in range(first, self.serial + 1):
+            payload = f"{site.number:03d}:{serial:08d}".encode()
+            for number in world.sites:
+                name, got = world.borders.name_at(site, number, topic), world.ledger.got_names.get((payload, number))
+                assert got == name or (got is None and number not in wanted), (payload, topic, number, got, name)
 
     def _total(self, name: str) -> int:
         return sum(getattr(s.node.counters, name) for s in self.world.up())  # type: ignore[union-attr]

@@ -151,7 +151,9 @@ class Site:
             connection.end(hard=True)
             return
         self.connections[connection.id] = connection
-        self.node.link_up(connection.id, peer, connection.incarnation, connection.wire.cost, self.world.clock.now)
+        self.node.link_up(
+            connection.id, peer, connection.incarnation, connection.wire.cost, self.world.clock.now, connection.policies.get(self.number)
+        )
         self.flush()
 
     def link_down(self, connection: Connection) -> None:
@@ -205,7 +207,8 @@ class Site:
             return True
         run = Run(raw, qos, retain, payloads, b"\x09\0\2id\x08\0\1r" if len(payloads) % 2 else b"", expiry, now)
         local = frozenset((g, f) for f, g in self.subscriptions if g is not None and matches(f, topic))
-        wanted = node.interested(topic) | (sum(1 << n for n in node.holders() if n != self.number) if retain else 0)
+        everybody = [n for n in node.holders() if n != self.number and self.world.borders.name_at(self, n, topic) is not None]
+        wanted = node.interested(topic) | (sum(1 << n for n in everybody) if retain else 0)
         taken = node.publish(route, run, now, local) is Verdict.TAKEN
         if taken:
             self.world.ledger.published(self, run, wanted, {group.share for group in route.match.groups} - local)

@@ -12,6 +12,8 @@ from random import Random
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from mqmesh.mesh.policy import Policy
+
     from .site import Site
     from .world import World
 
@@ -112,6 +114,10 @@ class Connection:
         self.incarnation = world.chance.getrandbits(63)
         self.broken = False  # nothing more is sent
         self.lost_after = float("inf")  # what arrives later is lost
+        self.ended = float("inf")  # when both ends had noticed
+        self.policies = dict(wire.policies)
+        self._noticed = 0
+        world.borders.add(self)
         self.ways = {
             wire.a.number: Direction(self, wire.a, wire.b),
             wire.b.number: Direction(self, wire.b, wire.a),
@@ -140,6 +146,9 @@ class Connection:
 
     def notice(self, site: Site) -> None:
         """One end sees that the connection is over."""
+        self._noticed += 1
+        if self._noticed == 2:
+            self.ended = self.world.clock.now
         if site.life == self.lives[site.number]:
             site.link_down(self)
         if self.wire.connection is self:
@@ -161,6 +170,7 @@ class Wire:
         self.bound = 1 << 20
         self.chunk = chance.choice((500, 5_000, 100_000))
         self.up = True
+        self.policies: dict[int, Policy] = {}  # of its ends, by number
         self.connection: Connection | None = None
         self._retrying = False
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from mqmesh.mesh.config import MeshConfig
 from mqmesh.mesh.visited import share_of
 
+from .borders import Borders
 from .clock import Clock
 from .ledger import Ledger
 from .site import Site
@@ -28,8 +29,10 @@ class World:
         self.config = config
         self.clock = Clock()
         self.ledger = Ledger(self)
+        self.borders = Borders(self)
         self.connections = 0
         self.duplicate = 0.0
+        self.guarded = False  # some wires have policies
         self.events: Counter[str] = Counter()
         self.frames = 0  # data frames that arrived anywhere
         self._passed: set[tuple[int, int, bytes, bytes]] = set()
@@ -74,11 +77,20 @@ class World:
                 continue
             self.frames += 1
             constants, share, sequence = frame
+            self.borders.check_frame(way.connection, way.sender.number, topic_of(packet))
             for number in range(share.bit_length()):
                 if share >> number & 1:
                     key = (way.sender.number << 20 | way.receiver.number << 4, number, constants, sequence)
                     assert key not in self._passed, f"a frame for {number} went twice from {way.sender.number} to {way.receiver.number}"
                     self._passed.add(key)
+
+
+def topic_of(packet: bytes) -> str:
+    """The topic of a frame."""
+    at = 1
+    while packet[at] > 127:
+        at += 1
+    return packet[at + 3 : at + 3 + (packet[at + 1] << 8 | packet[at + 2])].decode()
 
 
 def dissect(packet: bytes) -> tuple[bytes, int, bytes] | None:
