@@ -190,13 +190,18 @@ def _policies_table(topology: Topology) -> Table:
 
 
 def _reach_table(topology: Topology, topic: str, origins: dict[str, dict[str, str]]) -> Table:
-    table = Table(title=escape(f"{topic}: what it is called where it may come to"), title_justify="left")
-    table.add_column("published at")
-    for broker in topology.brokers:
-        table.add_column(broker.name)
+    table = Table(title=escape(f"{topic}: where it comes to, and what it is called there"), title_justify="left")
+    for heading in ("published at", "called", "at"):
+        table.add_column(heading)
     for origin, names in origins.items():
-        cells = [topic if broker.name == origin else names.get(broker.name, "-") for broker in topology.brokers]
-        table.add_row(origin, *map(escape, cells))
+        called: dict[str, list[str]] = {}
+        for broker in topology.brokers:
+            if broker.name in names:
+                called.setdefault(names[broker.name], []).append(broker.name)
+        for index, (name, brokers) in enumerate(called.items()):
+            table.add_row("" if index else origin, escape(name), ", ".join(brokers))
+        if not called:
+            table.add_row(origin, "-", "nowhere else")
     return table
 
 

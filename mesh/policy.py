@@ -10,7 +10,7 @@ and in again over the same gate has its own name again.
 
 Invariants
 - ``inwards(outwards(t)) == t`` wherever `outwards` and the filters let both pass, and the other way round;
-- no name that begins with `$`, is empty or too long comes out of a gate.
+- no name that begins with `$` comes into a gate or out of it, none that is empty or too long out of it.
 
 It does not know links, trees, messages or rates.
 """
@@ -186,7 +186,7 @@ def _passes(topic: bytes, allowed: tuple[str, ...] | None, but: tuple[str, ...])
 def _translate(name: bytes, from_: list[tuple[bytes, bytes]], back: list[tuple[bytes, bytes]]) -> bytes | None:
     """The other name, if that one's other name is this one."""
     other = _replace(name, from_)
-    if not other or other.startswith(b"$") or len(other) > LONGEST_NAME or _replace(other, back) != name:
+    if not other or other.startswith(b"$") or name.startswith(b"$") or len(other) > LONGEST_NAME or _replace(other, back) != name:
         return None
     return other
 

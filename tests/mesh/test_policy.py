@@ -93,6 +93,9 @@ def test_no_system_topic_and_no_empty_one_comes_out() -> None:
     assert gate.outwards(b"x/$SYS/broker") is None
     assert gate.outwards(b"x/$mesh/open") is None
     assert gate.outwards(b"x/") is None
+    assert gate.outwards(b"$mqmesh/x") is None
+    assert Gate(Policy(prefixes=(("", "far/"),))).outwards(b"$mqmesh/x") is None
+    assert Gate(Policy(prefixes=(("far/", ""),))).inwards(b"$mqmesh/x") is None
     assert gate.outwards(b"x//") == b"/"
     longer = Gate(Policy(prefixes=(("", "p" * 100 + "/"),)))
     assert longer.outwards(b"t" * 65_434) is not None
