@@ -36,6 +36,7 @@ from .custody import Custody, stored_identity
 from .identity import keep_identity, own_identity
 from .pacing import Pacer
 from .post import Post
+from .retained import BURIED
 from .roaming import Roaming
 from .tls.service import TlsError, trusted_names
 from .tls.transport import TlsTransport
@@ -544,6 +545,7 @@ class MeshShell:
         mesh = route.mesh
         keep = False
         if run.retain:
+            self._weigh()
             keep = self.broker.retained.room(run)
             if not keep and run.qos:
                 self.broker.counters.dropped += run.count
@@ -719,6 +721,10 @@ class MeshShell:
             self.node.handed(token, self.broker.now)
             self._carried.append(token)
 
+    def _weigh(self) -> None:
+        """What the mesh remembers of deleted messages needs memory too."""
+        self.broker.account.buried = BURIED * self.node.buried
+
     def _retained(self, action: actions.Retained) -> None:
         """What is retained has changed by a comparison with a neighbour. Members of shared subscriptions are not told: each site would
         tell one of them."""
@@ -780,6 +786,7 @@ class MeshShell:
     def _say_status(self) -> None:
         self._status_timer = None
         self.broker.now = self.now()
+        self._weigh()
         self.broker.sys_topics.say_json("$SYS/broker/mesh/status", self.status())
         self.broker.flush()
         self._status_soon(STATUS_INTERVAL)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .durable import Durable
 
 OVERHEAD = 512  # bytes that a retained message is taken to need beside its payload, topic and properties
+BURIED = 768  # the same of a deletion that the mesh remembers, topic included
 
 
 class Retained:
@@ -39,11 +40,11 @@ class Retained:
         return len(self._tree)
 
     def room(self, run: Run) -> bool:
-        """Whether there is room for the run's last message."""
-        if not run.length or not self._account.full:
+        """Whether there is room in a mesh for the run's last message, or for remembering that it deletes."""
+        if not self._account.full:
             return True
         old = self._tree.get(run.topic.decode())
-        return old is not None and _weight(run) <= _weight(old)
+        return old is not None and (not run.length or _weight(run) <= _weight(old))
 
     def store(self, run: Run, always: bool = False) -> bool:
         """Keep the run's last message (MQTT-3.3.1-5), or delete what is there (MQTT-3.3.1-6, -7).

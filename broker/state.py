@@ -45,28 +45,30 @@ class Counters:
 class Account:
     """Bytes of all messages that the broker holds, against the bound for them.
 
-    limit: the bound. queued: in the queues of sessions, and in flight to sessions that are away. retained: as retained messages.
-    measured: in flight to connected sessions, unsent, and received in part, as of the last look (`Pressure.check`).
+    limit: the bound. queued: in the queues of sessions, and in flight to sessions that are away. retained: as retained messages. buried:
+    as deletions of retained messages that the mesh remembers. measured: in flight to connected sessions, unsent, and received in
+    part, as of the last look (`Pressure.check`).
     """
 
-    __slots__ = ("limit", "measured", "queued", "retained")
+    __slots__ = ("buried", "limit", "measured", "queued", "retained")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.queued = 0
         self.retained = 0
+        self.buried = 0
         self.measured = 0
 
     @property
     def total(self) -> int:
-        return self.queued + self.retained + self.measured
+        return self.queued + self.retained + self.buried + self.measured
 
     @property
     def full(self) -> bool:
         """Nothing more may be kept."""
-        return self.queued + self.retained + self.measured >= self.limit
+        return self.queued + self.retained + self.buried + self.measured >= self.limit
 
     @property
     def tight(self) -> bool:
         """Half of the bound is used: publishers are slowed early."""
-        return 2 * (self.queued + self.retained + self.measured) >= self.limit
+        return 2 * (self.queued + self.retained + self.buried + self.measured) >= self.limit

@@ -582,6 +582,11 @@ class Node:
         self._core.now = now
         return self._keeper.changes()
 
+    @property
+    def buried(self) -> int:
+        """How many deletions of retained messages are remembered."""
+        return self._keeper.sync.buried
+
     def retained(self) -> list[Run]:
         """All messages that are retained, for a broker that starts."""
         return self._keeper.messages()

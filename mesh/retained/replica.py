@@ -261,7 +261,7 @@ class Replica:
             if closed:
                 self._write_again(own, now)
             else:
-                self._earlier.append((own, self.promised))
+                self._earlier = []  # to close them would close that life too, whose last words others may have
 
     def _write_again(self, born: int, now: float) -> None:
         """Give the messages of this life its new name: under the old one nobody would take them."""

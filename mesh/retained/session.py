@@ -204,9 +204,9 @@ class Asking(Session):
         if self.theirs is not None:
             raise wrong("STATE twice")
         self._learn(state, now)
-        if state.root in (self._root, self.replica.tree.root):
-            self._reconciled()
-        else:
+        if state.root == self._root:
+            self._reconciled()  # so the server has ended it too
+        elif state.root != self.replica.tree.root:
             self._nodes.append((0, [0]))
 
     def _compare_nodes(self, level: int, indexes: list[int], hashes: list[int]) -> None:

@@ -251,6 +251,11 @@ class RetainedSync:
         return len(self._replica.tree) - self._replica.tree.buried
 
     @property
+    def buried(self) -> int:
+        """How many deletions and expired messages are remembered."""
+        return self._replica.tree.buried
+
+    @property
     def exchanged(self) -> tuple[int, int]:
         """How many records comparisons have sent and brought."""
         return self._replica.given, self._replica.taken
