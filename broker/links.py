@@ -730,7 +730,10 @@ class MeshShell:
         tell one of them."""
         run, router = action.run, self.broker.router
         if action.announce:
+            if run.qos == 2 and self.broker.durable is not None:
+                self.broker.behind = self.broker.durable.next_commit
             router.deliver(run, router.routes.get(run.topic) or router.route(run.topic), None, shares=False)
+            self.broker.behind = 0
         self.broker.retained.store(run, always=True)
         if action.coming:
             self.broker.retained.expect(run.topic, action.key)

@@ -164,7 +164,7 @@ async def test_who_subscribes_while_a_message_is_coming_gets_it_once():
         after = await site.client("after")
         await after.subscribe("t", qos=1)
         await after.expect(Publish, payload=b"x", retain=True)
-        shell._deliver(Deliver(Run(b"t", 1, True, [b"x"]), 2, None, key=b"key"))
+        shell.deliver(Deliver(Run(b"t", 1, True, [b"x"]), 2, None, key=b"key"))
         site.broker.flush()
         await before.expect(Publish, payload=b"x", retain=False)
         later = await site.client("later")
