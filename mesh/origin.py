@@ -273,7 +273,8 @@ class Origin:
         entry.ordinary = ordinary
         if run.expiry is not None:
             entry.deadline = core.now + run.expiry
-        entry.hold = hold or run.qos == 2
+        # what others keep with the word that it comes from here must be here: a record with its mark leaves behind its commit too
+        entry.hold = hold or run.qos == 2 or bool(mark)
         entry.kept = mark
         self._sequence += run.count
         self.custody.put(entry)

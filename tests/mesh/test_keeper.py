@@ -250,3 +250,22 @@ def test_it_is_kept_though_nobody_else_is_there() -> None:
     assert kept(net.nodes[2]) == {b"t": b"x"}
     assert [(n, action.announce) for n, action in net.retained] == [(2, True)]
     assert isinstance(net.retained[0][1], Retained)
+
+
+def test_a_record_and_its_custody_leave_behind_their_commit() -> None:
+    """Else the origin forgets in a crash what others have been told comes from it."""
+    net, *_ = line(durable=True)
+    net.nodes[3].subscribe("t", None, 1, net.now)
+    net.settle()
+    net.publish(1, "t", 1)
+    net.settle()  # the tree is announced and joined
+    net.delivered.clear()
+    node = net.nodes[1]
+    route = node.route(b"t", True)
+    assert route is not None
+    node.publish(route, Run(b"t", 1, True, [b"x"]), net.now)
+    assert [action for action in node.take() if type(action).__name__ == "Send"] == []
+    net.save(1)
+    net.settle()
+    assert kept(net.nodes[3]) == {b"t": b"x"}
+    assert told(net, 3) == [b"x"]
