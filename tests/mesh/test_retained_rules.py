@@ -445,6 +445,39 @@ def test_an_old_copy_does_not_delete_what_was_published_after_it_was_made() -> N
     assert contents(old) == contents(b) == {**{f"later/{n}": "x" for n in range(10)}, "own": "y"}
 
 
+def test_the_last_words_of_a_life_that_is_forgotten_are_not_taken_for_heard() -> None:
+    """A broker lost its memory and its clock went back: it takes a name above its earlier life's, and closes nothing below."""
+    old, b, c = site(1, skew=100.0), site(2), site(2, 0.5)
+    put(old, "first", "x", 1.0)
+    talk(old, b, 2.0)
+    mark = put(old, "last", "words", 3.0)
+    c.apply(message("last", "words", 3.0), mark, 3.0)
+    talk(site(1, 4.0, skew=200.0), b, 5.0)  # another such life
+    new = site(1, 10.0)
+    put(new, "own", "y", 11.0)
+    talk(new, b, 12.0, times=2)
+    talk(new, c, 60.0)
+    assert contents(new) == contents(c) == {"first": "x", "last": "words", "own": "y"}
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_a_life_that_was_killed_is_not_taken_for_heard_to_its_end(complete: bool) -> None:
+    """Else what it said last is taken for replaced, and what it replaced is gone too."""
+    a, b, c = site(1, persist=True), site(2), site(2, 0.5)
+    put(a, "t", "old", 1.0)
+    talk(a, b, 2.0)
+    talk(a, c, 3.0)
+    rows = dict(rows_of(a, 4.0, {}))
+    mark = put(a, "t", "new", 5.0)  # never committed
+    c.apply(message("t", "new", 5.0), mark, 5.0)
+    new = site(1, 10.0, persist=True)
+    records = [(key, row) for (table, key), row in rows.items() if table == RECORDS]
+    new.load(rows[STATE, STATE_KEY], records, 10.0, complete)
+    talk(new, b, 11.0)
+    talk(new, c, 12.0)
+    assert (contents(new) == contents(c) == {"t": "new"}) != complete
+
+
 def test_a_broker_whose_clock_has_gone_back_by_years_is_still_heard() -> None:
     """Without memory and with a clock that begins in 1970, beside one that has closed its earlier lives."""
     a, b = site(1, persist=True), site(2)
