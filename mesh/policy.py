@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from ..mqtt.errors import MqttError
+from ..mqtt.errors import PeerError
 from ..mqtt.topics import check_filter, matches
 
 CACHED = 20_000  # topics whose answer is kept, for each direction
@@ -76,8 +76,8 @@ def check_topics(filter_: str) -> None:
     """Raise ValueError unless this is a filter of topics that leave a broker."""
     try:
         check_filter(filter_, shared=False)
-    except MqttError as error:
-        raise ValueError(str(error)) from None
+    except PeerError as error:
+        raise ValueError(error.text) from None
     if filter_.startswith("$"):
         raise ValueError("topics that begin with $ never leave a broker")
     if "\0" in filter_ or len(filter_.encode("utf-8", "surrogatepass")) > LONGEST_NAME:

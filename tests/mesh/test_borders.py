@@ -389,3 +389,63 @@ def test_raw_runs_survive() -> None:
     runs = [action.run for n, action in net.delivered if n == 4]
     assert [run.count for run in runs] == [100]
     assert isinstance(runs[0], Run)
+
+
+# ---- what else brokers tell each other
+
+
+def test_retained_messages_are_not_compared_over_a_policy() -> None:
+    net = Net(1, 2, 3, 4, 5, config=MeshConfig(retained_compare=0.5))
+    net.link(1, 2)
+    net.link(3, 4)
+    net.settle()
+    for topic in ("a/1", "b/1"):
+        net.publish(1, topic, 1, payloads=[topic.encode()], retain=True)  # 3 and 4 are not there yet
+    net.settle()
+    net.link(2, 3, policies={3: OUT})
+    net.link(5, 4)
+    net.settle()
+    net.publish(4, "a/2", 1, payloads=[b"theirs"], retain=True)
+    net.publish(4, "b/2", 1, payloads=[b"secret"], retain=True)
+    net.settle()
+    for _ in range(5):
+        net.now += 1.0
+        for node in net.nodes.values():
+            node.handle_timer(net.now)
+        net.settle()
+    kept = {number: {bytes(run.topic): run.payloads[0] for run in node.retained()} for number, node in net.nodes.items()}
+    assert kept[1] == kept[2] == {b"a/1": b"a/1", b"b/1": b"b/1", b"a/2": b"theirs"}
+    assert kept[3] == kept[4] == kept[5] == {b"a/2": b"theirs", b"b/2": b"secret"}
+
+
+def test_a_partner_cannot_ask_for_retained_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end without a policy of its own compares all the same: it is not answered."""
+    net = Net(1, 2, config=MeshConfig(retained_compare=0.5))
+    net.publish(2, "b/1", 1, payloads=[b"secret"], retain=True)
+    net.settle()
+    net.link(1, 2, policies={2: OUT})
+    net.settle()
+    end = next(iter(net.nodes[1]._core.links.values()))
+    net.nodes[1]._keeper.linked(end)
+    for _ in range(5):
+        net.now += 1.0
+        for node in net.nodes.values():
+            node.handle_timer(net.now)
+        net.settle()
+    assert net.nodes[1].status()["retained"]["comparing"] == [2]  # type: ignore[index]
+    assert net.nodes[1].retained() == []
+    assert net.nodes[2].counters.retained_sent == 0
+
+
+def test_deletions_do_not_wait_for_brokers_behind_a_policy() -> None:
+    net = line({2: OUT})
+    assert net.nodes[1]._keeper.sync.members == {1, 2}
+    assert net.nodes[4]._keeper.sync.members == {3, 4}
+
+
+def test_posts_do_not_cross_a_policy() -> None:
+    net = line({2: Policy(prefixes=(("", "far/"),))})
+    net.nodes[1].post(0b10100, "kind", b"body", 0.0)
+    net.settle()
+    assert [(r.destination, r.reason) for _, r in net.returned] == [(4, "forbidden")]
+    assert net.nodes[1].custody() == (0, 0)
