@@ -158,6 +158,7 @@ def test_retained_messages_keep_to_policies() -> None:
     assert topics(net, 2) == [("a/1", b"0"), ("b/1", b"0")]
     assert topics(net, 3) == topics(net, 4) == [("far/a/1", b"0")]
     assert net.nodes[1].custody() == (0, 0)
+    assert net.returned == []
 
 
 def test_a_link_says_what_it_is() -> None:
@@ -242,9 +243,10 @@ def test_a_split_span_keeps_its_place_through_a_restart() -> None:
     net.nodes[1].publish_span(0b10000, span("a/1", "b/1", "a/2"), 0.0)
     net.publish(1, "a/3", payloads=[b"last"])
     net.settle()
-    net.stuck = {(3, link) for link in range(10)}  # 4 does not answer
+    net.stuck = {(4, 3)}  # it does not answer
     net.link(2, 3, policies={2: OUT})
     net.settle()
+    assert [run.topic for run, _ in net.disks[1].entries.values()] == [b"a/3", b"a/1", b"b/1", b"a/2"]
     net.add(1, epoch=5000)
     net.stuck.clear()
     net.ends = {end: other for end, other in net.ends.items() if 1 not in (end[0], other[0])}
@@ -280,6 +282,22 @@ def test_shared_subscriptions_pick_members_that_may_have_it() -> None:
     assert at[2].count("b/1") == 64
     assert "b/1" not in at[4]
     assert at[4].count("a/1") == 32
+
+
+def test_what_a_member_refuses_goes_to_none_that_may_not_have_it() -> None:
+    net = line({2: OUT})
+    want(net, "#", 2, 4, group="g")
+    net.hold = True
+    net.publish(1, "b/1")
+    net.settle()
+    ((number, action),) = net.delivered
+    assert number == 2
+    assert action.token is not None
+    net.nodes[2].refuse(action.token, ("g", "#"), net.now)
+    net.commit(2, action.token)
+    net.settle()
+    assert [(r.destination, r.reason) for _, r in net.returned] == [(2, "refused")]
+    assert net.nodes[1].custody() == (0, 0)
 
 
 def test_a_group_beyond_a_mapping_is_found_by_the_name_there() -> None:
