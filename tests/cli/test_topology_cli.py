@@ -126,6 +126,34 @@ def test_check_names_weaknesses() -> None:
     assert "no single link or broker cuts anything off" in run("check", FOLDER / "ring-of-five.toml")[1]
 
 
+def test_policies_are_checked_drawn_and_played_through(tmp_path: Path) -> None:
+    file = FOLDER / "two-companies.toml"
+    text = run("check", file)[1]
+    assert "parts: porto, lyon, acme-gate; bolt-gate, graz, linz" in text
+    assert "out: orders/# but orders/internal/#" in text
+    assert "1048576 bytes/s, 5000 messages/s" in text
+    found = json.loads(run("check", file, "--json")[1])
+    assert found["policy_parts"] == [["porto", "lyon", "acme-gate"], ["bolt-gate", "graz", "linz"]]
+    assert [(one["at"], one["rate_out"], one["messages_out"]) for one in found["policies"]] == [
+        ("acme-gate", 2**20, 5000),
+        ("bolt-gate", 2**20, None),
+    ]
+    status, text, _ = run("simulate", file, "--topic", "orders/1", "--topic", "[x]")
+    assert status == 0
+    assert "suppliers/acme/orders/1" in text
+    assert "[x]" in text
+    topics = json.loads(run("simulate", file, "--topic", "confirm/1", "--json")[1])["topics"]
+    assert topics["confirm/1"]["graz"]["porto"] == "partners/bolt/confirm/1"
+    assert set(topics["confirm/1"]["porto"]) == {"lyon", "acme-gate"}
+    for wrong in ("a/#", "$SYS/x", ""):
+        status, _, errors = run("simulate", file, "--topic", wrong)
+        assert status == 2
+        assert errors.startswith(f"mqmesh: --topic = {wrong}: ") or f"--topic = {wrong}" in errors
+    picture = tmp_path / "p.svg"
+    run("draw", file, "-o", picture)
+    assert [text.text for text in ElementTree.parse(picture).getroot().findall(f"{SVG}text")].count("policy") == 1
+
+
 def test_simulate_as_json() -> None:
     found = json.loads(run("simulate", FOLDER / "bow-tie.toml", "--json")[1])
     assert found["cut_brokers"] == ["lyon"]
