@@ -31,6 +31,8 @@ __all__ = ["Entry", "Fan", "Route", "Router", "Target"]
 ROUTES_MAX = 100_000  # cached topics; beyond, the cache starts anew
 ROUTE_BYTES_MAX = 32 * 2**20  # bytes of the cached topics
 SCAN_MAX = 2_000  # cached topics that are compared with a changed filter; beyond, the cache starts anew
+SCANS = 50  # how often each cached topic is compared on average until the cache starts anew: by then that is cheaper
+SCAN_FREE = 200_000  # bytes compared for nothing: a cache of few topics need not start anew
 
 
 class Router:
@@ -51,6 +53,7 @@ class Router:
         self.refused = 0
         self._fans = Fans()
         self._route_bytes = 0
+        self._scanned = 0  # bytes of topics, each with 64 more, compared with changed filters since the cache began
 
     # Subscriptions
 
@@ -157,10 +160,14 @@ class Router:
             topic = topic_filter.encode()
             self.routes.pop(topic, None)
             self.fans.pop(topic, None)
-        elif len(self.routes) > SCAN_MAX:
-            self._clear()
-        else:
-            for topic in [topic for topic, route in self.routes.items() if matches(topic_filter, route.topic)]:
+        elif self.routes:
+            cost = self._route_bytes + 64 * len(self.routes)
+            self._scanned += cost
+            if len(self.routes) > SCAN_MAX or self._scanned > SCANS * cost + SCAN_FREE:
+                self._clear()
+                return
+            start = topic_filter[: min(at for at in map(topic_filter.find, "+#") if at >= 0)].rstrip("/").encode()  # `a/#` matches `a` too
+            for topic in [one for one, route in self.routes.items() if one.startswith(start) and matches(topic_filter, route.topic)]:
                 del self.routes[topic]
                 self.fans.pop(topic, None)
 
@@ -168,6 +175,7 @@ class Router:
         self.routes.clear()
         self.fans.clear()
         self._route_bytes = 0
+        self._scanned = 0
 
     def filters_changed(self, filters: Iterable[str] | None) -> None:
         """Interest elsewhere in the mesh changed, for these filters or (None) for any."""

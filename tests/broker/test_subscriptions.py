@@ -7,7 +7,7 @@ import itertools
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mqmesh.broker.router import Router
+from mqmesh.broker.router import SCANS, Router
 from mqmesh.broker.state import Counters
 from mqmesh.mqtt.packets import Publish, Subscription
 from mqmesh.mqtt.properties import Property
@@ -196,3 +196,18 @@ def test_cached_routes_are_what_the_subscriptions_say(steps):
                     expected[one] = max(found)
             assert {target.session: target.qos for target in route.targets} == expected
     assert router.subscriptions == sum(len(session.subscriptions) for session in sessions)
+
+
+def test_many_wildcards_beside_cached_topics_cost_no_more_than_making_the_routes_anew(monkeypatch):
+    """A SUBSCRIBE with tens of thousands of filters must not compare each with each topic, of which some have thousands of levels."""
+    compared = []
+    monkeypatch.setattr("mqmesh.broker.router.matches", lambda f, topic: compared.append(len(topic)) or matches(f, topic))
+    router = Router(Counters())
+    session = FakeSession("s")
+    topics = [f"{n}" + "/" * 10_000 for n in range(20)]
+    for topic in topics:
+        router.route(topic.encode())
+    for n in range(2_000):
+        router.subscribe(session, Subscription(f"+/{n}", 1), 0)
+        router.subscribe(session, Subscription(f"a{n}/+", 1), 0)
+    assert 0 < sum(compared) <= (SCANS + 2) * sum(map(len, topics))
