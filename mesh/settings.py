@@ -68,6 +68,8 @@ class ConfigError(Exception):
         key = _printable(self.key)
         if self.value is MISSING:
             return f"{self.file}: {key} is missing: {self.text}"
+        if isinstance(self.value, Path):  # the name of a file is no use in part
+            return f'{self.file}: {key} = "{_printable(str(self.value))}": {self.text}'
         shown = repr(self.value)
         if isinstance(self.value, str):
             shown = f'"{_printable(self.value)}"'

@@ -42,7 +42,7 @@ class TlsSettings:
 
     def error(self, key: str, text: str) -> ConfigError:
         """The error to raise about the file under `key`."""
-        return ConfigError(self.file, f"{self.where}.{key}", str(getattr(self, key)), text)
+        return ConfigError(self.file, f"{self.where}.{key}", getattr(self, key), text)
 
     @classmethod
     def of(cls, section: Section, name: str, folder: Path | None = None) -> TlsSettings:

@@ -174,7 +174,7 @@ def test_right_files(made: Certificates) -> None:
 
 
 def test_a_file_that_is_not_there(made: Certificates, tmp_path: Path) -> None:
-    nowhere = tmp_path / "no"
+    nowhere = tmp_path / "a path so long that any other value would be cut before its end is to be seen" / "no"
     for key in ("certificate", "key", "ca"):
         assert problem(settings(made, **{key: nowhere})) == f'{key} = "{nowhere}": cannot be read: No such file or directory'
 
