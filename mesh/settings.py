@@ -316,7 +316,13 @@ class Limits:
     topic_alias_maximum: int = _limit(64, "whole", 0, 65535, "topic aliases that a client may use")
     keep_alive_maximum: int = _limit(0, "whole", 0, 65535, "longest keep-alive granted, seconds; 0 takes any")
     session_expiry_maximum: int | None = _limit(None, "whole", 0, 2**32 - 1, "longest session expiry granted, seconds; none when left out")
-    broker_bytes: int = _limit(2**30, "size", 2**20, 2**50, "bytes of all messages that the broker holds in memory")
+    broker_bytes: int = _limit(
+        2**30,
+        "size",
+        2**20,
+        2**50,
+        "bytes of all messages that the broker holds in memory, deletions of retained ones that a mesh remembers included",
+    )
     sys_interval: float = _limit(10.0, "seconds", 0, 86400, "seconds between two issues of the $SYS topics; 0 for none")
     connect_timeout: float = _limit(
         10.0, "seconds", 0.1, 3600, "seconds that a new connection has for its CONNECT, a new link for its handshake"
