@@ -13,7 +13,7 @@ from ..mqtt.codec import decode
 from ..mqtt.errors import PeerError
 from ..mqtt.properties import Property
 from ..mqtt.reasons import Reason
-from ..mqtt.topics import check_filter, split_share
+from ..mqtt.topics import check_filter, split_share, too_deep
 from . import handshake, incoming
 from .route import Entry
 from .session import Replay
@@ -92,6 +92,9 @@ def subscribe(connection: Connection, packet: packets.Subscribe) -> None:
     for subscription in packet.subscriptions:
         if connection.version == 4 and subscription.filter.startswith("$share/"):
             check_filter(subscription.filter)
+        if too_deep(subscription.filter):  # well-formed, but each level is a node here and at every other site
+            reasons.append(Reason.TOPIC_FILTER_INVALID)
+            continue
         is_new = broker.router.subscribe(session, subscription, identifier)
         session.subscribed(subscription, identifier)
         shared = subscription.filter.startswith("$share/")
@@ -104,7 +107,7 @@ def subscribe(connection: Connection, packet: packets.Subscribe) -> None:
     connection.send_packet(packets.Suback(packet.packet_id, reasons), answer=True)
     for subscription in packet.subscriptions:
         share = split_share(subscription.filter)
-        if share is not None:
+        if share is not None and share in broker.router.groups:
             broker.router.groups[share].gather(session)
     ticket = session.mark()
     if ticket and durable is not None:

@@ -211,3 +211,18 @@ def test_many_wildcards_beside_cached_topics_cost_no_more_than_making_the_routes
         router.subscribe(session, Subscription(f"+/{n}", 1), 0)
         router.subscribe(session, Subscription(f"a{n}/+", 1), 0)
     assert 0 < sum(compared) <= (SCANS + 2) * sum(map(len, topics))
+
+
+@pytest.mark.parametrize(("version", "refused"), [(4, 0x80), (5, Reason.TOPIC_FILTER_INVALID)])
+async def test_filters_of_more_levels_than_200_are_refused_each_by_itself(version, refused):
+    async with Site() as site:
+        client = await site.client("c", version)
+        deep = "+/" * 200 + "#"
+        answer = await client.subscribe("a/" * 199 + "#", deep, f"$share/g/{deep}", "b", qos=1)
+        assert answer.reasons == [1, refused, refused, 1]
+        publisher = await site.client("p")
+        await publisher.publish("x/" * 200 + "y")
+        await publisher.publish("b", b"1")
+        (message,) = await client.messages(1)
+        assert (message.topic, message.payload) == ("b", b"1")
+        await client.nothing()
