@@ -1,4 +1,4 @@
-"""Imports point down only: cli -> broker -> mesh -> mqtt; no sub-package imports one above it, nothing imports its tests.
+"""Imports point down only: cli -> client, broker -> mesh -> mqtt; no sub-package imports one above it, nothing imports its tests.
 
 Read from the syntax tree, so that imports inside functions and under TYPE_CHECKING count too.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-LAYERS = ("cli", "broker", "mesh", "mqtt")  # the upper ones may import the lower ones
+LAYERS = ("cli", "client", "broker", "mesh", "mqtt")  # the upper ones may import the lower ones
 CORES = ("mesh", "mqtt")
 # What a core may not touch: sockets, clocks, tasks, logs. `mesh` reads files of configuration, so pathlib is no sign.
 EFFECTS = {"asyncio", "socket", "selectors", "threading", "time", "logging", "subprocess", "uvloop", "paho", "psutil", "random"}
@@ -44,6 +44,14 @@ def test_a_layer_imports_only_layers_below(layer: str) -> None:
             if target[0] == "mqmesh" and len(target) > 1:
                 assert target[1] not in above, f"{path.relative_to(ROOT)} imports {'.'.join(target)}, which is above it"
                 assert target[1] in LAYERS or len(target) == 2, f"{path.relative_to(ROOT)} imports unknown {'.'.join(target)}"
+
+
+def test_the_client_stands_on_mqtt_alone() -> None:
+    """It works with any broker: nothing of ours but the vocabulary of MQTT."""
+    for path in modules("client"):
+        for target in imported(path):
+            ours = target[0] == "mqmesh" and len(target) > 1
+            assert not ours or target[1] in ("mqtt", "client"), f"{path.relative_to(ROOT)} imports {'.'.join(target)}"
 
 
 @pytest.mark.parametrize("layer", CORES)

@@ -1,0 +1,424 @@
+"""One MQTT session of the transport over paho: its connection, its reconnections, what it has asked for and what is under way.
+
+Everything but the five requests of `transport.Link` runs on the network thread.
+
+- Publications wait here until the link is up and the broker's Receive Maximum has room; paho keeps and repeats what is under way.
+- Subscriptions are kept, and asked for again when the broker has no session of ours.
+- A token is (connection, packet identifier): an acknowledgement never goes out on another connection than the message came in on.
+"""
+
+from __future__ import annotations
+
+import logging
+import selectors
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from paho.mqtt.client import MQTT_CLEAN_START_FIRST_ONLY, Client, MQTTMessage
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties as PahoProperties
+from paho.mqtt.subscribeoptions import SubscribeOptions
+
+from ..mqtt.reasons import Reason
+from .transport import Done, Incoming, LinkHandler, LinkSpec, Outcome, Properties, Publication
+
+if TYPE_CHECKING:
+    from .paho_transport import PahoTransport
+
+log = logging.getLogger("mqmesh.client")
+
+ENDED = Outcome(Reason.SERVER_SHUTTING_DOWN, "the connection is closed")
+FINAL = {  # CONNACK and DISCONNECT reasons after which trying again is of no use, or would be a fight with another client
+    Reason.MALFORMED_PACKET,
+    Reason.PROTOCOL_ERROR,
+    Reason.UNSUPPORTED_PROTOCOL_VERSION,
+    Reason.CLIENT_IDENTIFIER_NOT_VALID,
+    Reason.BAD_USER_NAME_OR_PASSWORD,
+    Reason.NOT_AUTHORIZED,
+    Reason.BANNED,
+    Reason.BAD_AUTHENTICATION_METHOD,
+    Reason.SESSION_TAKEN_OVER,
+}
+IN_FLIGHT = 1000  # publications under way at most, whatever the broker allows
+STABLE = 1.0  # seconds after which a connection counts as good; shorter ones make the next attempt wait longer
+NOWHERE = "jms/closing"  # nobody subscribes to this: unsubscribing is a question that every broker answers
+GOODBYE = 3.0  # seconds until a closing connection is just closed
+
+
+class _Token(NamedTuple):
+    """What acknowledges a message: life counts the connections."""
+
+    life: int
+    packet: int
+    qos: int
+
+
+class PahoLink:
+    """See `transport.Link`."""
+
+    def __init__(self, transport: PahoTransport, spec: LinkSpec, handler: LinkHandler) -> None:
+        self._transport, self.spec, self._handler = transport, spec, handler
+        self.retry_at: float | None = None
+        self._delay = transport.network.retry_first
+        self._up = self._ended = False
+        self._life = 0  # counts connections; part of a token
+        self._up_since = 0.0
+        self._window = 0  # the broker's Receive Maximum
+        self._waiting: deque[tuple[Publication, Done]] = deque()
+        self._under_way: dict[int, tuple[int, Done]] = {}  # packet identifier -> QoS, done
+        self._subscriptions: dict[str, tuple[int, int, Done | None]] = {}  # filter -> QoS, identifier, done until it is answered
+        self._renewing: set[str] = set()  # filters asked for again, until the broker has answered
+        self._unsubscriptions: dict[str, Done] = {}
+        self._asked: dict[int, str] = {}  # packet identifier of SUBSCRIBE or UNSUBSCRIBE -> filter
+        self._refusal: Outcome | None = None
+        self._goodbye: tuple[float, Done] | None = None
+        self._client = self._make()
+
+    # any thread
+
+    def publish(self, publication: Publication, done: Done) -> None:
+        self._transport.call(lambda: self._publish(publication, done))
+
+    def subscribe(self, filter_: str, qos: int, identifier: int, done: Done, selector: str = "") -> None:
+        self._transport.call(lambda: self._subscribe(filter_, qos, identifier, done))
+
+    def unsubscribe(self, filter_: str, done: Done) -> None:
+        self._transport.call(lambda: self._unsubscribe(filter_, done))
+
+    def acknowledge(self, token: object) -> None:
+        self._transport.call(lambda: self._acknowledge(token))
+
+    def close(self, forget: bool, done: Done) -> None:
+        self._transport.call(lambda: self._close(forget, done))
+
+    # requests, on the network thread
+
+    def _publish(self, publication: Publication, done: Done) -> None:
+        if self._ended or self._goodbye is not None:
+            done(self._refusal or ENDED)
+        elif publication.qos == 0 and not self._up:
+            done(Outcome(Reason.SERVER_UNAVAILABLE, "no connection"))
+        else:
+            self._waiting.append((publication, done))
+
+    def _subscribe(self, filter_: str, qos: int, identifier: int, done: Done) -> None:
+        if self._ended or self._goodbye is not None:
+            done(self._refusal or ENDED)
+            return
+        self._subscriptions[filter_] = (qos, identifier, done)
+        if self._up:
+            self._send_subscribe(filter_)
+
+    def _unsubscribe(self, filter_: str, done: Done) -> None:
+        if self._ended:
+            done(self._refusal or ENDED)
+            return
+        self._subscriptions.pop(filter_, None)
+        self._unsubscriptions[filter_] = done
+        if self._up:
+            self._send_unsubscribe(filter_)
+
+    def _acknowledge(self, token: object) -> None:
+        if isinstance(token, _Token) and token.life == self._life and self._up:
+            self._client.ack(token.packet, token.qos)
+
+    def _close(self, forget: bool, done: Done) -> None:
+        if self._ended or not self._up:
+            self._end(ENDED)
+            done(Outcome())
+            return
+        self._drain()
+        self._goodbye = (time.monotonic() + GOODBYE, done)
+        if forget:
+            self._disconnect(Outcome(), forget)
+            return
+        # The next connection of this session may be faster than what stands in this one's socket: let the broker answer first.
+        self._unsubscribe(NOWHERE, lambda outcome: self._disconnect(outcome, forget))
+
+    def _disconnect(self, answer: Outcome, forget: bool) -> None:
+        if answer.failed:
+            return  # the connection is gone
+        properties = _properties(PacketTypes.DISCONNECT)
+        if forget:
+            properties.SessionExpiryInterval = 0
+        self._client.disconnect(properties=properties)
+
+    # life, on the network thread
+
+    def start(self) -> None:
+        self._transport.joined(self)
+        self._connect()
+
+    def abandon(self) -> None:
+        """End at once: the transport closes."""
+        self._end(ENDED)
+
+    def tick(self) -> None:
+        """Keep-alive, and the end of a DISCONNECT that does not get out."""
+        self._guard(self._client.loop_misc)
+        if self._goodbye is not None and time.monotonic() > self._goodbye[0]:
+            self._end(ENDED)
+
+    def work(self, now: float) -> None:
+        """What is due: a new attempt to connect, publications that have room."""
+        if self.retry_at is not None and now >= self.retry_at:
+            self.retry_at = None
+            self._connect()
+        if self._up and self._waiting:
+            self._drain()
+
+    def ready(self, events: int) -> None:
+        """The socket can be read or written."""
+        if events & selectors.EVENT_READ:
+            self._guard(self._read)
+        if events & selectors.EVENT_WRITE:
+            self._guard(self._client.loop_write)
+
+    def _read(self) -> None:
+        self._client.loop_read()
+        sock: Any = self._client.socket()
+        while sock is not None and hasattr(sock, "pending") and sock.pending():  # bytes that TLS has read ahead: no event tells of them
+            self._client.loop_read()
+            sock = self._client.socket()
+
+    def _guard(self, step: Any) -> None:
+        """paho raises on packets that it cannot read: such a connection is broken."""
+        try:
+            step()
+        except Exception as error:
+            log.warning("event=connection_broken client=%s error=%r", self.spec.client_id, error)
+            self._drop(f"unreadable packet: {error!r}")
+
+    def _make(self) -> Client:
+        network = self._transport.network
+        client = Client(
+            CallbackAPIVersion.VERSION2,
+            self.spec.client_id,
+            protocol=MQTTProtocolVersion.MQTTv5,
+            reconnect_on_failure=False,
+            manual_ack=True,
+        )
+        client.max_inflight_messages_set(0)  # the window is kept here
+        if network.address.user is not None:
+            client.username_pw_set(network.address.user, network.address.password)
+        if network.tls is not None:
+            client.tls_set_context(network.tls)
+        client.on_connect = self._on_connect
+        client.on_disconnect = self._on_disconnect
+        client.on_message = self._on_message
+        client.on_publish = self._on_publish
+        client.on_subscribe = self._on_subscribe
+        client.on_unsubscribe = self._on_unsubscribe
+        client.on_socket_open = lambda _c, _u, sock: self._transport.watch(self, sock, selectors.EVENT_READ)
+        client.on_socket_close = lambda _c, _u, sock: self._transport.watch(self, sock, 0)
+        client.on_socket_register_write = lambda _c, _u, sock: self._transport.watch(
+            self, sock, selectors.EVENT_READ | selectors.EVENT_WRITE
+        )
+        client.on_socket_unregister_write = lambda _c, _u, sock: self._transport.watch(self, sock, selectors.EVENT_READ)
+        return client
+
+    def _connect(self) -> None:
+        address = self._transport.network.address
+        try:
+            if self._life == 0:
+                properties = _properties(PacketTypes.CONNECT)
+                properties.SessionExpiryInterval = self.spec.expiry
+                properties.ReceiveMaximum = self.spec.prefetch
+                self._life = 1
+                self._client.connect(
+                    address.host,
+                    address.port,
+                    self._transport.network.keep_alive,
+                    clean_start=False if self.spec.resume else MQTT_CLEAN_START_FIRST_ONLY,
+                    properties=properties,
+                )
+            else:
+                self._life += 1
+                self._client.reconnect()
+        except (OSError, ValueError) as error:
+            self._lost(f"cannot connect to {address}: {error}")
+
+    def _drop(self, text: str) -> None:
+        """Close the socket without a word, as paho does not: `on_disconnect` is not called."""
+        sock = self._client.socket()
+        if sock is not None:
+            self._transport.watch(self, sock, 0)
+            sock.close()
+        self._lost(text)
+
+    def _lost(self, text: str) -> None:
+        """No connection: try again later, unless this is the end."""
+        if self._up and time.monotonic() > self._up_since + STABLE:
+            self._delay = self._transport.network.retry_first
+        self._up = False
+        for packet, (qos, done) in list(self._under_way.items()):
+            if qos == 0:
+                del self._under_way[packet]
+                done(Outcome())  # written, perhaps: at most once
+        self._asked.clear()
+        if self._goodbye is not None:
+            self._end(ENDED)
+        elif self._refusal is not None:
+            refusal = self._refusal
+            self._end(refusal)
+            self._handler.failed(refusal)
+        elif not self._ended:
+            self.retry_at = time.monotonic() + self._delay
+            self._delay = min(self._delay * 2, self._transport.network.retry_last)
+            self._handler.down(text)
+
+    def _end(self, outcome: Outcome) -> None:
+        if self._ended:
+            return
+        self._ended, self._up, self.retry_at = True, False, None
+        self._transport.left(self)
+        self._client.on_disconnect = None
+        sock = self._client.socket()
+        if sock is not None:
+            self._transport.watch(self, sock, 0)
+            sock.close()
+        open_requests = [done for _, done in self._waiting] + [done for _, done in self._under_way.values()]
+        open_requests += [done for *_, done in self._subscriptions.values() if done is not None] + list(self._unsubscriptions.values())
+        for done in open_requests:
+            done(outcome)
+        if self._goodbye is not None:
+            self._goodbye[1](Outcome())
+
+    # sending
+
+    def _drain(self) -> None:
+        while self._waiting and self._up and len(self._under_way) < self._window:
+            publication, done = self._waiting.popleft()
+            try:
+                info = self._client.publish(publication.topic, publication.payload, publication.qos, False, to_paho(publication.properties))
+            except ValueError as error:
+                done(Outcome(Reason.TOPIC_NAME_INVALID, str(error)))
+                continue
+            self._under_way[info.mid] = (publication.qos, done)
+
+    def _send_subscribe(self, filter_: str) -> None:
+        qos, identifier, _ = self._subscriptions[filter_]
+        properties = None
+        if identifier:
+            properties = _properties(PacketTypes.SUBSCRIBE)
+            properties.SubscriptionIdentifier = identifier
+        options = SubscribeOptions(qos, retainHandling=SubscribeOptions.RETAIN_DO_NOT_SEND)
+        _, packet = self._client.subscribe(filter_, options=options, properties=properties)
+        if packet is not None:
+            self._asked[packet] = filter_
+
+    def _send_unsubscribe(self, filter_: str) -> None:
+        _, packet = self._client.unsubscribe(filter_)
+        if packet is not None:
+            self._asked[packet] = filter_
+
+    # paho's callbacks, on the network thread
+
+    def _on_connect(self, _client: Client, _data: Any, flags: Any, reason: Any, properties: Any) -> None:
+        if reason.value >= 0x80:
+            if reason.value in FINAL:
+                said = getattr(properties, "ReasonString", "")
+                self._refusal = Outcome(reason.value, f"{self._transport.network.address} refuses the connection{said and ': '}{said}")
+            return  # paho closes the socket, and `_on_disconnect` follows
+        self._up, self._up_since = True, time.monotonic()
+        self._window = min(getattr(properties, "ReceiveMaximum", 65535), IN_FLIGHT)
+        for filter_, (*_, done) in list(self._subscriptions.items()):
+            if not flags.session_present or done is not None:
+                self._send_subscribe(filter_)
+        for filter_ in list(self._unsubscriptions):
+            self._send_unsubscribe(filter_)
+        self._renewing = {filter_ for filter_, (*_, done) in self._subscriptions.items() if done is None and not flags.session_present}
+        if not self._renewing:
+            self._handler.up(flags.session_present)
+
+    def _on_disconnect(self, _client: Client, _data: Any, flags: Any, reason: Any, _properties: Any) -> None:
+        if flags.is_disconnect_packet_from_server and reason.value in FINAL:
+            self._refusal = Outcome(reason.value, f"{self._transport.network.address} ends the connection")
+        self._lost(f"connection to {self._transport.network.address} lost: {str(reason).lower()}")
+
+    def _on_message(self, _client: Client, _data: Any, message: MQTTMessage) -> None:
+        try:
+            topic = message.topic
+        except UnicodeDecodeError:
+            self._client.ack(message.mid, message.qos)
+            return
+        properties = message.properties
+        self._handler.received(
+            Incoming(
+                topic,
+                bytes(message.payload),
+                message.qos,
+                message.dup,
+                from_paho(properties),
+                tuple(getattr(properties, "SubscriptionIdentifier", ())),
+                _Token(self._life, message.mid, message.qos) if message.qos else None,
+                message.mid if message.qos else 0,
+            )
+        )
+
+    def _on_publish(self, _client: Client, _data: Any, packet: int, reason: Any, properties: Any) -> None:
+        _, done = self._under_way.pop(packet, (0, None))
+        if done is not None:
+            done(Outcome(reason.value, getattr(properties, "ReasonString", "")))
+
+    def _on_subscribe(self, _client: Client, _data: Any, packet: int, reasons: Any, properties: Any) -> None:
+        filter_ = self._asked.pop(packet, None)
+        if filter_ is None or filter_ not in self._subscriptions:
+            return
+        qos, identifier, done = self._subscriptions[filter_]
+        outcome = Outcome(reasons[0].value, getattr(properties, "ReasonString", ""))
+        if outcome.failed:
+            del self._subscriptions[filter_]
+        else:
+            self._subscriptions[filter_] = (qos, identifier, None)
+        if done is not None:
+            done(outcome)
+        elif outcome.failed:
+            self._renewing.clear()
+            self._handler.failed(Outcome(outcome.code, f"the broker does not renew the subscription to {filter_!r}"))
+        elif filter_ in self._renewing:
+            self._renewing.discard(filter_)
+            if not self._renewing:
+                self._handler.up(False)
+
+    def _on_unsubscribe(self, _client: Client, _data: Any, packet: int, _reasons: Any, _properties: Any) -> None:
+        done = self._unsubscriptions.pop(self._asked.pop(packet, ""), None)
+        if done is not None:
+            done(Outcome())
+
+
+def _properties(packet: int) -> PahoProperties:
+    return PahoProperties(packet)  # type: ignore[no-untyped-call]
+
+
+def to_paho(properties: Properties) -> PahoProperties:
+    """Properties of a PUBLISH in paho's form."""
+    made = _properties(PacketTypes.PUBLISH)
+    if properties.text is not None:
+        made.PayloadFormatIndicator = int(properties.text)
+    if properties.expiry is not None:
+        made.MessageExpiryInterval = properties.expiry
+    if properties.content_type is not None:
+        made.ContentType = properties.content_type
+    if properties.response_topic is not None:
+        made.ResponseTopic = properties.response_topic
+    if properties.correlation is not None:
+        made.CorrelationData = properties.correlation
+    if properties.user:
+        made.UserProperty = list(properties.user)
+    return made
+
+
+def from_paho(properties: Any) -> Properties:
+    """Properties of a received PUBLISH."""
+    text = getattr(properties, "PayloadFormatIndicator", None)
+    return Properties(
+        None if text is None else bool(text),
+        getattr(properties, "MessageExpiryInterval", None),
+        getattr(properties, "ContentType", None),
+        getattr(properties, "ResponseTopic", None),
+        getattr(properties, "CorrelationData", None),
+        tuple((key, value) for key, value in getattr(properties, "UserProperty", ())),
+    )

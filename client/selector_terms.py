@@ -1,0 +1,170 @@
+"""The terms of a selector: functions from a message's values to True, False, a number, a string, or None for unknown."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+Value = bool | int | float | str | bytes | None
+Lookup = Callable[[str], Value]
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """kind: number, string, boolean, condition, or any (an identifier: known only when a message comes)."""
+
+    evaluate: Callable[[Lookup], Value]
+    kind: str
+    identifier: bool = False
+
+
+COMPARISONS: dict[str, Callable[[int | float, int | float], bool]] = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "<=": operator.le,
+    ">=": operator.ge,
+    "<": operator.lt,
+    ">": operator.gt,
+}
+
+
+def _divide(left: int | float, right: int | float) -> int | float:
+    if isinstance(left, int) and isinstance(right, int):
+        quotient = abs(left) // abs(right)  # towards zero
+        return quotient if (left < 0) == (right < 0) else -quotient
+    return left / right
+
+
+ARITHMETIC: dict[str, Callable[[int | float, int | float], int | float]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": _divide,
+}
+
+
+def _is_number(value: Value) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def literal(value: Value, kind: str) -> Term:
+    return Term(lambda lookup: value, kind)
+
+
+def identifier(name: str) -> Term:
+    return Term(lambda lookup: lookup(name), "any", True)
+
+
+def condition_of(term: Term) -> Term:
+    """A boolean as a condition: what is there and no boolean is false."""
+    if term.kind == "condition":
+        return term
+
+    def evaluate(lookup: Lookup) -> Value:
+        value = term.evaluate(lookup)
+        return value if value is None or isinstance(value, bool) else False
+
+    return Term(evaluate, "condition")
+
+
+def negate(term: Term) -> Term:
+    def evaluate(lookup: Lookup) -> Value:
+        value = term.evaluate(lookup)
+        return None if value is None else not value
+
+    return Term(evaluate, "condition")
+
+
+def both(left: Term, right: Term) -> Term:
+    """False wins over unknown."""
+
+    def evaluate(lookup: Lookup) -> Value:
+        first = left.evaluate(lookup)
+        if first is False:
+            return False
+        second = right.evaluate(lookup)
+        return False if second is False else None if first is None or second is None else True
+
+    return Term(evaluate, "condition")
+
+
+def either(left: Term, right: Term) -> Term:
+    """True wins over unknown."""
+
+    def evaluate(lookup: Lookup) -> Value:
+        first = left.evaluate(lookup)
+        if first is True:
+            return True
+        second = right.evaluate(lookup)
+        return True if second is True else None if first is None or second is None else False
+
+    return Term(evaluate, "condition")
+
+
+def _compared(sign: str, left: Value, right: Value) -> bool | None:
+    if left is None or right is None:
+        return None
+    if _is_number(left) and _is_number(right):
+        return COMPARISONS[sign](left, right)  # type: ignore[arg-type] # both are numbers
+    if sign in ("=", "<>") and type(left) is type(right):
+        return (left == right) is (sign == "=")
+    return False
+
+
+def comparison(sign: str, left: Term, right: Term) -> Term:
+    return Term(lambda lookup: _compared(sign, left.evaluate(lookup), right.evaluate(lookup)), "condition")
+
+
+def between(term: Term, low: Term, high: Term) -> Term:
+    """The same as ``term >= low AND term <= high``."""
+    return both(comparison(">=", term, low), comparison("<=", term, high))
+
+
+def arithmetic(function: Callable[[int | float, int | float], int | float], left: Term, right: Term) -> Term:
+    def evaluate(lookup: Lookup) -> Value:
+        first, second = left.evaluate(lookup), right.evaluate(lookup)
+        if not _is_number(first) or not _is_number(second):
+            return None
+        try:
+            return function(first, second)  # type: ignore[arg-type] # both are numbers
+        except (ArithmeticError, ValueError):
+            return None
+
+    return Term(evaluate, "number")
+
+
+def opposite(term: Term) -> Term:
+    return arithmetic(operator.sub, literal(0, "number"), term)
+
+
+def is_null(term: Term) -> Term:
+    return Term(lambda lookup: term.evaluate(lookup) is None, "condition")
+
+
+def one_of(term: Term, words: frozenset[str]) -> Term:
+    def evaluate(lookup: Lookup) -> Value:
+        value = term.evaluate(lookup)
+        return None if value is None else isinstance(value, str) and value in words
+
+    return Term(evaluate, "condition")
+
+
+def like(term: Term, pattern: str, escape: str | None) -> Term:
+    """``%`` is any text, ``_`` one character, behind the escape character each is itself."""
+    expression, escaped = "", False
+    for character in pattern:
+        if escaped or character not in ("%", "_", escape):
+            expression, escaped = expression + re.escape(character), False
+        elif character == escape:
+            escaped = True
+        else:
+            expression += ".*" if character == "%" else "."
+    compiled = re.compile(expression, re.DOTALL)
+
+    def evaluate(lookup: Lookup) -> Value:
+        value = term.evaluate(lookup)
+        return None if value is None else isinstance(value, str) and compiled.fullmatch(value) is not None
+
+    return Term(evaluate, "condition")

@@ -1,0 +1,84 @@
+"""How a connection behaves, checked once."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from enum import IntEnum
+
+from .errors import JMSError, of_reason
+from .transport import NEVER, Outcome
+
+
+class AckMode(IntEnum):
+    """When a received message counts as consumed (6.2.10). INDIVIDUAL is ours: `Message.acknowledge` is for that message alone."""
+
+    SESSION_TRANSACTED = 0
+    AUTO = 1
+    CLIENT = 2
+    DUPS_OK = 3
+    INDIVIDUAL = 101
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """
+    prefetch: messages that the broker sends to one consumer before it must wait for acknowledgements (Receive Maximum), 1 to 65535.
+    once_window: identifiers of acknowledged messages that a consumer remembers to recognise repeats; 0 turns once-only off.
+    persistent_qos: 1 or 2, of PERSISTENT messages.
+    connect_timeout, send_timeout: seconds, for a connection or subscription, and for the broker's acknowledgement of one message.
+    redeliveries: how often a message is delivered again after its listener has raised, before it is given up.
+    session_keep: seconds that the broker keeps what is not durable while the connection is broken.
+    durable_keep: the same for durable subscriptions; by default for ever.
+    instance: tells apart the programs that share one shared durable subscription; each needs its own, the same after a restart.
+    async_sends: sends with a completion listener that may be under way in a session before the next one waits.
+    """
+
+    prefetch: int = 256
+    once_window: int = 16384
+    persistent_qos: int = 1
+    connect_timeout: float = 10.0
+    send_timeout: float = 30.0
+    redeliveries: int = 6
+    session_keep: int = 300
+    durable_keep: int = NEVER
+    instance: str = "main"
+    async_sends: int = 1000
+
+    def __post_init__(self) -> None:
+        ranges = {
+            "prefetch": (1, 65535),
+            "once_window": (0, 1 << 30),
+            "persistent_qos": (1, 2),
+            "connect_timeout": (0.001, 1e9),
+            "send_timeout": (0.001, 1e9),
+            "redeliveries": (0, 1 << 30),
+            "session_keep": (0, NEVER),
+            "durable_keep": (1, NEVER),
+            "async_sends": (1, 65535),
+        }
+        for name, (low, high) in ranges.items():
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or isinstance(value, bool) or not low <= value <= high:
+                raise JMSError(f"{name} = {value!r}: expected a number from {low} to {high}", name)
+        if not self.instance:
+            raise JMSError("instance = '': expected a word that no other program of the subscription uses", "instance")
+
+
+class Waiter:
+    """One outcome, waited for. Called by the network thread as a `transport.Done`."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self.outcome = Outcome()
+
+    def __call__(self, outcome: Outcome) -> None:
+        self.outcome = outcome
+        self._event.set()
+
+    def wait(self, timeout: float, what: str, late: str) -> None:
+        """Return once it is done. Raises the error of a failed outcome, and `JMSError` (`late` added) after `timeout` seconds."""
+        if not self._event.wait(timeout):
+            raise JMSError(f"{what}: not answered within {timeout:g} s; {late}", "timeout")
+        if self.outcome.failed:
+            raise of_reason(self.outcome.code, f"{what}{self.outcome.text and ': '}{self.outcome.text}")

@@ -1,0 +1,144 @@
+"""A broker that dies and comes back under load: nothing lost, nothing twice at the application, without its help.
+
+mqmesh is killed with SIGKILL: what it acknowledged is on disk. Mosquitto keeps its state when it ends, so it is ended with SIGTERM.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from jms_client import Collected
+from mqmesh.client import AckMode, Connection, ConnectionFactory, Message, Topic
+from services import free_port, require, wait_for_port
+
+DEATHS = 3
+BETWEEN = 150  # messages that each consumer gets between two deaths
+
+
+class Restartable:
+    """A broker at a fixed port that keeps its state in `folder`."""
+
+    def __init__(self, kind: str, folder: Path) -> None:
+        self.kind, self.port = kind, free_port()
+        if kind == "mosquitto":
+            config = folder / "mosquitto.conf"
+            config.write_text(
+                f"listener {self.port} 127.0.0.1\nallow_anonymous true\nmax_queued_messages 0\n"
+                f"persistence true\npersistence_location {folder}/\nuser root\n"
+            )
+            self._command, self._deadly = [require("mosquitto"), "-c", str(config)], signal.SIGTERM
+        else:
+            address = f"mqtt://127.0.0.1:{self.port}"
+            self._command = [sys.executable, "-m", "mqmesh.cli.main", "broker", "--listen", address, "--data", str(folder / "data")]
+            self._deadly = signal.SIGKILL
+        self.start()
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_for_port(self.port, 30)
+
+    def die(self) -> None:
+        self._process.send_signal(self._deadly)
+        self._process.wait(30)
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+@pytest.fixture(params=["mqmesh", pytest.param("mosquitto", marks=pytest.mark.service)])
+def mortal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Restartable]:
+    broker = Restartable(request.param, tmp_path)
+    yield broker
+    broker.stop()
+
+
+class Publisher(threading.Thread):
+    """Sends 0, 1, 2, ... each when the one before is acknowledged; `sent` is how many were."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(daemon=True)
+        self.sent, self.error = 0, ""
+        self.ending = threading.Event()
+        self._session = connection.create_session()
+
+    def run(self) -> None:
+        producer = self._session.create_producer(Topic("load"))
+        try:
+            while not self.ending.is_set():
+                producer.send(self._session.create_text_message(str(self.sent)))
+                self.sent += 1
+        except Exception as error:  # told to the test, which fails
+            self.error = repr(error)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_durable_consumers_get_each_message_once(mortal: Restartable) -> None:
+    factory = ConnectionFactory(f"mqtt://127.0.0.1:{mortal.port}", client_id="plant", send_timeout=120, retry_last=0.5)
+    publishing = ConnectionFactory(f"mqtt://127.0.0.1:{mortal.port}", send_timeout=120, retry_last=0.5)
+    told = Collected()
+    with factory.create_connection() as connection, publishing.create_connection() as source:
+        source.exception_listener = told
+        seen = {mode: Collected() for mode in (AckMode.AUTO, AckMode.CLIENT, AckMode.SESSION_TRANSACTED)}
+        for mode, collected in seen.items():
+            session = connection.create_session(acknowledge_mode=mode)
+
+            def consume(message: Message, mode: AckMode = mode, session: object = session, collected: Collected = collected) -> None:
+                collected(message)
+                if mode is AckMode.SESSION_TRANSACTED:
+                    session.commit()  # type: ignore[attr-defined]
+                elif int(message.body) % 7 == 0:
+                    message.acknowledge()
+
+            session.create_durable_consumer(Topic("load"), mode.name).message_listener = consume
+        connection.start()
+        publisher = Publisher(source)
+        publisher.start()
+        for death in range(1, DEATHS + 1):
+            for collected in seen.values():
+                collected.wait(death * BETWEEN)
+            mortal.die()
+            told.wait(death)
+            mortal.start()
+        for collected in seen.values():
+            collected.wait((DEATHS + 1) * BETWEEN)
+        publisher.ending.set()
+        publisher.join(120)
+        assert publisher.error == ""
+        for mode, collected in seen.items():
+            found = [int(message.body) for message in collected.wait(publisher.sent)]
+            assert found == list(range(publisher.sent)), mode
+        assert all(error.error_code == "connection_lost" for error in told.items)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_a_broker_without_memory_gets_the_subscriptions_again(tmp_path: Path) -> None:
+    """Not durable, and the broker comes back empty: the consumer is told, and goes on."""
+    broker = Restartable("mqmesh", tmp_path)
+    broker._command = broker._command[:-2]  # no data folder
+    broker.stop()
+    broker.start()
+    told = Collected()
+    try:
+        with ConnectionFactory(f"mqtt://127.0.0.1:{broker.port}", retry_last=0.5).create_context() as context:
+            context.exception_listener = told
+            consumer = context.create_consumer(Topic("a"))
+            broker.die()
+            told.wait(1)
+            broker.start()
+            codes = {error.error_code for error in told.wait(2)}
+            assert codes == {"connection_lost", "session_lost"}
+            context.create_producer().send(Topic("a"), "still here")
+            message = consumer.receive(20)
+            assert message is not None
+            assert message.body == "still here"
+    finally:
+        broker.stop()
