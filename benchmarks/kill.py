@@ -101,6 +101,7 @@ class PahoPublisher:
         self.acknowledged: set[int] = set()
         self.refused: set[int] = set()
         self._sequences: dict[int, int] = {}
+        self._early: set[int] = set()
         self._lock = threading.Lock()
         self.client = paho_client(f"paho publisher {number}")
         self.client.max_inflight_messages_set(window)
@@ -110,16 +111,25 @@ class PahoPublisher:
 
     def _on_publish(self, _client: object, _data: object, pid: int, *_rest: object) -> None:
         with self._lock:
-            self.acknowledged.add(self._sequences.pop(pid))
+            sequence = self._sequences.pop(pid, 0)
+            if sequence:
+                self.acknowledged.add(sequence)
+            else:
+                self._early.add(pid)  # before `publish` has said which message it is
 
     def go(self, limit: int) -> None:
         """Publish up to this sequence."""
         self.limit = limit
         while self.sent < limit:
             self.sent += 1
+            # Without our lock: paho-mqtt calls `_on_publish` with a lock of its own that `publish` takes too.
+            pid = self.client.publish(self.topic, message(self.number, self.sent), self.qos).mid
             with self._lock:
-                info = self.client.publish(self.topic, message(self.number, self.sent), self.qos)
-                self._sequences[info.mid] = self.sent
+                if pid in self._early:
+                    self._early.discard(pid)
+                    self.acknowledged.add(self.sent)
+                else:
+                    self._sequences[pid] = self.sent
 
     @property
     def idle(self) -> bool:

@@ -100,6 +100,7 @@ class Ledger:
         self.world = world
         self.messages: dict[bytes, Message] = {}
         self.got: dict[tuple[bytes, int], int] = {}  # (payload, broker) -> times, ordinary
+        self.compared: dict[int, set[bytes]] = {}  # broker -> what came to it by a comparison of retained messages
         self.got_names: dict[tuple[bytes, int], str] = {}
         self.got_share: dict[tuple[bytes, tuple[str, str]], int] = {}
         self.newest: dict[tuple[int, int, bool], int] = {}  # (origin, broker, custody) -> place
@@ -190,6 +191,7 @@ class Ledger:
             self._check_name(self.messages[payload], site, action.run.topic.decode())
             times = self.got[payload, site.number] = self.got.get((payload, site.number), 0) + 1
             assert times == 1 or self.forgotten.get(site.number), f"site {site.number} is told {payload!r}, which it has"
+            self.compared.setdefault(site.number, set()).add(payload)
             self.announcements[payload, site.number] = self.world.clock.now
 
     def acknowledged(self, payloads: list[bytes]) -> None:
@@ -210,8 +212,10 @@ class Ledger:
         self.left.setdefault(site.number, []).append((self.world.clock.now, filter_))
 
     def forgot(self, site: Site) -> None:
-        """A broker lost its disk."""
+        """A broker lost its disk. What it had from a comparison its origin does not know of, and may send it now."""
         self.forgotten.setdefault(site.number, []).append(self.world.clock.now)
+        for payload in self.compared.pop(site.number, ()):
+            self.got.pop((payload, site.number), None)
 
     def handed(self, site: Site, action: Deliver) -> None:
         """The shell has a delivery; nothing is committed."""

@@ -24,6 +24,7 @@ from .world import World
 FILTERS = ("a/#", "a/+", "a/1", "b/#", "b/2", "#", "+/1")
 TOPICS = ("a/1", "a/2", "b/1", "b/2", "c")
 GROUPS = ("g", "h")
+CROWD = (("a/#", "g"), ("#", "h"))  # shared subscriptions that have members at most sites, in some runs: who refuses has others beside it
 SPAN = 8.0  # seconds of trouble
 COMPARE = 4.0  # seconds between two comparisons of retained messages
 
@@ -76,6 +77,7 @@ class Scenario:
         self.world.duplicate = chance.choice((0.0, 0.0, 0.2))
         self.tight = tight
         self.over = False  # nothing breaks any more
+        self.crowded = chance.random() < 0.4
         self.serial = 0
         self.filters = FILTERS
         self.retaining = mode != "policy"  # where a policy is walked around, one message may be retained under two names
@@ -209,6 +211,9 @@ class Scenario:
 
     def _subscribe(self, site: Site | None = None) -> None:
         site = site or self.chance.choice(list(self.world.sites.values()))
+        if self.crowded and self.chance.random() < 0.7:
+            site.subscribe(*self.chance.choice(CROWD), self.chance.randint(1, 3))
+            return
         group = self.chance.choice(GROUPS) if self.chance.random() < 0.3 else None
         site.subscribe(self.chance.choice(self.filters), group, self.chance.randint(1, 3))
 
@@ -286,10 +291,19 @@ class Scenario:
 
     def _torn_promise(self) -> None:
         """A disk fails right behind the commit that acknowledges a message, and its broker dies while all that comes of the message
-        waits for the disk: receipts, refusals, second picks."""
+        waits for the disk: receipts, refusals, second picks. Others refuse more often meanwhile, so that there are some."""
         site = self._site()
-        if site is not None:
-            site.promised = lambda: self._tear(site, self.chance.uniform(0.05, 0.8))
+        if site is None:
+            return
+
+        def tear() -> None:
+            last = self.chance.uniform(0.05, 0.8)
+            self._tear(site, last)
+            for other in self.world.sites.values():
+                if other is not site:
+                    other.snub(self.world.clock.now + last)
+
+        site.promised = tear
 
     def _down(self, then: Callable[[Site], None], site: Site | None = None) -> None:
         site = site or self._site()

@@ -73,6 +73,7 @@ class Site:
         self.flushing = False
         self.routes: dict[bytes, object] = {}  # as the real shell keeps them
         self.picky = 0.0  # how often it refuses a pick
+        self.snubs_until = 0.0  # until when it refuses every other one at least
         self.commit_delay = 0.0
         self.promised: Callable[[], None] | None = None  # what happens behind the next acknowledgement, once
         self.replaced = False  # the next life is another broker's first
@@ -294,6 +295,15 @@ class Site:
             if self.durable:
                 node.handed(action.token, now)
 
+    def snub(self, until: float) -> None:
+        """Refuse more often until then."""
+        self.snubs_until = max(self.snubs_until, until)
+
+    @property
+    def refuses(self) -> float:
+        """How often it refuses a pick now."""
+        return max(self.picky, 0.5 if self.world.clock.now < self.snubs_until else 0.0)
+
     def deliver(self, action: Deliver) -> None:
         """Subscribers get it: it is in the open batch."""
         node, now = self.node, self.world.clock.now
@@ -301,7 +311,7 @@ class Site:
         ledger, batch = self.world.ledger, self.open
         for share in action.picks:
             group, filter_ = share
-            if action.token is not None and ((filter_, group) not in self.subscriptions or self.world.chance.random() < self.picky):
+            if action.token is not None and ((filter_, group) not in self.subscriptions or self.world.chance.random() < self.refuses):
                 node.refuse(action.token, share, now)
                 ledger.refusals += 1
             elif (filter_, group) in self.subscriptions:
