@@ -776,7 +776,8 @@ class MeshShell:
 
     def _handle_timer(self) -> None:
         self._timer = None
-        self.node.handle_timer(self.now())
+        # uvloop counts in milliseconds: its timer may come a little early, and would be set again for now, many times over
+        self.node.handle_timer(max(self.now(), self._due))
         self.broker.flush()
 
     def _status_soon(self, delay: float = STATUS_DELAY) -> None:
