@@ -101,7 +101,7 @@ class Subscriber(Connection):
         self.only = next(iter(self.sources.values())) if len(traffics) == 1 else None
         self.payload_size = len(traffics[0].payloads[0])
         self.position = -1  # in the stream of the only source at QoS 0; -1 while the slow path is at work
-        self.releases = before.releases if before else bytearray()  # QoS 2: the PUBRELs that must come, in order
+        self.releases: bytearray = before.releases if before else bytearray()  # QoS 2: the PUBRELs that must come, in order
         if before is None:
             self.subscribe(traffics[0].topic_filter if self.only else b"bench/#", self.qos)
         elif not self.present:
