@@ -539,17 +539,18 @@ class MeshShell:
     def publish(self, route: Route, run: Run, hold: bool = False) -> int | None:
         """A local client's run goes into the mesh.
 
-        hold: QoS 1 leaves only behind the commit. Returns 0, the reason code for a run that cannot travel or be retained, or None: no room
-        for QoS 1 or 2. With a reason code or None nothing was taken.
+        hold: for a will: QoS 1 leaves only behind the commit, and it goes out though there is no room to retain it. Returns 0, the reason
+        code for a run that cannot travel or be retained, or None: no room for QoS 1 or 2. With a reason code or None nothing was taken.
         """
         mesh = route.mesh
         keep = False
-        if run.retain:
+        if run.retain and not run.topic.startswith(b"$"):
             self._weigh()
             keep = self.broker.retained.room(run)
-            if not keep and run.qos:
+            if not keep:
                 self.broker.counters.dropped += run.count
-                return Reason.QUOTA_EXCEEDED
+                if run.qos and not hold:
+                    return Reason.QUOTA_EXCEEDED
             if mesh is None:
                 mesh = self.node.route(run.topic, True)
         if mesh is None:
@@ -562,7 +563,11 @@ class MeshShell:
             return Reason.IMPLEMENTATION_SPECIFIC_ERROR
         if run.qos and self.custody is not None:
             self.custody.save()
-        return None if verdict is Verdict.FULL else 0
+        if verdict is Verdict.FULL:
+            return None
+        if keep:
+            self.broker.retained.store(run, always=True)
+        return 0
 
     def mask(self, route: actions.MeshRoute) -> int | None:
         """The brokers elsewhere that messages of a topic can go to in a span with those of other topics; None: they go singly."""

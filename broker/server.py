@@ -314,8 +314,11 @@ class Broker:
             self.retain(run)
 
     def retain(self, run: Run) -> bool:
-        """Keep or delete a topic's retained message. False: the broker holds too much already (counted)."""
-        if self.retained.store(run):
+        """Keep or delete a topic's retained message. False: the broker holds too much already (counted).
+
+        What a mesh shares its shell has kept, or not, for all sites alike.
+        """
+        if (self.mesh is not None and not run.topic.startswith(b"$")) or self.retained.store(run):
             return True
         self.counters.dropped += 1
         return False

@@ -254,6 +254,17 @@ async def test_a_will_found_at_the_start_waits_for_nobody_for_long():
         assert kept(site) == {b"will/x": b"gone"}
 
 
+async def test_a_will_goes_out_though_there_is_no_room_to_retain_it():
+    async with Site(mesh=(1, settings()), broker_bytes=2**20) as site:
+        listener = await site.client()
+        await listener.subscribe("will/#", qos=1)
+        client = await site.client("mortal", will=Will("will/x", b"gone", 1, True))
+        await (await site.client()).publish("t", bytes(2**20), 0, retain=True)
+        await client.cut()
+        await listener.expect(Publish, payload=b"gone")
+        assert set(kept(site)) == {b"t"}
+
+
 async def test_a_client_that_is_back_before_the_mesh_has_not_died():
     store = MemoryStore()
     async with Site(mesh=(1, settings()), store=store) as site:

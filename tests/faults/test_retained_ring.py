@@ -87,11 +87,11 @@ def change(scene: Scene, site: str, kept: dict[str, bytes], start: int, word: by
     return topics
 
 
-def ask_paho(scene: Scene, site: str, count: int) -> dict[str, bytes]:
+def ask_paho(scene: Scene, site: str, count: int, topic_filter: str = "r/#") -> dict[str, bytes]:
     """What a new subscriber gets, each message with RETAIN and once."""
     found = {}
     with Paho(port(scene, site)) as client:
-        client.subscribe("r/#", 1)
+        client.subscribe(topic_filter, 1)
         for _ in range(count):
             message = client.next()
             assert message.retain
@@ -198,3 +198,40 @@ def test_a_site_loses_its_disk(full: tuple[Scene, dict[str, bytes]]) -> None:
     kill.end()
     assert_alike(scene, kept)
     assert not scene.fleet.take_exits()
+
+
+def test_killed_in_the_middle_of_writing(tmp_path: Path) -> None:
+    """What was acknowledged is there at all sites, or something later; and all have the same."""
+    with scene_in(tmp_path) as scene:
+        rounds, topics = 20, [f"k/{n}" for n in range(100)]
+        client = Paho(port(scene, "a")).open()
+        watcher = Paho(port(scene, "d")).open()
+        watcher.subscribe("k/#", 1)
+        scene.settle()
+        sent = [(topic, number, client.client.publish(topic, str(number), 1, True)) for number in range(1, rounds + 1) for topic in topics]
+        wait_until(lambda: sent[len(sent) // 2][2].is_published(), PATIENCE, "half of them acknowledged")
+        scene.fleet.kill("a")
+        client.disconnects.get(timeout=PATIENCE)
+        client.client.loop_stop()
+        acknowledged: dict[str, int] = {}
+        for topic, number, info in sent:
+            if info.rc == 0 and info.is_published():
+                acknowledged[topic] = number
+        assert len(acknowledged) == len(topics)
+        assert not all(info.is_published() for _, _, info in sent)
+        scene.fleet.restart("a")
+        wait_equal(scene, len(topics))
+        scene.settle()
+        answers = [ask_paho(scene, site, len(topics), "k/#") for site in scene.sites]
+        assert all(answer == answers[0] for answer in answers)
+        late = {topic: (acknowledged[topic], value) for topic, value in answers[0].items() if int(value) < acknowledged[topic]}
+        assert not late, f"acknowledged and undone: {late}"
+        last: dict[str, list[int]] = {topic: [] for topic in topics}
+        watcher.subscribe("end", 1)
+        watcher.publish("end", "", 1)
+        while (message := watcher.next()).topic != "end":
+            last[message.topic].append(int(message.payload))
+        for topic, values in last.items():
+            assert values == sorted(set(values)), f"{topic}: {values}"
+            assert values[-1] == int(answers[0][topic]), f"{topic}: {values}, {answers[0][topic]!r} is retained"
+        watcher.close()

@@ -48,3 +48,31 @@ def test_a_stored_will_survives_kill_9_and_fires_once(tmp_path: Path, retain: bo
             assert watcher.next().topic == "will/end"
             watcher.nothing_until(f"marker/2/{site}")
             watcher.close()
+
+
+def test_the_broker_dies_with_its_client(tmp_path: Path) -> None:
+    """At any moment around the will: it comes to each other site once."""
+    with Scene(mesh(TRIANGLE), tmp_path) as scene:
+        ports = {site: scene.address(site)[1] for site in scene.sites}
+        watcher = Paho(ports["c"]).open()
+        watcher.subscribe("will/#", 1)
+        for number in range(5):
+            topic = f"will/{number}"
+            will = {"topic": topic, "payload": "gone", "qos": 1 + number % 2, "retain": True}
+            client = Paho(ports["a"], client_id=f"mortal-{number}", persistent=True, will=will).open()
+            with Paho(ports["a"]) as other:
+                scene.settle()
+                client.vanish()
+                for _ in range(number):  # the will has gone farther each time
+                    other.publish("between", "x", 1)
+                scene.fleet.kill("a")
+            scene.fleet.restart("a")
+            message = watcher.next()
+            assert (message.topic, message.payload) == (topic, b"gone")
+            scene.settle()
+            watcher.nothing_until(f"marker/{number}")
+        for port in ports.values():
+            with Paho(port) as late:
+                late.subscribe("will/#", 1)
+                assert sorted(late.next().topic for _ in range(5)) == [f"will/{number}" for number in range(5)]
+        watcher.close()
