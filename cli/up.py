@@ -60,8 +60,10 @@ def up(
     fleet = Fleet(topology, data or Path(topology.mesh.name))
     try:
         fleet.start()
-    except (FleetError, OSError) as error:
+    except FleetError as error:
         raise fail(f"up: {error}", WRONG_USE) from None
+    except OSError as error:  # pid files, logs
+        raise fail(f"up: {error.filename or fleet.folder}: {error.strerror or error}; give another folder with --data", WRONG_USE) from None
     except KeyboardInterrupt:
         fleet.stop()
         raise typer.Exit(0) from None

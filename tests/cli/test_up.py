@@ -111,3 +111,10 @@ def test_a_wrong_file_gets_one_line(tmp_path: Path) -> None:
     done = run("up", file)
     assert (done.returncode, done.stderr.count(b"\n")) == (2, 1)
     assert all(word in done.stderr for word in (b"bad.toml", b"lion", b"lyon"))
+
+
+def test_a_folder_that_cannot_be_made_is_one_line_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = run("up", Path(__file__).parents[2] / "topologies/pair.toml", "--data", tmp_path / "file")
+    assert (done.returncode, done.stderr.count(b"\n")) == (2, 1)
+    assert f"{tmp_path}/file: File exists; give another folder with --data" in done.stderr.decode()
