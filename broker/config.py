@@ -40,6 +40,7 @@ from urllib.parse import quote
 from ..mesh.rules import OTHERS, SHUT, UNRULED, LinkRules, rules_by_peer, rules_of
 from ..mesh.settings import (
     MISSING,
+    START_WAIT,
     Address,
     ConfigError,
     Limits,
@@ -172,6 +173,8 @@ def of_topology(topology: Topology, name: str, data: str | Path | None = None) -
     mesh = replace(topology.mesh, peers=peers, rules=_rules_of_topology(topology, name))
     if mesh.certified and mesh.brokers is None:
         mesh.brokers = {one.name: one.number for one in topology.brokers}
+    if mesh.start_wait is None and any(name in link.ends for link in topology.links):
+        mesh.start_wait = START_WAIT  # links will come, whoever dials them
     return BrokerConfig(name, broker.number, list(broker.listen), folder, mesh, topology.limits, tls=broker.tls)
 
 

@@ -20,7 +20,7 @@ from ..mqtt.codec import encode
 from ..mqtt.errors import PeerError
 from ..mqtt.properties import Property
 from ..mqtt.reasons import DISCONNECT_REASONS, Reason
-from . import handlers
+from . import handlers, handshake
 from .ingest import ingest
 from .lone import LARGEST, lone
 from .outgoing import Outgoing
@@ -35,14 +35,16 @@ class Connection(Outgoing, asyncio.Protocol):
     """One network connection of a client (or, until it says so, of another broker).
 
     session: set by CONNECT. need: bytes of the incomplete packet at the end of what came, 0 when unknown. pauses: why the socket is
-    not read. held: the mesh had no room for what came last. clean_end: the client said goodbye, so its will is not published.
-    receive_maximum: what we granted, 0 for all identifiers. taken: QoS 1 messages in the piece of bytes that is being taken.
+    not read. held: the mesh had no room for what came last, or is not ready for CONNECT. clean_end: the client said goodbye, so its
+    will is not published. ack: whether its messages are acknowledged behind receipts, None when it did not say. receive_maximum:
+    what we granted, 0 for all identifiers. taken: QoS 1 messages in the piece of bytes that is being taken.
     keep_alive: seconds of silence after which it is closed, 0 for none. closed_at: when it was closed from this side.
     """
 
     __slots__ = (
         "_tail",
         "_tail_size",
+        "ack",
         "address",
         "aliases_in",
         "clean_end",
@@ -83,6 +85,7 @@ class Connection(Outgoing, asyncio.Protocol):
         self.aliases_in: dict[int, bytes] = {}
         self.pauses: set[object] = set()
         self.receive_maximum = 0
+        self.ack: bool | None = None
         self.received = 0
         self.taken = 0
         self.stuck_since = 0.0
@@ -237,6 +240,22 @@ class Connection(Outgoing, asyncio.Protocol):
             self.resume_reading_after(self.broker)
         self.broker.flush()
 
+    def admit(self, packet: packets.Connect) -> None:
+        """Answer a CONNECT that was held while the broker did not know what other brokers want, and go on with what came behind it."""
+        if not self.held or self.closing:
+            return
+        self.held = False
+        try:
+            handshake.admit(self, packet, packet.properties.get(Property.AUTHENTICATION_METHOD))
+        except PeerError as error:
+            self.fail(error)
+            return
+        if self.held:  # for another reason now: its session is elsewhere
+            self.resume_reading_after(self.broker)
+        else:
+            self.held = True
+            self.release()
+
     # The end
 
     def check(self, now: float) -> None:
@@ -246,7 +265,7 @@ class Connection(Outgoing, asyncio.Protocol):
             if now - self.closed_at > limits.connect_timeout:
                 self.transport.abort()  # it does not take what was still to be sent
         elif self.session is None:
-            if now - self.opened > limits.connect_timeout:
+            if not self.held and now - self.opened > limits.connect_timeout:
                 log.warning("event=connect-timeout address=%s seconds=%g", self.address, limits.connect_timeout)
                 self.close()
         elif self.keep_alive:

@@ -288,6 +288,19 @@ class Durable:
         answers.append(answer)
         self._holding[connection] = None
 
+    def claim(self) -> int:
+        """The ticket that an answer to the message that is being taken has to wait for, 0 for none; the caller sees to it."""
+        ticket = self.mark() if self._firm or self._runs else 0
+        self.begin()
+        return ticket
+
+    def pass_on(self, connection: Connection, data: bytes | bytearray) -> None:
+        """Send an answer that waits for nothing any more, behind those that do."""
+        if connection.answers:
+            connection.answers.append(Answer(data, 0, set()))
+        else:
+            connection.send(data)
+
     def send(self, connection: Connection, ticket: int, data: bytes | bytearray) -> None:
         """Send once a ticket is committed, and after what waits there before."""
         if connection.sends is None:

@@ -14,6 +14,7 @@ from ..mqtt.errors import PeerError
 from ..mqtt.fields import MAX_LENGTH
 from ..mqtt.properties import Property
 from ..mqtt.reasons import CONNACK_REASONS, Reason
+from .receipts import WISH, WISHES, wish_of
 from .will import will_of
 
 if TYPE_CHECKING:
@@ -54,6 +55,14 @@ def connect(connection: Connection, first: int, body: bytes) -> None:
         connection.handed_over = True
         connection.broker.mesh.accept(connection, packet)
         return
+    if connection.broker.mesh is not None and connection.broker.mesh.starting:
+        connection.broker.mesh.keep_waiting(connection, packet)
+        return
+    admit(connection, packet, method)
+
+
+def admit(connection: Connection, packet: packets.Connect, method: object = None) -> None:
+    """Answer a CONNECT of a client, at once or when the mesh is ready for it. Raises PeerError where there is no answer."""
     refusal = _refusal(connection, packet, method)
     if refusal is not None:
         connection.client_id = packet.client_id
@@ -143,6 +152,7 @@ def _begin(connection: Connection, session: Session, present: bool) -> None:
     )
     session.resume(connection)
     if present:
+        connection.broker.router.stir(session)
         for group in connection.broker.router.shares_of(session):
             group.gather(session)
 
@@ -165,6 +175,10 @@ def _note_wishes(connection: Connection, packet: packets.Connect, answer: dict[i
     connection.max_packet = properties.get(Property.MAXIMUM_PACKET_SIZE, 0)
     connection.alias_maximum = properties.get(Property.TOPIC_ALIAS_MAXIMUM, 0)
     connection.special = bool(connection.max_packet or connection.alias_maximum)
+    if connection.broker.mesh is not None:
+        connection.ack = wish_of(properties.get(Property.USER_PROPERTY))
+        if connection.ack is not None:
+            answer[Property.USER_PROPERTY] = [(WISH, name) for name, wish in WISHES.items() if wish is connection.ack]
     keep_alive = packet.keep_alive
     if packet.version == 5:
         connection.receive_maximum = limits.receive_maximum % 65535

@@ -16,17 +16,16 @@ from ..mqtt.publish import PublishProperties
 from ..mqtt.reasons import Reason
 from ..mqtt.run import PID_HIGH, PID_LOW, Run, encode_length
 from ..mqtt.session import PUBACKS, PUBCOMPS, PUBRECS, PUBRELS, Sent
+from .receipts import Numbers, wish_of
 
 if TYPE_CHECKING:
     from .connection import Connection
-    from .route import Route
+    from .route import Route, Service
     from .session import Session
-
-Numbers = range | list[int]  # packet identifiers
 
 TEXTS = {
     Reason.QUOTA_EXCEEDED: "no room: the queue of a subscriber is full",
-    Reason.NOT_AUTHORIZED: "topics that begin with $SYS/ belong to the broker",
+    Reason.NOT_AUTHORIZED: "topics that begin with $SYS/ or $mqmesh/ belong to the broker",
     Reason.IMPLEMENTATION_SPECIFIC_ERROR: "the message cannot be carried to another site",
 }
 
@@ -75,11 +74,15 @@ def publish(
     connection.received += count
     broker.counters.publish_bytes_received += after - position
     if not route.writable:
+        if route.service is not None:
+            serve(connection, session, run, route.service, properties, identifiers(chunk, size, topic_end - position) if qos else [])
+            return True
         broker.counters.dropped += count
         if qos:
             refuse(connection, session, run, identifiers(chunk, size, topic_end - position), Reason.NOT_AUTHORIZED)
     elif qos:
-        if not acknowledged_run(connection, session, run, route, identifiers(chunk, size, topic_end - position)):
+        ack = wish_of(properties.user_properties) if properties is not None and properties.user_properties else None
+        if not acknowledged_run(connection, session, run, route, identifiers(chunk, size, topic_end - position), ack):
             connection.received -= count
             connection.hold()
             return False
@@ -133,11 +136,37 @@ def identifiers(chunk: bytes, size: int, offset: int) -> Numbers:
     return numbers
 
 
-def acknowledged_run(connection: Connection, session: Session, run: Run, route: Route, numbers: Numbers) -> bool:
-    """QoS 1 and 2: deliver what is new, acknowledge all. False: the mesh has no room, nothing was done."""
+def serve(
+    connection: Connection, session: Session, run: Run, service: Service, properties: PublishProperties | None, numbers: Numbers
+) -> None:
+    """A request to the broker itself: its answers, then the acknowledgement."""
+    durable = connection.broker.durable
+    if durable is not None:
+        durable.begin()
+        if run.qos == 2 and session.stored:
+            durable.received(session)
+    fresh: Run | None = run
+    if run.qos == 2:
+        new = session.inbound.new(numbers)
+        if new is not None:
+            fresh = run.chosen(new) if new else None
+    if connection.receive_maximum and run.qos:
+        check_quota(connection, session, run)
+    answered = fresh is None or service(connection, fresh, properties)
+    if run.qos:
+        acknowledge(connection, run.qos, numbers, 0 if answered else Reason.NO_MATCHING_SUBSCRIBERS)
+
+
+def acknowledged_run(connection: Connection, session: Session, run: Run, route: Route, numbers: Numbers, ack: bool | None = None) -> bool:
+    """QoS 1 and 2: deliver what is new, acknowledge all. False: the mesh has no room, nothing was done.
+
+    ack: whether these want to be acknowledged behind receipts, None when they do not say.
+    """
     fresh: Run | None = run
     fresh_numbers = numbers
     durable = connection.broker.durable
+    wanted = ack if ack is not None else route.receipts if connection.ack is None else connection.ack
+    receipts = connection.broker.mesh.receipts if wanted and connection.broker.mesh is not None else None
     if durable is not None:
         durable.begin()
         if run.qos == 2 and session.stored:
@@ -149,15 +178,22 @@ def acknowledged_run(connection: Connection, session: Session, run: Run, route: 
             fresh_numbers = [numbers[index] for index in new]
     if connection.receive_maximum:
         check_quota(connection, session, run)
+    behind = receipts.node.position() if receipts is not None else (0, 0)
     if fresh is None:
-        acknowledge(connection, run.qos, numbers)
+        if receipts is None:
+            acknowledge(connection, run.qos, numbers)
+        else:
+            receipts.acknowledge(connection, run, numbers, [], behind, 0)
         return True
     if run.qos == 2 and durable is not None and session.stored:  # it may come again until its identifier is kept
         connection.broker.behind = durable.next_commit
     answer = connection.broker.accept(connection, fresh, route, session.face)
     connection.broker.behind = 0
     if answer == 0 or answer == Reason.NO_MATCHING_SUBSCRIBERS:
-        acknowledge(connection, run.qos, numbers, answer)
+        if receipts is None:
+            acknowledge(connection, run.qos, numbers, answer)
+        else:
+            receipts.acknowledge(connection, run, numbers, fresh_numbers, behind, answer)
         return True
     if answer is None:
         if not connection.refuse_when_full:
@@ -170,8 +206,11 @@ def acknowledged_run(connection: Connection, session: Session, run: Run, route: 
         refused = connection.broker.router.refused or fresh.count
     rejected = fresh_numbers[len(fresh_numbers) - refused :]
     kept = numbers[: len(numbers) - refused] if fresh is run else [number for number in numbers if number not in set(rejected)]
-    if kept:
+    if kept and receipts is None:
         acknowledge(connection, run.qos, kept)
+    elif kept:
+        assert receipts is not None
+        receipts.acknowledge(connection, run, kept, fresh_numbers, behind, 0)
     refuse(connection, session, run, rejected, answer)
     return True
 
@@ -180,7 +219,8 @@ def check_quota(connection: Connection, session: Session, run: Run) -> None:
     """Our Receive Maximum (MQTT-3.3.4-7): what came in one piece was sent before any of it was acknowledged."""
     if run.qos == 1:
         connection.taken += run.count
-    if connection.taken + len(session.inbound.open) > connection.receive_maximum:
+    waiting = connection.tracker.waiting_1 if connection.tracker is not None else 0
+    if connection.taken + waiting + len(session.inbound.open) > connection.receive_maximum:
         text = f"more than {connection.receive_maximum} unacknowledged QoS 1 and 2 messages"
         raise PeerError(Reason.RECEIVE_MAXIMUM_EXCEEDED, text, "MQTT-3.3.4-7")
 
@@ -190,14 +230,14 @@ def acknowledge(connection: Connection, qos: int, numbers: Numbers, reason: int 
     count = len(numbers)
     connection.broker.counters.packets_sent += count
     if reason and connection.version == 5:
-        connection.answer(answers(0x40 if qos == 1 else 0x50, numbers, bytes((reason,))))
+        connection.confirm(qos, answers(0x40 if qos == 1 else 0x50, numbers, bytes((reason,))), count)
         return
     table = PUBACKS if qos == 1 else PUBRECS
     if isinstance(numbers, range):
         first = 4 * numbers.start
-        connection.answer(table[first : first + 4 * count])
+        connection.confirm(qos, table[first : first + 4 * count], count)
     else:
-        connection.answer(b"".join([table[4 * number : 4 * number + 4] for number in numbers]))
+        connection.confirm(qos, b"".join([table[4 * number : 4 * number + 4] for number in numbers]), count)
 
 
 def refuse(connection: Connection, session: Session, run: Run, numbers: Numbers, reason: int) -> None:
@@ -220,7 +260,7 @@ def refuse(connection: Connection, session: Session, run: Run, numbers: Numbers,
         if not connection.max_packet or len(longer) + 4 <= connection.max_packet:
             rest = longer
     connection.broker.counters.packets_sent += len(numbers)
-    connection.answer(answers(0x40 if run.qos == 1 else 0x50, numbers, rest))
+    connection.confirm(run.qos, answers(0x40 if run.qos == 1 else 0x50, numbers, rest), len(numbers))
 
 
 def answers(first: int, numbers: Numbers, rest: bytes) -> bytes:

@@ -32,10 +32,13 @@ from ..mqtt.errors import PeerError
 from ..mqtt.loose import Loose
 from ..mqtt.reasons import Reason
 from ..mqtt.run import Run
+from ..mqtt.topics import matches
 from .custody import Custody, stored_identity
 from .identity import keep_identity, own_identity
 from .pacing import Pacer
 from .post import Post
+from .receipts import Receipts
+from .request import RequestTopic
 from .retained import BURIED
 from .roaming import Roaming
 from .tls.service import TlsError, trusted_names
@@ -293,10 +296,21 @@ class MeshShell:
         self.custody: Custody | None = None  # what the store has of it
         self.open = False  # links may come up
         self._returned: dict[tuple[int, str], list[Run]] = {}  # (destination, reason) -> what came back and is not logged yet
+        self.starting = settings.start_waits > 0  # clients wait: it is not known what others want
+        self._early: list[tuple[Connection, packets.Connect]] = []  # those who do
+        self._start_timer: asyncio.TimerHandle | None = None
         self._carried: list[int] = []  # tokens of deliveries that are not saved yet
         self.post = Post(self)
         self.roaming: Roaming | None = None
         self._waking = False
+        self.receipts = Receipts(self, settings.receipts_wait, settings.receipts_kept)
+        RequestTopic(self.receipts).join(broker.router)
+        broker.router.receipts = self._wants_receipts
+
+    def _wants_receipts(self, topic: str) -> bool:
+        """Whether the configuration has messages of a topic acknowledged behind receipts."""
+        settings = self.settings
+        return settings.ack == "receipts" or any(matches(topic_filter, topic) for topic_filter in settings.receipt_topics)
 
     def now(self) -> float:
         return self.broker.loop.time()
@@ -308,6 +322,8 @@ class MeshShell:
         self.custody = Custody(durable, self.node, self._wake)
         self.custody.recover_retained(self.broker.retained, self.now())
         held = self.custody.recover(self.now())
+        if self.node.informed:
+            self.starting = False
         if held:
             log.info("event=custody-recovered messages=%d", held)
         if self.roaming is not None:
@@ -326,6 +342,8 @@ class MeshShell:
     def start(self) -> None:
         """Dial the configured peers, once it is kept which life this is: nobody may remember one that this broker forgets."""
         durable = self.broker.durable
+        if self.starting:
+            self._start_timer = self.broker.loop.call_later(self.settings.start_waits, self._serve)
         if self.custody is None or durable is None:
             self._dial_all()
         else:
@@ -347,11 +365,32 @@ class MeshShell:
             task.cancel()
         for link in list(self.links.values()):
             link.close(Reason.SERVER_SHUTTING_DOWN, f"{self.identity} is shutting down")
-        for timer in (self._timer, self._status_timer, *self._held.values()):
+        for timer in (self._timer, self._status_timer, self._start_timer, *self._held.values()):
             if timer is not None:
                 timer.cancel()
         if self.custody is not None:
             self.custody.ended()
+
+    # Clients that come before it is known what other brokers want
+
+    def keep_waiting(self, connection: Connection, connect: packets.Connect) -> None:
+        """Answer a client's CONNECT later: what it publishes now would be acknowledged and reach nobody elsewhere."""
+        connection.held = True
+        connection.pause_reading_for(self.broker)
+        self._early.append((connection, connect))
+
+    def _serve(self) -> None:
+        """Clients wait no more: a neighbour has said what others want, or none has been there for long enough."""
+        if not self.starting:
+            return
+        self.starting = False
+        self.broker.now = self.now()
+        if self._start_timer is not None:
+            self._start_timer.cancel()
+        early, self._early = self._early, []
+        log.info("event=serving informed=%s clients=%d", self.node.informed, len(early))
+        for connection, connect in early:
+            connection.admit(connect)
 
     # Links
 
@@ -655,6 +694,8 @@ class MeshShell:
             if self.roaming is not None:
                 self.roaming.interest_changed()
             self._status_soon()
+        elif isinstance(action, actions.Confirmed):
+            self.receipts.confirmed(action.watch)
         elif isinstance(action, actions.Unblocked):
             for connection in list(self._held):
                 self.broker.loop.call_soon(self._release, connection, False)
@@ -677,6 +718,8 @@ class MeshShell:
                 self._keep_epoch()
             elif action.name == "member_up":
                 self.broker.loop.call_soon(self.broker.sessions.joined)  # behind the interest that came with it
+            elif action.name == "informed":
+                self.broker.loop.call_soon(self._serve)
             self._status_soon()
 
     def _keep_epoch(self) -> None:
@@ -827,6 +870,7 @@ class MeshShell:
             "number": self.identity.number,
             "epoch": self.node.identity.epoch,
             "links": links,
+            "receipts": self.receipts.status(),
             **self.node.status(),
         }
 

@@ -19,6 +19,7 @@ from ..mqtt.session import Delivery
 if TYPE_CHECKING:
     from ..mesh.settings import Limits
     from .durable import Answer
+    from .receipts import Tracker
     from .server import Broker
     from .session import Session
 
@@ -30,7 +31,8 @@ class Outgoing:
     """What a connection sends.
 
     congested: the transport holds more unsent bytes than it may. sent: PUBLISH packets. dropped: QoS 0 messages for which there was no
-    room. max_packet: the client's Maximum Packet Size, 0 for none. alias_maximum: its Topic Alias Maximum.
+    room. max_packet: the client's Maximum Packet Size, 0 for none. alias_maximum: its Topic Alias Maximum. tracker: of
+    acknowledgements that wait for receipts; None while there never was one.
     """
 
     __slots__ = (
@@ -48,6 +50,7 @@ class Outgoing:
         "sent",
         "session",
         "special",
+        "tracker",
         "transport",
         "version",
     )
@@ -67,6 +70,7 @@ class Outgoing:
         self.alias_maximum = 0
         self.aliases_out: dict[bytes, int] = {}
         self.request_problem = True
+        self.tracker: Tracker | None = None
         self.sent = 0
         self.dropped = 0
 
@@ -84,6 +88,13 @@ class Outgoing:
             self.send(data)
         else:
             durable.answer(self, data)  # type: ignore[arg-type]
+
+    def confirm(self, qos: int, data: bytes | bytearray, count: int) -> None:
+        """Send acknowledgements of PUBLISH as `answer` does, and behind those of this QoS that wait for receipts [MQTT-4.6.0-2, -3]."""
+        if self.tracker is None:
+            self.answer(data)
+        else:
+            self.tracker.behind(qos, data, count)
 
     def send_after(self, ticket: int, data: bytes | bytearray) -> None:
         """Send once a commit is done, and after what waits for commits already. ticket: of the commit; 0: of none."""

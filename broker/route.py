@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
@@ -9,8 +10,15 @@ from ..mqtt.packets import Subscription
 from ..mqtt.properties import Property, encode_properties
 
 if TYPE_CHECKING:
+    from ..mqtt.publish import PublishProperties
+    from ..mqtt.run import Run
+    from .connection import Connection
     from .session import Session
     from .share import ShareGroup
+
+Service = Callable[
+    ["Connection", "Run", "PublishProperties | None"], bool
+]  # answers requests to the broker: whether somebody got the answers
 
 
 class Entry:
@@ -58,13 +66,15 @@ class Fan:
 
     Topics with the same recipients share one. mask: the brokers elsewhere, bit n for broker n. local: the fan without these, for
     messages that the mesh brings. lone: the only recipient, where QoS 1 is granted and no store and no other broker has to know.
+    receipts: they are acknowledged behind receipts, unless their publisher says otherwise.
     """
 
-    __slots__ = ("__weakref__", "local", "lone", "mask", "members", "sessions")
+    __slots__ = ("__weakref__", "local", "lone", "mask", "members", "receipts", "sessions")
 
-    def __init__(self, members: list[tuple[Session, int]], mask: int, local: Fan | None) -> None:
+    def __init__(self, members: list[tuple[Session, int]], mask: int, local: Fan | None, receipts: bool = False) -> None:
         self.members = members
         self.mask = mask
+        self.receipts = receipts
         self.local = self if local is None else local
         self.sessions = [session for session, _ in members]
         self.lone = None if mask or len(members) != 1 or not members[0][1] or members[0][0].stored else members[0][0]
@@ -79,15 +89,15 @@ class Fans:
     """Finds the `Fan` of a set of targets and brokers elsewhere, as long as a route uses it."""
 
     def __init__(self) -> None:
-        self._known: WeakValueDictionary[tuple[int, frozenset[tuple[int, int]]], Fan] = WeakValueDictionary()
+        self._known: WeakValueDictionary[tuple[int, bool, frozenset[tuple[int, int]]], Fan] = WeakValueDictionary()
 
-    def of(self, targets: list[Target], mask: int) -> Fan:
-        key = mask, frozenset([(id(target.session), target.qos) for target in targets])
+    def of(self, targets: list[Target], mask: int, receipts: bool = False) -> Fan:
+        key = mask, receipts, frozenset([(id(target.session), target.qos) for target in targets])
         fan = self._known.get(key)
         if fan is None:
             # it holds on to its sessions, so that their ids stay theirs
             local = self.of(targets, 0) if mask else None
-            fan = self._known[key] = Fan([(target.session, target.qos) for target in targets], mask, local)
+            fan = self._known[key] = Fan([(target.session, target.qos) for target in targets], mask, local, receipts)
         return fan
 
 
@@ -95,10 +105,11 @@ class Route:
     """What is known about one topic.
 
     plain: all targets take messages that are not retained as they come, and no shared subscription wants them. as_published: some
-    target wants to see the retain flag.
+    target wants to see the retain flag. receipts: its messages are acknowledged behind receipts, unless their publisher says
+    otherwise. service: what answers requests on it, when it is not writable.
     """
 
-    __slots__ = ("as_published", "local_groups", "mesh", "plain", "shares", "targets", "topic", "writable")
+    __slots__ = ("as_published", "local_groups", "mesh", "plain", "receipts", "service", "shares", "targets", "topic", "writable")
 
     def __init__(self, topic: str, targets: list[Target], shares: list[ShareGroup], mesh: Any, writable: bool) -> None:
         self.topic = topic
@@ -107,6 +118,8 @@ class Route:
         self.local_groups = frozenset((group.name, group.filter) for group in shares)
         self.mesh = mesh
         self.writable = writable
+        self.receipts = False
+        self.service: Service | None = None
         self.plain = not shares and all(target.plain for target in targets)
         self.as_published = any(target.retain_as_published for target in targets)
 

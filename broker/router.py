@@ -10,7 +10,7 @@ subscription gives each message to one member; topics that begin with `$` are ma
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ..mqtt.mixed import Mixed
@@ -18,7 +18,7 @@ from ..mqtt.packets import Subscription
 from ..mqtt.run import Run
 from ..mqtt.session import Delivery
 from ..mqtt.topics import FilterTree, check_topic, matches, split_share
-from .route import Entry, Fan, Fans, Route, Target, target_of
+from .route import Entry, Fan, Fans, Route, Service, Target, target_of
 from .session import Session
 from .share import ShareGroup
 from .state import Counters
@@ -38,18 +38,22 @@ SCAN_FREE = 200_000  # bytes compared for nothing: a cache of few topics need no
 class Router:
     """Subscriptions and routes of one broker.
 
-    refused: of the last run of QoS 1 or 2 that was delivered, how many of its last messages some session had no room for.
+    receipts: whether messages of a topic are acknowledged behind receipts. services: what answers requests, by topic. refused: of the
+    last run of QoS 1 or 2 that was delivered, how many of its last messages some session had no room for.
     """
 
     def __init__(self, counters: Counters) -> None:
         self.counters = counters
         self.tree: FilterTree[Any] = FilterTree()
         self.groups: dict[tuple[str, str], ShareGroup] = {}
+        self.stirred: set[ShareGroup] = set()  # those whose members are looked at
         self.routes: dict[bytes, Route] = {}
         self.fans: dict[bytes, Fan] = {}  # of those routes that have one
         self.subscriptions = 0
         self.holders: dict[str, int] = {}
         self.mesh: MeshShell | None = None
+        self.receipts: Callable[[str], bool] = lambda topic: False
+        self.services: dict[str, Service] = {}
         self.refused = 0
         self._fans = Fans()
         self._route_bytes = 0
@@ -75,11 +79,10 @@ class Router:
         name, topic_filter = share
         group = self.groups.get(share)
         if group is None:
-            group = self.groups[share] = ShareGroup(name, topic_filter)
+            group = self.groups[share] = ShareGroup(name, topic_filter, self.stirred)
             self.tree.add(topic_filter, group, group)
         group.join(entry)
-        if self.mesh is not None:
-            self.mesh.subscribe(topic_filter, name, len(group.members))
+        self._weigh(group)
         self._changed(topic_filter)
         return is_new
 
@@ -100,10 +103,11 @@ class Router:
         if not group.members:
             del self.groups[share]
             self.tree.remove(topic_filter, group)
+            self.stirred.discard(group)
             if self.mesh is not None:
                 self.mesh.unsubscribe(topic_filter, name)
-        elif self.mesh is not None:
-            self.mesh.subscribe(topic_filter, name, len(group.members))
+        else:
+            self._weigh(group)
         self._changed(topic_filter)
         return True
 
@@ -132,6 +136,24 @@ class Router:
                 group.join(entry)
                 self._changed(share[1])
         session.face = face
+
+    def _weigh(self, group: ShareGroup) -> None:
+        """Tell other brokers what a shared subscription weighs here, if that has changed."""
+        weight = group.weigh()
+        if weight != group.weight:
+            group.weight = weight
+            if self.mesh is not None:
+                self.mesh.subscribe(group.filter, group.name, weight)
+
+    def look_at_groups(self) -> None:
+        """From time to time: how members of shared subscriptions with traffic keep up."""
+        for group in list(self.stirred):
+            group.look()
+            self._weigh(group)
+
+    def stir(self, session: Session) -> None:
+        """A session's connection came or went: look at its shared subscriptions."""
+        self.stirred.update(self.shares_of(session))
 
     def shares_of(self, session: Session) -> list[ShareGroup]:
         """The shared subscriptions that a session is a member of."""
@@ -196,8 +218,10 @@ class Router:
             else:
                 entries.setdefault(value.session, []).append(value)
         mesh = self.mesh.route(topic_bytes) if self.mesh is not None else None
-        writable = topic != "$SYS" and not topic.startswith("$SYS/")
+        writable = topic != "$SYS" and not topic.startswith(("$SYS/", "$mqmesh/"))
         route = Route(topic, [target_of(found) for found in entries.values()], shares, mesh, writable)
+        route.receipts = self.receipts(topic)
+        route.service = self.services.get(topic)
         self._route_bytes += len(topic_bytes)
         if len(self.routes) >= ROUTES_MAX or self._route_bytes > ROUTE_BYTES_MAX:
             self._clear()
@@ -205,7 +229,7 @@ class Router:
         if route.plain and writable:
             mask = self.mesh.mask(mesh) if mesh is not None and self.mesh is not None else 0
             if mask is not None:
-                self.fans[topic_bytes] = self._fans.of(route.targets, mask)
+                self.fans[topic_bytes] = self._fans.of(route.targets, mask, route.receipts and mask > 0)
         return route
 
     # Delivery

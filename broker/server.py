@@ -207,6 +207,8 @@ class Broker:
         self.connections.discard(connection)
         if self.durable is not None:
             self.durable.abandon(connection)
+        if connection.tracker is not None:
+            connection.tracker.close()
         self.sent_before += connection.sent
         self.received_before += connection.received
         self.pressure.forget(connection)
@@ -234,6 +236,7 @@ class Broker:
         self.pressure.check(self.connections)
         self.retained.sweep(self.now)
         self.sessions.publish_late_wills()
+        self.router.look_at_groups()
         if self.durable is not None:
             self.durable.tick()
         if self.roaming is not None:

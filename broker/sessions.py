@@ -140,6 +140,7 @@ class Sessions:
             else:
                 self._fire(session)
         for group in self._broker.router.shares_of(session):
+            self._broker.router.stirred.add(group)
             if any(member.session.connection is not None for member in group.members):
                 self._hand_on(session.withdraw(group, queued_only=True), session)
         if session.expiry is None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..mqtt.run import Run
 from ..mqtt.session import Delivery
+from .pace import BEHIND, READY, Pace
 
 if TYPE_CHECKING:
     from .router import Entry
@@ -16,17 +17,24 @@ if TYPE_CHECKING:
 class ShareGroup:
     """The members of `$share/name/filter` at this broker, taking turns.
 
-    A member that would send at once goes before one whose queue is not empty, that before one that is away; among equals they take
-    turns. A message that finds no member with room is refused. When a member comes, it gets what waits at members that are away.
+    A member that would send at once goes before one whose queue is not empty, that before one that is away; among those that would send at
+    once one that keeps up goes before one that lags (`pace.py`); among equals they take turns. A message that finds no member with
+    room is refused. When a member comes, it gets what waits at members that are away.
+
+    weight: as other brokers were told. stirred: where groups stand that are to be looked at.
     """
 
-    __slots__ = ("filter", "members", "name", "turn")
+    __slots__ = ("_behind", "_paces", "filter", "members", "name", "stirred", "turn", "weight")
 
-    def __init__(self, name: str, topic_filter: str) -> None:
+    def __init__(self, name: str, topic_filter: str, stirred: set[ShareGroup]) -> None:
         self.name = name
         self.filter = topic_filter
         self.members: list[Entry] = []
         self.turn = 0
+        self.weight = 0
+        self.stirred = stirred
+        self._paces: dict[Session, Pace] = {}
+        self._behind = False
 
     def join(self, entry: Entry) -> None:
         """Add a member, or replace its options."""
@@ -35,10 +43,25 @@ class ShareGroup:
                 self.members[index] = entry
                 return
         self.members.append(entry)
+        self._paces[entry.session] = Pace(_main(entry.session))
 
     def leave(self, session: Session) -> None:
         """Remove a member."""
         self.members = [member for member in self.members if member.session is not session]
+        self._paces.pop(session, None)
+
+    def weigh(self) -> int:
+        """What the group weighs beside those of other brokers: at least 1."""
+        return max(1, sum([pace.level for pace in self._paces.values()]))
+
+    def look(self) -> int:
+        """See how the members keep up: the group's weight now. To be called every now and then as long as it is among `stirred`."""
+        for session, pace in self._paces.items():
+            pace.look(_main(session))
+        self._behind = any(pace.level == BEHIND for pace in self._paces.values())
+        if all(pace.settled for pace in self._paces.values()):
+            self.stirred.discard(self)
+        return self.weigh()
 
     def able(self, qos: int) -> list[Entry]:
         """The members to choose from for messages of this QoS, in turn; empty when nobody can take one."""
@@ -48,6 +71,8 @@ class ShareGroup:
             members = members[turn:] + members[:turn]
         idle = [member for member in members if member.session.idle]
         if idle:
+            if self._behind and len(idle) > 1:
+                return [member for member in idle if self._paces[member.session].level == READY] or idle
             return idle
         if not qos:
             connected = [member for member in members if member.session.connection is not None]
@@ -59,6 +84,7 @@ class ShareGroup:
         """Spread the run's messages, each to one member (MQTT-4.8.2-4): how many found no room."""
         members = self.able(run.qos)
         self.turn += run.count
+        self.stirred.add(self)
         if not members:
             return run.count
         count = len(members)
@@ -110,3 +136,8 @@ class ShareGroup:
             other = member.session
             if other is not session and other.connection is None and other.queued:
                 self.give_away(other.withdraw(self, queued_only=True))
+
+
+def _main(session: Session) -> Session:
+    """The session itself, where a gate stands before it while it moves."""
+    return getattr(session, "main", session)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..mqtt.mixed import Mixed
 from ..mqtt.reasons import Reason
-from . import incoming
+from . import incoming, receipts
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 PLAIN = frozenset((0x30, 0x32, 0x34))  # first bytes of the frames that a span can hold
 ALIKE = 16  # after so many frames of one size, look whether they are of one topic: then a run is better
+
+WISH = receipts.WISH.encode()  # what a message says of its own acknowledgement is for the general path
 
 _known: set[bytes] = set()  # property blocks that may stand in a span
 
@@ -124,8 +126,11 @@ def _published(connection: Connection, mixed: Mixed, fan: Fan) -> bool:
     return mesh is not None and mesh.publish_span(fan.mask, mixed.loose())
 
 
-def _acknowledged(connection: Connection, mixed: Mixed, fan: Fan, numbers: incoming.Numbers) -> bool:
-    """QoS 1 and 2. False: some identifier is open or stands twice, or the mesh has no room; the general path knows what to do."""
+def _acknowledged(connection: Connection, mixed: Mixed, fan: Fan, numbers: receipts.Numbers) -> bool:
+    """QoS 1 and 2. False: the general path has to see to it. Some identifier is open or stands twice, receipts are asked for, or the
+    mesh has no room."""
+    if fan.mask and (fan.receipts if connection.ack is None else connection.ack):
+        return False
     session = connection.session
     assert session is not None
     broker = connection.broker
@@ -197,6 +202,8 @@ _ONCE = {0x03: 1, 0x08: 2, 0x09: 4, 0x01: 8}  # Content Type, Response Topic, Co
 
 def _plain(block: bytes) -> bool:
     """Whether a property block holds nothing but well-formed properties that travel, each as often as it may."""
+    if WISH in block:
+        return False
     position, end = 0, len(block)
     seen = 0
     while position < end:

@@ -12,6 +12,7 @@ from ..mqtt.reasons import Reason
 from ..mqtt.run import Run
 from .envelope import Share
 from .interest import Match
+from .receipts import Watch
 
 LinkId = int
 
@@ -126,6 +127,12 @@ class Returned(NamedTuple):
     reason: str
 
 
+class Confirmed(NamedTuple):
+    """Nobody who is reachable owes the receipt of a watched run any more (see `Node.watch`)."""
+
+    watch: Watch
+
+
 class Event(NamedTuple):
     """Something that a log or a console wants to know."""
 
@@ -133,7 +140,7 @@ class Event(NamedTuple):
     fields: dict[str, object]
 
 
-Action = Send | Deliver | Retained | Posted | FiltersChanged | CloseLink | Unblocked | Returned | Event
+Action = Send | Deliver | Retained | Posted | FiltersChanged | CloseLink | Unblocked | Returned | Confirmed | Event
 
 
 class LinkInfo(NamedTuple):

@@ -16,8 +16,9 @@ class MeshConfig:
     under way to this broker without a receipt. credit_floor: bytes to which drops at a relay may shrink what is under way
     to one destination. share: what happens to a message whose shared subscription's member went with its broker, "once":
     it waits, "available": another one gets it, marked as possibly repeated. forget_after: seconds after which a broker
-    that is not reachable loses its interest and what waits for it is returned; None: never.
-    receipt_delay: seconds that a receipt may wait for more deliveries to speak of, unless an eighth of the credit is used up.
+    that is not reachable loses its interest and what waits for it is returned; None: never. remembered: how many filters of others
+    the store keeps at most. receipt_delay: seconds that a receipt may wait for more deliveries to speak of, unless an eighth of
+    the credit is used up.
     retained_compare: seconds between two comparisons of retained messages with one neighbour. deletions_kept: seconds that a
     deletion of a retained message is remembered if not every member has confirmed it.
     """
@@ -31,6 +32,7 @@ class MeshConfig:
     credit_floor: int = 64 * 2**10
     share: Literal["once", "available"] = "once"
     forget_after: float | None = None
+    remembered: int = 200_000
     receipt_delay: float = 0.002
     retained_compare: float = 30.0
     deletions_kept: float = 7 * 86_400.0

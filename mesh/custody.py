@@ -23,6 +23,7 @@ from ..mqtt.mixed import Mixed
 from ..mqtt.run import Run
 from .control import NOTHING, Position
 from .envelope import Picks
+from .receipts import Watches
 from .visited import numbers
 
 if TYPE_CHECKING:
@@ -214,6 +215,7 @@ class Custody:
         self.messages = 0
         self.bytes = 0
         self.journal: Journal | None = None
+        self.watches = Watches()
         self._refused: set[int | None] = set()  # for whose sake FULL was said and not taken back; None: the whole
         self._deadlines: list[tuple[float, Position]] = []
 
@@ -260,6 +262,8 @@ class Custody:
         if not entry.open & d.bit:
             return
         entry.open ^= d.bit
+        if self.watches.legs:
+            self.watches.closed(entry, d.bit, settled)
         d.held_messages -= entry.count
         d.held_bytes -= entry.size
         if not entry.open:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..mqtt.errors import MqttError, PeerError
 from ..mqtt.reasons import Reason
@@ -25,6 +25,9 @@ from ..mqtt.topics import FilterTree, check_filter, split_share
 from .control import InterestUpdate
 from .envelope import Share
 from .linkstate import Key
+
+if TYPE_CHECKING:
+    from .remembered import Remembered
 
 Entry = tuple[str, str | None]  # filter, group
 CACHED = 100_000  # topics whose match is kept
@@ -81,7 +84,7 @@ class InterestSet:
 
 
 class Interests:
-    """The sets of all other brokers and the tree over the active ones."""
+    """The sets of all other brokers and the tree over the active ones. memory: what of it outlives this life; None without a store."""
 
     def __init__(self) -> None:
         self.sets: dict[Key, InterestSet] = {}
@@ -90,6 +93,13 @@ class Interests:
         self._matches: dict[str, Match] = {}
         self.changed: set[str] | None = set()  # filters whose routes are stale; None for all
         self.generation = 0
+        self.memory: Remembered | None = None
+
+    def restore(self, sets: dict[Key, InterestSet], active: dict[int, bytes]) -> None:
+        """What an earlier life knew: all sets, and whose counts for each number."""
+        self.sets.update(sets)
+        for number, uuid in active.items():
+            self.activate(number, uuid)
 
     def activate(self, number: int, uuid: bytes | None) -> None:
         """Whose set counts for a number from now on; None for nobody's. The set of another UUID is forgotten."""
@@ -99,6 +109,8 @@ class Interests:
         if old is not None:
             entries = self.sets.pop((number, old), None)
             self._touch(number, entries.entries if entries else (), add=None)
+            if self.memory is not None:
+                self.memory.forget((number, old), entries.entries if entries else ())
             del self.active[number]
         if uuid is not None:
             self.active[number] = uuid
@@ -109,7 +121,9 @@ class Interests:
     def keep_only(self, holders: dict[int, bytes]) -> None:
         """Forget what earlier brokers of these numbers wanted."""
         for key in [k for k in self.sets if holders.get(k[0], k[1]) != k[1]]:
-            del self.sets[key]
+            gone = self.sets.pop(key)
+            if self.memory is not None:
+                self.memory.forget(key, gone.entries)
 
     def apply(self, update: InterestUpdate) -> str:
         """Take an update: "new" (pass it on), "old" (nothing to do) or "gap" (ask for the whole). Raises `PeerError`."""
@@ -141,6 +155,9 @@ class Interests:
             return "gap"
         result.version = update.version
         self.sets[key] = result
+        if self.memory is not None:
+            touched = changes if result is known else [e for e in {**before, **result.entries} if before.get(e) != result.entries.get(e)]
+            self.memory.interest(key, result, touched)
         if self.active.get(update.number) == update.uuid:
             if result is known:
                 self._touch(update.number, changes, add=result.entries)

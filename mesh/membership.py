@@ -25,6 +25,7 @@ from .identity import Identity
 from .interest import Interests, InterestSet
 from .linkstate import Key, LinkStates
 from .origin import Origin
+from .remembered import Known
 from .visited import numbers
 from .zones import Zones
 
@@ -53,7 +54,19 @@ class Membership:
         # all that are known, reachable or not, and those of them that a policy leads to
         self.on_known: Callable[[Iterable[int], Iterable[int]], None] = lambda numbers, behind: None
         self.on_forgotten: Callable[[int], None] = lambda number: None
+        self.informed = False  # of what others want: a peer has said all that it knew, or an earlier life knew
         self.say_links()
+
+    # ---- an earlier life
+
+    def restore(self, members: dict[int, Known], known_all: bool) -> None:
+        """These held their numbers, and are out of reach until link state shows them. known_all: what each of them wants is known."""
+        core = self._core
+        for number, known in members.items():
+            if number != core.number:
+                self.states.offer(LinkRecord(number, known.uuid, known.name, known.epoch, 0, ()))
+                self._absent[number] = core.now
+                self.informed = known_all
 
     # ---- the own record
 
@@ -167,6 +180,9 @@ class Membership:
         if not end.synced:
             end.synced = True
             self.say_links()
+            if not self.informed:
+                self.informed = True
+                self._core.event("informed", peer=str(end.peer))
 
     # ---- flooding
 
@@ -221,6 +237,10 @@ class Membership:
         self._activate()
         if self._zones.refresh(states.paths, states.policies):
             self.interests.all_stale()
+        if core.journal is not None:
+            for number, record in states.holders.items():
+                if number != core.number:
+                    core.journal.others.member(number, Known(record.uuid, record.name, record.epoch, number in self._zones.of))
         self._come_and_go()
         self._stay_ahead()
         self._origin.shape_changed()
@@ -267,6 +287,8 @@ class Membership:
             self._absent[number] = core.now
             core.event("member_down", number=number)
             self._origin.out_of_reach(number)
+        if came:
+            self._origin.in_reach()
 
     def _stay_ahead(self) -> None:
         """Raise the epoch above that of an earlier broker of this number, unless that one lives."""
@@ -304,6 +326,8 @@ class Membership:
             return
         self._forgotten.add((number, uuid))
         self.interests.activate(number, None)
+        if self._core.journal is not None:
+            self._core.journal.others.member(number, None)
         self._zones.forget(number)
         self._origin.absent(number)
         self.on_forgotten(number)

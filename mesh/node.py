@@ -28,7 +28,7 @@ from ..mqtt.reasons import Reason
 from ..mqtt.run import Run
 from .actions import Action, Deliver, FiltersChanged, LinkInfo, Member, MeshRoute, Verdict
 from .config import Counters, MeshConfig
-from .control import PREFIX, Noted, Open, decode, encode_mask
+from .control import PREFIX, Noted, Open, Position, decode, encode_mask
 from .core import Core, LinkEnd
 from .custody import Entry
 from .envelope import POSTED, Share, bad_frame
@@ -40,8 +40,10 @@ from .linkstate import LinkStates
 from .membership import Membership
 from .origin import Origin
 from .policy import Gate, Policy
+from .receipts import Standing, Watch
 from .records import Journal, Records, decode_entry, decode_values
 from .relay import Relay
+from .remembered import Remembered
 from .retained import DeleteValue, PutValue
 from .trees import Child, Record, branches, check_open
 from .visited import mask_of, numbers
@@ -146,6 +148,11 @@ class Node:
     def digest(self) -> str:
         """Of what this node knows of the live brokers: their links and their interest."""
         return self._members.digest()
+
+    @property
+    def informed(self) -> bool:
+        """Whether it is known what others want: from a neighbour, or from an earlier life. The event "informed" says when it becomes so."""
+        return self._members.informed
 
     def interested(self, topic: str) -> int:
         """The brokers elsewhere with an ordinary subscription that matches, as a set (bit n: broker n): those that may have the topic."""
@@ -369,7 +376,7 @@ class Node:
     def subscribe(self, filter: str, group: str | None, weight: int, now: float) -> None:
         """This broker has subscribers of a filter. Call it for the first one, and when a shared subscription's weight changes.
 
-        filter: well-formed, without ``$share/...``. group: name of the shared subscription. weight: how many members.
+        filter: well-formed, without ``$share/...``. group: name of the shared subscription. weight: its part beside those of other brokers.
         """
         self._core.now = now
         self._members.wants(filter, group, max(weight, 1))
@@ -488,6 +495,31 @@ class Node:
         self._members.refresh()
         return self._members.version_of(number)
 
+    # ---- who has it
+
+    def watch(self, behind: Position, count: int) -> Watch | None:
+        """Watch what `publish` took for others, None when that was nothing. behind: `position` before it. count: messages of the run.
+
+        `Confirmed` follows when no broker that was reachable, and still is, owes the receipt. Its messages have the sequences
+        `first`, `first` + 1, and so on; (origin, epoch, sequence) names a message of the mesh for good.
+        """
+        return self._origin.watch(behind, count)
+
+    def standing(self, watch: Watch, index: int) -> Standing:
+        """Which brokers have a message of a watch, counted from its first one, which are awaited, which will not get it."""
+        return self._origin.standing(watch, index)
+
+    def reachable(self, number: int) -> bool:
+        """Whether there is a path to a broker now."""
+        self._members.refresh()
+        return bool(self._states.live >> number & 1)
+
+    def name(self, number: int) -> str:
+        """A broker's name, or its number in figures when it is not known."""
+        uuid = self._interests.active.get(number)
+        record = self._states.records.get((number, uuid)) if uuid is not None else None
+        return record.name if record is not None else self._core.identity.name if number == self._core.number else str(number)
+
     def delivered(self, token: int, now: float) -> None:
         """A delivery with a token is committed: it will not be lost here. Each token once, in any order."""
         self._core.now = now
@@ -540,17 +572,22 @@ class Node:
             filters = None if interests.changed is None else tuple(sorted(interests.changed))
             core.actions.append(FiltersChanged(filters))
             interests.changed = set()
+        if core.journal is not None:
+            core.journal.stir(core.now)
         actions = core.actions
         core.actions = []
         return actions
 
     def next_deadline(self) -> float | None:
         """When `handle_timer` wants to be called, on the clock of `now`."""
+        journal = self._core.journal
         due = earliest(self._relay.due, self._keeper.deadline)
-        return earliest(self._origin.custody.next_deadline(), earliest(due, self._members.next_deadline()))
+        own = earliest(self._origin.custody.next_deadline(), None if journal is None else journal.others.due)
+        return earliest(own, earliest(due, self._members.next_deadline()))
 
     def handle_timer(self, now: float) -> None:
-        """Receipts go with the next `take`; messages expire; brokers that are away for too long are forgotten."""
+        """Receipts go with the next `take`, what was learned of others with the next `records`; messages expire; brokers that are away
+        for too long are forgotten."""
         self._core.now = now
         self._origin.expire()
         self._members.expire()
@@ -603,13 +640,19 @@ class Node:
         core = self._core
         core.now = now
         stored = decode_values(values)
-        journal = Journal(core.wall_offset)
+        journal = Journal(core.wall_offset, Remembered(core.config.remembered))
         if stored.node is not None:
             uuid, epoch, core.born = stored.node
             if uuid != core.uuid:
                 raise ValueError(f"the mesh's state is that of the broker {UUID(bytes=uuid)}, not of {core.identity.uuid}")
             if epoch >= core.identity.epoch:
                 raise ValueError(f"the epoch {core.identity.epoch} is not above that of the mesh's state, {epoch}")
+        others = stored.others
+        complete = all((n, known.uuid) in others.sets and not known.behind for n, known in others.members.items())
+        self._members.restore(others.members, complete)
+        self._interests.restore(others.sets, {n: known.uuid for n, known in others.members.items() if n != core.number})
+        journal.others.restored(others)
+        self._interests.memory = journal.others
         self._relay.windows.update(stored.windows)
         self._origin.restore(stored.destinations)
         served: list[Entry] = []
@@ -631,7 +674,7 @@ class Node:
 
         All of it goes into one batch with the deliveries that were carried out (`handed`) up to now; `committed` says when it is kept.
         """
-        return None if self._core.journal is None else self._core.journal.take()
+        return None if self._core.journal is None else self._core.journal.take(self._core.now)
 
     def committed(self, mark: int, now: float) -> None:
         """The records up to this mark, and all before them, are in the store."""

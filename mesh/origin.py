@@ -22,13 +22,14 @@ from typing import TYPE_CHECKING
 from ..mqtt.loose import Loose
 from ..mqtt.mixed import Mixed
 from ..mqtt.run import Run
-from .actions import MeshRoute, Returned, Send, Unblocked, Verdict
+from .actions import Confirmed, MeshRoute, Returned, Send, Unblocked, Verdict
 from .control import NOTHING, Noted, Position, Receipt
 from .core import Core
 from .custody import Custody, Destination, Entry, size_of
 from .envelope import EASY_PAYLOAD, EASY_PROPERTIES, Flag, Picks, Share, Template, check_travels, encode_head, encode_rest, split_properties
 from .interest import Interests
 from .linkstate import LinkStates
+from .receipts import Standing, Watch, standing
 from .rename import renamed, renamed_loose
 from .shares import Again, Shares
 from .span import encode_span
@@ -469,6 +470,22 @@ class Origin:
             core.counters.sent += run.count
             core.actions.append(Send(end.id, block, False))
 
+    # ---- who has it
+
+    def watch(self, behind: Position, count: int) -> Watch | None:
+        """See `Node.watch`."""
+        entries: list[Entry] = []
+        for entry in reversed(self.custody.entries.values()):
+            if (entry.epoch, entry.first) <= behind:
+                break
+            if entry.first <= behind[1] + count and not entry.run.topic.startswith(b"$"):
+                entries.append(entry)
+        return self.custody.watches.begin(entries[::-1], self._states.live) if entries else None
+
+    def standing(self, watch: Watch, index: int) -> Standing:
+        """See `Node.standing`."""
+        return standing(watch, index, self.custody.destinations)
+
     # ---- receipts
 
     def receipt(self, receipt: Receipt) -> None:
@@ -541,6 +558,8 @@ class Origin:
     def _return(self, d: Destination, entry: Entry, reason: str) -> None:
         self._core.counters.returned += entry.count
         self._core.actions.append(Returned(entry.run, d.number, reason))
+        had = d.settled[1] - entry.first + 1 if d.settled[0] == entry.epoch else 0
+        self.custody.watches.lost(entry, d.number, reason, had=had)
         self.custody.close(d, entry)
 
     def give_back(self, d: Destination, reason: str) -> None:
@@ -568,10 +587,17 @@ class Origin:
         d = self.custody.destinations.get(number)
         if d is not None:
             self._shares.pick_again(d)
+            self.custody.watches.away(number)
+
+    def in_reach(self) -> None:
+        """Some broker can be reached again: picks that wait for another one, and were never sent to it, may go there."""
+        for d in list(self.custody.destinations.values()):
+            if d.waiting and not self._states.live & d.bit:
+                self._shares.pick_again(d)
 
     def refused_here(self, entry: Entry, share: Share) -> None:
         """The member of this broker that a re-picked message was given to is gone too."""
-        self._shares.pick_other(entry, entry.run, share, self._core.number, repeated=False)
+        self._shares.pick_other(entry, 0, entry.run, share, self._core.number, repeated=False)
 
     def _place(self, again: Again) -> None:
         """A re-picked message gets a sequence of its own, or goes to a member of this broker."""
@@ -581,12 +607,17 @@ class Origin:
         fresh.repeated = old.repeated or again.repeated
         fresh.deadline = old.deadline
         fresh.hold = True  # else a crash before the commit would have both the old pick and this one served
+        watches = self.custody.watches
+        others = {number for share, number in old.picks if share != again.share}
+        instead = None if again.instead in others or old.ordinary >> again.instead & 1 else again.instead
         if again.broker == core.number:
             assert self.local is not None
+            watches.served(old, again.offset, fresh.count, 1 << core.number, instead)
             self.local(again.run, fresh, again.share)
             return
         self._sequence += again.run.count
         self.custody.put(fresh)
+        watches.moved(old, again.offset, fresh, instead, self._states.live)
         self._enqueue(fresh)
 
     # ---- later
@@ -604,6 +635,8 @@ class Origin:
             self.pump()
         if self.custody.unblocked():
             self._core.actions.append(Unblocked())
+        if self.custody.watches.finished:
+            self._core.actions += [Confirmed(watch) for watch in self.custody.watches.take()]
 
     def pump(self) -> None:
         """Send what waits, lowest position first, in frames shared by all destinations that stand there."""

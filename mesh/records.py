@@ -9,13 +9,14 @@ goes between two questions is not written at all. A node without a journal build
     destination  b"d" number (2) uuid (16)             settled, sent (nil: perhaps all), since when it remembers
     window       b"w" number (2) uuid (16)             the position handed to the shell, refusals that the origin has not noted
     node         b"n"                                  form, uuid, epoch, born
+    others       b"m", b"i", b"f", see remembered.py   who the others are and what they want
 
 Invariants
 - `take` is a consistent cut: all of it together is a state that the node was in, and the deliveries handed over up to then belong to it;
 - an entry that a receipt settled is not written again: what is settled follows from its destinations' records;
 - `committed` never passes a mark whose records are not in the store.
 
-Not kept: links, link state, interest of others, trees; the next life learns them anew.
+Not kept: links, link state, trees; the next life learns them anew.
 It does not know stores, tables or threads.
 """
 
@@ -28,6 +29,7 @@ import msgpack
 from ..mqtt.run import Run
 from .control import Refusal
 from .custody import Entry
+from .remembered import LINGER, Recall, Remembered, recall
 from .windows import CustodyWindow
 
 if TYPE_CHECKING:
@@ -55,9 +57,13 @@ class Records(NamedTuple):
 
 
 class Journal:
-    """What changed since the last `take`. mark: of what is being gathered. committed: the highest mark that is in the store."""
+    """What changed since the last `take`.
 
-    def __init__(self, wall_offset: float) -> None:
+    mark: of what is being gathered. committed: the highest mark that is in the store. others: what is known of other brokers.
+    """
+
+    def __init__(self, wall_offset: float, others: Remembered) -> None:
+        self.others = others
         self.mark = 1
         self.committed = 0
         self.waiting = False  # something waits for a commit
@@ -125,9 +131,17 @@ class Journal:
             return True
         return False
 
-    def take(self) -> Records | None:
-        """The changes since the last time, None without any."""
+    def stir(self, now: float) -> None:
+        """See to it that what changed about others is written in a while."""
+        if self.others.due is None and self.others.changed:
+            self.others.due = now + LINGER
+
+    def take(self, now: float) -> Records | None:
+        """The changes since the last time, None without any. What changed about others is none before it is due, and goes with others."""
         values: list[tuple[bytes, bytes | None]] = []
+        late = self.others.due is not None and self.others.due <= now
+        if self.others.changed and (late or self.latest == self.mark):
+            values += self.others.take()
         if self._windows:
             values += [(_key(_WINDOW, owner), encode_window(window)) for owner, window in self._windows.items()]
             self._windows.clear()
@@ -212,16 +226,23 @@ class Stored(NamedTuple):
     """What the values of a store say.
 
     node: uuid, epoch, born; None: nothing was ever stored. destinations: settled, sent or None, since when it remembers.
+    others: what is known of other brokers.
     """
 
     node: tuple[bytes, int, int] | None
     destinations: dict[Owner, tuple[tuple[int, int], tuple[int, int] | None, int]]
     windows: dict[Owner, CustodyWindow]
+    others: Recall
 
 
 def decode_values(values: dict[bytes, bytes]) -> Stored:
     """All values of a store. Raises ValueError."""
-    stored = Stored(stored_node(values.get(NODE)), {}, {})
+    node = stored_node(values.get(NODE))
+    try:
+        others = recall(values)
+    except (ValueError, TypeError, IndexError, msgpack.UnpackException) as error:
+        raise _foreign("what is known of another broker", error) from None
+    stored = Stored(node, {}, {}, others)
     for key, value in values.items():
         owner = (int.from_bytes(key[1:3], "big"), key[3:])
         try:

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..mqtt.errors import MqttError
+from ..mqtt.topics import check_filter
 from .identity import HIGHEST_NUMBER
 
 if TYPE_CHECKING:
@@ -25,12 +27,14 @@ if TYPE_CHECKING:
 
 PORTS = {"mqtt": 1883, "mqtts": 8883}  # where an address names none
 SHORTEST_KEY = 16
+START_WAIT = 2.0  # seconds
 SECRET = "key"  # whose value stays out of messages
 MODES = ("routed", "flood")
 AUTHS = ("key", "certificate", "both")  # how the brokers of a mesh prove who they are
 ADDRESS_FORMS = "mqtt://HOST:PORT, mqtts://HOST:PORT or unix:///PATH"
 WEEK = 7 * 86_400.0
 CLIENTS = ("site", "roam")
+ACKS = ("custody", "receipts")
 MEMORY_QUEUE = (100_000, 64 * 2**20)  # messages and bytes that may wait in one session in memory
 DISK_QUEUE = (10_000_000, 8 * 2**30)  # the same when a store keeps the session
 NAME = re.compile(r"\w[\w.-]{0,63}")
@@ -376,6 +380,10 @@ class MeshSettings:
     for all others (`rules.rules_for`).
     clients: whether a client identifier is one client at each site ("site") or in the whole mesh ("roam"). roam_wait: seconds that a
     client that roams waits for brokers that may have its session.
+    start_wait: seconds that clients wait at most, behind a start that does not know what other brokers want, for the first link;
+    None: `START_WAIT` for a broker that dials somebody, else 0. ack: what acknowledges QoS 1 and 2, "custody" here or the "receipts" of all
+    reachable destinations. receipt_topics: filters of topics for which it is always receipts. receipts_wait: seconds that such an
+    acknowledgement waits at most. receipts_kept: messages so acknowledged that their publisher may ask for.
     """
 
     name: str
@@ -392,11 +400,23 @@ class MeshSettings:
     clients: str = "site"
     roam_wait: float = 3.0
     rules: dict[int | str, LinkRules] = field(default_factory=dict)
+    start_wait: float | None = None
+    ack: str = "custody"
+    receipt_topics: list[str] = field(default_factory=list)
+    receipts_wait: float = 30.0
+    receipts_kept: int = 10_000
 
     @property
     def certified(self) -> bool:
         """Whether both ends of a link show a certificate that names their broker."""
         return self.auth != "key"
+
+    @property
+    def start_waits(self) -> float:
+        """`start_wait` with its default."""
+        if self.start_wait is not None:
+            return self.start_wait
+        return START_WAIT if self.peers else 0.0
 
     @classmethod
     def of(cls, section: Section) -> MeshSettings:
@@ -415,7 +435,17 @@ class MeshSettings:
             deletions_kept=section.seconds("deletions_kept", 1, 2**32, WEEK),
             clients=section.choice("clients", CLIENTS, "site"),
             roam_wait=section.seconds("roam_wait", 0, 60, 3.0),
+            start_wait=section.seconds("start_wait", 0, 3600) if section.has("start_wait") else None,
+            ack=section.choice("ack", ACKS, "custody"),
+            receipt_topics=section.strings("receipt_topics", [], 'give a list of topic filters such as ["orders/#"]'),
+            receipts_wait=section.seconds("receipts_wait", 0.1, 86400, 30.0),
+            receipts_kept=section.whole("receipts_kept", 1, 10**8, 10_000),
         )
+        for topic_filter in settings.receipt_topics:
+            try:
+                check_filter(topic_filter, shared=False)
+            except MqttError as error:
+                raise ConfigError(section.file, section.key("receipt_topics"), topic_filter, f"not a topic filter: {error}") from None
         if settings.retry_last < settings.retry_first:
             raise section.error("retry_last", f"give at least retry_first, {settings.retry_first:g}")
         return settings

@@ -75,14 +75,17 @@ def candidates(group: Group, reachable: int) -> Group:
 
 
 class Again(NamedTuple):
-    """Messages of an entry that another broker shall serve. refusers: brokers that found no member for them."""
+    """Messages of an entry, from `offset` on, that another broker shall serve. refusers: brokers that found no member for them.
+    instead: the one that shall not."""
 
     entry: Entry
+    offset: int
     run: Run
     share: Share
     broker: int
     refusers: int
     repeated: bool
+    instead: int
 
 
 class Shares:
@@ -128,7 +131,7 @@ class Shares:
             if entry.epoch == refusal.epoch and low <= high and (refusal.share, d.number) in entry.picks:
                 run = entry.run.part(low - entry.first, high - entry.first + 1)
                 self._core.counters.refused += run.count
-                self.pick_other(entry, run, refusal.share, d.number, repeated=False)
+                self.pick_other(entry, low - entry.first, run, refusal.share, d.number, repeated=False)
 
     def pick_again(self, d: Destination, gone: bool = False) -> None:
         """A broker is out of reach: picks that it was never sent go to another; with `share = "available"` all, marked as repeated.
@@ -142,10 +145,11 @@ class Shares:
             if not mine or (sent and not sent_too):
                 continue
             settled = d.settled[1] - entry.first + 1 if d.settled[0] == entry.epoch else 0
-            run = entry.run.part(settled, entry.count) if settled > 0 else entry.run
+            offset = max(settled, 0)
+            run = entry.run.part(offset, entry.count) if offset else entry.run
             for share in mine:
                 if self._others(share, run.topic, entry.refusers | d.bit, away=gone):
-                    self.pick_other(entry, run, share, d.number, repeated=sent)
+                    self.pick_other(entry, offset, run, share, d.number, repeated=sent)
                     entry.picks = tuple(pick for pick in entry.picks if pick != (share, d.number))
                     if self._core.journal is not None and entry.order:
                         self._core.journal.change(entry)
@@ -162,7 +166,7 @@ class Shares:
         for share in [share for share, number in entry.picks if number == d.number]:
             if self._others(share, entry.run.topic, entry.refusers | d.bit, away=False):
                 entry.picks = tuple(pick for pick in entry.picks if pick != (share, d.number))
-                self.pick_other(entry, entry.run, share, d.number, repeated=False)
+                self.pick_other(entry, 0, entry.run, share, d.number, repeated=False)
         return not entry.ordinary & d.bit and not any(number == d.number for _, number in entry.picks)
 
     def _others(self, share: Share, topic: bytes, refusers: int, away: bool = True) -> list[tuple[int, int]]:
@@ -176,15 +180,16 @@ class Shares:
             near.append((self._core.number, 1))
         return sorted(near or (members if away else ()))
 
-    def pick_other(self, entry: Entry, run: Run, share: Share, not_at: int, *, repeated: bool) -> None:
-        """Have these messages of an entry served by a broker that has not refused them; without one they are returned."""
+    def pick_other(self, entry: Entry, offset: int, run: Run, share: Share, not_at: int, *, repeated: bool) -> None:
+        """Have these messages of an entry, from `offset` on, served by a broker that has not refused them; else they are returned."""
         core = self._core
         refusers = entry.refusers | 1 << not_at
         members = self._others(share, run.topic, refusers)
         if not members:
             core.counters.returned += run.count
             core.actions.append(Returned(run, not_at, "refused"))
+            self._custody.watches.lost(entry, not_at, "refused", offset, run.count)
             return
         core.counters.repicked += run.count
         broker = core.number if (core.number, 1) in members else self._picker.pick(share, members)
-        self._place(Again(entry, run, share, broker, refusers, repeated))
+        self._place(Again(entry, offset, run, share, broker, refusers, repeated, not_at))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from mqmesh.mesh.actions import Action, CloseLink, Deliver, Event, Posted, Retained, Returned, Send, Unblocked
+from mqmesh.mesh.actions import Action, CloseLink, Confirmed, Deliver, Event, Posted, Retained, Returned, Send, Unblocked
 from mqmesh.mesh.config import MeshConfig
 from mqmesh.mesh.identity import Identity
 from mqmesh.mesh.node import Node
@@ -36,6 +36,7 @@ class Net:
         self.closed: list[tuple[int, CloseLink]] = []
         self.returned: list[tuple[int, Returned]] = []
         self.unblocked: list[int] = []
+        self.confirmed: list[object] = []  # watches
         self.stuck: set[tuple[int, int]] = set()  # (node, link) whose data stays
         self.hold = False
         self.now = 0.0
@@ -133,6 +134,8 @@ class Net:
             self.returned.append((number, action))
         elif isinstance(action, Unblocked):
             self.unblocked.append(number)
+        elif isinstance(action, Confirmed):
+            self.confirmed.append(action.watch)
         elif isinstance(action, Event):
             self.events.append((number, action))
 

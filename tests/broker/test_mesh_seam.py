@@ -19,6 +19,8 @@ from .wire import Wire, started
 class FakeMesh:
     """Notes what it is told. room: how many runs of QoS 1 and 2 it still takes; None for any number."""
 
+    starting = False
+
     def __init__(self) -> None:
         self.accepted: list[Any] = []
         self.adopted: list[tuple[Any, bytes]] = []
@@ -104,12 +106,12 @@ async def test_first_and_last_subscriptions_are_told():
     broker, mesh = await in_mesh()
     one = Wire(broker, 5).connect("one", Subscription("a/#"), Subscription("$share/g/b"))
     two = Wire(broker, 5).connect("two", Subscription("a/#"), Subscription("$share/g/b"))
-    assert mesh.filters == [("a/#", None, 1), ("b", "g", 1), ("b", "g", 2)]
+    assert mesh.filters == [("a/#", None, 1), ("b", "g", 16), ("b", "g", 32)]
     mesh.filters.clear()
     one.connection.connection_lost(None)
-    assert mesh.filters == [("b", "g", 1)]
+    assert mesh.filters == [("b", "g", 16)]
     two.connection.connection_lost(None)
-    assert mesh.filters == [("b", "g", 1), ("a/#", None, 0), ("b", "g", 0)]
+    assert mesh.filters == [("b", "g", 16), ("a/#", None, 0), ("b", "g", 0)]
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])

@@ -161,6 +161,8 @@ async def test_shared_subscriptions_that_are_malformed(version):
 class FakeSession:
     """As much of a session as the router needs."""
 
+    stored = False
+
     def __init__(self, name: str) -> None:
         self.client_id = name
         self.subscriptions: dict[str, Subscription] = {}

@@ -74,6 +74,7 @@ class Scenario:
         edges = [(a, b, data["cost"]) for a, b, data in self.graph.edges(data=True)]
         self.world = World(seed, self.config, sorted(self.graph), edges)
         self.world.ledger.flood = mode == "flood"
+        self.world.topics = TOPICS
         self.world.duplicate = chance.choice((0.0, 0.0, 0.2))
         self.tight = tight
         self.over = False  # nothing breaks any more
@@ -279,6 +280,25 @@ class Scenario:
     def _wipe(self) -> None:
         self._down(lambda site: site.forget(wiped=True))
 
+    def _alone(self) -> None:
+        """A broker dies, comes back while none of its links does, and is published to at once."""
+        site = self._site()
+        if site is None:
+            return
+        now = self.world.clock.now
+        for wire in self.world.wires.values():
+            if site in (wire.a, wire.b):
+                wire.cut()
+                self.world.clock.at(now + self.chance.uniform(1.0, 2.5), wire.mend)
+        self._down(lambda site: None, site, self.chance.uniform(0.0, 0.5))
+
+        def speak() -> None:
+            if site.node is not None and not site.blocked:
+                for topic in TOPICS:
+                    self._send(site, topic, self.chance.choice((1, 1, 2)), self.chance.choice((1, 3)))
+
+        self.world.clock.at(now + 0.6, speak)
+
     def _torn(self) -> None:
         """A disk fails, and its broker dies while much waits for it."""
         site = self._site()
@@ -305,7 +325,7 @@ class Scenario:
 
         site.promised = tear
 
-    def _down(self, then: Callable[[Site], None], site: Site | None = None) -> None:
+    def _down(self, then: Callable[[Site], None], site: Site | None = None, after: float | None = None) -> None:
         site = site or self._site()
         if site is None or site.node is None or self.over:
             return
@@ -316,7 +336,7 @@ class Scenario:
             if site.node is None:
                 site.start()
 
-        self.world.clock.after(self.chance.uniform(0.05, 2.0), back)
+        self.world.clock.after(self.chance.uniform(0.05, 2.0) if after is None else after, back)
 
     def _cost(self) -> None:
         wire = self.chance.choice(list(self.world.wires.values()))
@@ -361,6 +381,7 @@ class Scenario:
         assert not self._total("dropped_policy"), "an origin sent what a policy forbids"
         missing = world.ledger.missing()
         assert not missing, f"{len(missing)} missing: " + "; ".join(missing[:5])
+        world.check_watches()
         lost = world.events["interest_mismatch"]
         assert not lost, f"{lost} interest mismatches"
 
@@ -521,3 +542,4 @@ FAULTS = {
     "torn": 3,
     "torn_promise": 3,
 }
+RESTARTS = {"alone": 12, "cut": 3, "crash": 6, "amnesia": 1, "wipe": 1, "torn": 3}

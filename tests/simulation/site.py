@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from mqmesh.mesh.actions import CloseLink, Deliver, Event, FiltersChanged, Posted, Retained, Returned, Send, Unblocked, Verdict
+from mqmesh.mesh.actions import CloseLink, Confirmed, Deliver, Event, FiltersChanged, Posted, Retained, Returned, Send, Unblocked, Verdict
 from mqmesh.mesh.node import Identity, Node
 from mqmesh.mesh.records import Records
 from mqmesh.mesh.retained import DeleteValue, PutValue, Record
@@ -27,6 +27,8 @@ from mqmesh.mqtt.topics import matches
 from .disk import Disk
 
 if TYPE_CHECKING:
+    from mqmesh.mesh.interest import Match
+
     from .wire import Connection
     from .world import World
 
@@ -41,6 +43,7 @@ class Batch:
         self.retained: list[PutValue | DeleteValue] = []
         self.effects: list[Callable[[], None]] = []
         self.tokens: list[int] = []
+        self.known: dict[str, Match] = {}  # who elsewhere wants each topic
 
     def __bool__(self) -> bool:
         return bool(self.records or self.retained or self.effects or self.tokens)
@@ -77,6 +80,7 @@ class Site:
         self.commit_delay = 0.0
         self.promised: Callable[[], None] | None = None  # what happens behind the next acknowledgement, once
         self.replaced = False  # the next life is another broker's first
+        self.known: dict[str, Match] = {}  # as of the last commit, who elsewhere wants each topic
 
     # ---- life
 
@@ -96,6 +100,9 @@ class Site:
             assert records is not None
             self.disk.apply(records)
             node.committed(records.mark, world.clock.now)
+            for topic, match in self.known.items():
+                found = node._interests.match(topic)
+                assert found == match, f"site {self.number} restarts and believes that {found} want {topic}, it knew {match}"
         self.view = {bytes(run.topic): run.payloads[0] for run in node.retained()}
         self.wake = None
         for (filter_, group), weight in self.subscriptions.items():
@@ -136,6 +143,7 @@ class Site:
     def forget(self, *, wiped: bool) -> None:
         """While down: lose the disk. wiped: the UUID too, so that another broker comes back under this number."""
         self.disk = Disk()
+        self.known = {}
         self.again.clear()  # the session that would be resumed is gone
         self.world.ledger.forgot(self)
         if wiped:
@@ -210,9 +218,15 @@ class Site:
         local = frozenset((g, f) for f, g in self.subscriptions if g is not None and matches(f, topic))
         everybody = [n for n in node.holders() if n != self.number and self.world.borders.name_at(self, n, topic) is not None]
         wanted = node.interested(topic) | (sum(1 << n for n in everybody) if retain else 0)
+        behind = node.position()
         taken = node.publish(route, run, now, local) is Verdict.TAKEN
         if taken:
+            watch = node.watch(behind, run.count) if qos and payloads[0] and self.publishes % 3 else None  # deletions are alike
+            if watch is not None:
+                self.world.watched(self, watch, run.payloads, wanted)
             self.world.ledger.published(self, run, wanted, {group.share for group in route.match.groups} - local)
+            if qos and wanted and not self.connections:
+                self.world.apart += run.count
             self._promise(run, lambda: self.publish(topic, qos, payloads, retain, expiry))
             if retain:
                 self._keep(raw, payloads[-1])
@@ -348,6 +362,7 @@ class Site:
         records = node.records()
         if records is not None:
             self.open.records.append(records)
+            self.open.known = {topic: node._interests.match(topic) for topic in self.world.topics}
         if self.durable:
             self.open.retained += node.retained_changes(self.world.clock.now)
         if self.sealed is None and self.open:
@@ -376,6 +391,7 @@ class Site:
     def _store(self, batch: Batch) -> None:
         for records in batch.records:
             self.disk.apply(records)
+            self.known = batch.known
         self.disk.apply_retained(batch.retained)
         for effect in batch.effects:
             effect()
@@ -421,6 +437,8 @@ class Site:
                     del self.routes[topic]
         elif isinstance(action, Unblocked):
             self.blocked = False
+        elif isinstance(action, Confirmed):
+            world.confirmed(self, action.watch)
         elif isinstance(action, Returned):
             world.ledger.returned(self, action)
         else:

@@ -7,7 +7,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from mqmesh.mesh.config import MeshConfig
-from mqmesh.mesh.visited import share_of
+from mqmesh.mesh.visited import numbers, share_of
 
 from .borders import Borders
 from .clock import Clock
@@ -17,6 +17,7 @@ from .wire import Wire, packets_of
 
 if TYPE_CHECKING:
     from mqmesh.mesh.actions import Event
+    from mqmesh.mesh.receipts import Watch
 
     from .wire import Direction
 
@@ -34,7 +35,12 @@ class World:
         self.duplicate = 0.0
         self.guarded = False  # some wires have policies
         self.events: Counter[str] = Counter()
+        self.topics: tuple[str, ...] = ()  # that may be published
+        self.apart = 0  # QoS 1 and 2 messages taken for others while their origin had no link
         self.frames = 0  # data frames that arrived anywhere
+        self.watches: list[tuple[Site, int, Watch, list[bytes], int]] = []  # origin, its life, what is watched, payloads, who wants them
+        self.confirmations = 0
+        self._gone: dict[tuple[int, int], float] = {}  # (origin, broker) -> when the origin last saw it go
         self._passed: set[tuple[int, int, bytes, bytes]] = set()
         self.sites = {number: Site(self, number) for number in numbers}
         self.wires = {(a, b): Wire(self, self.sites[a], self.sites[b], cost) for a, b, cost in edges}
@@ -70,6 +76,41 @@ class World:
     def note(self, site: Site, event: Event) -> None:
         """A node's event."""
         self.events[event.name] += 1
+        if event.name == "member_down":
+            self._gone[site.number, event.fields["number"]] = self.clock.now
+
+    def watched(self, site: Site, watch: Watch, payloads: list[bytes], wanted: int) -> None:
+        """A publisher wants to know who has these."""
+        assert watch.count == len(payloads)
+        watch.owner = self.clock.now, {n for n in self.sites if site.node.reachable(n)}
+        self.watches.append((site, site.life, watch, payloads, wanted))
+
+    def confirmed(self, site: Site, watch: Watch) -> None:
+        """Its origin says that no reachable broker owes the receipt: so who was there all the time has it."""
+        self.confirmations += 1
+        for _, _, one, payloads, wanted in self.watches:
+            if one is not watch:
+                continue
+            for index, payload in enumerate(payloads):
+                stands = site.node.standing(watch, index)
+                assert wanted & ~(stands.received | stands.awaited | sum(1 << n for n in stands.lost)) == 0, payload
+                for number in numbers(stands.awaited):
+                    since, reachable = watch.owner
+                    away = number not in reachable or self._gone.get((site.number, number), -1.0) >= since
+                    assert away, f"{payload!r} is confirmed, site {number} is awaited and was there"
+
+    def check_watches(self) -> None:
+        """At the end nobody is awaited, and whoever is said to have a message has it."""
+        for site, life, watch, payloads, wanted in self.watches:
+            if site.life != life:
+                continue
+            assert watch.done, f"site {site.number} never confirmed {payloads[0]!r}"
+            for index, payload in enumerate(payloads):
+                stands = site.node.standing(watch, index)
+                assert not stands.awaited, f"{payload!r} is still awaited at {stands.awaited:b}"
+                for number in numbers(stands.received & wanted):
+                    has = (payload, number) in self.ledger.got or number in self.ledger.forgotten
+                    assert has, f"{payload!r} is said to be at site {number}"
 
     def watch(self, way: Direction, chunk: list[bytes]) -> None:
         """Frames arrive: none may pass a link twice for the same broker in the same tree, so none circles."""
