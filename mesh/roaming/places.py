@@ -121,13 +121,14 @@ class Place:
     """A client that is at this broker, or comes.
 
     key: of its claim. clean: it began with a clean start, so that whatever still comes of older sessions is dropped. claimed: brokers
-    that the claim was sent to; asked: those that have answered it; around: those of them from which a session leaves to an older
+    that the claim was sent to; asked: those that have answered it; around: those of them from which a session leaves to another
     claim; waiting: those whose answer the client waits for. until: when
     it waits no longer. sources: sessions that are being sent, by the keys that they had, and whether all of each that belongs before
-    the markers has come. following: a newer claim, and whether it is clean.
+    the markers has come. following: a newer claim, and whether it is clean. lost: somebody has said that there is
+    a newer one.
     """
 
-    __slots__ = ("around", "asked", "claimed", "clean", "client", "cut", "following", "key", "sources", "state", "until", "waiting")
+    __slots__ = ("around", "asked", "claimed", "clean", "client", "cut", "following", "key", "lost", "sources", "state", "until", "waiting")
 
     def __init__(self, client: str, key: Key) -> None:
         self.client = client
@@ -137,6 +138,7 @@ class Place:
         self.claimed = 0
         self.asked = 0
         self.around = 0
+        self.lost = False
         self.waiting = 0
         self.until = 0.0
         self.cut = Cut(key)

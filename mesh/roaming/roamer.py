@@ -175,6 +175,8 @@ class Roamer:
             return True
         if place.state is State.HERE and place.cut.closed:
             self._reclaim(place)
+        if place.state is State.ASKING and place.lost and place.following is None:
+            self._claim_again(place)
         if place.state is State.ASKING and not place.waiting and place.following is None:
             self._claim(place, self._port.live() & ~place.asked)
             if not self._may_wait(place):
@@ -191,6 +193,14 @@ class Roamer:
         place.until = self.now + self._wait
         if brokers:
             self._port.post(brokers, wire.CLAIM, wire.encode_claims([Claim(place.client, place.key, place.clean)]))
+
+    def _claim_again(self, place: Place) -> None:
+        """A client whose session is looked for gets a key above those seen since."""
+        place.key = self._key()
+        place.claimed = place.asked = place.around = 0
+        place.cut, place.lost = Cut(place.key), False
+        self._claim(place, self._port.live())
+        self._save(place)
 
     def _reclaim(self, place: Place) -> None:
         """Some origins were told of a newer claim that never came here, and the client is back: go above it."""
@@ -316,20 +326,17 @@ class Roamer:
         if answer.said is Said.NEWER and answer.known is not None:
             self._saw(answer.known)
             if answer.settled and place.state is State.ASKING and place.following is None and place.waiting:
-                place.key = self._key()  # that one is older in fact: clocks differ
-                place.claimed = place.asked = place.around = 0
-                place.cut = Cut(place.key)
-                self._claim(place, self._port.live())
-                self._save(place)
+                self._claim_again(place)  # that one is older in fact: clocks differ
                 return
             if place.state is State.ASKING:
+                place.lost = True
                 self._port.turn_away(place.client)  # the newer one gets the session; what comes here is passed on to it
             elif answer.settled:
                 self._on_claim(place.client, answer.known, False)  # two sessions, by clocks that differ: they become one there
                 return
         if not answer.more:
             place.asked |= 1 << origin
-        if answer.leaving and not place.clean:
+        if (answer.leaving or answer.said is Said.NEWER) and not place.clean:
             place.around |= 1 << origin
             if place.cut.fenced:
                 self._fence(place, self._port.live(), 1 << origin)
@@ -447,12 +454,23 @@ class Roamer:
 
     def _forward(self, kind: str, move: Move) -> bool:
         """Pass on what came for a claim that was given up for a newer one, whether the client is here again or not."""
-        for forward in self.forwards.get(move.client, ()):
-            if forward.older == move.key and move.rest[0] in forward.sources:
-                if self._port.known() >> forward.key[1] & 1:
-                    self._port.post(1 << forward.key[1], kind, wire.encode(move.client, forward.key, *move.rest))
-                return True
-        return False
+        at = self._forward_of(move.client, move.key, move.rest[0])
+        if at is None:
+            return False
+        key = self.forwards[move.client][at].key
+        if self._port.known() >> key[1] & 1:
+            self._port.post(1 << key[1], kind, wire.encode(move.client, key, *move.rest))
+        return True
+
+    def _forward_of(self, client: str, key: Key, source: Key | None) -> int | None:
+        """The index of the forward for what is sent for a claim: of the lowest claim that is not older, as claims are raised.
+        source: one that is in it; None: one that some broker has not answered."""
+        found = [
+            (forward.older, index)
+            for index, forward in enumerate(self.forwards.get(client, ()))
+            if forward.older >= key and (forward.silent if source is None else source in forward.sources)
+        ]
+        return min(found)[1] if found else None
 
     def _add_forward(self, place: Place, key: Key) -> None:
         forward = Forward(place.key, key, place.claimed & ~place.asked, tuple(place.sources))
@@ -467,25 +485,23 @@ class Roamer:
         if left:
             self.forwards[client] = left
         else:
-            del self.forwards[client]
+            self.forwards.pop(client, None)
         self._port.save_forwards(client, encode_forwards(left) if left else None)
 
     def _answered(self, client: str, broker: int, key: Key, sources: tuple[Key, ...] = ()) -> None:
-        """A broker has answered a claim, with sessions or (none) with nothing: for the newest forward of that claim."""
-        found = []
-        for forward in self.forwards.get(client, ()):
-            if forward.older == key and (forward.silent or not sources):
-                forward = forward._replace(silent=forward.silent & ~(1 << broker), sources=forward.sources + sources)
-                sources = ()
-            found.append(forward)
-        if found:
-            self._set_forwards(client, found)
+        """A broker has answered a claim, with sessions or (none) with nothing: for its forward."""
+        at = self._forward_of(client, key, None)
+        if at is not None:
+            forwards = list(self.forwards[client])
+            forward = forwards[at]
+            forwards[at] = forward._replace(silent=forward.silent & ~(1 << broker), sources=forward.sources + sources)
+            self._set_forwards(client, forwards)
 
     def _follow(self, client: str, key: Key, sources: tuple[Key, ...]) -> None:
         """Sessions have come for a claim that was raised since, and what was here has left: they go the same way."""
-        forwards = self.forwards.get(client, [])
-        if any(forward.older == key for forward in forwards):
+        if self._forward_of(client, key, sources[0]) is not None:
             return
+        forwards = self.forwards.get(client, [])
         newer = [leave.key for leave in self.leaves.get(client, ()) if leave.older > key]
         newer += [forward.key for forward in forwards if forward.older > key]
         if newer:
@@ -503,14 +519,13 @@ class Roamer:
             self._set_forwards(client, found)
 
     def _source_left(self, client: str, source: Key, key: Key) -> None:
-        """A session has come whole for a claim: for its forwards."""
-        found = []
-        for forward in self.forwards.get(client, ()):
-            if forward.older == key:
-                forward = forward._replace(sources=tuple([one for one in forward.sources if one != source]))
-            found.append(forward)
-        if found:
-            self._set_forwards(client, found)
+        """A session has come whole for a claim: for its forward."""
+        at = self._forward_of(client, key, source)
+        if at is not None:
+            forwards = list(self.forwards[client])
+            forward = forwards[at]
+            forwards[at] = forward._replace(sources=tuple([one for one in forward.sources if one != source]))
+            self._set_forwards(client, forwards)
 
     def _broker_gone(self, broker: int) -> None:
         for client, forwards in list(self.forwards.items()):
@@ -539,7 +554,9 @@ class Roamer:
             self._answer(client, key, Said.NONE, more=any(forward.silent for forward in self.forwards.get(client, ())))
         elif key <= place.key:
             self._answer(client, key, Said.NEWER, place.key, place.state is not State.ASKING)
-        elif place.following is not None and place.following[0] >= key:
+        elif place.following is not None and place.following[0] == key:
+            self._answer(client, key, Said.COMING)  # the same claim once more
+        elif place.following is not None and place.following[0] > key:
             self._answer(client, key, Said.NEWER, place.following[0], False)
         else:
             if place.following is not None:

@@ -153,3 +153,46 @@ def test_around_a_ring(kills: int, tmp_path: Path) -> None:
     with Scene(roaming_ring(), tmp_path) as scene:
         asyncio.run(roam(scene, seed, 15, kills))
         assert not scene.fleet.take_exits()
+
+
+async def move_a_lot(scene: Scene, victim: str, messages: int) -> None:
+    """A long queue at a; its client comes at c; one of the two is killed while the queue is on its way."""
+    judges = {qos: Judge(qos) for qos in (1, 2)}
+    subscriber = Subscriber("traveller", 5, judges, 100, 0.0, random.Random(1))
+    publishers = [Publisher(f"publisher {qos}", 5, qos, qos, f"r/{qos}".encode(), 500) for qos in (1, 2)]
+    moved = asyncio.Event()
+    for session in (subscriber, *publishers):
+        session.changed = moved.set
+    await come(subscriber, scene, "a")
+    subscriber.subscribe(b"r/#", 2)
+    await until(moved, lambda: subscriber.established, "SUBACK")
+    subscriber.leave()
+    await asyncio.to_thread(scene.settle)
+    for publisher, site in zip(publishers, "be", strict=True):
+        await come(publisher, scene, site)
+        publisher.go(messages)
+    await until(moved, lambda: all(one.idle for one in publishers), "all are acknowledged")
+
+    await come(subscriber, scene, "c")
+    await until(moved, lambda: sum(len(judge.seen) for judge in judges.values()) > messages // 10, "some came")
+    for publisher in publishers:
+        publisher.go(messages + 1000)
+    scene.fleet.kill(victim)
+    await until(moved, lambda: all(one.idle for one in publishers), "all that was published meanwhile is acknowledged")
+    assert sum(len(judge.seen) for judge in judges.values()) < 2 * messages, "the move was over before the kill"
+    await asyncio.to_thread(scene.fleet.restart, victim)
+    await come(subscriber, scene, "c")
+    await until(moved, lambda: all(len(judge.seen) == messages + 1000 for judge in judges.values()), "all came")
+    for qos, judge in judges.items():
+        assert (judge.twice, judge.disorder, judge.corrupt) == (0, 0, 0), qos
+        assert judge.again <= 2 * subscriber.receive_maximum, judge.again
+    assert not subscriber.faults
+    for session in (subscriber, *publishers):
+        session.leave()
+
+
+@pytest.mark.parametrize("victim", ["a", "c"])
+def test_a_long_queue_moves_while_a_broker_is_killed(victim: str, tmp_path: Path) -> None:
+    """The one that the queue leaves, or the one that it comes to."""
+    with Scene(roaming_ring(), tmp_path) as scene:
+        asyncio.run(move_a_lot(scene, victim, 15_000))

@@ -98,7 +98,7 @@ def test_a_session_that_is_claimed_again_takes_what_its_new_marker_gives_it() ->
 
 
 def described(place: Place | Leave) -> list[object]:
-    values = [getattr(place, name) for name in place.__slots__ if name not in ("cut", "waiting", "until")]
+    values = [getattr(place, name) for name in place.__slots__ if name not in ("cut", "waiting", "until", "lost")]
     return [*values, *[getattr(place.cut, name) for name in Cut.__slots__]]
 
 
