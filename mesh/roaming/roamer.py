@@ -316,7 +316,7 @@ class Roamer:
 
     def _on_answer(self, origin: int, answer: Answer) -> None:
         if answer.said is Said.NONE and not answer.more:
-            self._answered(answer.client, origin, answer.key)
+            self._answered(answer.client, 1 << origin, answer.key)
         place = self.places.get(answer.client)
         if place is None or place.key != answer.key:
             return
@@ -347,18 +347,19 @@ class Roamer:
         self._look(place)
 
     def _on_session(self, origin: int, move: Move) -> None:
-        source, more, state = move.rest
+        source, more, passing, state = move.rest
         holder = source[1]
+        answered = 1 << holder if origin == holder and not passing else 0
         place = self.places.get(move.client)
-        self._answered(move.client, holder, move.key, (source, *more))
+        self._answered(move.client, answered, move.key, (source, *more))
         if place is None:
             self._follow(move.client, move.key, (source, *more))
         if self._forward(wire.SESSION, move):
             return
         if place is None:
             place = self.places[move.client] = Place(move.client, move.key)
-        place.asked |= 1 << holder
-        place.waiting &= ~(1 << holder)
+        place.asked |= answered
+        place.waiting &= ~(1 << origin)
         if place.clean:
             self._save(place)
             return
@@ -488,13 +489,13 @@ class Roamer:
             self.forwards.pop(client, None)
         self._port.save_forwards(client, encode_forwards(left) if left else None)
 
-    def _answered(self, client: str, broker: int, key: Key, sources: tuple[Key, ...] = ()) -> None:
-        """A broker has answered a claim, with sessions or (none) with nothing: for its forward."""
+    def _answered(self, client: str, brokers: int, key: Key, sources: tuple[Key, ...] = ()) -> None:
+        """Brokers (a set) have answered a claim, with sessions or (none) with nothing: for its forward."""
         at = self._forward_of(client, key, None)
         if at is not None:
             forwards = list(self.forwards[client])
             forward = forwards[at]
-            forwards[at] = forward._replace(silent=forward.silent & ~(1 << broker), sources=forward.sources + sources)
+            forwards[at] = forward._replace(silent=forward.silent & ~brokers, sources=forward.sources + sources)
             self._set_forwards(client, forwards)
 
     def _follow(self, client: str, key: Key, sources: tuple[Key, ...]) -> None:
@@ -594,7 +595,8 @@ class Roamer:
             self._answer(client, key, Said.NONE, more=client in self.forwards)
             return
         self.leaves.setdefault(client, []).append(leave)
-        self._port.post(1 << key[1], wire.SESSION, wire.encode(client, key, leave.older, tuple(place.sources), state))
+        passing = any(forward.silent for forward in self.forwards.get(client, ()))
+        self._port.post(1 << key[1], wire.SESSION, wire.encode(client, key, leave.older, tuple(place.sources), passing, state))
         self._port.save_leave(leave, encode_leave(leave))
         self._port.gate(leave)
         self._port.begin(leave)

@@ -3,7 +3,7 @@
     kind           from        to              body
     roam/claim     new broker  all others      [[client, key, clean], ...]
     roam/answer    other       new broker      [client, key, `Said`, key known there | nil, settled, more, leaving]
-    roam/session   holder      new broker      [client, key, source, more, state]
+    roam/session   holder      new broker      [client, key, source, more, passing, state]
     roam/piece     holder      new broker      [client, key, source, flights, items]
     roam/ready     holder      new broker      [client, key, source]     all that was in flight is sent
     roam/fence     new broker  all others      [client, key, epoch, version, holders]
@@ -14,7 +14,8 @@
 A key is [n, broker]: the claim of a broker at a time; the higher one is the newer. holders is a set of brokers, low byte first.
 source is the key under which a session was at its holder: it names the session, also when another broker passes on what the
 holder sent. more are sources of which
-something may still come, by way of the holder. What state and items hold is the shell's.
+something may still come, by way of the holder; passing: so may others, and it will answer the claim then. What state and items hold is the
+shell's.
 
 This file knows forms, not meanings.
 """
@@ -82,7 +83,7 @@ class Move(NamedTuple):
 
 
 _REST: dict[str, tuple[type, ...]] = {
-    SESSION: (list, tuple, bytes),
+    SESSION: (list, tuple, bool, bytes),
     PIECE: (list, bool, bytes),
     READY: (list,),
     MARKER: (),

@@ -136,7 +136,7 @@ def test_what_is_not_ours_is_refused_in_one_line(decode: object, value: bytes) -
 
 names = st.text(min_size=1, max_size=5).filter(lambda text: "\0" not in text)
 BODIES = {
-    wire.SESSION: st.tuples(keys, st.lists(keys, max_size=2).map(tuple), st.binary(max_size=9)),
+    wire.SESSION: st.tuples(keys, st.lists(keys, max_size=2).map(tuple), st.booleans(), st.binary(max_size=9)),
     wire.PIECE: st.tuples(keys, st.booleans(), st.binary(max_size=9)),
     wire.READY: st.tuples(keys),
     wire.MARKER: st.just(()),
