@@ -29,6 +29,9 @@ class Sink(Protocol):
     def take(self, delivery: Delivery, first: int) -> None:
         """Have a delivery. first: its identifier, if it was in flight when the move began; 0: it waited."""
 
+    def flush(self) -> None:
+        """What it has belongs into the batch that is open now."""
+
     def flown(self) -> None:
         """All that was in flight has been given; called once, before anything that waited."""
 
@@ -60,10 +63,10 @@ class Mover:
         self.settle()
 
     def stop(self) -> None:
-        """Move no more; what is left stays with the session."""
+        """Move no more; what is left stays with the session, and what was given on and is not settled."""
         if not self._stopped:
             self._stopped = True
-            self.settle()
+            self._given.clear()
             self.session.pause()
 
     @property
@@ -111,6 +114,7 @@ class Mover:
         """Be done with what was given on: to be called before the batch ends that it was given on in."""
         durable = self._broker.durable
         while self._given:
+            self._sink.flush()
             given, self._given = self._given, []
             if durable is not None:
                 durable.moving = True  # it is not settled, only with somebody else

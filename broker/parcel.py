@@ -57,15 +57,21 @@ def decode_state(data: bytes) -> SessionState:
         raise ValueError(f"a session's state: {error}") from None
 
 
-def items(delivery: Delivery, first: int, now: float) -> Iterator[bytes]:
-    """A delivery as bodies of one item each. first: the packet identifier of its first message, 0: it waits."""
+def items(delivery: Delivery, first: int, now: float) -> Iterator[tuple[list[Any], int]]:
+    """A delivery as items of about `PIECE` bytes at most, and their sizes. first: packet identifier of its first message, 0: it waits."""
     step = max(1, PIECE // max(1, delivery.each))
     for start in range(0, delivery.count, step):
         stop = min(delivery.count, start + step)
         run = delivery.run
         if stop - start < run.count:
             run = run.part(delivery.start + start, delivery.start + stop)
-        yield msgpack.packb([_item(delivery, run, first + start if first else 0, now)])
+        yield _item(delivery, run, first + start if first else 0, now), (stop - start) * delivery.each
+
+
+def encode_items(found: list[list[Any]]) -> bytes:
+    """As they travel together."""
+    packed: bytes = msgpack.packb(found)
+    return packed
 
 
 def _item(delivery: Delivery, run: Run, first: int, now: float) -> list[Any]:

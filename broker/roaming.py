@@ -33,7 +33,7 @@ from ..mqtt.session import Delivery
 from ..mqtt.topics import split_share
 from .gate import Gate
 from .mover import Mover
-from .parcel import SessionState, decode_state, deliveries, encode_state, items
+from .parcel import PIECE, SessionState, decode_state, deliveries, encode_items, encode_state, items
 from .session import Session
 from .store.base import Kind, StoreError
 
@@ -58,22 +58,35 @@ class Away:
         self._leave = leave
         self._under_way: deque[tuple[Position, int]] = deque()
         self._bytes = 0
+        self._items: list[list[Any]] = []  # of one kind: in flight, or waiting
+        self._flights = False
+        self._size = 0
 
     def room(self) -> bool:
         node, to = self._roaming.shell.node, self._leave.to
         settled = node.settled(to)
         while self._under_way and self._under_way[0][0] <= settled:
             self._bytes -= self._under_way.popleft()[1]
-        return self._bytes < WINDOW and bool(node.live() >> to & 1)
+        return self._bytes + self._size < WINDOW and bool(node.live() >> to & 1)
 
     def take(self, delivery: Delivery, first: int) -> None:
-        roaming = self._roaming
-        for body in items(delivery, first, roaming.broker.now):
-            roaming.roamer.send(self._leave, first > 0, body)
-            self._under_way.append((roaming.shell.node.position(), len(body)))
+        for item, size in items(delivery, first, self._roaming.broker.now):
+            if self._size + size > PIECE or self._flights is not (first > 0):
+                self.flush()
+            self._flights = first > 0
+            self._items.append(item)
+            self._size += size
+
+    def flush(self) -> None:
+        if self._items:
+            found, self._items, self._size = self._items, [], 0
+            body = encode_items(found)
+            self._roaming.roamer.send(self._leave, self._flights, body)
+            self._under_way.append((self._roaming.shell.node.position(), len(body)))
             self._bytes += len(body)
 
     def flown(self) -> None:
+        self.flush()
         self._roaming.roamer.flights_sent(self._leave)
 
     def empty(self) -> None:
@@ -94,6 +107,9 @@ class Behind:
     def take(self, delivery: Delivery, first: int) -> None:
         plain = Delivery(delivery.run, delivery.qos, delivery.retain, delivery.suffix, None, delivery.start, delivery.count)
         self._roaming.give(self._session, plain)
+
+    def flush(self) -> None:
+        pass
 
     def flown(self) -> None:
         pass

@@ -91,7 +91,8 @@ class Travellers:
                         await come(self.subscriber, self.scene, self.dice.choice(SITES))
                     await asyncio.sleep(0.05)
         except TimeoutError:
-            pytest.fail(f"messages never came, by publisher: {missing()}")
+            gone = {one.number: sorted(one.acknowledged - self.judges[one.number].seen) for one in self.publishers}
+            pytest.fail(f"messages never came, by publisher: {[(n, len(m), m[:1], m[-1:]) for n, m in gone.items()]}")
 
     def judge(self, moves: int, repeats: int) -> None:
         """repeats: how many messages of QoS 1 may have come again."""
@@ -131,8 +132,10 @@ async def roam(scene: Scene, seed: int, moves: int, kills: int) -> None:
             scene.fleet.kill(victim)
             await asyncio.sleep(dice.uniform(0, 0.3))
             await asyncio.to_thread(scene.fleet.restart, victim)
-            await travellers.mind()
         await come(subscriber, scene, dice.choice(SITES))
+        if move in killed:  # a broker that has just started knows others' interest with its first link: nobody publishes there before
+            await asyncio.to_thread(scene.settle)
+            await travellers.mind()
         if move % 3 == 2:
             nomad.leave()
             await come(nomad, scene, dice.choice(SITES))

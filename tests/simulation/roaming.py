@@ -50,6 +50,7 @@ class Broker:
         self.leaves: dict[int, tuple[Leave, bytes]] = {}
         self.forwards: bytes | None = None
         self.remembered = Known(0, 0)
+        self.given_up = 0
         self.waiting = False
         self.version = 1
         self.wanted = False  # what was said of the own interest
@@ -78,7 +79,7 @@ class Broker:
     # Port
 
     def known(self) -> int:
-        return self.world.everybody & ~(1 << self.number)
+        return self.world.everybody & ~(1 << self.number | self.given_up)
 
     def live(self) -> int:
         return sum(1 << b.number for b in self.world.brokers if b is not self and self.world.reach(self, b))
@@ -173,7 +174,12 @@ class Broker:
         self.say()
 
     def restore(self, leave: Leave, place: Place) -> None:
-        raise AssertionError("nobody is given up here")
+        session = self.leaving.pop(leave)
+        self.flying.discard(leave)
+        if self.main is None:
+            self.main = session
+        else:
+            self.main.queue += session.queue
 
     def install(self, place: Place, state: bytes, merge: bool) -> None:
         if merge:
