@@ -32,7 +32,8 @@ class Handler(Protocol):
         """A post has come from a broker. What this writes is committed with it; a body that is not as it should be is its to log."""
 
     def returned(self, destination: int, body: bytes, reason: str) -> None:
-        """A post will not arrive: "absent", "replaced" or, when the other broker lost its store and may have had it, "cleared"."""
+        """A post will not arrive: "absent", "replaced"; "forbidden", when the other broker is behind a link with a policy now;
+        "cleared", when it lost its store and may have had it."""
 
 
 class Post:

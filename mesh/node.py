@@ -481,9 +481,9 @@ class Node:
         return d.settled if d is not None else (0, 0)
 
     def known(self) -> int:
-        """The other brokers of the mesh that are known and not forgotten, reachable or not, as a set."""
+        """The brokers that can be posted to, as a set: known and not forgotten, reachable or not, and not behind a link with a policy."""
         self._members.refresh()
-        return mask_of(list(self._interests.active))
+        return mask_of(list(self._interests.active)) & ~mask_of(list(self._zones.of))
 
     def live(self) -> int:
         """The other brokers that can be reached now, as a set."""

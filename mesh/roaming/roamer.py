@@ -209,7 +209,7 @@ class Roamer:
         place.claimed, place.asked = 0, 0
         place.cut.again(place.key)
         self._claim(place, self._port.live())
-        self._fence(place, self._port.live(), self._late(place) | place.around)
+        self._fence(place, self._port.live())
         self._port.gate(place)
         self._save(place)
 
@@ -286,7 +286,7 @@ class Roamer:
         late = self._late(place) | place.around
         if late and not place.clean:
             place.cut.gated = True
-            self._fence(place, self._port.live(), late)
+            self._fence(place, self._port.live())
             self._port.gate(place)
         self._save(place)
 
@@ -305,8 +305,10 @@ class Roamer:
             self.members = members
             self._save_known()
 
-    def _fence(self, place: Place, brokers: int, holders: int, own: bool = True) -> None:
-        """Ask for the markers of these origins, and set this broker's own (own)."""
+    def _fence(self, place: Place, brokers: int, more: int = 0, own: bool = True) -> None:
+        """Ask these origins for markers, which go to all that may have a session of the client too, and set this broker's own (own).
+        more: such brokers, beside those that follow from the place."""
+        holders = more | self._late(place) | place.around | mask_of([broker for _, broker in place.sources])
         fence = Fence(place.client, place.key, self._port.interest_of(self.number), holders)
         place.cut.fenced = True
         if brokers:
@@ -376,7 +378,7 @@ class Roamer:
             place.step(Input.SESSION)
             place.cut.gated = True
             self._port.install(place, state, False)
-            self._fence(place, self._port.live(), 1 << holder | self._late(place) | place.around)
+            self._fence(place, self._port.live(), 1 << holder)
         self._port.gate(place)
         self._save(place)
 
@@ -738,8 +740,7 @@ class Roamer:
                 place.claimed |= bit
                 self._save(place)
             if place.sources or (place.cut.fenced and not place.cut.marked(bit)):
-                holders = mask_of([broker for _, broker in place.sources]) | self._late(place) | place.around
-                self._fence(place, bit, holders, own=False)
+                self._fence(place, bit, own=False)
         for start in range(0, len(claims), 1000):
             self._port.post(bit, wire.CLAIM, wire.encode_claims(claims[start : start + 1000]))
 

@@ -7,6 +7,7 @@ from mesh_net import Net
 from mqmesh.mesh.actions import Verdict
 from mqmesh.mesh.config import MeshConfig
 from mqmesh.mesh.envelope import posted_kind
+from mqmesh.mesh.policy import Policy
 from mqmesh.mqtt.errors import PeerError, UsageError
 
 
@@ -159,3 +160,15 @@ def test_a_frame_for_picks_only_without_a_pick_is_a_peers_mistake() -> None:
         net.nodes[2].receive(link, bytes(frame.data).replace(b"$mqmesh/k", b"kkkkkkkkk"), 0.0)
     with pytest.raises(PeerError, match="does not leave a broker"):
         net.nodes[2].receive(link, bytes(frame.data).replace(b"$mqmesh/k", b"$sys/kkkk"), 0.0)
+
+
+def test_nobody_behind_a_policy_is_posted_to() -> None:
+    net = Net(1, 2, 3, durable=True)
+    net.link(1, 2)
+    net.link(2, 3, policies={2: Policy(out=("a/#",))})
+    net.settle()
+    assert net.nodes[1].known() == 1 << 2
+    assert net.nodes[1].live() == 1 << 2
+    assert net.nodes[3].known() == 0
+    with pytest.raises(UsageError):
+        net.nodes[1].post(1 << 3, "k", b"x", net.now)
