@@ -52,7 +52,12 @@ class AsyncProducer(Producer):
         while session.full:  # the broker is behind: `Session.send` would wait
             await asyncio.to_thread(session.wait_for_room)
         session.send(message, destination, self.options, done)
-        await asyncio.wait_for(answer, session.connection.settings.send_timeout)
+        timeout = session.connection.settings.send_timeout
+        try:
+            await asyncio.wait_for(answer, timeout)
+        except TimeoutError as error:
+            text = f"sending to {destination.name!r}: not answered within {timeout:g} s; it may still be sent"
+            raise JMSError(text, "timeout") from error
         return self
 
 

@@ -152,16 +152,22 @@ def one_of(term: Term, words: frozenset[str]) -> Term:
 
 
 def like(term: Term, pattern: str, escape: str | None) -> Term:
-    """``%`` is any text, ``_`` one character, behind the escape character each is itself."""
-    expression, escaped = "", False
+    """``%`` is any text, ``_`` one character, behind the escape character each is itself.
+
+    What stands between two ``%`` is looked for once, from the left, and never again (atomic groups): no text takes long.
+    """
+    parts, escaped = [""], False
     for character in pattern:
         if escaped or character not in ("%", "_", escape):
-            expression, escaped = expression + re.escape(character), False
+            parts[-1], escaped = parts[-1] + re.escape(character), False
         elif character == escape:
             escaped = True
+        elif character == "%":
+            parts.append("")
         else:
-            expression += ".*" if character == "%" else "."
-    compiled = re.compile(expression, re.DOTALL)
+            parts[-1] += "."
+    middle = "".join(f"(?>.*?{part})" for part in parts[1:-1] if part)
+    compiled = re.compile(parts[0] + (f"{middle}.*{parts[-1]}" if len(parts) > 1 else ""), re.DOTALL)
 
     def evaluate(lookup: Lookup) -> Value:
         value = term.evaluate(lookup)

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,8 @@ from mqmesh.client import AckMode, Connection, ConnectionFactory, Message, Topic
 from services import free_port, require, wait_for_port
 
 DEATHS = 3
-BETWEEN = 150  # messages that each consumer gets between two deaths
+BETWEEN = 300  # messages that are sent, and that each consumer gets, between two deaths
+AHEAD = 250
 
 
 class Restartable:
@@ -60,29 +61,29 @@ def mortal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Restartab
 
 
 class Publisher(threading.Thread):
-    """Sends 0, 1, 2, ... each when the one before is acknowledged; `sent` is how many were."""
+    """Sends 0, 1, 2, ... with many under way, not further ahead of the slowest consumer than AHEAD. `completed`: the broker's answers."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, consumers: Iterable[Collected]) -> None:
         super().__init__(daemon=True)
-        self.sent, self.error = 0, ""
+        self.sent, self.completed, self._consumers = 0, Collected(), list(consumers)
         self.ending = threading.Event()
         self._session = connection.create_session()
 
     def run(self) -> None:
         producer = self._session.create_producer(Topic("load"))
-        try:
-            while not self.ending.is_set():
-                producer.send(self._session.create_text_message(str(self.sent)))
-                self.sent += 1
-        except Exception as error:  # told to the test, which fails
-            self.error = repr(error)
+        while not self.ending.is_set():
+            producer.send(self._session.create_text_message(str(self.sent)), completion_listener=self.completed)
+            self.sent += 1
+            for consumer in self._consumers:
+                consumer.wait(self.sent - AHEAD)
+        self._session.close()  # waits for what is under way
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_durable_consumers_get_each_message_once(mortal: Restartable) -> None:
     factory = ConnectionFactory(f"mqtt://127.0.0.1:{mortal.port}", client_id="plant", send_timeout=120, retry_last=0.5)
-    publishing = ConnectionFactory(f"mqtt://127.0.0.1:{mortal.port}", send_timeout=120, retry_last=0.5)
+    publishing = ConnectionFactory(f"mqtt://127.0.0.1:{mortal.port}", send_timeout=120, retry_last=0.5, async_sends=100)
     told = Collected()
     with factory.create_connection() as connection, publishing.create_connection() as source:
         source.exception_listener = told
@@ -99,19 +100,20 @@ def test_durable_consumers_get_each_message_once(mortal: Restartable) -> None:
 
             session.create_durable_consumer(Topic("load"), mode.name).message_listener = consume
         connection.start()
-        publisher = Publisher(source)
+        publisher = Publisher(source, seen.values())
         publisher.start()
         for death in range(1, DEATHS + 1):
-            for collected in seen.values():
+            for collected in (*seen.values(), publisher.completed):
                 collected.wait(death * BETWEEN)
             mortal.die()
             told.wait(death)
             mortal.start()
-        for collected in seen.values():
+        for collected in (*seen.values(), publisher.completed):
             collected.wait((DEATHS + 1) * BETWEEN)
         publisher.ending.set()
         publisher.join(120)
-        assert publisher.error == ""
+        assert not publisher.is_alive()
+        assert [message.body for message in publisher.completed.items] == [str(number) for number in range(publisher.sent)]
         for mode, collected in seen.items():
             found = [int(message.body) for message in collected.wait(publisher.sent)]
             assert found == list(range(publisher.sent)), mode

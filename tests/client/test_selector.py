@@ -184,3 +184,7 @@ def test_the_longest_selectors_can_be_evaluated() -> None:
     assert Selector(" OR ".join(["n = 1"] * 249)).matches({"n": 1}.get)
     assert Selector("+".join(["1"] * 490) + " = n").matches({"n": 490}.get)
     assert Selector(f"s IN ({', '.join(['x'.join('abc')] * 3000)!s})".replace("axbxc", "'axbxc'")).matches({"s": "axbxc"}.get)
+
+
+def test_no_pattern_takes_long() -> None:
+    assert not selects("s LIKE '" + "%a" * 40 + "%b'", s="a" * 5000)
