@@ -322,12 +322,13 @@ class Custody:
             part.ordinary, part.hold = entry.ordinary, entry.hold
             self.put(part)
             parts.append(part)
+        self.watches.split(entry, parts)
         for d in self.destinations.values():
             if entry.open & d.bit:
                 d.held_bytes += sum(part.size for part in parts) - entry.size
                 for part in parts:
                     if part.last <= d.settled:
-                        self.close(d, part)
+                        self.close(d, part, True)
         return parts
 
     def open_for(self, d: Destination) -> list[Entry]:

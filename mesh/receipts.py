@@ -111,6 +111,18 @@ class Watches:
             del self.legs[entry.epoch, entry.first]
         self._look(watch)
 
+    def split(self, entry: Entry, parts: list[Entry]) -> None:
+        """An entry has become others, each of one message, for the same brokers."""
+        found = self.legs.pop((entry.epoch, entry.first), None)
+        if found is None:
+            return
+        watch, old = found
+        watch.legs.remove(old)
+        for index, part in enumerate(parts, old.start):
+            leg = Leg(index, index + 1, (part.epoch, part.first), old.open, old.awaited)
+            leg.got, leg.not_there = old.got, list(old.not_there)
+            self._add(watch, leg, part)
+
     def lost(self, entry: Entry, number: int, reason: str, offset: int = 0, count: int | None = None, had: int = 0) -> None:
         """A broker will not get some messages of an entry. had: it has so many of the first ones."""
         found = self.legs.get((entry.epoch, entry.first))

@@ -235,6 +235,27 @@ def test_a_span_that_meets_a_policy_is_split(durable: bool) -> None:
         assert not net.disks[1].entries
 
 
+def test_who_watches_a_span_learns_of_each_message_when_it_is_split() -> None:
+    net = line({})
+    want(net, "#", 2, 4)
+    net.cut(2)
+    net.settle()
+    node = net.nodes[1]
+    before = node.position()
+    node.publish_span(0b10100, span("a/1", "b/1", "a/2"), 0.0)
+    watch = node.watch(before, 3)
+    assert watch is not None
+    net.settle()
+    assert [node.standing(watch, i).awaited for i in range(3)] == [1 << 4] * 3
+    net.link(2, 3, policies={2: OUT})
+    net.settle()
+    found = [node.standing(watch, i) for i in range(3)]
+    assert [one.received for one in found] == [0b10100, 0b100, 0b10100]
+    assert [one.lost for one in found] == [{}, {4: "forbidden"}, {}]
+    assert not any(one.awaited for one in found)
+    assert watch.done
+
+
 def test_a_split_span_keeps_its_place_through_a_restart() -> None:
     net = line({}, durable=True)
     want(net, "#", 4)
@@ -462,8 +483,12 @@ def test_deletions_do_not_wait_for_brokers_behind_a_policy() -> None:
 
 
 def test_posts_do_not_cross_a_policy() -> None:
-    net = line({2: Policy(prefixes=(("", "far/"),))})
+    net = line({})
+    net.cut(2)
+    net.settle()
     net.nodes[1].post(0b10100, "kind", b"body", 0.0)
+    net.link(2, 3, policies={2: Policy(prefixes=(("", "far/"),))})
     net.settle()
     assert [(r.destination, r.reason) for _, r in net.returned] == [(4, "forbidden")]
     assert net.nodes[1].custody() == (0, 0)
+    assert net.nodes[1].known() == 0b100
