@@ -102,7 +102,8 @@ class Stream:
     def recent(self, now: float) -> range:
         """What came within the last `RECENT` seconds."""
         self.mark(now)
-        return range(self.marks[0][1], self.next)
+        before, reached = self.marks[0]
+        return range(reached if before < now - RECENT else 1, self.next)  # else all of it is as young as that
 
     def _late(self, sequence: int) -> None:
         for place, (first, last) in enumerate(self.missing):
