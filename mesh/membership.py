@@ -54,7 +54,7 @@ class Membership:
         # all that are known, reachable or not, and those of them that a policy leads to
         self.on_known: Callable[[Iterable[int], Iterable[int]], None] = lambda numbers, behind: None
         self.on_forgotten: Callable[[int], None] = lambda number: None
-        self.informed = False  # of what others want: a peer has said all that it knew, or an earlier life knew
+        self.informed = False  # of what others want: a link is used, whose other end has said all that it knew, or an earlier life knew
         self.say_links()
 
     # ---- an earlier life
@@ -180,9 +180,6 @@ class Membership:
         if not end.synced:
             end.synced = True
             self.say_links()
-            if not self.informed:
-                self.informed = True
-                self._core.event("informed", peer=str(end.peer))
 
     # ---- flooding
 
@@ -289,6 +286,9 @@ class Membership:
             self._origin.out_of_reach(number)
         if came:
             self._origin.in_reach()
+            if not self.informed:  # only now does what was said count: interest belongs to who is reachable
+                self.informed = True
+                core.event("informed", brokers=came.bit_count())
 
     def _stay_ahead(self) -> None:
         """Raise the epoch above that of an earlier broker of this number, unless that one lives."""

@@ -199,14 +199,21 @@ def test_without_room_the_next_life_knows_that_it_does_not_know() -> None:
     net.link(1, 2)
     net.settle()
     assert net.nodes[1].informed
-    assert [event.fields for number, event in net.events if event.name == "informed" and number == 1][-1] == {
-        "peer": str(net.nodes[2].identity)
-    }
+    assert [event.fields for number, event in net.events if event.name == "informed" and number == 1][-1] == {"brokers": 1}
 
 
 def test_the_first_life_is_informed_by_its_first_link() -> None:
     net = Net(1, 2)
-    assert not net.nodes[1].informed
-    net.link(1, 2)
-    net.settle()
-    assert net.nodes[1].informed
+    net.nodes[2].subscribe("a", None, 1, 0.0)
+    node = net.nodes[1]
+    link = net.link(1, 2)
+    net.stuck = {(1, link), (2, link)}
+    while not node.informed:  # packet by packet
+        net.settle()
+        for end, target in (((1, link), 2), ((2, link), 1)):
+            packets = net.flying.pop(end, [])
+            assert packets or net.flying or node.informed, "nothing moves any more"
+            for packet in packets:
+                net.nodes[target].receive(link, packet, 0.0)
+                assert not node.informed or node.interested("a") == 4, "informed, and publishes would reach nobody"
+    assert node.interested("a") == 4
