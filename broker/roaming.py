@@ -16,6 +16,7 @@ What it does not know: why anything moves.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -45,6 +46,7 @@ log = logging.getLogger("mqmesh.mesh")
 
 TABLE = "roaming"
 WINDOW = 2 * 2**20  # bytes of one session on their way to another broker
+EARLY = 0.002  # seconds that a timer may fire too early
 WAIT = 0.8  # part of `limits.connect_timeout` that a client waits for its session
 UNBOUND = 1 << 62
 ELSEWHERE = "this client is connected at another site now"
@@ -146,6 +148,7 @@ class Roaming:
         self._uuids: dict[int, bytes] = {}
         self._quiet = False
         self._waking = False
+        self._timer: asyncio.TimerHandle | None = None
         for kind in wire.KINDS:
             shell.post.register(kind, Posts(self, kind))
 
@@ -298,9 +301,18 @@ class Roaming:
         self.roamer.wall = max(0, int(self.broker.wall() * 1000))
 
     def _set_timer(self) -> None:
+        """Wake up at the roamer's deadline at the latest; a timer that is set for earlier stays, its call is harmless."""
         deadline = self.roamer.next_deadline()
-        if deadline is not None:
-            self.broker.loop.call_at(deadline + 0.001, self._wake)
+        if deadline is None or (self._timer is not None and self._timer.when() <= deadline + EARLY):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self.broker.loop.call_at(deadline + EARLY, self._deadline)
+
+    def _deadline(self) -> None:
+        self._timer = None
+        self._wake()
+        self._set_timer()
 
     def values(self) -> dict[str, str]:
         """For `$SYS/broker/roaming/`."""

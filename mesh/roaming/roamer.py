@@ -103,6 +103,7 @@ class Roamer:
         self._port = port
         self._wait = wait
         self.places: dict[str, Place] = {}
+        self._asking: dict[str, Place] = {}  # those that are looked for, and some that were
         self.leaves: dict[str, list[Leave]] = {}
         self.forwards: dict[str, list[Forward]] = {}
         self.members = 0  # ever known
@@ -138,6 +139,8 @@ class Roamer:
         for place in places:
             self._saw(place.key)
             self.places[place.client] = place
+            if place.state is State.ASKING:
+                self._asking[place.client] = place
             if not place.cut.whole or place.state is not State.HERE:
                 self._port.gate(place)
         for leave in leaves:
@@ -191,6 +194,8 @@ class Roamer:
         place.waiting = brokers
         place.claimed |= brokers
         place.until = self.now + self._wait
+        if place.state is State.ASKING:
+            self._asking[place.client] = place
         if brokers:
             self._port.post(brokers, wire.CLAIM, wire.encode_claims([Claim(place.client, place.key, place.clean)]))
 
@@ -778,10 +783,12 @@ class Roamer:
 
     def next_deadline(self) -> float | None:
         """When `tick` wants to be called."""
-        return min([place.until for place in self.places.values() if place.state is State.ASKING], default=None)
+        return min([place.until for place in self._asking.values() if place.state is State.ASKING and place.until != NEVER], default=None)
 
     def tick(self) -> None:
         """Clients wait for members that do not answer only so long."""
-        for place in list(self.places.values()):
-            if place.state is State.ASKING and place.until <= self.now:
+        for client, place in list(self._asking.items()):
+            if place.state is not State.ASKING or place.until == NEVER or self.places.get(client) is not place:
+                del self._asking[client]
+            elif place.until <= self.now:
                 self._nobody(place)
