@@ -103,6 +103,14 @@ MESH = {"name": "m", "key": KEY}
             'F: mesh.mode = "route": give "routed" or "flood"; did you mean "routed"?',
         ),
         (
+            {"name": "a", "number": 1, "mesh": {**MESH, "clients": "roams"}},
+            'F: mesh.clients = "roams": give "site" or "roam"; did you mean "roam"?',
+        ),
+        (
+            {"name": "a", "number": 1, "mesh": {**MESH, "roam_wait": 61}},
+            "F: mesh.roam_wait = 61: give seconds from 0 to 60",
+        ),
+        (
             {"name": "a", "number": 1, "mesh": {**MESH, "key": "short"}},
             "F: mesh.key = (5 bytes): give the secret that all brokers of the mesh share, a string of at least 16 bytes",
         ),

@@ -151,3 +151,20 @@ def test_mosquitto_sub(fleet: Fleet, name: str, tmp_path: Path) -> None:
             for i in range(30):
                 publisher.publish(f"{name}/x", f"{site}{i}", 2)
         assert run(site, 30) == [f"{site}{i}" for i in range(30)]
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_member_of_a_shared_subscription_goes_around(fleet: Fleet, name: str, qos: int) -> None:
+    """Alone in its group it gets each message once, wherever it is and was."""
+    with Paho(port(fleet, "porto"), 5, name, persistent=True) as client:
+        client.subscribe(f"$share/g/{name}/#", qos)
+    for site in ("lyon", "graz", "porto", "turin"):
+        expected = [f"{site}{i}".encode() for i in range(30)]
+        with Paho(port(fleet, "gdansk"), 5) as publisher:
+            for body in expected:
+                publisher.publish(f"{name}/x", body, qos)
+        with Paho(port(fleet, site), 5, name, persistent=True) as client:
+            assert client.session_present
+            assert sorted(bodies(client, 30)) == sorted(expected)
+            client.nothing_until(f"marker/{name}/{site}")
+            client.unsubscribe(f"marker/{name}/{site}")
