@@ -24,6 +24,7 @@ from .actions import Retained, Send
 from .control import encode_raw
 from .core import Core, LinkEnd
 from .retained import Applied, DeleteValue, Kind, PutValue, RetainedSync, Update
+from .retained import Send as Say
 from .retained.record import read_mark
 
 KIND = "retained"
@@ -35,6 +36,7 @@ class Keeper:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._touched = True
+        self._sends: list[Say] = []
         self._held: deque[tuple[int, int, bytes]] = deque()  # (mark that must be committed before, link, what to say)
         self.deadline: float | None = None
         self.sync = self._new(persist=False)
@@ -101,6 +103,7 @@ class Keeper:
         """The body of a control packet. Raises `PeerError`."""
         self._touched = True
         self.sync.receive(end.peer.number, data, self._core.now)
+        self._collect()
 
     def members(self, numbers: Iterable[int], behind: Iterable[int]) -> None:
         """These brokers are known. behind: to these a policy leads, they say nothing but messages: deletions do not wait for them."""
@@ -117,6 +120,14 @@ class Keeper:
         if self.deadline is not None and self._core.now >= self.deadline:
             self._touched = True
             self.sync.handle_timer(self._core.now)
+            self._collect()
+
+    def _collect(self) -> None:
+        """Changes become actions at once: a message that came behind them in the same bytes must stay behind them."""
+        sends, updates = self.sync.take()
+        self._sends += sends
+        for update in updates:
+            self._core.actions.append(self._retained(update))
 
     def flush(self) -> None:
         """What neighbours must be sent and what has changed here, as actions."""
@@ -124,9 +135,8 @@ class Keeper:
             return
         self._touched = False
         core = self._core
-        sends, updates = self.sync.take()
-        for update in updates:
-            core.actions.append(self._retained(update))
+        self._collect()
+        sends, self._sends = self._sends, []
         journal = core.journal
         mark = 0
         if journal is not None:

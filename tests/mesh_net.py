@@ -30,6 +30,7 @@ class Net:
         self.flying: dict[tuple[int, int], list[bytes]] = {}
         self.delivered: list[tuple[int, Deliver]] = []
         self.retained: list[tuple[int, Retained]] = []
+        self.views: dict[tuple[int, bytes], bytes] = {}  # (node, topic) -> what its shell shows as retained, of what came over links
         self.events: list[tuple[int, Event]] = []
         self.posted: list[tuple[int, Posted]] = []
         self.order: list[tuple[int, bytes]] = []  # payloads and posts as they came
@@ -117,6 +118,8 @@ class Net:
                 self.flying.setdefault((number, action.link), []).append(bytes(action.data))
         elif isinstance(action, Deliver):
             self.delivered.append((number, action))
+            if action.stored:
+                self.views[number, bytes(action.run.topic)] = action.run.payloads[-1]
             self.order += [(number, payload) for payload in action.run.payloads]
             if action.token is not None and not self.hold:
                 self.commit(number, action.token)
@@ -127,6 +130,7 @@ class Net:
                 self.commit(number, action.token)
         elif isinstance(action, Retained):
             self.retained.append((number, action))
+            self.views[number, bytes(action.run.topic)] = action.run.payloads[0]
         elif isinstance(action, CloseLink):
             self.closed.append((number, action))
             self.cut(action.link)

@@ -7,6 +7,7 @@ from mesh_net import Net
 from mqmesh.mesh.actions import Deliver, MeshRoute, Retained
 from mqmesh.mesh.config import MeshConfig
 from mqmesh.mesh.node import Node
+from mqmesh.mesh.retained.wire import Say, decode
 from mqmesh.mqtt.run import Run
 
 
@@ -269,3 +270,30 @@ def test_a_record_and_its_custody_leave_behind_their_commit() -> None:
     net.settle()
     assert kept(net.nodes[3]) == {b"t": b"x"}
     assert told(net, 3) == [b"x"]
+
+
+def says(data: bytes) -> Say | None:
+    """What a packet of a comparison says."""
+    name = b"$mesh/retained\0"
+    return decode(data[data.index(name) + len(name) :]).say if name in data else None
+
+
+def test_a_message_behind_a_comparison_in_the_same_bytes_stays_behind_it() -> None:
+    """Found by a seed: the shell showed what the comparison brought, though its deletion had come."""
+    net = Net(1, 2)
+    retain(net, 1, "t", b"x")
+    link = net.link(1, 2)
+    for _ in range(50):
+        for number, node in net.nodes.items():
+            for action in node.take():
+                net._do(number, action)
+        if any(says(data) is Say.DATA for data in net.flying.get((1, link), [])):
+            break
+        for end in list(net.flying):
+            number, at = net.ends[end]
+            net.nodes[number].receive(at, b"".join(net.flying.pop(end)), net.now)
+    else:
+        pytest.fail("the record was never sent")
+    retain(net, 1, "t", b"", qos=0)
+    assert [kept(node) for node in net.nodes.values()] == [{}, {}]
+    assert net.views[2, b"t"] == b"", "the deletion came last"
