@@ -6,6 +6,7 @@ What waits for the broker once (connecting, subscribing, closing, committing) ru
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -46,7 +47,7 @@ class AsyncProducer(Producer):
                 answer.set_exception(error)
 
         def done(sent: Message, error: JMSError | None) -> None:
-            if not loop.is_closed():
+            with contextlib.suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(set_result, error)
 
         while session.full:  # the broker is behind: `Session.send` would wait
@@ -71,7 +72,7 @@ class AsyncConsumer:
         consumer.on_available = self._notify
 
     def _notify(self) -> None:
-        if not self._loop.is_closed():
+        with contextlib.suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._available.set)
 
     async def receive(self, timeout: float | None = None) -> Message | None:  # noqa: ASYNC109 # as the blocking twin

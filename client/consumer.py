@@ -202,6 +202,7 @@ class MessageConsumer:
         self._connected.set()
 
     def down(self, text: str) -> None:
+        log.info("event=consumer_down destination=%s text=%s", self.destination, text)
         self._trouble = text
 
     def failed(self, outcome: Outcome) -> None:

@@ -77,5 +77,5 @@ class Dispatcher:
                 self.busy = True
             try:
                 job()
-            except Exception:
+            except BaseException:  # also SystemExit: this thread must say that it is free again
                 log.exception("event=listener_failed thread=%s", self._name)

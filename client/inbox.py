@@ -34,7 +34,6 @@ class Held:
     key: object
     tokens: list[object]
     count: int = 0
-    delivered: bool = False
     gone: bool = False
 
 
@@ -110,9 +109,6 @@ class Inbox:
         return None, tokens
 
     def _deliver(self, held: Held) -> Held:
-        if held.delivered or held.count:  # a copy of its own each time: what the application did to the last one is its own
-            held.message = decode(held.incoming)
-        held.delivered = True
         held.count += 1
         held.message.delivery_count = held.count
         held.message.redelivered = held.count > 1
@@ -138,6 +134,7 @@ class Inbox:
         """These come again."""
         for held in back:
             if not held.gone:
+                held.message = decode(held.incoming)  # what the application has done to the last one is its own
                 self._queue(held, now)
 
 

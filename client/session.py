@@ -372,7 +372,7 @@ class Session(Subscriptions):
         try:
             if consumer.listener is not None:
                 consumer.listener(message)
-        except Exception as error:
+        except BaseException as error:  # also SystemExit: a message whose listener did not return is not consumed
             log.exception("event=listener_failed destination=%s message=%s", consumer.destination, message.message_id)
             self._listener_failed(consumer, held, error)
             return
@@ -386,7 +386,7 @@ class Session(Subscriptions):
                 self._unacknowledged.remove(delivered)
                 self._acknowledge_lazily(delivered)
 
-    def _listener_failed(self, consumer: MessageConsumer, held: Held, error: Exception) -> None:
+    def _listener_failed(self, consumer: MessageConsumer, held: Held, error: BaseException) -> None:
         """AUTO and DUPS_OK deliver the message again at once, some times; the other modes go on with the next message (6.2.12)."""
         if self.acknowledge_mode not in (AckMode.AUTO, AckMode.DUPS_OK):
             return

@@ -225,3 +225,42 @@ def test_no_broker_and_wrong_addresses_are_said() -> None:
         ConnectionFactory(prefetch=0)
     with pytest.raises(JMSError, match="the settings are prefetch"):
         ConnectionFactory(prefech=1)
+
+
+def test_a_listener_that_exits_does_not_end_its_session(connection: Connection, name: str) -> None:
+    def exits(message: Message) -> None:
+        if message.delivery_count == 1:
+            raise SystemExit
+
+    seen = Collected(exits)
+    session = connection.create_session()
+    session.create_consumer(session.create_topic(name)).message_listener = seen
+    with connection.create_session() as sender:
+        sender.create_producer(Topic(name)).send(Message())
+        assert [message.delivery_count for message in seen.wait(2)] == [1, 2]
+    session.close()
+
+
+def test_a_received_message_can_be_sent_on(connection: Connection, name: str) -> None:
+    """What sending sets on it is not what it comes back with after a rollback."""
+    session = connection.create_session(transacted=True)
+    consumer, onward = session.create_consumer(session.create_topic(name)), session.create_consumer(session.create_topic(f"{name}/on"))
+    producer = session.create_producer()
+    with connection.create_session() as sender:
+        message = sender.create_text_message("a")
+        message.properties["n"] = 1
+        sender.create_producer(Topic(name)).send(message)
+    found = consumer.receive(PATIENCE)
+    assert found is not None
+    identifier = found.message_id
+    producer.send(found, Topic(f"{name}/on"), time_to_live=1)
+    assert found.message_id != identifier
+    session.rollback()
+    found = consumer.receive(PATIENCE)
+    assert found is not None
+    assert (found.message_id, found.delivery_count, found.expiration) == (identifier, 2, 0)
+    producer.send(found, Topic(f"{name}/on"))
+    session.commit()
+    found = onward.receive(PATIENCE)
+    assert found is not None
+    assert (found.body, found.get_int_property("n"), found.delivery_count) == ("a", 1, 1)
