@@ -21,7 +21,10 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties as PahoProperties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from ..mqtt.errors import MqttError
+from ..mqtt.properties import Property, encode_properties
 from ..mqtt.reasons import Reason
+from ..mqtt.run import encode_length
 from .transport import Done, Incoming, LinkHandler, LinkSpec, Outcome, Properties, Publication
 
 if TYPE_CHECKING:
@@ -65,8 +68,9 @@ class PahoLink:
         self._up = self._ended = False
         self._life = 0  # counts connections; part of a token
         self._up_since = 0.0
+        self._events = 0  # that the selector looks for
         self._window = 0  # the broker's Receive Maximum
-        self._waiting: deque[tuple[Publication, Done]] = deque()
+        self._waiting: deque[tuple[Publication, _Packed, Done]] = deque()
         self._under_way: dict[int, tuple[int, Done]] = {}  # packet identifier -> QoS, done
         self._subscriptions: dict[str, tuple[int, int, Done | None]] = {}  # filter -> QoS, identifier, done until it is answered
         self._renewing: set[str] = set()  # filters asked for again, until the broker has answered
@@ -79,7 +83,13 @@ class PahoLink:
     # any thread
 
     def publish(self, publication: Publication, done: Done) -> None:
-        self._transport.call(lambda: self._publish(publication, done))
+        try:
+            packed = to_paho(publication.properties)
+        except MqttError as error:
+            refused = Outcome(Reason.PAYLOAD_FORMAT_INVALID, str(error))
+            self._transport.call(lambda: done(refused))
+            return
+        self._transport.call(lambda: self._publish(publication, packed, done))
 
     def subscribe(self, filter_: str, qos: int, identifier: int, done: Done, selector: str = "") -> None:
         self._transport.call(lambda: self._subscribe(filter_, qos, identifier, done))
@@ -95,13 +105,13 @@ class PahoLink:
 
     # requests, on the network thread
 
-    def _publish(self, publication: Publication, done: Done) -> None:
+    def _publish(self, publication: Publication, packed: _Packed, done: Done) -> None:
         if self._ended or self._goodbye is not None:
             done(self._refusal or ENDED)
         elif publication.qos == 0 and not self._up:
             done(Outcome(Reason.SERVER_UNAVAILABLE, "no connection"))
         else:
-            self._waiting.append((publication, done))
+            self._waiting.append((publication, packed, done))
 
     def _subscribe(self, filter_: str, qos: int, identifier: int, done: Done) -> None:
         if self._ended or self._goodbye is not None:
@@ -162,19 +172,24 @@ class PahoLink:
             self._end(ENDED)
 
     def work(self, now: float) -> None:
-        """What is due: a new attempt to connect, publications that have room."""
+        """What is due: a new attempt to connect, publications that have room, what paho has to write."""
         if self.retry_at is not None and now >= self.retry_at:
             self.retry_at = None
             self._connect()
         if self._up and self._waiting:
             self._drain()
+        if self._client.want_write():
+            self._guard(self._client.loop_write)
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._client.want_write() else 0)
+        sock = self._client.socket()
+        if events != self._events and sock is not None and not self._ended:
+            self._events = events
+            self._transport.watch(self, sock, events)
 
     def ready(self, events: int) -> None:
-        """The socket can be read or written."""
+        """The socket can be read, or written: that is for `work`."""
         if events & selectors.EVENT_READ:
             self._guard(self._read)
-        if events & selectors.EVENT_WRITE:
-            self._guard(self._client.loop_write)
 
     def _read(self) -> None:
         self._client.loop_read()
@@ -211,12 +226,9 @@ class PahoLink:
         client.on_publish = self._on_publish
         client.on_subscribe = self._on_subscribe
         client.on_unsubscribe = self._on_unsubscribe
-        client.on_socket_open = lambda _c, _u, sock: self._transport.watch(self, sock, selectors.EVENT_READ)
+        client.on_socket_open = self._on_socket_open
         client.on_socket_close = lambda _c, _u, sock: self._transport.watch(self, sock, 0)
-        client.on_socket_register_write = lambda _c, _u, sock: self._transport.watch(
-            self, sock, selectors.EVENT_READ | selectors.EVENT_WRITE
-        )
-        client.on_socket_unregister_write = lambda _c, _u, sock: self._transport.watch(self, sock, selectors.EVENT_READ)
+        client.on_socket_register_write = lambda _c, _u, _sock: None  # so that paho writes only when `work` says so
         return client
 
     def _connect(self) -> None:
@@ -279,7 +291,7 @@ class PahoLink:
         if sock is not None:
             self._transport.watch(self, sock, 0)
             sock.close()
-        open_requests = [done for _, done in self._waiting] + [done for _, done in self._under_way.values()]
+        open_requests = [done for *_, done in self._waiting] + [done for _, done in self._under_way.values()]
         open_requests += [done for *_, done in self._subscriptions.values() if done is not None] + list(self._unsubscriptions.values())
         for done in open_requests:
             done(outcome)
@@ -290,9 +302,9 @@ class PahoLink:
 
     def _drain(self) -> None:
         while self._waiting and self._up and len(self._under_way) < self._window:
-            publication, done = self._waiting.popleft()
+            publication, packed, done = self._waiting.popleft()
             try:
-                info = self._client.publish(publication.topic, publication.payload, publication.qos, False, to_paho(publication.properties))
+                info = self._client.publish(publication.topic, publication.payload, publication.qos, False, packed)
             except ValueError as error:
                 done(Outcome(Reason.TOPIC_NAME_INVALID, str(error)))
                 continue
@@ -315,6 +327,10 @@ class PahoLink:
             self._asked[packet] = filter_
 
     # paho's callbacks, on the network thread
+
+    def _on_socket_open(self, _client: Client, _data: Any, sock: Any) -> None:
+        self._events = selectors.EVENT_READ
+        self._transport.watch(self, sock, self._events)
 
     def _on_connect(self, _client: Client, _data: Any, flags: Any, reason: Any, properties: Any) -> None:
         if reason.value >= 0x80:
@@ -393,22 +409,34 @@ def _properties(packet: int) -> PahoProperties:
     return PahoProperties(packet)  # type: ignore[no-untyped-call]
 
 
-def to_paho(properties: Properties) -> PahoProperties:
-    """Properties of a PUBLISH in paho's form."""
-    made = _properties(PacketTypes.PUBLISH)
+class _Packed(PahoProperties):
+    """Properties that are bytes already: paho's own take longer to write than the rest of a message."""
+
+    def __init__(self, block: bytes) -> None:
+        object.__setattr__(self, "block", encode_length(len(block)) + block)
+
+    block: bytes
+
+    def pack(self) -> bytes:
+        return self.block
+
+
+def to_paho(properties: Properties) -> _Packed:
+    """Properties of a PUBLISH in paho's form. Raises `MqttError` for what MQTT cannot carry."""
+    found: dict[int, int | str | bytes | list[int] | list[tuple[str, str]]] = {}
     if properties.text is not None:
-        made.PayloadFormatIndicator = int(properties.text)
+        found[Property.PAYLOAD_FORMAT_INDICATOR] = int(properties.text)
     if properties.expiry is not None:
-        made.MessageExpiryInterval = properties.expiry
+        found[Property.MESSAGE_EXPIRY_INTERVAL] = properties.expiry
     if properties.content_type is not None:
-        made.ContentType = properties.content_type
+        found[Property.CONTENT_TYPE] = properties.content_type
     if properties.response_topic is not None:
-        made.ResponseTopic = properties.response_topic
+        found[Property.RESPONSE_TOPIC] = properties.response_topic
     if properties.correlation is not None:
-        made.CorrelationData = properties.correlation
+        found[Property.CORRELATION_DATA] = properties.correlation
     if properties.user:
-        made.UserProperty = list(properties.user)
-    return made
+        found[Property.USER_PROPERTY] = list(properties.user)
+    return _Packed(encode_properties(found))
 
 
 def from_paho(properties: Any) -> Properties:

@@ -52,6 +52,7 @@ class PahoTransport:
         for end in (self._wake_out, self._wake_in):
             end.setblocking(False)
         self._selector.register(self._wake_in, selectors.EVENT_READ, None)
+        self._awake = False
         self._ending = self._ended = False
         self._thread = threading.Thread(target=self._run, name=f"mqmesh-client {network.address}", daemon=True)
         self._started = threading.Lock()
@@ -69,8 +70,10 @@ class PahoTransport:
     def call(self, command: Callable[[], None]) -> None:
         """Have `command` done by the network thread, in the order of the calls."""
         self._commands.append(command)
-        with contextlib.suppress(BlockingIOError, OSError):
-            self._wake_out.send(b"\0")
+        if not self._awake:
+            self._awake = True
+            with contextlib.suppress(BlockingIOError, OSError):
+                self._wake_out.send(b"\0")
         if self._ended:
             self._leftovers()
 
@@ -116,6 +119,7 @@ class PahoTransport:
                 if key.data is None:
                     with contextlib.suppress(BlockingIOError):
                         self._wake_in.recv(65536)
+                    self._awake = False  # before the commands are done: one that comes later wakes us again
                 else:
                     key.data.ready(events)
             while self._commands:

@@ -31,12 +31,12 @@ LONGEST = 65535  # bytes of a UTF-8 string in MQTT [MQTT-1.5.4]
 
 def encode(message: Message, qos: int, now: int) -> Publication:
     """The publication of a message whose headers are set. now: milliseconds since 1970, to say how long it may live."""
-    headers = [
-        ("JMSMessageID", message.message_id or ""),
-        ("JMSTimestamp", str(message.timestamp)),
-        ("JMSDeliveryMode", str(int(message.delivery_mode))),
-    ]
-    headers.append(("JMSBody", "text-null" if isinstance(message, TextMessage) and message.text is None else message.kind))
+    headers = [("JMSMessageID", message.message_id or ""), ("JMSTimestamp", str(message.timestamp))]
+    if message.delivery_mode == DeliveryMode.NON_PERSISTENT:
+        headers.append(("JMSDeliveryMode", "1"))
+    text = isinstance(message, TextMessage) and message.text is not None
+    if not text and message.kind != "bytes":
+        headers.append(("JMSBody", "text-null" if isinstance(message, TextMessage) else message.kind))
     if message.priority != DEFAULT_PRIORITY:
         headers.append(("JMSPriority", str(message.priority)))
     if message.jms_type is not None:
@@ -54,9 +54,11 @@ def encode(message: Message, qos: int, now: int) -> Publication:
         if len(value.encode(errors="replace")) > LONGEST or "\0" in value:
             raise MessageFormatError(f"{name} is longer than {LONGEST} bytes or contains a null character: MQTT cannot carry that")
     correlation = message.correlation_id.encode() if isinstance(message.correlation_id, str) else message.correlation_id
+    if correlation is not None and len(correlation) > LONGEST:
+        raise MessageFormatError(f"the correlation identifier is longer than {LONGEST} bytes")
     expiry = -(-max(message.expiration - now, 1) // 1000) if message.expiration else None  # seconds, rounded up
     properties = Properties(
-        isinstance(message, TextMessage), expiry, message.content_type, _reply_topic(message.reply_to), correlation, tuple(headers + values)
+        text or None, expiry, message.content_type, _reply_topic(message.reply_to), correlation, tuple(headers + values)
     )
     return Publication(str(message.destination), message.encode_body(), qos, properties)
 
