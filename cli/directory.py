@@ -1,0 +1,254 @@
+"""`mqmesh directory serve|account|register|find|import`: run a directory, and use one."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import logging
+import os
+import ssl
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from ..directory.client import Client, ClientError
+from ..mesh.settings import ConfigError
+from ..mesh.topology import load
+from .output import FAILED, WRONG_USE, fail, note
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    help="""A directory of brokers, services and applications: serve one, register there, find.
+
+    \b
+      mqmesh directory account plant-a --organisation acme
+      mqmesh directory serve
+      mqmesh directory import topologies/ring-of-five.toml --account plant-a
+      mqmesh directory find
+    """,
+)
+SORTS = ("mesh", "broker", "service", "application")
+NEEDED = "the directory needs its extra: pip install 'mqmesh[directory]'"
+
+Database = Annotated[
+    str,
+    typer.Option(
+        "--database", metavar="URL", envvar="MQMESH_DIRECTORY_DATABASE", help="sqlite:///FILE, or postgresql://user:password@host/name."
+    ),
+]
+Url = Annotated[str, typer.Option("--url", metavar="URL", envvar="MQMESH_DIRECTORY_URL", help="Where the directory is.")]
+AccountName = Annotated[
+    str | None,
+    typer.Option("--account", metavar="NAME", envvar="MQMESH_DIRECTORY_ACCOUNT", help="Our account; its secret: $MQMESH_DIRECTORY_SECRET."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Write JSON instead of a table.")]
+DATABASE = "sqlite:///directory.db"
+URL = "http://127.0.0.1:8090"
+
+
+@app.command()
+def serve(
+    listen: Annotated[str, typer.Option("--listen", metavar="HOST:PORT", help="Port 0: any free one.")] = "127.0.0.1:8090",
+    database: Database = DATABASE,
+    public_url: Annotated[
+        str | None, typer.Option("--public-url", metavar="URL", help="Where clients reach it, if not where it listens; stands in the WSDL.")
+    ] = None,
+    cert: Annotated[Path | None, typer.Option("--cert", metavar="FILE", help="PEM file of our certificate: https.")] = None,
+    key: Annotated[Path | None, typer.Option("--key", metavar="FILE", help="PEM file of its private key.")] = None,
+    behind_proxy: Annotated[
+        bool, typer.Option("--behind-proxy", help="Allow an address other than loopback without --cert: something before us does TLS.")
+    ] = False,
+) -> None:
+    """Serve a directory; it prints one line that starts with 'ready' once it listens. Several may share one PostgreSQL database."""
+    host, port = _address(listen)
+    if (cert is None) != (key is None):
+        raise fail("--cert and --key belong together", WRONG_USE)
+    if cert is None and not behind_proxy and not _loopback(host):
+        raise fail(f"--listen {listen}: secrets would travel in the clear; give --cert and --key, or --behind-proxy", WRONG_USE)
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    store = _store(database)
+    from ..directory.server import serve as run
+
+    try:
+        run(store, host, port, lambda url: print(f"ready {url}", flush=True), public_url=public_url, certificate=cert, key=key)
+    except (OSError, ssl.SSLError) as error:
+        raise fail(f"cannot serve at {listen}: {error}") from error
+    finally:
+        store.close()
+
+
+@app.command()
+def account(
+    name: Annotated[str, typer.Argument(help="The account's name.")],
+    organisation: Annotated[str, typer.Option("--organisation", help="Whose it is; records may be for an organisation alone.")],
+    database: Database = DATABASE,
+    from_stdin: Annotated[bool, typer.Option("--from-stdin", help="Read the secret from stdin instead of making one.")] = False,
+) -> None:
+    """Make an account in the database, or give it a new secret; the secret is printed once and kept as a hash."""
+    store = _store(database)
+    from ..directory.accounts import add_account
+
+    given = sys.stdin.readline().rstrip("\n") if from_stdin else None
+    if given is not None and not 16 <= len(given) <= 1024:
+        raise fail("a secret has 16 to 1024 characters", WRONG_USE)
+    try:
+        secret = add_account(store, name, organisation, given)
+    except ValueError as error:
+        raise fail(str(error), WRONG_USE) from error
+    finally:
+        store.close()
+    if given is None:
+        print(secret)
+
+
+@app.command()
+def register(
+    sort: Annotated[str, typer.Argument(metavar="mesh|broker|service|application", help="What it is.")],
+    name: Annotated[str, typer.Argument(help="Its name.")],
+    mesh: Annotated[str, typer.Option("--mesh", help="The mesh that it belongs to; made if it is not there.")] = "",
+    address: Annotated[list[str] | None, typer.Option("--address", help="How it is reached; again for each.")] = None,
+    number: Annotated[int | None, typer.Option("--number", help="A broker's number in its mesh.")] = None,
+    alternative: Annotated[
+        list[str] | None, typer.Option("--alternative", help="A broker for an application, the preferred first.")
+    ] = None,
+    interval: Annotated[float | None, typer.Option("--interval", metavar="SECONDS", help="When an application looks again.")] = None,
+    permission: Annotated[list[str] | None, typer.Option("--permission", help="Whom a service is meant for; again for each.")] = None,
+    description: Annotated[str | None, typer.Option("--description", help="A few words.")] = None,
+    visibility: Annotated[str | None, typer.Option("--visibility", metavar="public|organisation", help="Who finds it.")] = None,
+    url: Url = URL,
+    account: AccountName = None,
+) -> None:
+    """Register one record, or write it anew."""
+    if sort not in SORTS or (sort != "mesh") != bool(mesh):
+        raise fail(f"{sort}: write mesh NAME, or {', '.join(SORTS[1:])} NAME --mesh MESH", WRONG_USE)
+    lists = {"addresses": address, "alternatives": alternative, "permissions": permission}
+    one = {"number": number, "interval": interval, "description": description, "visibility": visibility}
+    with _logged_in(url, account) as client:
+        if mesh:
+            _ensure_mesh(client, mesh)
+        client.put(sort, name, mesh, **{key: value for key, value in (lists | one).items() if value is not None})
+    note(f"registered {sort} {name}")
+
+
+@app.command("import")
+def import_(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A topology file.", show_default=False)],
+    visibility: Annotated[str, typer.Option("--visibility", metavar="public|organisation", help="Who finds it.")] = "public",
+    url: Url = URL,
+    account: AccountName = None,
+) -> None:
+    """Register the mesh of a topology file and its brokers; records that are there are written anew, others stay."""
+    try:
+        topology = load(file)
+    except ConfigError as error:
+        raise fail(str(error), WRONG_USE) from error
+    with _logged_in(url, account) as client:
+        client.put("mesh", topology.mesh.name, visibility=visibility)
+        for broker in topology.brokers:
+            client.put(
+                "broker", broker.name, topology.mesh.name, number=broker.number, addresses=list(broker.listen), visibility=visibility
+            )
+    note(f"registered mesh {topology.mesh.name} and {len(topology.brokers)} brokers")
+
+
+@app.command()
+def find(
+    name: Annotated[str | None, typer.Argument(help="A name; * stands for any characters.")] = None,
+    sort: Annotated[str, typer.Option("--sort", metavar="mesh|broker|service|application", help="What to look for.")] = "broker",
+    mesh: Annotated[str | None, typer.Option("--mesh", help="In this mesh only.")] = None,
+    as_json: AsJson = False,
+    url: Url = URL,
+    account: AccountName = None,
+) -> None:
+    """Find records; the exit status is 1 when there is none. With --account also those for our organisation alone."""
+    with _client(url) if account is None else _logged_in(url, account) as client:
+        found = client.find(sort, mesh, name)
+    if as_json:
+        print(json.dumps(found, indent=2))
+    elif found:
+        Console(soft_wrap=True).print(_table(sort, found))
+    if not found:
+        raise fail(f"no {sort} found") if not as_json else typer.Exit(FAILED)
+
+
+def _table(sort: str, found: list[dict[str, Any]]) -> Table:
+    given = {"sort", "key", "modified", "owner"}
+    columns = [key for key in found[0] if key not in given]
+    table = Table(*columns, box=None)
+    for record in found:
+        cells = [
+            ", ".join(map(str, cell)) if isinstance(cell, list) else "" if cell is None else str(cell)
+            for cell in (record[key] for key in columns)
+        ]
+        table.add_row(*map(escape, cells))
+    return table
+
+
+def _ensure_mesh(client: Client, mesh: str) -> None:
+    try:
+        client.get("mesh", mesh)
+    except ClientError as error:
+        if error.status != 404:
+            raise
+        client.put("mesh", mesh)
+
+
+@contextmanager
+def _client(url: str) -> Iterator[Client]:
+    try:
+        yield Client(url)
+    except ValueError as error:
+        raise fail(f"--url {error}", WRONG_USE) from error
+    except ClientError as error:
+        raise fail(f"{error.code}: {error}" if error.code else str(error)) from error
+
+
+@contextmanager
+def _logged_in(url: str, account: str | None) -> Iterator[Client]:
+    secret = os.environ.get("MQMESH_DIRECTORY_SECRET")
+    if not account or not secret:
+        raise fail("publishing takes --account NAME and its secret in MQMESH_DIRECTORY_SECRET", WRONG_USE)
+    with _client(url) as client:
+        client.log_in(account, secret)
+        try:
+            yield client
+        finally:
+            client.log_out()
+
+
+def _store(database: str) -> Any:
+    try:
+        from sqlalchemy.exc import SQLAlchemyError
+
+        from ..directory.errors import DirectoryError
+        from ..directory.store import Store
+    except ImportError as error:
+        raise fail(f"{NEEDED} ({error})", WRONG_USE) from error
+    try:
+        return Store(database)
+    except (SQLAlchemyError, DirectoryError, ImportError) as error:
+        raise fail(f"cannot open the database: {error}", FAILED) from error
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65535:
+        raise fail(f"--listen {text}: write HOST:PORT, such as 127.0.0.1:8090 or [::1]:8090", WRONG_USE)
+    return host.strip("[]"), int(port)
+
+
+def _loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,85 @@
+"""Accounts and tokens: who may publish.
+
+An account's secret is made here (256 bits) or chosen by its holder; the database has its argon2id hash. A token is drawn for a secret, is
+good for TOKEN_LIFE seconds at each process over the same database, and only its SHA-256 is kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+from threading import BoundedSemaphore
+
+from argon2 import PasswordHasher
+from argon2.exceptions import InvalidHashError, VerificationError
+
+from .errors import DirectoryError
+from .store import NODE, Account, Records, Store
+
+TOKEN_LIFE = 3600.0  # seconds
+_LONGEST = 1024  # characters of a secret
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,99}")
+_hasher = PasswordHasher()
+_nobody = _hasher.hash("nobody")  # compared when there is no such account: it must take as long
+_together = BoundedSemaphore(2)  # a hash takes 64 MiB: a flood of wrong secrets must not take the machine
+
+
+def add_account(store: Store, name: str, organisation: str, secret: str | None = None) -> str:
+    """Make an account or replace its secret; return the secret. ValueError: a name that cannot be."""
+    for what in (name, organisation):
+        if not _NAME.fullmatch(what) or what == NODE:
+            raise ValueError(f"{what!r}: a name has letters, digits and . _ @ -, begins with a letter or digit, and is not {NODE!r}")
+    secret = secret or secrets.token_urlsafe(32)
+    hashed = _hasher.hash(secret)
+    with store.writing() as records:
+        records.put_account(Account(name, organisation), hashed)
+    return secret
+
+
+def draw_token(store: Store, name: str, secret: str) -> str:
+    """A token for a secret; DirectoryError E_unknownUser for a wrong name or secret, E_busy for too many at a time."""
+    with store.reading() as records:
+        found = records.account(name[:255])
+    account, hashed = found if found is not None else (None, _nobody)
+    if not _matches(hashed, secret) or account is None:
+        raise DirectoryError("E_unknownUser", "no account has this name and secret")
+    token = secrets.token_urlsafe(32)
+    with store.writing() as records:
+        records.put_token(_digest(token), account.name, records.now + TOKEN_LIFE)
+    return token
+
+
+def discard_token(store: Store, token: str) -> None:
+    """End a token; DirectoryError E_authTokenExpired when it is none."""
+    with store.writing() as records:
+        if records.holder(_digest(token)) is None:
+            raise DirectoryError("E_authTokenExpired", "this token is not valid, or not any more")
+        records.delete_token(_digest(token))
+
+
+def identify(records: Records, token: str | None) -> Account | None:
+    """Whose token it is, None without one; DirectoryError E_authTokenExpired."""
+    if not token:
+        return None
+    account = records.holder(_digest(token))
+    if account is None:
+        raise DirectoryError("E_authTokenExpired", "this token is not valid, or not any more")
+    return account
+
+
+def _matches(hashed: str, secret: str) -> bool:
+    if len(secret) > _LONGEST:
+        return False
+    if not _together.acquire(timeout=2):
+        raise DirectoryError("E_busy", "too many ask for tokens; try again", ours=True)
+    try:
+        return _hasher.verify(hashed, secret)
+    except (VerificationError, InvalidHashError):
+        return False
+    finally:
+        _together.release()
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()

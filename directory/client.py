@@ -1,0 +1,92 @@
+"""A client of the REST face: what `mqmesh directory register`, `find` and `import` use.
+
+It needs nothing but the standard library. Each call is one request; nothing is cached.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote, urlencode
+from urllib.request import Request, urlopen
+
+TIMEOUT = 10.0  # seconds
+_LONGEST = 64 * 1024 * 1024  # bytes of an answer
+
+
+class ClientError(Exception):
+    """The directory refused (status and code), or did not answer (status 0)."""
+
+    def __init__(self, status: int, code: str, text: str) -> None:
+        super().__init__(text)
+        self.status, self.code = status, code
+
+
+class Client:
+    """Talks to the directory at `url`, such as http://127.0.0.1:8090."""
+
+    def __init__(self, url: str, timeout: float = TIMEOUT) -> None:
+        if not url.startswith(("http://", "https://")):
+            raise ValueError(f"{url!r}: write http://host:port or https://host:port")
+        self._url = url.rstrip("/")
+        self._timeout = timeout
+        self._token: str | None = None
+
+    def log_in(self, account: str, secret: str) -> None:
+        """Draw a token; what follows shows it."""
+        self._token = self._call("POST", "/v1/tokens", {"account": account, "secret": secret})["token"]
+
+    def log_out(self) -> None:
+        """End the token."""
+        if self._token is not None:
+            self._call("DELETE", "/v1/tokens/current")
+            self._token = None
+
+    def put(self, sort: str, name: str, mesh: str = "", **fields: object) -> dict[str, Any]:
+        """Register a record, or write it anew; return it."""
+        return self._call("PUT", _path(sort, name, mesh), {key: value for key, value in fields.items() if value is not None})
+
+    def get(self, sort: str, name: str, mesh: str = "") -> dict[str, Any]:
+        """One record; ClientError with status 404 when there is none."""
+        return self._call("GET", _path(sort, name, mesh))
+
+    def delete(self, sort: str, name: str, mesh: str = "") -> None:
+        """Delete a record; a mesh with everything in it."""
+        self._call("DELETE", _path(sort, name, mesh))
+
+    def find(self, sort: str = "broker", mesh: str | None = None, name: str | None = None) -> list[dict[str, Any]]:
+        """All records of a sort that match, page by page. name: `*` stands for any characters."""
+        found: list[dict[str, Any]] = []
+        while True:
+            asked = {"sort": sort, "mesh": mesh, "name": name, "offset": len(found)}
+            query = urlencode({key: value for key, value in asked.items() if value is not None})
+            page = self._call("GET", f"/v1/records?{query}")
+            found += page["records"]
+            if len(found) >= page["total"] or not page["records"]:
+                return found
+
+    def _call(self, method: str, path: str, body: object = None) -> dict[str, Any]:
+        headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {self._token}"} if self._token else {})}
+        data = json.dumps(body).encode() if body is not None else None
+        try:
+            with urlopen(Request(self._url + path, data, headers, method=method), timeout=self._timeout) as answer:
+                text = answer.read(_LONGEST)
+            return dict(json.loads(text)) if text else {}
+        except HTTPError as error:
+            with error:
+                raise _refusal(error.code, error.read(_LONGEST)) from error
+        except (URLError, OSError, ValueError) as error:
+            raise ClientError(0, "", f"{self._url} does not answer: {getattr(error, 'reason', error)}") from error
+
+
+def _path(sort: str, name: str, mesh: str) -> str:
+    return f"/v1/meshes/{quote(name, safe='')}" if sort == "mesh" else f"/v1/meshes/{quote(mesh, safe='')}/{sort}s/{quote(name, safe='')}"
+
+
+def _refusal(status: int, text: bytes) -> ClientError:
+    try:
+        told = json.loads(text)
+        return ClientError(status, str(told["error"]), str(told["message"]))
+    except (ValueError, KeyError, TypeError):
+        return ClientError(status, "", f"the answer has status {status}")

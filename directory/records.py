@@ -1,0 +1,249 @@
+"""Meshes, brokers, services and applications as the REST face shows them; in the store they are UDDI's entities.
+
+What UDDI clients registered in the same way (`documents`) is found here too, and the other way round.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..mesh.settings import parse_address
+from . import saving
+from .documents import (
+    ALTERNATIVE,
+    INTERVAL,
+    NUMBER,
+    PERMISSION,
+    RECORD,
+    TRANSPORT,
+    VISIBILITY,
+    add,
+    element_of,
+    make,
+    plain,
+    q,
+    values,
+)
+from .errors import DirectoryError
+from .store import ORGANISATION, PUBLIC, Account, Entity, Records
+
+MOST = 64  # addresses, alternatives, permissions of one record
+_FIELDS = {  # what a body may have, by sort of record
+    "mesh": ("description", "visibility"),
+    "broker": ("description", "visibility", "addresses", "number"),
+    "service": ("description", "visibility", "addresses", "permissions"),
+    "application": ("description", "visibility", "alternatives", "interval"),
+}
+
+
+@dataclass(slots=True)
+class Record:
+    """One record. sort: mesh, broker, service or application. interval: seconds. The last three are of the directory."""
+
+    sort: str
+    name: str
+    mesh: str = ""
+    description: str = ""
+    visibility: str = PUBLIC
+    addresses: list[str] = field(default_factory=list)
+    number: int | None = None
+    alternatives: list[str] = field(default_factory=list)
+    interval: float | None = None
+    permissions: list[str] = field(default_factory=list)
+    key: str = ""
+    owner: str = ""
+    modified: float = 0.0
+
+    def shown(self) -> dict[str, Any]:
+        """As JSON says it: what this sort of record has."""
+        of_mesh = {} if self.sort == "mesh" else {"mesh": self.mesh}
+        own = {name: getattr(self, name) for name in _FIELDS[self.sort]}
+        return {"sort": self.sort, "name": self.name, **of_mesh, **own, "key": self.key, "owner": self.owner, "modified": self.modified}
+
+
+def read_body(sort: str, name: str, mesh: str, body: object) -> Record:
+    """A record from a JSON body; DirectoryError E_invalidValue names the key, the value and what would be right."""
+    if not isinstance(body, dict):
+        raise _wrong("", body, "give an object")
+    record = Record(sort, name, mesh)
+    if not name or plain(name) != name or len(name) > 255 or not name.isprintable():
+        raise _wrong("name", name, "1 to 255 printable characters without white space at its ends or twice in a row")
+    for key, value in body.items():
+        if key not in _FIELDS[sort]:
+            raise _wrong(key, value, f"a {sort} has {', '.join(_FIELDS[sort])}")
+        if key in ("addresses", "alternatives", "permissions"):
+            setattr(record, key, _texts(key, value))
+    record.description = _text("description", body.get("description", ""))
+    record.visibility = body.get("visibility", PUBLIC)
+    if record.visibility not in (PUBLIC, ORGANISATION):
+        raise _wrong("visibility", record.visibility, f"{PUBLIC} or {ORGANISATION}")
+    record.number = body.get("number")
+    if record.number is not None and (type(record.number) is not int or not 0 <= record.number <= 65535):
+        raise _wrong("number", record.number, "a whole number, 0 to 65535")
+    record.interval = body.get("interval")
+    if record.interval is not None and (type(record.interval) not in (int, float) or not 0 < record.interval <= 86400 * 366):
+        raise _wrong("interval", record.interval, "seconds, more than 0")
+    if sort == "broker":
+        for address in record.addresses:
+            try:
+                parse_address(address)
+            except ValueError as error:
+                raise _wrong("addresses", address, str(error)) from error
+    return record
+
+
+def put(records: Records, owner: Account, record: Record) -> Record:
+    """Register a record or write it over the owner's old one of the same name; its mesh must be there."""
+    parent = "" if record.sort == "mesh" else mesh_of(records, record.mesh).key
+    old = records.record(parent, record.sort, record.name)
+    if old is None and parent:
+        saving.mine(records, owner, "business", parent)
+    kind = "business" if record.sort == "mesh" else "service"
+    element = _element(kind, record)
+    if old is not None:
+        element.set("businessKey" if kind == "business" else "serviceKey", old.key)
+    saved = saving.save(records, owner, kind, element, parent=parent or None, keep=kind == "business")
+    record.key, record.owner, record.modified = saved.key, saved.owner, saved.modified
+    return record
+
+
+def delete(records: Records, owner: Account, sort: str, mesh: str, name: str) -> None:
+    """Delete the owner's record; a mesh with all that is in it."""
+    parent = "" if sort == "mesh" else mesh_of(records, mesh).key
+    entity = _named(records, parent, sort, name)
+    saving.delete(records, owner, entity.kind, entity.key)
+
+
+def get(records: Records, sort: str, mesh: str, name: str) -> Record:
+    """One record; DirectoryError E_invalidKeyPassed when the reader sees none of this name."""
+    parent = "" if sort == "mesh" else mesh_of(records, mesh).key
+    return _shown(records, [(mesh, _named(records, parent, sort, name))])[0]
+
+
+def find(records: Records, sort: str, mesh: str | None = None, name: str | None = None) -> list[Record]:
+    """The records of a sort in order of mesh and name. mesh: in this one only. name: `*` stands for any characters."""
+    matches = _pattern(name)
+    meshes = {one.key: one.name for one in records.of_kind("business") if one.record == "mesh" and mesh in (None, one.name)}
+    if sort == "mesh":
+        found = [("", one) for key, one in _by_key(records, "business").items() if key in meshes]
+    else:
+        found = [(meshes[one.parent], one) for one in _by_key(records, "service").values() if one.record == sort and one.parent in meshes]
+    found = [(where, one) for where, one in found if matches(one.name)]
+    return _shown(records, sorted(found, key=lambda pair: (pair[0], pair[1].name)))
+
+
+def mesh_of(records: Records, name: str) -> Entity:
+    """The business that is a mesh."""
+    return _named(records, "", "mesh", name)
+
+
+def _by_key(records: Records, kind: str) -> dict[str, Entity]:
+    return {one.key: one for one in records.of_kind(kind)}
+
+
+def _named(records: Records, parent: str, sort: str, name: str) -> Entity:
+    entity = records.record(parent, sort, name)
+    if entity is None:
+        raise DirectoryError("E_invalidKeyPassed", f"there is no {sort} {name!r}")
+    return entity
+
+
+def _pattern(name: str | None) -> Any:
+    """A test for names. Runs of `*` count as one and what lies between is literal, so that no pattern takes long."""
+    if name is None:
+        return lambda _: True
+    first, *rest = re.sub(r"\*+", "*", name).split("*")
+    if not rest:
+        return lambda text: text == name
+
+    def matches(text: str) -> bool:
+        *middle, last = rest
+        if not text.startswith(first) or not text.endswith(last) or len(text) < len(first) + len(last):
+            return False
+        at, end = len(first), len(text) - len(last)
+        for part in middle:
+            at = text.find(part, at, end)
+            if at < 0:
+                return False
+            at += len(part)
+        return True
+
+    return matches
+
+
+def _shown(records: Records, found: list[tuple[str, Entity]]) -> list[Record]:
+    inside = records.children(entity.key for _, entity in found if entity.kind == "service")
+    return [_record(mesh, entity, inside.get(entity.key, [])) for mesh, entity in found]
+
+
+def _record(mesh: str, entity: Entity, bindings: list[Entity]) -> Record:
+    element = element_of(entity)
+    points = [element_of(binding).find(q("accessPoint")) for binding in bindings]
+    interval = next(iter(values(element, INTERVAL)), None)
+    return Record(
+        entity.record or "",
+        entity.name,
+        mesh,
+        plain(element.findtext(q("description"))),
+        entity.visibility,
+        [plain(point.text) for point in points if point is not None],
+        entity.number,
+        values(element, ALTERNATIVE),
+        _seconds(interval),
+        values(element, PERMISSION),
+        entity.key,
+        entity.owner,
+        entity.modified,
+    )
+
+
+def _seconds(text: str | None) -> float | None:
+    """What a UDDI client gave as interval, if it is a number of seconds."""
+    return float(text) if text is not None and re.fullmatch(r"\d{1,9}(\.\d{1,6})?", text) else None
+
+
+def _element(kind: str, record: Record) -> Any:
+    element = make("businessEntity" if kind == "business" else "businessService")
+    add(element, "name", record.name)
+    if record.description:
+        add(element, "description", record.description)
+    if record.addresses:
+        templates = add(element, "bindingTemplates")
+        for address in record.addresses:
+            binding = add(templates, "bindingTemplate")
+            add(binding, "accessPoint", address, useType="endPoint")
+            if address.startswith(("mqtt://", "mqtts://", "unix://")):
+                add(add(binding, "tModelInstanceDetails"), "tModelInstanceInfo", tModelKey=TRANSPORT)
+    bag = add(element, "categoryBag")
+    add(bag, "keyedReference", tModelKey=RECORD, keyName="record", keyValue=record.sort)
+    add(bag, "keyedReference", tModelKey=VISIBILITY, keyName="visibility", keyValue=record.visibility)
+    if record.number is not None:
+        add(bag, "keyedReference", tModelKey=NUMBER, keyName="number", keyValue=record.number)
+    for name in record.alternatives:
+        add(bag, "keyedReference", tModelKey=ALTERNATIVE, keyName="broker", keyValue=name)
+    if record.interval is not None:
+        add(bag, "keyedReference", tModelKey=INTERVAL, keyName="seconds", keyValue=f"{record.interval:.6f}".rstrip("0").rstrip("."))
+    for name in record.permissions:
+        add(bag, "keyedReference", tModelKey=PERMISSION, keyName="for", keyValue=name)
+    return element
+
+
+def _texts(key: str, value: object) -> list[str]:
+    if not isinstance(value, list) or len(value) > MOST:
+        raise _wrong(key, value, f"a list of at most {MOST} texts")
+    texts = [_text(key, one) for one in value]
+    if "" in texts:
+        raise _wrong(key, "", "1 to 255 characters")
+    return texts
+
+
+def _text(key: str, value: object) -> str:
+    if not isinstance(value, str) or len(value) > 255 or plain(value) != value or (value and not value.isprintable()):
+        raise _wrong(key, value, "at most 255 printable characters without white space at the ends or twice in a row")
+    return value
+
+
+def _wrong(key: str, value: object, right: str) -> DirectoryError:
+    return DirectoryError("E_invalidValue", f"{key} = {str(value)[:80]!r}: {right}" if key else right)

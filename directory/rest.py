@@ -1,0 +1,141 @@
+"""The REST face: records as JSON under /v1, described by /openapi.json.
+
+Whoever has no token reads what is public; who writes shows a token (`Authorization: Bearer ...`) drawn at POST /v1/tokens.
+Errors are {"error": name, "message": text} with the status of `errors.CODES`. The handlers are plain
+functions: the server runs them in threads.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from . import records as all_records
+from .accounts import TOKEN_LIFE, discard_token, draw_token, identify
+from .documents import SORTS
+from .errors import DirectoryError
+from .openapi import description
+from .store import Account, Records, Store
+
+MOST = 1000  # records in one answer
+_PLURAL = {f"{sort}s": sort for sort in SORTS}
+
+Answer = Callable[[Request, bytes], Response]
+
+
+class Rest:
+    """The handlers over one store; each takes the request and its body."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def routes(self, wrap: Callable[[Answer], Any]) -> list[Route]:
+        """Paths and handlers. wrap: makes an endpoint of the web framework from a handler."""
+        table: list[tuple[str, str, Answer]] = [
+            ("/openapi.json", "GET", lambda request, body: JSONResponse(description())),
+            ("/v1/health", "GET", self._health),
+            ("/v1/tokens", "POST", self._draw),
+            ("/v1/tokens/current", "DELETE", self._discard),
+            ("/v1/records", "GET", self._find),
+            ("/v1/meshes/{mesh}", "GET", self._get),
+            ("/v1/meshes/{mesh}", "PUT", self._put),
+            ("/v1/meshes/{mesh}", "DELETE", self._delete),
+            ("/v1/meshes/{mesh}/{plural}/{name}", "GET", self._get),
+            ("/v1/meshes/{mesh}/{plural}/{name}", "PUT", self._put),
+            ("/v1/meshes/{mesh}/{plural}/{name}", "DELETE", self._delete),
+        ]
+        return [Route(path, wrap(handler), methods=[method]) for path, method, handler in table]
+
+    def _health(self, request: Request, body: bytes) -> Response:
+        with self._store.reading():
+            return JSONResponse({"status": "ok"})
+
+    def _draw(self, request: Request, body: bytes) -> Response:
+        given = _json(body)
+        if not isinstance(given, dict) or not all(isinstance(given.get(key), str) for key in ("account", "secret")):
+            raise DirectoryError("E_invalidValue", 'give {"account": "...", "secret": "..."}')
+        return JSONResponse({"token": draw_token(self._store, given["account"], given["secret"]), "expires_in": TOKEN_LIFE})
+
+    def _discard(self, request: Request, body: bytes) -> Response:
+        discard_token(self._store, _token(request) or "")
+        return Response(status_code=204)
+
+    def _find(self, request: Request, body: bytes) -> Response:
+        asked = request.query_params
+        sort = asked.get("sort", "broker")
+        if sort not in ("mesh", *SORTS):
+            raise DirectoryError("E_invalidValue", f"sort = {sort[:80]!r}: mesh, {', '.join(SORTS)}")
+        limit, offset = _count(asked.get("limit"), "limit", MOST), _count(asked.get("offset"), "offset", 0)
+        with self._store.reading() as records:
+            self._reader(request, records)
+            found = all_records.find(records, sort, asked.get("mesh"), asked.get("name"))
+        part = found[offset : offset + min(limit, MOST)]
+        return JSONResponse({"total": len(found), "records": [record.shown() for record in part]})
+
+    def _get(self, request: Request, body: bytes) -> Response:
+        sort, mesh, name = _place(request)
+        with self._store.reading() as records:
+            self._reader(request, records)
+            return JSONResponse(all_records.get(records, sort, mesh, name).shown())
+
+    def _put(self, request: Request, body: bytes) -> Response:
+        sort, mesh, name = _place(request)
+        record = all_records.read_body(sort, name, mesh, _json(body))
+        with self._store.writing() as records:
+            return JSONResponse(all_records.put(records, self._writer(request, records), record).shown())
+
+    def _delete(self, request: Request, body: bytes) -> Response:
+        sort, mesh, name = _place(request)
+        with self._store.writing() as records:
+            all_records.delete(records, self._writer(request, records), sort, mesh, name)
+        return Response(status_code=204)
+
+    def _reader(self, request: Request, records: Records) -> None:
+        records.reader = identify(records, _token(request))
+
+    def _writer(self, request: Request, records: Records) -> Account:
+        self._reader(request, records)
+        if records.reader is None:
+            raise DirectoryError("E_authTokenRequired", "this takes a token: Authorization: Bearer ...; draw one at POST /v1/tokens")
+        return records.reader
+
+
+def _token(request: Request) -> str | None:
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    if scheme and scheme.lower() != "bearer":
+        raise DirectoryError("E_authTokenRequired", "give the token as Authorization: Bearer ...")
+    return token.strip() or None
+
+
+def _place(request: Request) -> tuple[str, str, str]:
+    mesh = request.path_params["mesh"]
+    plural = request.path_params.get("plural")
+    if plural is None:
+        return "mesh", "", mesh
+    if plural not in _PLURAL:
+        raise DirectoryError("E_invalidKeyPassed", f"a mesh has {', '.join(_PLURAL)}")
+    return _PLURAL[plural], mesh, request.path_params["name"]
+
+
+def _count(text: str | None, key: str, default: int) -> int:
+    if text is None:
+        return default
+    if not text.isascii() or not text.isdigit() or len(text) > 9:
+        raise DirectoryError("E_invalidValue", f"{key} = {text[:80]!r}: a whole number")
+    return int(text)
+
+
+def _json(body: bytes) -> object:
+    try:
+        return json.loads(body, parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        raise DirectoryError("E_invalidValue", f"the body is not JSON: {error}") from error
+
+
+def _no_number(text: str) -> object:
+    raise ValueError(f"{text} is no JSON")

@@ -1,0 +1,108 @@
+"""The directory as a web application, and the process that serves it.
+
+Both faces stand behind one port. A request has at most LONGEST bytes and a bounded number is worked at together; each is worked at in a
+thread, because databases and hashes of secrets block.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+
+from .errors import DirectoryError
+from .rest import Answer, Rest
+from .saving import prepare
+from .store import Store
+
+LONGEST = 1024 * 1024  # bytes of a request
+PATIENCE = 10.0  # seconds for a request's body
+TOGETHER = 100  # connections and requests worked at; more are answered 503
+
+log = logging.getLogger(__name__)
+
+
+class TooLong(Exception):
+    """A body beyond LONGEST, or slower than PATIENCE."""
+
+
+async def body_of(request: Request) -> bytes:
+    """The body, TooLong beyond the limits."""
+    parts, size = [], 0
+    try:
+        async with asyncio.timeout(PATIENCE):
+            async for part in request.stream():
+                size += len(part)
+                if size > LONGEST:
+                    raise TooLong
+                parts.append(part)
+    except (TimeoutError, ClientDisconnect) as error:
+        raise TooLong from error
+    return b"".join(parts)
+
+
+def _wrap(handler: Answer) -> Callable[[Request], Awaitable[Response]]:
+    """The one place where what a REST handler raises becomes an answer."""
+
+    async def endpoint(request: Request) -> Response:
+        try:
+            return await run_in_threadpool(handler, request, await body_of(request))
+        except TooLong:
+            return JSONResponse({"error": "E_invalidValue", "message": f"at most {LONGEST} bytes within {PATIENCE:.0f} s"}, 413)
+        except DirectoryError as error:
+            if error.ours:
+                log.error("event=request_failed method=%s path=%s error=%s", request.method, request.url.path, error.code)
+            return JSONResponse({"error": error.code, "message": str(error)}, error.status)
+        except Exception:
+            log.exception("event=request_failed method=%s path=%s", request.method, request.url.path)
+            return JSONResponse({"error": "E_fatalError", "message": "the directory failed; its log says how"}, 500)
+
+    return endpoint
+
+
+def application(store: Store, public_url: str | None = None) -> Starlette:
+    """The web application over a store. public_url: where clients reach it, None for what each request says."""
+    prepare(store)
+    return Starlette(routes=[*Rest(store).routes(_wrap)])
+
+
+class _Server(uvicorn.Server):
+    """Says when it listens."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._ready()
+
+
+def serve(
+    store: Store,
+    host: str,
+    port: int,
+    ready: Callable[[str], None],
+    *,
+    public_url: str | None = None,
+    certificate: Path | None = None,
+    key: Path | None = None,
+) -> None:
+    """Serve until SIGINT or SIGTERM. ready: called with the URL once it listens. OSError when it cannot, ssl.SSLError too."""
+    listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=128)
+    written = f"[{host}]" if ":" in host else host
+    url = f"{'https' if certificate else 'http'}://{written}:{listener.getsockname()[1]}"
+    settings: dict[str, Any] = {"limit_concurrency": TOGETHER, "log_config": None, "access_log": False, "server_header": False}
+    if certificate is not None:
+        settings |= {"ssl_certfile": certificate, "ssl_keyfile": key}
+    config = uvicorn.Config(application(store, public_url), timeout_keep_alive=15, proxy_headers=False, **settings)
+    asyncio.run(_Server(config, lambda: ready(url)).serve(sockets=[listener]))

@@ -1,0 +1,254 @@
+"""The records, in SQLite or PostgreSQL, and who may see and change them.
+
+An entity is one of UDDI's four (a business, a service, a binding, a tModel): its document is XML without key attributes and
+without the entities inside it, which are rows of their own with `parent` and `position`. The columns beside the document are
+read from it when it is saved (`documents`); two of them are guarded by the database: within a parent no two records of
+one sort have one name, no two brokers one number.
+
+Each request is one transaction. Writers take turns (an advisory lock of PostgreSQL, BEGIN IMMEDIATE of SQLite), so that
+what a writer has checked still holds when it commits, in several processes over one database too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, make_url
+from sqlalchemy.exc import IntegrityError, OperationalError
+
+from .errors import DirectoryError
+
+LOCK = 0x6D716D65  # the advisory lock of writers
+PUBLIC, ORGANISATION = "public", "organisation"
+NODE = "mqmesh"  # owns what each directory has from the start; no account can have this name
+ACCOUNT_LIMIT = 10_000  # entities of one owner
+BUSY = 5.0  # seconds that a writer waits for another
+
+metadata = sa.MetaData()
+entities = sa.Table(
+    "directory_entities",
+    metadata,
+    sa.Column("key", sa.String(255), primary_key=True),
+    sa.Column("kind", sa.String(16), nullable=False, index=True),
+    sa.Column("parent", sa.String(255), nullable=False, index=True),
+    sa.Column("position", sa.Integer, nullable=False),
+    sa.Column("owner", sa.String(255), nullable=False, index=True),
+    sa.Column("organisation", sa.String(255), nullable=False),
+    sa.Column("visibility", sa.String(16), nullable=False),
+    sa.Column("record", sa.String(16)),
+    sa.Column("name", sa.String(255), nullable=False),
+    sa.Column("number", sa.Integer),
+    sa.Column("document", sa.Text, nullable=False),
+    sa.Column("created", sa.Float, nullable=False),
+    sa.Column("modified", sa.Float, nullable=False),
+    sa.Column("deleted", sa.Boolean, nullable=False),
+    sa.UniqueConstraint("parent", "record", "name"),
+    sa.UniqueConstraint("parent", "number"),
+)
+accounts = sa.Table(
+    "directory_accounts",
+    metadata,
+    sa.Column("name", sa.String(255), primary_key=True),
+    sa.Column("organisation", sa.String(255), nullable=False),
+    sa.Column("secret", sa.String(255), nullable=False),
+)
+tokens = sa.Table(
+    "directory_tokens",
+    metadata,
+    sa.Column("digest", sa.String(64), primary_key=True),
+    sa.Column("account", sa.String(255), nullable=False, index=True),
+    sa.Column("expires", sa.Float, nullable=False),
+)
+
+
+@dataclass(slots=True, frozen=True)
+class Account:
+    """Who asks."""
+
+    name: str
+    organisation: str
+
+
+@dataclass(slots=True)
+class Entity:
+    """One row. created, modified: seconds since 1970. deleted: a tModel that is hidden."""
+
+    key: str
+    kind: str
+    parent: str
+    position: int
+    owner: str
+    organisation: str
+    visibility: str
+    record: str | None
+    name: str
+    number: int | None
+    document: str
+    created: float
+    modified: float
+    deleted: bool = False
+
+    @property
+    def values(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+class Records:
+    """The rows, inside one transaction, as `reader` may see them (None: somebody without an account)."""
+
+    def __init__(self, connection: Connection, reader: Account | None, now: float) -> None:
+        self._connection = connection
+        self.reader = reader
+        self.now = now
+
+    def get(self, key: str) -> Entity | None:
+        """The entity with this key, if there is one and the reader may see it."""
+        return next(iter(self._select(entities.c.key == key.lower())), None)
+
+    def hidden(self, key: str) -> bool:
+        """Whether a key is taken, by whomever."""
+        return self._connection.scalar(sa.select(entities.c.key).where(entities.c.key == key.lower())) is not None
+
+    def of_kind(self, kind: str, *conditions: sa.ColumnElement[bool]) -> list[Entity]:
+        """All of a kind that the reader may see, hidden tModels not among them."""
+        return self._select(entities.c.kind == kind, ~entities.c.deleted, *conditions)
+
+    def children(self, parents: Iterable[str]) -> dict[str, list[Entity]]:
+        """What is inside each of `parents`, in order."""
+        found: dict[str, list[Entity]] = {parent: [] for parent in parents}
+        keys = list(found)
+        for start in range(0, len(keys), 500):
+            for entity in self._select(entities.c.parent.in_(keys[start : start + 500])):
+                found[entity.parent].append(entity)
+        return found
+
+    def record(self, parent: str, record: str, name: str) -> Entity | None:
+        """The record of a sort with a name within a business (parent "" for meshes)."""
+        conditions = (entities.c.parent == parent, entities.c.record == record, entities.c.name == name)
+        return next(iter(self._select(*conditions)), None)
+
+    def owned(self, owner: str, kind: str) -> list[Entity]:
+        """All that an account owns, hidden tModels too."""
+        return self._select(entities.c.owner == owner, entities.c.kind == kind)
+
+    def put(self, entity: Entity) -> None:
+        """Write one row over the old one or anew; DirectoryError E_valueNotAllowed, E_accountLimitExceeded."""
+        known = self.hidden(entity.key)
+        if not known and entity.owner != NODE:
+            count = self._connection.scalar(sa.select(sa.func.count()).select_from(entities).where(entities.c.owner == entity.owner))
+            if (count or 0) >= ACCOUNT_LIMIT:
+                raise DirectoryError("E_accountLimitExceeded", f"an account may own {ACCOUNT_LIMIT} entities")
+        try:
+            if known:
+                self._connection.execute(sa.update(entities).where(entities.c.key == entity.key).values(entity.values))
+            else:
+                self._connection.execute(sa.insert(entities).values(entity.values))
+        except IntegrityError as error:
+            text = f"another {entity.record} here has the name {entity.name!r}"
+            if entity.number is not None:
+                text += f" or the number {entity.number}"
+            raise DirectoryError("E_valueNotAllowed", text) from error
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Remove entities and what is inside them."""
+        keys = list(keys)
+        while keys:
+            inside = list(self._connection.scalars(sa.select(entities.c.key).where(entities.c.parent.in_(keys))))
+            self._connection.execute(sa.delete(entities).where(entities.c.key.in_(keys)))
+            keys = inside
+
+    def account(self, name: str) -> tuple[Account, str] | None:
+        """An account and the hash of its secret."""
+        row = self._connection.execute(sa.select(accounts).where(accounts.c.name == name)).first()
+        return (Account(row.name, row.organisation), row.secret) if row else None
+
+    def put_account(self, account: Account, secret: str) -> None:
+        """Make an account, or give it another organisation and secret; its tokens end."""
+        self._connection.execute(sa.delete(accounts).where(accounts.c.name == account.name))
+        self._connection.execute(sa.delete(tokens).where(tokens.c.account == account.name))
+        self._connection.execute(sa.insert(accounts).values(name=account.name, organisation=account.organisation, secret=secret))
+        self._connection.execute(sa.update(entities).where(entities.c.owner == account.name).values(organisation=account.organisation))
+
+    def put_token(self, digest: str, account: str, expires: float) -> None:
+        """Keep a token's digest until `expires`; older ones that are over go."""
+        self._connection.execute(sa.delete(tokens).where(tokens.c.expires < self.now))
+        self._connection.execute(sa.insert(tokens).values(digest=digest, account=account, expires=expires))
+
+    def delete_token(self, digest: str) -> None:
+        """End a token."""
+        self._connection.execute(sa.delete(tokens).where(tokens.c.digest == digest))
+
+    def holder(self, digest: str) -> Account | None:
+        """Whose token this is, if it is not over."""
+        joined = sa.select(accounts).join(tokens, tokens.c.account == accounts.c.name)
+        row = self._connection.execute(joined.where(tokens.c.digest == digest, tokens.c.expires >= self.now)).first()
+        return Account(row.name, row.organisation) if row else None
+
+    def _select(self, *conditions: sa.ColumnElement[bool]) -> list[Entity]:
+        statement = sa.select(entities).where(*conditions).order_by(entities.c.position, entities.c.key)
+        return [Entity(**row) for row in self._connection.execute(self._seen(statement)).mappings()]
+
+    def _seen(self, statement: sa.Select[Any]) -> sa.Select[Any]:
+        """Leave out what is for an organisation other than the reader's, and what is inside such a thing (two levels)."""
+        hidden = sa.select(entities.c.key).where(entities.c.visibility == ORGANISATION)
+        if self.reader is not None:
+            hidden = hidden.where(entities.c.organisation != self.reader.organisation)
+        inside = sa.select(entities.c.key).where(entities.c.parent.in_(hidden))
+        return statement.where(entities.c.key.not_in(hidden), entities.c.parent.not_in(hidden), entities.c.parent.not_in(inside))
+
+
+class Store:
+    """The database. url: of SQLAlchemy, such as sqlite:///directory.db or postgresql://user@host/name."""
+
+    def __init__(self, url: str, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        parsed = make_url(url)
+        self._postgresql = parsed.get_backend_name() == "postgresql"
+        if self._postgresql:
+            self._engine = sa.create_engine(parsed.set(drivername="postgresql+psycopg"), pool_pre_ping=True, pool_timeout=BUSY)
+        else:
+            self._engine = sa.create_engine(parsed, connect_args={"timeout": BUSY})
+            sa.event.listen(self._engine, "connect", _own_transactions)
+            sa.event.listen(self._engine, "begin", _begin)
+        with self.writing() as records:
+            metadata.create_all(records._connection)
+
+    @contextlib.contextmanager
+    def reading(self, reader: Account | None = None) -> Iterator[Records]:
+        """A transaction that reads; DirectoryError E_busy when the database does not answer."""
+        with self._transaction(reader, False) as records:
+            yield records
+
+    @contextlib.contextmanager
+    def writing(self, reader: Account | None = None) -> Iterator[Records]:
+        """A transaction that writes, alone; it commits unless an exception leaves it."""
+        with self._transaction(reader, True) as records:
+            yield records
+
+    @contextlib.contextmanager
+    def _transaction(self, reader: Account | None, writes: bool) -> Iterator[Records]:
+        try:
+            with self._engine.connect().execution_options(writes=writes) as connection, connection.begin():
+                if writes and self._postgresql:
+                    connection.execute(sa.select(sa.func.pg_advisory_xact_lock(LOCK)))
+                yield Records(connection, reader, self._clock())
+        except (OperationalError, sa.exc.TimeoutError) as error:
+            raise DirectoryError("E_busy", "the database does not answer; try again", ours=True) from error
+
+    def close(self) -> None:
+        """End the connections."""
+        self._engine.dispose()
+
+
+def _own_transactions(connection: Any, _: object) -> None:
+    connection.isolation_level = None  # the driver would begin too late
+    connection.execute("PRAGMA journal_mode = WAL")
+
+
+def _begin(connection: Connection) -> None:
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if connection.get_execution_options().get("writes") else "BEGIN")

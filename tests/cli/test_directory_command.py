@@ -1,0 +1,56 @@
+"""`mqmesh directory` as its users call it: an account, a server, an import, what is found; and what each mistake says."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import command
+import pytest
+
+RING = Path(__file__).parents[2] / "topologies" / "ring-of-five.toml"
+
+
+def test_a_topology_is_imported_and_found(tmp_path: Path) -> None:
+    database = f"sqlite:///{tmp_path / 'd.db'}"
+    made = command.run("directory", "account", "plant-a", "--organisation", "acme", "--database", database)
+    assert made.returncode == 0, made.stderr
+    env = os.environ | {"MQMESH_DIRECTORY_ACCOUNT": "plant-a", "MQMESH_DIRECTORY_SECRET": made.stdout.decode().strip()}
+    server = command.start("directory", "serve", "--listen", "127.0.0.1:0", "--database", database)
+    assert server.stdout is not None
+    env["MQMESH_DIRECTORY_URL"] = server.stdout.readline().split()[1]
+    for _ in range(2):  # the second time it is written over the first
+        done = command.run("directory", "import", RING, env=env)
+        assert done.returncode == 0, done.stderr
+    options = ("--mesh", "ring-of-five", "--alternative", "lyon", "--alternative", "porto", "--interval", "30")
+    assert command.run("directory", "register", "application", "gauges", *options, env=env).returncode == 0
+    env.pop("MQMESH_DIRECTORY_ACCOUNT")
+    found = json.loads(command.run("directory", "find", "--json", env=env).stdout)
+    assert [broker["name"] for broker in found] == ["gdansk", "graz", "lyon", "porto", "turin"]
+    assert found[3]["addresses"] == ["mqtt://127.0.0.1:18301"]
+    assert b"lyon, porto" in command.run("directory", "find", "g*", "--sort", "application", env=env).stdout
+    nothing = command.run("directory", "find", "x*", env=env)
+    assert (nothing.returncode, nothing.stderr) == (1, b"mqmesh: no broker found\n")
+    server.terminate()
+    assert server.wait(20) in (0, -15)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("serve", "--listen", "0.0.0.0:0"), "in the clear"),
+        (("serve", "--listen", "nowhere"), "HOST:PORT"),
+        (("serve", "--cert", "a.pem"), "belong together"),
+        (("account", "mqmesh", "--organisation", "o", "--database", "sqlite://"), "a name has"),
+        (("register", "broker", "a"), "--mesh"),
+        (("register", "mesh", "a"), "MQMESH_DIRECTORY_SECRET"),
+        (("import", "missing.toml"), "missing.toml"),
+        (("find", "--url", "127.0.0.1:8090"), "http://"),
+    ],
+)
+def test_a_mistake_is_named(arguments: tuple[str, ...], says: str) -> None:
+    done = command.run("directory", *arguments)
+    assert done.returncode == 2
+    assert says in done.stderr.decode()
+    assert b"Traceback" not in done.stderr

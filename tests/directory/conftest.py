@@ -1,0 +1,17 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from directories import Directory
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Directory]:
+    """One directory over SQLite for the tests of a module; each uses names of its own."""
+    folder: Path = tmp_path_factory.mktemp("directory")
+    made = Directory(f"sqlite:///{folder / 'directory.db'}", folder / "log")
+    made.accounts()
+    yield made
+    made.kill()
