@@ -25,6 +25,7 @@ class Net:
         self.config = config
         self.durable = durable
         self.disks: dict[int, Disk] = {}
+        self.full: set[int] = set()  # nodes whose disks take nothing
         self.nodes: dict[int, Node] = {}
         self.ends: dict[tuple[int, int], tuple[int, int]] = {}
         self.flying: dict[tuple[int, int], list[bytes]] = {}
@@ -56,6 +57,8 @@ class Net:
 
     def save(self, number: int) -> bool:
         """Write what there is to write; whether there was something."""
+        if number in self.full:
+            return False
         records = self.nodes[number].records()
         if number in self.disks:
             self.disks[number].apply_retained(self.nodes[number].retained_changes(self.now))

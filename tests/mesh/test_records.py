@@ -107,6 +107,34 @@ def test_qos_2_is_not_sent_before_it_is_stored() -> None:
     assert net.got(2)[1:] == [b"two", b"one"]
 
 
+def test_what_is_picked_again_is_not_sent_before_it_is_stored() -> None:
+    """Else a crash in between has the old pick refused once more, and a second broker serves what a first one has served."""
+    net = Net(1, 2, 3, durable=True)
+    net.link(1, 2)
+    net.link(1, 3)
+    net.nodes[2].subscribe("a", "g", 1, 0.0)
+    net.settle()
+    net.hold = True
+    net.publish(1, "a", 1)
+    net.settle()
+    net.nodes[2].unsubscribe("a", "g", 0.0)
+    net.nodes[3].subscribe("a", "g", 1, 0.0)
+    net.settle()
+    net.full.add(1)
+    [(number, deliver)] = net.delivered
+    assert number == 2
+    assert deliver.token is not None
+    net.nodes[2].refuse(deliver.token, ("g", "a"), 0.0)
+    net.commit(2, deliver.token)
+    net.settle()
+    assert net.nodes[1].counters.repicked == 1
+    assert net.got(3) == []
+    net.full.clear()
+    net.save(1)
+    net.settle()
+    assert net.got(3) == [b"0"]
+
+
 def test_without_a_store_nothing_is_written() -> None:
     net = Net(1, 2)
     net.link(1, 2)

@@ -27,8 +27,8 @@ ONCE_FAILED = [
     (392, "routed"),  # frames went to a destination before the store said that they may: after a crash they counted as never sent
     (2590, "routed"),  # the same, with a shared subscription
     (127, "routed"),  # fails if `noted` does not wait for the commit of the re-pick
-    (94, "routed"),  # fails if what is picked again does not wait for its commit
-    (107, "routed"),  # the same
+    (136, "routed"),  # fails if what is picked again does not wait for its commit
+    (166, "routed"),  # the same
     (1, "routed"),  # fails if QoS 2 does not wait for the commit
 ]
 
