@@ -13,6 +13,7 @@ import logging
 import selectors
 import time
 from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from paho.mqtt.client import MQTT_CLEAN_START_FIRST_ONLY, Client, MQTTMessage
@@ -58,6 +59,16 @@ class _Token(NamedTuple):
     qos: int
 
 
+@dataclass(eq=False, slots=True)
+class _Sending:
+    """A publication that waits or is under way. life: the connection that it first went out on."""
+
+    publication: Publication
+    packed: _Packed
+    done: Done
+    life: int = 0
+
+
 class PahoLink:
     """See `transport.Link`."""
 
@@ -70,8 +81,8 @@ class PahoLink:
         self._up_since = 0.0
         self._events = 0  # that the selector looks for
         self._window = 0  # the broker's Receive Maximum
-        self._waiting: deque[tuple[Publication, _Packed, Done]] = deque()
-        self._under_way: dict[int, tuple[int, Done]] = {}  # packet identifier -> QoS, done
+        self._waiting: deque[_Sending] = deque()
+        self._under_way: dict[int, _Sending] = {}  # by packet identifier, in the order of sending
         self._subscriptions: dict[str, tuple[int, int, Done | None]] = {}  # filter -> QoS, identifier, done until it is answered
         self._renewing: set[str] = set()  # filters asked for again, until the broker has answered
         self._unsubscriptions: dict[str, Done] = {}
@@ -111,7 +122,7 @@ class PahoLink:
         elif publication.qos == 0 and not self._up:
             done(Outcome(Reason.SERVER_UNAVAILABLE, "no connection"))
         else:
-            self._waiting.append((publication, packed, done))
+            self._waiting.append(_Sending(publication, packed, done))
 
     def _subscribe(self, filter_: str, qos: int, identifier: int, done: Done) -> None:
         if self._ended or self._goodbye is not None:
@@ -265,10 +276,10 @@ class PahoLink:
         if self._up and time.monotonic() > self._up_since + STABLE:
             self._delay = self._transport.network.retry_first
         self._up = False
-        for packet, (qos, done) in list(self._under_way.items()):
-            if qos == 0:
+        for packet, sending in list(self._under_way.items()):
+            if sending.publication.qos == 0:
                 del self._under_way[packet]
-                done(Outcome())  # written, perhaps: at most once
+                sending.done(Outcome())  # written, perhaps: at most once
         self._asked.clear()
         if self._goodbye is not None:
             self._end(ENDED)
@@ -291,7 +302,7 @@ class PahoLink:
         if sock is not None:
             self._transport.watch(self, sock, 0)
             sock.close()
-        open_requests = [done for *_, done in self._waiting] + [done for _, done in self._under_way.values()]
+        open_requests = [sending.done for sending in (*self._waiting, *self._under_way.values())]
         open_requests += [done for *_, done in self._subscriptions.values() if done is not None] + list(self._unsubscriptions.values())
         for done in open_requests:
             done(outcome)
@@ -302,13 +313,21 @@ class PahoLink:
 
     def _drain(self) -> None:
         while self._waiting and self._up and len(self._under_way) < self._window:
-            publication, packed, done = self._waiting.popleft()
+            sending = self._waiting.popleft()
+            publication = sending.publication
             try:
-                info = self._client.publish(publication.topic, publication.payload, publication.qos, False, packed)
+                info = self._client.publish(publication.topic, publication.payload, publication.qos, False, sending.packed)
             except ValueError as error:
-                done(Outcome(Reason.TOPIC_NAME_INVALID, str(error)))
+                sending.done(Outcome(Reason.TOPIC_NAME_INVALID, str(error)))
                 continue
-            self._under_way[info.mid] = (publication.qos, done)
+            sending.life = self._life
+            self._under_way[info.mid] = sending
+
+    def _send_again(self) -> None:
+        """The broker knows nothing of what was under way: all of it is new, whatever was answered (paho would go on with PUBREL)."""
+        self._client.drop_out_messages()
+        self._waiting.extendleft(reversed(self._under_way.values()))
+        self._under_way.clear()
 
     def _send_subscribe(self, filter_: str) -> None:
         qos, identifier, _ = self._subscriptions[filter_]
@@ -340,6 +359,8 @@ class PahoLink:
             return  # paho closes the socket, and `_on_disconnect` follows
         self._up, self._up_since = True, time.monotonic()
         self._window = min(getattr(properties, "ReceiveMaximum", 65535), IN_FLIGHT)
+        if not flags.session_present:
+            self._send_again()
         for filter_, (*_, done) in list(self._subscriptions.items()):
             if not flags.session_present or done is not None:
                 self._send_subscribe(filter_)
@@ -375,9 +396,13 @@ class PahoLink:
         )
 
     def _on_publish(self, _client: Client, _data: Any, packet: int, reason: Any, properties: Any) -> None:
-        _, done = self._under_way.pop(packet, (0, None))
-        if done is not None:
-            done(Outcome(reason.value, getattr(properties, "ReasonString", "")))
+        """PUBACK or PUBCOMP. A PUBREL sent again in a resumed session finds nothing when the first one had arrived: the broker has the
+        message (4.3.3). Without a new connection between, that answer means that PUBREC had refused it, which paho does not tell."""
+        sending = self._under_way.pop(packet, None)
+        if sending is None:
+            return
+        again = sending.publication.qos == 2 and sending.life < self._life and reason.value == Reason.PACKET_IDENTIFIER_NOT_FOUND
+        sending.done(Outcome() if again else Outcome(reason.value, getattr(properties, "ReasonString", "")))
 
     def _on_subscribe(self, _client: Client, _data: Any, packet: int, reasons: Any, properties: Any) -> None:
         filter_ = self._asked.pop(packet, None)

@@ -71,6 +71,8 @@ class MessageProducer:
         options = replace(self.options, **{name: value for name, value in changes.items() if value is not None})  # type: ignore[arg-type]
         self.session.send(message, target, options, completion_listener)
 
+    publish = send  # JMS 1.1
+
     @property
     def delivery_mode(self) -> DeliveryMode:
         return self.options.delivery_mode

@@ -114,6 +114,10 @@ class Session(Subscriptions):
             topic_to_send(destination)
         return MessageProducer(self, destination)
 
+    def create_publisher(self, topic: Topic | None = None) -> MessageProducer:
+        """JMS 1.1's name."""
+        return self.create_producer(topic)
+
     # sending
 
     def send(self, message: Message, destination: Destination, options: SendOptions, listener: CompletionListener | None = None) -> None:

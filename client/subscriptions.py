@@ -30,6 +30,8 @@ class Subscriptions:
         filter_ = self._filter(destination, selector)
         return self._add(Subscription(Topic(filter_), filter_, self.connection.link_id(), selector=selector, no_local=no_local))
 
+    create_subscriber = create_consumer  # JMS 1.1
+
     def create_durable_consumer(self, topic: Topic, name: str, selector: str = "", no_local: bool = False) -> MessageConsumer:
         """A subscription that goes on collecting while nobody consumes, until `unsubscribe(name)`. One consumer at a time.
 

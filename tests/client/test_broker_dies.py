@@ -81,9 +81,10 @@ class Publisher(threading.Thread):
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_durable_consumers_get_each_message_once(mortal: Restartable) -> None:
+@pytest.mark.parametrize("qos", [1, 2])
+def test_durable_consumers_get_each_message_once(mortal: Restartable, qos: int) -> None:
     factory = ConnectionFactory(f"mqtt://127.0.0.1:{mortal.port}", client_id="plant", send_timeout=120, retry_last=0.5)
-    publishing = ConnectionFactory(f"mqtt://127.0.0.1:{mortal.port}", send_timeout=120, retry_last=0.5, async_sends=100)
+    publishing = ConnectionFactory(f"mqtt://127.0.0.1:{mortal.port}", send_timeout=120, retry_last=0.5, async_sends=100, persistent_qos=qos)
     told = Collected()
     with factory.create_connection() as connection, publishing.create_connection() as source:
         source.exception_listener = told

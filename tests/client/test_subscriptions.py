@@ -150,6 +150,18 @@ def test_wrong_destinations_are_refused(context: Context, wrong: str) -> None:
             context.create_consumer(Topic(wrong))
 
 
+def test_the_names_of_jms_1_1(factory: ConnectionFactory, name: str) -> None:
+    with TopicConnectionFactory(str(factory.address), client_id=f"old-{name}").create_topic_connection() as connection:
+        connection.start()
+        session = connection.create_topic_session()
+        topic = session.create_topic(name)
+        subscribers = [session.create_subscriber(topic), session.create_durable_subscriber(topic, name)]
+        session.create_publisher(topic).publish(session.create_text_message("a"))
+        assert [texts(subscriber, 1) for subscriber in subscribers] == [["a"], ["a"]]
+        subscribers[1].close()
+        session.unsubscribe(name)
+
+
 def test_queues_say_what_they_need(context: Context) -> None:
     with pytest.raises(JMSError, match="needs an mqmesh broker with queues"):
         context.create_queue("q")
