@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from jms_client import PATIENCE, Collected, texts
-from mqmesh.client import AckMode, Connection, ConnectionFactory, IllegalStateError, TransactionRolledBackError
+from mqmesh.client import AckMode, Connection, ConnectionFactory, IllegalStateError, Topic, TransactionRolledBackError
 
 
 def sent(connection: Connection, name: str, *words: str) -> None:
@@ -201,3 +204,45 @@ def test_6_2_12_a_listener_that_raises_gets_the_message_again_some_times(factory
         counts = [(message.body, message.delivery_count) for message in seen.wait(5)]
         assert counts == [("good", 1), ("bad", 1), ("bad", 2), ("bad", 3), ("last", 1)]
         assert failures.wait(1)[0].error_code == "given_up"
+
+
+PROGRAM = """
+import sys
+from mqmesh.client import *
+with ConnectionFactory(sys.argv[1], client_id=sys.argv[2]).create_context(AckMode.CLIENT) as context:
+    consumer = context.create_durable_consumer(Topic(sys.argv[2]), "work")
+    for number in range(5):
+        message = consumer.receive(20)
+        if number == 2:
+            message.acknowledge()
+    print("five", flush=True)
+    consumer.receive()
+"""
+
+
+def test_3_4_7_a_program_that_is_killed_gets_again_what_it_had_not_acknowledged(factory: ConnectionFactory, name: str) -> None:
+    clerk, topic = ConnectionFactory(str(factory.address), client_id=f"clerk-{name}"), Topic(f"clerk-{name}")
+    with clerk.create_context() as context:
+        context.create_durable_consumer(topic, "work").close()
+        for word in "abcde":
+            context.create_producer().send(topic, word)
+    program = subprocess.Popen([sys.executable, "-c", PROGRAM, str(factory.address), topic.name], stdout=subprocess.PIPE, text=True)
+    assert program.stdout is not None
+    try:
+        assert program.stdout.readline() == "five\n"
+    finally:
+        program.kill()
+        program.wait()
+        program.stdout.close()
+    with clerk.create_context(AckMode.CLIENT) as context:
+        consumer = context.create_durable_consumer(topic, "work")
+        context.create_producer().send(topic, "f")
+        found = [message for _ in range(3) if (message := consumer.receive(PATIENCE))]
+        assert [(message.body, message.redelivered, message.delivery_count) for message in found] == [
+            ("d", True, 2),
+            ("e", True, 2),
+            ("f", False, 1),
+        ]
+        found[-1].acknowledge()
+        consumer.close()
+        context.unsubscribe("work")
