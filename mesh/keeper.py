@@ -103,7 +103,7 @@ class Keeper:
         """The body of a control packet. Raises `PeerError`."""
         self._touched = True
         self.sync.receive(end.peer.number, data, self._core.now)
-        self._collect()
+        self.collect()
 
     def members(self, numbers: Iterable[int], behind: Iterable[int]) -> None:
         """These brokers are known. behind: to these a policy leads, they say nothing but messages: deletions do not wait for them."""
@@ -120,9 +120,9 @@ class Keeper:
         if self.deadline is not None and self._core.now >= self.deadline:
             self._touched = True
             self.sync.handle_timer(self._core.now)
-            self._collect()
+            self.collect()
 
-    def _collect(self) -> None:
+    def collect(self) -> None:
         """Changes become actions at once: a message that came behind them in the same bytes must stay behind them."""
         sends, updates = self.sync.take()
         self._sends += sends
@@ -135,7 +135,7 @@ class Keeper:
             return
         self._touched = False
         core = self._core
-        self._collect()
+        self.collect()
         sends, self._sends = self._sends, []
         journal = core.journal
         mark = 0

@@ -69,6 +69,7 @@ class Node:
         self._core.on_drop = self._dropped
         self._keeper = Keeper(self._core)
         self._origin.keep, self._relay.keep = self._keeper.put, self._keeper.live
+        self._relay.after_kept = self._keeper.collect
         self._members.on_known, self._members.on_forgotten = self._keeper.members, self._keeper.forget
         self._here: dict[int, tuple[Entry, list[Share]]] = {}  # tokens of messages re-picked for this broker: groups that refused
         self._handlers: dict[str, Callable[[LinkEnd, Any], None]] = {

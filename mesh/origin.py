@@ -252,7 +252,8 @@ class Origin:
             return Verdict.FULL
         mark = b""
         if keep:
-            parts, mark = self._marked(parts, _share(mask, parts[-1][1]), run)
+            # not who has it for a shared subscription only: another broker may serve that in the end, and it would never come there
+            parts, mark = self._marked(parts, mask, run)
         if not everyone:
             return Verdict.TAKEN
         if self.due:

@@ -100,6 +100,7 @@ class Relay:
         self._up: dict[tuple[int, int, int], Receipt] = {}  # (link, origin, destination) -> the newest
         self._dropped: list[tuple[int, Dropped]] = []  # (link, what)
         self.keep: Callable[[Run, bytes, int], tuple[Applied, bytes]] | None = None  # a run, its mark, origin -> what to do, its key
+        self.after_kept: Callable[[], None] = lambda: None  # the delivery of what was kept has been handed over
 
     # ---- frames
 
@@ -367,6 +368,7 @@ class Relay:
             return
         (stored, ordinary), key = self.keep(run, mark, head.origin)
         core.actions.append(Deliver(run, head.origin, token, picks, ordinary, stream.repeated, time, stored, key))
+        self.after_kept()
 
     def _take_post(self, origin: int, topic: bytes, run: Run, token: int | None) -> None:
         """What another broker posted to this one; each is handed over by itself, the last with the token of all."""

@@ -5,7 +5,7 @@ deleted or has expired is *buried*: it stays for a while without content, so tha
 
 Written forms (msgpack, checked to the last byte when read)
 - record, between sites: [topic, time, origin, born, kind, qos, properties, payload, ms since published, expiry | nil, mask, over]
-- row, in a store: the record without its topic, the running time at which it was buried, the keys announced early
+- row, in a store: the record without its topic, the running time at which it was buried, the keys announced early, silent
 - mark, which travels with the live message: [time, origin, born, mask, over]
 
 Invariants
@@ -76,7 +76,7 @@ class Record:
     into custody (bit n: broker n), so that they get it as a message. over: the keys that it replaced, where the site could not say that
     all before them had been heard; see `Replica`. told: the highest key that reconciliation has announced to this site's
     subscribers. early: keys that it announced though they may come as messages too. buried_at: this site's running time, in
-    seconds, when it was buried.
+    seconds, when it was buried. silent: a deletion that no subscriber here was told of, because nothing was retained here when it came.
     """
 
     __slots__ = (
@@ -91,6 +91,7 @@ class Record:
         "properties",
         "published",
         "qos",
+        "silent",
         "told",
         "topic",
     )
@@ -121,6 +122,7 @@ class Record:
         self.told: Key | None = None
         self.early: tuple[Key, ...] = ()
         self.buried_at = 0.0
+        self.silent = False
 
     @property
     def ends(self) -> int | None:
@@ -135,7 +137,7 @@ class Record:
     def buried(self, kind: Kind) -> Record:
         """The same key without content."""
         record = Record(self.topic, self.key, kind, self.qos, b"", b"", self.published, self.expiry, self.mask, self.over)
-        record.told, record.early = self.told, self.early
+        record.told, record.early, record.silent = self.told, self.early, self.silent
         return record
 
     def run(self, wall_offset: float, now: float) -> Run:
@@ -164,7 +166,7 @@ def pack_record(record: Record) -> bytes:
 
 def pack_row(record: Record) -> bytes:
     """For a store, under the topic as key."""
-    return msgpack.packb([*_fields(record), record.buried_at, record.early])  # type: ignore[no-any-return]
+    return msgpack.packb([*_fields(record), record.buried_at, record.early, record.silent])  # type: ignore[no-any-return]
 
 
 def pack_mark(record: Record) -> bytes:
@@ -190,11 +192,11 @@ def read_record(value: Any) -> Record:
 def read_row(topic: bytes, row: bytes) -> Record:
     """A record from a store. Raises ValueError."""
     try:
-        value = _listed(msgpack.unpackb(row), 13)
-        record = _record([topic, *value[:-2]])
-        if type(value[-2]) is not float:
+        *fields, buried_at, early, silent = _listed(msgpack.unpackb(row), 14)
+        record = _record([topic, *fields])
+        if type(buried_at) is not float:
             raise ValueError("the time of burial is no number")
-        record.buried_at, record.early = value[-2], _keys(value[-1])
+        record.buried_at, record.early, record.silent = buried_at, _keys(early), silent is True
     except (ValueError, TypeError, MqttError, msgpack.exceptions.UnpackException) as error:
         raise ValueError(f"the retained message of {topic[:80]!r} cannot be read: {error}") from None
     return record

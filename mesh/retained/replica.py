@@ -145,7 +145,17 @@ class Replica:
             self._replace(record, known, now)
         if record.key in early or (told is not None and (record.key == told or (record.key < told and not record.qos))):
             return Applied(stored, False)
-        return Applied(stored, bool(record.qos) or stored or not heard)
+        deliver = bool(record.qos) or stored or not heard
+        if deliver and not stored and known is not None and known.silent and record.kind is Kind.VALUE:
+            self._say_gone(known)
+        return Applied(stored, deliver)
+
+    def _say_gone(self, record: Record) -> None:
+        """An older message has come behind a deletion that nobody here was told of: tell them, behind that message."""
+        record.silent, record.told = False, record.key
+        self.updates.append(Update(record, True))
+        if self._dirty is not None:
+            self._dirty[record.topic] = None
 
     def merge(self, record: Record, now: float) -> None:
         """A record that a neighbour has and this site has not."""
@@ -156,7 +166,9 @@ class Replica:
         if record.kind is Kind.VALUE and ends is not None and ends < self.wall(now):
             record = record.buried(Kind.EXPIRED)
         alive = known is not None and known.kind is Kind.VALUE
-        announce = not self._comes_as_message(record) and (record.kind is Kind.VALUE or (record.kind is Kind.DELETED and alive))
+        coming = self._comes_as_message(record)
+        announce = not coming and (record.kind is Kind.VALUE or (record.kind is Kind.DELETED and alive))
+        record.silent = not coming and record.kind is Kind.DELETED and not alive
         self._replace(record, known, now)
         if announce:
             record.told = record.key

@@ -132,6 +132,42 @@ def test_custody_brings_what_a_comparison_has_found_before() -> None:
     assert (deliver.key, deliver.stored) == (action.key, False)
 
 
+def test_who_has_it_for_a_shared_subscription_only_is_told_by_a_comparison() -> None:
+    """3 is away and picked; in the end 2 serves the group, and nothing comes to 3 but by a comparison."""
+    net, one, two = line(durable=True)
+    net.nodes[3].subscribe("#", "g", 1, net.now)
+    net.settle()
+    net.cut(two)
+    net.settle()
+    retain(net, 1, "t", b"x")
+    net.cut(one)
+    net.settle()
+    net.link(2, 3)
+    net.settle()
+    ((number, action),) = net.retained
+    assert (number, action.announce, action.coming) == (3, True, False)
+
+
+def test_an_older_message_is_followed_by_the_deletion() -> None:
+    net = Net(1, 2, 3, durable=True)
+    one, two = net.link(1, 2), net.link(2, 3)
+    net.nodes[3].subscribe("t", None, 1, net.now)
+    net.settle()
+    net.cut(two)
+    net.settle()
+    retain(net, 1, "t", b"old")
+    net.cut(one)
+    net.settle()
+    retain(net, 2, "t", b"", qos=0)
+    net.link(2, 3)
+    net.settle()
+    assert told(net, 3) == []
+    net.link(1, 2)
+    net.settle()
+    assert told(net, 3) == [b"old", b""]
+    assert kept(net.nodes[3]) == {}
+
+
 def test_a_lost_message_of_qos_0_is_found_by_the_next_comparison() -> None:
     net, _, link = line(retained_compare=5.0)
     net.stuck |= {(2, link), (3, link)}

@@ -274,6 +274,36 @@ def test_a_new_broker_tells_what_an_earlier_one_of_its_number_would_have_got() -
     assert b.apply(run, mark, 3.0) == (False, False)  # should it come nevertheless
 
 
+def test_a_deletion_that_nobody_was_told_of_is_told_behind_an_older_message() -> None:
+    a, b = site(1), site(2)
+    talk(a, b, 0.5)
+    old = message("t", "x", 1.0, qos=1)
+    mark = a.put_local(old, 1 << 2, 1.0)
+    put(a, "t", "", 2.0, qos=1, custody=1 << 7)
+    assert talk(a, b, 3.0).updates[2] == [], "nothing was retained there"
+    assert b.apply(old, mark, 4.0) == (False, True)
+    _, updates = b.take()
+    assert [(u.record.topic, u.record.payload, u.announce) for u in updates] == [(b"t", b"", True)]
+    assert b.get(b"t") is None
+    other = message("t", "y", 0.5, qos=1)
+    assert b.apply(other, site(3).put_local(other, 1 << 2, 0.5), 5.0) == (False, True)
+    assert b.take()[1] == [], "once"
+
+
+def test_an_untold_deletion_survives_a_restart() -> None:
+    a, b = site(1), site(2, persist=True)
+    talk(a, b, 0.5)
+    old = message("t", "x", 1.0, qos=1)
+    mark = a.put_local(old, 1 << 2, 1.0)
+    put(a, "t", "", 2.0)
+    talk(a, b, 3.0)
+    rows = {(change.table, change.key): change.value for change in b.take_changes(3.0) if isinstance(change, PutValue)}
+    again = site(2, 4.0, persist=True)
+    again.load(rows[STATE, STATE_KEY], [(topic, row) for (table, topic), row in rows.items() if table == RECORDS], 4.0)
+    assert again.apply(old, mark, 5.0).deliver
+    assert [u.record.payload for u in again.take()[1]] == [b""]
+
+
 # What is forgotten
 
 
