@@ -18,11 +18,15 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
+from . import soap
 from .errors import DirectoryError
 from .rest import Answer, Rest
 from .saving import prepare
+from .schema import schema_text, xml_schema_text
 from .store import Store
+from .wsdl import wsdl_text
 
 LONGEST = 1024 * 1024  # bytes of a request
 PATIENCE = 10.0  # seconds for a request's body
@@ -72,7 +76,29 @@ def _wrap(handler: Answer) -> Callable[[Request], Awaitable[Response]]:
 def application(store: Store, public_url: str | None = None) -> Starlette:
     """The web application over a store. public_url: where clients reach it, None for what each request says."""
     prepare(store)
-    return Starlette(routes=[*Rest(store).routes(_wrap)])
+    return Starlette(routes=[*Rest(store).routes(_wrap), *_uddi(store, public_url)])
+
+
+def _uddi(store: Store, public_url: str | None) -> list[Route]:
+    """The SOAP endpoint, its WSDL and its schemas."""
+    schemas = {"uddi.xsd": schema_text(), "xml.xsd": xml_schema_text()}
+
+    async def post(request: Request) -> Response:
+        try:
+            status, text = await run_in_threadpool(soap.answer, store, await body_of(request))
+        except TooLong:
+            status, text = 500, soap.too_long(f"at most {LONGEST} bytes within {PATIENCE:.0f} s")
+        return Response(text, status, media_type="text/xml")
+
+    def wsdl(request: Request) -> Response:
+        address = (public_url or str(request.base_url)).rstrip("/") + "/uddi"
+        return Response(wsdl_text(address), media_type="text/xml")
+
+    def schema(request: Request) -> Response:
+        return Response(schemas[request.url.path.rpartition("/")[2]], media_type="text/xml")
+
+    served = [Route(f"/uddi/{name}", schema, methods=["GET"]) for name in schemas]
+    return [Route("/uddi", post, methods=["POST"]), Route("/uddi", wsdl, methods=["GET"]), *served]
 
 
 class _Server(uvicorn.Server):

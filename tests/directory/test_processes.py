@@ -1,0 +1,78 @@
+"""Processes that are killed, and several over one database: SQLite and a PostgreSQL server of the tests' own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import postgres
+import pytest
+from directories import Directory
+from mqmesh.directory.client import Client, ClientError
+
+
+def test_what_was_answered_survives_kill_9(tmp_path: Path) -> None:
+    first = Directory(f"sqlite:///{tmp_path / 'd.db'}", tmp_path / "log")
+    first.accounts()
+    alice = first.client("alice")
+    alice.put("mesh", "ring")
+    alice.put("broker", "porto", "ring", number=1, addresses=["mqtt://127.0.0.1:1883"])
+    listen = first.url.removeprefix("http://")
+    first.kill()
+    with pytest.raises(ClientError, match="does not answer"):
+        alice.get("broker", "porto", "ring")
+    first.start(listen)
+    assert alice.get("broker", "porto", "ring")["number"] == 1
+    alice.put("broker", "lyon", "ring", number=2)  # the token is as good as it was
+    first.kill()
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Directory, Directory]]:
+    folder = tmp_path_factory.mktemp("pair")
+    with postgres.server() as server:
+        one, two = (Directory(server.url, folder / f"log{number}") for number in (1, 2))
+        one.accounts()
+        two.secrets = one.secrets
+        yield one, two
+        one.kill()
+        two.kill()
+
+
+@pytest.mark.service
+def test_two_processes_over_one_postgresql_are_equal(pair: tuple[Directory, Directory]) -> None:
+    one, two = pair
+    alice = one.client("alice")
+    alice.put("mesh", "ring")
+    alice.put("broker", "porto", "ring", number=1, addresses=["mqtt://127.0.0.1:1883"])
+    other = Client(two.url)
+    assert other.get("broker", "porto", "ring")["addresses"] == ["mqtt://127.0.0.1:1883"]
+    other._token = alice._token  # a token of one is good at the other
+    other.put("broker", "porto", "ring", number=5)
+    assert one.client().get("broker", "porto", "ring")["number"] == 5
+    with pytest.raises(ClientError, match="number 5"):
+        alice.put("broker", "lyon", "ring", number=5)
+
+
+@pytest.mark.service
+def test_writers_at_two_processes_get_one_number_once(pair: tuple[Directory, Directory]) -> None:
+    clients = [directory.client("alice") for directory in pair * 3]
+    clients[0].put("mesh", "rush")
+    outcomes: list[int] = []
+    together = threading.Barrier(len(clients))
+
+    def write(client: Client, name: str) -> None:
+        together.wait()
+        try:
+            client.put("broker", name, "rush", number=1)
+            outcomes.append(200)
+        except ClientError as error:
+            outcomes.append(error.status)
+
+    threads = [threading.Thread(target=write, args=(client, f"b{at}")) for at, client in enumerate(clients)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcomes) == [200, *[409] * 5]
