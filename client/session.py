@@ -67,7 +67,8 @@ class Session(Subscriptions):
         self._outbox: list[_Pending] = []
         self._endings: list[tuple[MessageConsumer, Waiter]] = []
         self._async = 0  # sends with a completion listener that has not run yet
-        self._turn = itertools.count()
+        self._sending: dict[int, tuple[Message, CompletionListener]] = {}  # those that the broker has not answered
+        self._turn, self._send_numbers = itertools.count(), itertools.count()
 
     # making things
 
@@ -152,6 +153,8 @@ class Session(Subscriptions):
             while self._async >= self.connection.settings.async_sends and not self.dispatcher.current and not self._closing:
                 self.cond.wait()  # the listeners are behind
             self._async += 1
+            number = next(self._send_numbers)
+            self._sending[number] = (message, listener)
             self.dispatcher.start()
 
         def done(outcome: Outcome) -> None:
@@ -160,7 +163,10 @@ class Session(Subscriptions):
                 if outcome.failed
                 else None
             )
-            self.dispatcher.post(lambda: self._complete(message, listener, error))
+            with self.cond:
+                waited_for = self._sending.pop(number, None) is not None
+            if waited_for:
+                self.dispatcher.post(lambda: self._complete(message, listener, error))
 
         self.connection.publisher.publish(publication, done)
 
@@ -467,11 +473,15 @@ class Session(Subscriptions):
             self.cond.notify_all()
             self.cond.wait_for(lambda: not self.dispatcher.busy)
             self.cond.wait_for(lambda: not self._async, self.connection.settings.send_timeout)
+            unanswered, self._sending = self._sending, {}
             self._flush()
             self._outbox.clear()
             consumers = {*self.consumers, *(consumer for consumer, _ in self._unacknowledged)}
             self._unacknowledged = []
             self.consumers = []
+        for message, listener in unanswered.values():
+            error = JMSError("the session was closed before the broker had answered; the message may have been sent", "timeout")
+            self.dispatcher.post(functools.partial(self._complete, message, listener, error))
         self.dispatcher.end()
         try:
             for consumer in consumers:

@@ -90,3 +90,14 @@ def test_what_happens_to_sends_without_a_connection(proxy: Proxy, name: str) -> 
             context.create_producer().set_delivery_mode(1).send(Topic(name), "not")  # type: ignore[arg-type]
         proxy.mend()
         assert texts(consumer, 1) == ["persistent"]
+
+
+def test_7_3_closing_without_a_connection_tells_the_completion_listeners(proxy: Proxy, name: str) -> None:
+    told, completed = Collected(), Collected()
+    with ConnectionFactory(proxy.url, send_timeout=0.3).create_context() as context:
+        context.exception_listener = told
+        proxy.cut()
+        told.wait(1)
+        for number in range(3):
+            context.create_producer().set_async(completed).send(Topic(name), str(number))
+    assert [(message.body, error.error_code) for message, error in completed.items] == [(str(n), "timeout") for n in range(3)]
