@@ -172,7 +172,7 @@ class Replica:
         self._replace(record, known, now)
         if announce:
             record.told = record.key
-            if record.qos and record.mask >> self.number & 1:
+            if record.qos:  # it may come for a shared subscription, or for an earlier memory
                 record.early = (*record.early[-EARLY_MAX:], record.key)
         if record.kind is Kind.VALUE or alive:
             self.updates.append(Update(record, announce))

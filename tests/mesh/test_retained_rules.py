@@ -266,6 +266,18 @@ def test_what_custody_brings_is_not_told_by_reconciliation() -> None:
     assert talk(a, b, 4.0).updates[2] == [("u", "x", True)]
 
 
+def test_what_was_announced_and_comes_as_a_pick_after_a_restart_is_not_told_again() -> None:
+    a, b = site(1), site(2, persist=True)
+    talk(a, b, 0.5)
+    run = message("t", "x", 1.0, qos=1)
+    mark = a.put_local(run, 0, 1.0)
+    assert talk(a, b, 2.0).updates[2] == [("t", "x", True)]
+    rows = {(change.table, change.key): change.value for change in b.take_changes(2.0) if isinstance(change, PutValue)}
+    again = site(2, 3.0, persist=True)
+    again.load(rows[STATE, STATE_KEY], [(topic, row) for (table, topic), row in rows.items() if table == RECORDS], 3.0)
+    assert again.apply(run, mark, 4.0) == (False, False)
+
+
 def test_a_new_broker_tells_what_an_earlier_one_of_its_number_would_have_got() -> None:
     a, b = site(1), site(2)
     run = message("t", "x", 1.0, qos=1)
