@@ -32,14 +32,18 @@ class Client:
         self._url = url.rstrip("/")
         self._timeout = timeout
         self._token: str | None = None
+        self._account: tuple[str, str] | None = None
 
     def log_in(self, account: str, secret: str) -> None:
-        """Draw a token; what follows shows it."""
+        """Draw a token; what follows shows it, and when it is over draws another one."""
+        self._token = None
         self._token = self._call("POST", "/v1/tokens", {"account": account, "secret": secret})["token"]
+        self._account = (account, secret)
 
     def log_out(self) -> None:
         """End the token."""
         if self._token is not None:
+            self._account = None
             self._call("DELETE", "/v1/tokens/current")
             self._token = None
 
@@ -67,6 +71,15 @@ class Client:
                 return found
 
     def _call(self, method: str, path: str, body: object = None) -> dict[str, Any]:
+        try:
+            return self._request(method, path, body)
+        except ClientError as error:
+            if error.code != "E_authTokenExpired" or self._account is None:
+                raise
+        self.log_in(*self._account)
+        return self._request(method, path, body)
+
+    def _request(self, method: str, path: str, body: object) -> dict[str, Any]:
         headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {self._token}"} if self._token else {})}
         data = json.dumps(body).encode() if body is not None else None
         try:

@@ -1,0 +1,127 @@
+"""Lookups that go on while the directory is away: answers are kept, asked for again from time to time, and served stale within a bound.
+
+An answer says how old it is and whether the directory could not be asked. Kept are the answers to the `most` questions that were asked
+last. While the directory does not answer it is asked at most every PAUSE seconds, so that who looks up does not wait each time.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+from .client import Client, ClientError
+
+PAUSE = 5.0  # seconds
+
+log = logging.getLogger(__name__)
+
+Question = tuple[str, str | None, str | None]
+
+
+@dataclass(slots=True, frozen=True)
+class Found:
+    """An answer. age: seconds since the directory gave it. stale: whether the directory did not answer when it was asked last."""
+
+    records: list[dict[str, Any]]
+    age: float
+    stale: bool
+
+
+class Lookups:
+    """Finds records through a client.
+
+    fresh: seconds for which an answer is good without asking. stale: seconds after which an old one is no answer. As a context manager
+    it also asks its questions again each `fresh` seconds, in a thread of its own.
+    """
+
+    def __init__(
+        self, client: Client, *, fresh: float = 30.0, stale: float = 3600.0, most: int = 256, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._client = client
+        self._fresh, self._stale, self._most = fresh, stale, most
+        self._clock = clock
+        self._answers: OrderedDict[Question, tuple[float, list[dict[str, Any]]]] = OrderedDict()
+        self._away: float | None = None  # when the directory last failed to answer, None once it has answered
+        self._lock = threading.Lock()  # of what stands above; never held while the directory is asked
+        self._end = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def find(self, sort: str = "broker", mesh: str | None = None, name: str | None = None) -> Found:
+        """The records as `Client.find` has them; ClientError when the directory refuses, or is away and no answer is young enough."""
+        question = (sort, mesh, name)
+        with self._lock:
+            now, kept, away = self._clock(), self._answers.get(question), self._away
+            if kept is not None:
+                self._answers.move_to_end(question)
+        paused = away is not None and now - away < PAUSE
+        if kept is not None and (now - kept[0] <= self._fresh or (paused and now - kept[0] <= self._stale)):
+            return Found(deepcopy(kept[1]), now - kept[0], away is not None)
+        try:
+            records = self._ask(question)
+        except ClientError as error:
+            now = self._clock()
+            if not _is_away(error) or kept is None or now - kept[0] > self._stale:
+                raise
+            return Found(deepcopy(kept[1]), now - kept[0], True)
+        return Found(deepcopy(records), 0.0, False)
+
+    def refresh(self) -> None:
+        """Ask every question that is kept again, until the directory does not answer; what is too old or now refused goes."""
+        with self._lock:
+            now = self._clock()
+            for question in [one for one, (then, _) in self._answers.items() if now - then > self._stale]:
+                del self._answers[question]
+            questions = list(self._answers)
+        for question in questions:
+            try:
+                self._ask(question)
+            except ClientError as error:
+                if _is_away(error):
+                    return
+                with self._lock:
+                    self._answers.pop(question, None)
+
+    def __enter__(self) -> Lookups:
+        self._end.clear()
+        self._thread = threading.Thread(target=self._run, name="directory-lookups", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _run(self) -> None:
+        while not self._end.wait(self._fresh):
+            try:
+                self.refresh()
+            except Exception:
+                log.exception("event=refresh_failed")  # ours; the next round tries again
+
+    def _ask(self, question: Question) -> list[dict[str, Any]]:
+        asked = self._clock()
+        try:
+            records = self._client.find(*question)
+        except ClientError as error:
+            with self._lock:
+                self._away = self._clock() if _is_away(error) else None
+            raise
+        with self._lock:
+            self._away = None
+            self._answers[question] = (asked, records)
+            while len(self._answers) > self._most:
+                self._answers.popitem(last=False)
+        return records
+
+
+def _is_away(error: ClientError) -> bool:
+    """No answer, or one of a directory that cannot do its work now, as opposed to a refusal."""
+    return error.status == 0 or error.status >= 500

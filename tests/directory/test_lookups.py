@@ -1,0 +1,96 @@
+"""Lookups against a directory that is killed and comes back; time is the test's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from directories import Directory
+from mqmesh.directory import lookups
+from mqmesh.directory.client import Client, ClientError
+from mqmesh.directory.lookups import Lookups
+from services import wait_until
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[Directory]:
+    """A directory that a test may kill, with a mesh of one broker."""
+    made = Directory(f"sqlite:///{tmp_path / 'd.db'}", tmp_path / "log")
+    made.accounts()
+    alice = made.client("alice")
+    alice.put("mesh", "ring")
+    alice.put("broker", "porto", "ring", number=1)
+    yield made
+    made.kill()
+
+
+def test_answers_are_kept_go_stale_and_come_back(own: Directory) -> None:
+    now = [0.0]
+    looked = Lookups(Client(own.url), fresh=10, stale=100, clock=lambda: now[0])
+
+    def numbers() -> tuple[list[int], float, bool]:
+        found = looked.find("broker", "ring")
+        return [one["number"] for one in found.records], found.age, found.stale
+
+    assert numbers() == ([1], 0, False)
+    own.client("alice").put("broker", "porto", "ring", number=2)
+    now[0] = 10
+    assert numbers() == ([1], 10, False), "kept"
+    now[0] = 11
+    assert numbers() == ([2], 0, False), "asked again"
+    listen = own.url.removeprefix("http://")
+    own.kill()
+    now[0] = 50
+    assert numbers() == ([2], 39, True)
+    with pytest.raises(ClientError, match="does not answer"):
+        looked.find("service")
+    now[0] = 112
+    with pytest.raises(ClientError, match="does not answer"):
+        numbers()
+    own.start(listen)
+    assert numbers() == ([2], 0, False)
+
+
+def test_while_it_is_away_nobody_waits_for_it_each_time(own: Directory) -> None:
+    now, asked = [0.0], []
+
+    class Counting(Client):
+        def _request(self, method: str, path: str, body: object) -> dict[str, object]:
+            asked.append(path)
+            return super()._request(method, path, body)
+
+    looked = Lookups(Counting(own.url), fresh=1, stale=100, clock=lambda: now[0])
+    looked.find()
+    own.kill()
+    now[0] = 2
+    for _ in range(5):
+        assert looked.find().stale
+    assert len(asked) == 2
+    now[0] = 2 + lookups.PAUSE
+    assert looked.find().stale
+    assert len(asked) == 3
+
+
+def test_it_asks_again_by_itself(own: Directory) -> None:
+    with Lookups(Client(own.url), fresh=0.05, stale=100) as looked:
+        looked.find("broker", "ring")
+        own.client("alice").put("broker", "porto", "ring", number=9)
+        wait_until(lambda: next(iter(looked._answers.values()))[1][0]["number"] == 9, 20, "new answer without a question")
+
+
+def test_it_keeps_the_last_questions_only(own: Directory) -> None:
+    looked = Lookups(Client(own.url), most=2)
+    for name in ("a", "b", "c"):
+        looked.find("broker", "ring", name)
+    assert [question[2] for question in looked._answers] == ["b", "c"]
+    looked.find("broker", "ring").records.clear()
+    assert len(looked.find("broker", "ring").records) == 1, "an answer is the caller's own"
+
+
+def test_a_token_that_is_over_is_drawn_anew(own: Directory) -> None:
+    alice = own.client("alice")
+    own.client("alice")
+    alice._call("DELETE", "/v1/tokens/current")
+    alice.put("broker", "lyon", "ring", number=2)
+    assert alice.get("broker", "lyon", "ring")["owner"] == "alice"
