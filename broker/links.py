@@ -14,32 +14,30 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import socket
 import time
-from collections import deque
 from typing import TYPE_CHECKING
 
 from ..mesh import actions
 from ..mesh.channel import Channel
 from ..mesh.identity import Identity
 from ..mesh.link import Link
-from ..mesh.linkconfig import LinkClosed, LinkConfig, LinkData, LinkUp
+from ..mesh.linkconfig import LinkConfig
 from ..mesh.node import MeshConfig, Node, Verdict
-from ..mesh.rules import UNRULED, LinkRules, rules_for
+from ..mesh.rules import LinkRules, rules_for
 from ..mesh.settings import MeshSettings, PeerSettings, parse_address
 from ..mqtt import packets
-from ..mqtt.errors import PeerError
 from ..mqtt.loose import Loose
 from ..mqtt.reasons import Reason
 from ..mqtt.run import Run
 from ..mqtt.topics import matches
+from .arrivals import Arrivals
 from .custody import Custody, stored_identity
 from .identity import keep_identity, own_identity
+from .link import LinkProtocol
 from .pacing import Pacer
 from .post import Post
 from .receipts import Receipts
 from .request import RequestTopic
-from .retained import BURIED
 from .roaming import Roaming
 from .tls.service import TlsError, trusted_names
 from .tls.transport import TlsTransport
@@ -47,14 +45,11 @@ from .tls.transport import TlsTransport
 if TYPE_CHECKING:
     from .connection import Connection
     from .durable import Durable
-    from .route import Fan
     from .router import Route
     from .server import Broker
 
 log = logging.getLogger("mqmesh.mesh")
 
-SOCKET_UNSENT = 512 * 2**10  # bytes given to the transport ahead of what the peer reads: urgent packets wait behind these only
-PIECE = 256 * 2**10  # bytes joined into one write
 STATUS_INTERVAL = 1.0  # seconds between two issues of the status while only its counters change
 STATUS_DELAY = 0.05  # seconds in which changes are collected into one status
 STEADY = 1.0  # seconds that a link has to live for the next attempt to come soon: one that breaks at once must not stir the mesh
@@ -62,202 +57,6 @@ SAY_AGAIN = 60.0  # seconds after which a refusal that goes on is logged again
 REFUSALS = 100  # different ones that are remembered for that
 CLIENTS_ONLY = "is for clients only: a broker's is made for servers too (extended key usage)"
 HELD_MAX = 5.0  # seconds that a publisher waits for room in the mesh before MQTT 5 is answered 0x97
-
-
-class LinkProtocol(asyncio.Protocol):
-    """One connection to a neighbour: bytes to and from its `Link` machine."""
-
-    def __init__(self, shell: MeshShell, machine: Link, number: int, cost: int, address: str) -> None:
-        self.shell = shell
-        self.machine = machine
-        self.id = number
-        self.cost = cost
-        self.address = address
-        self.transport: asyncio.Transport | None = None
-        self.up = False
-        self.closed = asyncio.Event()
-        self.error = ""
-        self.rules = UNRULED
-        self.urgent: list[bytes | bytearray] = []
-        self.bulk: deque[bytes | bytearray] = deque()
-        self.waiting = 0  # bytes in bulk
-        self.pacer: Pacer | None = None  # in which messages wait instead, where the link has a rate
-        self._pace_timer: asyncio.TimerHandle | None = None
-        self._blocked = False  # the transport holds enough
-        self._full = False  # the node was told so
-        self._timer: asyncio.TimerHandle | None = None
-        self._due = 0.0  # when the timer fires
-
-    @property
-    def peer(self) -> Identity | None:
-        return self.machine.peer
-
-    @property
-    def tls(self) -> str | None:
-        """The version of TLS that it runs over, None without."""
-        layer = self.transport.get_extra_info("tls") if self.transport is not None else None
-        return layer.version if layer is not None else None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = transport  # type: ignore[assignment]
-        sock = transport.get_extra_info("socket")
-        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.transport.set_write_buffer_limits(high=SOCKET_UNSENT, low=SOCKET_UNSENT // 4)  # type: ignore[union-attr]
-        self._after([])
-
-    def data_received(self, data: bytes) -> None:
-        broker = self.shell.broker
-        broker.now = broker.loop.time()
-        self._after(self.machine.receive(data, broker.now))
-        broker.flush()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._after(self.machine.connection_lost(str(error) if error else ""))
-        self._end("connection lost")
-        self.shell.broker.flush()
-
-    def eof_received(self) -> bool:
-        return False
-
-    def pause_writing(self) -> None:
-        self._blocked = True
-
-    def resume_writing(self) -> None:
-        self._blocked = False
-        self.flush()
-        self.shell.broker.flush()
-
-    def send(self, data: bytes | bytearray, urgent: bool) -> None:
-        """Queue whole packets; `flush` writes them, urgent ones first."""
-        if urgent:
-            self.urgent.append(data)
-        elif self.pacer is not None:
-            self.pacer.put(data)
-        else:
-            self.bulk.append(data)
-            self.waiting += len(data)
-
-    def flush(self) -> None:
-        """Write as much as the transport takes; tell the node when too much waits and when it no longer does."""
-        transport = self.transport
-        if transport is None or transport.is_closing():
-            return
-        if self.pacer is not None:
-            self._flush_paced(transport, self.pacer)
-            return
-        bulk = self.bulk
-        while (bulk or self.urgent) and not self._blocked:
-            piece, self.urgent = self.urgent, []
-            size = 0
-            while bulk and size < PIECE:
-                data = bulk.popleft()
-                size += len(data)
-                piece.append(data)
-            self.waiting -= size
-            transport.write(piece[0] if len(piece) == 1 else b"".join(piece))
-        bound = self.shell.broker.config.limits.link_unsent_bytes
-        self._say_full(self.waiting > (bound // 4 if self._full else bound))
-
-    def _flush_paced(self, transport: asyncio.Transport, pacer: Pacer) -> None:
-        """The same over a link with a rate: messages leave as its buckets fill, urgent packets at once."""
-        while not self._blocked:
-            piece, self.urgent = self.urgent, []
-            data = pacer.take(self.shell.now(), PIECE)
-            if data:
-                piece.append(data)
-            if not piece:
-                break
-            transport.write(b"".join(piece))
-        self._say_full(pacer.full(self._full))
-        wait = pacer.wait()
-        if wait is not None and not self._blocked and self._pace_timer is None:
-            self._pace_timer = self.shell.broker.loop.call_later(wait, self._pace)
-
-    def _pace(self) -> None:
-        self._pace_timer = None
-        self.flush()
-        self.shell.broker.flush()
-
-    def _say_full(self, full: bool) -> None:
-        if full != self._full and self.up:
-            self._full = full
-            self.shell.node.link_full(self.id, full, self.shell.now())
-
-    def _after(self, events: list[LinkUp | LinkData | LinkClosed]) -> None:
-        """Carry out what the machine says, write what it wants written, set its timer."""
-        for event in events:
-            if isinstance(event, LinkData):
-                if self.up:
-                    self._receive(event.data)
-            elif isinstance(event, LinkUp):
-                self.shell.link_up(self, event.peer, event.incarnation)
-            else:
-                self.error = event.text
-                if not self.up and not self.machine.dialled:
-                    self.shell.refused(self, event.text)
-                self.shell.link_closed(self, event.text)
-                self._write_machine()
-                self._end(event.text)
-                return
-        self._write_machine()
-        self._set_timer()
-
-    def _receive(self, data: bytes) -> None:
-        try:
-            self.shell.node.receive(self.id, data, self.shell.now())
-        except PeerError as error:
-            self.close(error.reason, error.text)
-        except Exception:
-            log.exception("event=internal-error link=%d peer=%s", self.id, self.peer)
-            self.close(Reason.UNSPECIFIED_ERROR, "internal error")
-
-    def _write_machine(self) -> None:
-        data = self.machine.take()
-        if data and self.transport is not None and not self.transport.is_closing():
-            self.transport.write(data)
-
-    def _set_timer(self) -> None:
-        """Wake up at the machine's deadline at the latest; a timer that is set for earlier stays, its call is harmless."""
-        deadline = self.machine.next_deadline()
-        if self._timer is not None:
-            if deadline is not None and self._due <= deadline:
-                return
-            self._timer.cancel()
-            self._timer = None
-        if deadline is not None:
-            self._due = deadline
-            self._timer = self.shell.broker.loop.call_at(deadline, self._handle_timer)
-
-    def _handle_timer(self) -> None:
-        self._timer = None
-        self._after(self.machine.handle_timer(self.shell.now()))
-        self.shell.broker.flush()
-
-    def close(self, reason: Reason, text: str) -> None:
-        """End the link from this side."""
-        self.error = text
-        self.machine.goodbye(reason, text)
-        self.shell.link_closed(self, text)
-        self._write_machine()
-        self._end(text)
-
-    def _end(self, text: str) -> None:
-        for timer in (self._timer, self._pace_timer):
-            if timer is not None:
-                timer.cancel()
-        self._timer = self._pace_timer = None
-        self.shell.link_closed(self, self.error or text)
-        self.bulk.clear()
-        if self.pacer is not None:
-            self.pacer.clear()
-        self.urgent.clear()
-        self.waiting = 0
-        if self.transport is not None and not self.transport.is_closing():
-            self.transport.close()
-            # a silent peer takes nothing: what waits for it must not keep the connection for ever
-            self.shell.broker.loop.call_later(self.shell.broker.config.limits.connect_timeout, self.transport.abort)
-        self.closed.set()
 
 
 class MeshShell:
@@ -279,6 +78,7 @@ class MeshShell:
             ),
             time.time() - broker.loop.time(),
         )
+        self.arrivals = Arrivals(self)
         self.key = settings.key.encode()
         self.links: dict[int, LinkProtocol] = {}
         self.by_number: dict[int, LinkProtocol] = {}
@@ -299,7 +99,6 @@ class MeshShell:
         self.starting = settings.start_waits > 0  # clients wait: it is not known what others want
         self._early: list[tuple[Connection, packets.Connect]] = []  # those who do
         self._start_timer: asyncio.TimerHandle | None = None
-        self._carried: list[int] = []  # tokens of deliveries that are not saved yet
         self.post = Post(self)
         self.roaming: Roaming | None = None
         self._waking = False
@@ -584,7 +383,7 @@ class MeshShell:
         mesh = route.mesh
         keep = False
         if run.retain and not run.topic.startswith(b"$"):
-            self._weigh()
+            self.arrivals.weigh()
             keep = self.broker.retained.room(run)
             if not keep:
                 self.broker.counters.dropped += run.count
@@ -660,7 +459,7 @@ class MeshShell:
         finally:
             self._draining = False
         if self.custody is not None:
-            carried, self._carried = self._carried, []
+            carried, self.arrivals.tokens = self.arrivals.tokens, []
             self.custody.save(carried)
         if self._returned:
             self._say_returned()
@@ -681,14 +480,14 @@ class MeshShell:
         """Anything but `Send`."""
         if isinstance(action, actions.Deliver):
             if self.roaming is None:
-                self.deliver(action)
+                self.arrivals.deliver(action)
             else:
                 self.roaming.deliver(action)
         elif isinstance(action, actions.Posted):
             self.post.received(action)
-            self._carried_out(action.token)
+            self.arrivals.carried_out(action.token)
         elif isinstance(action, actions.Retained):
-            self._retained(action)
+            self.arrivals.retained(action)
         elif isinstance(action, actions.FiltersChanged):
             self.broker.router.filters_changed(action.filters)
             if self.roaming is not None:
@@ -732,83 +531,6 @@ class MeshShell:
             except OSError as error:
                 log.error("event=identity-not-kept folder=%s text=%s", data, error)
 
-    def deliver(self, action: actions.Deliver) -> None:
-        """A run from elsewhere: local subscribers, the shared subscriptions that the origin picked here, retained messages."""
-        run = action.run
-        router = self.broker.router
-        if run.qos == 2 and self.custody is not None and action.token is not None:  # it comes again unless its window is kept
-            assert self.broker.durable is not None
-            self.broker.behind = self.broker.durable.next_commit
-        if isinstance(run, Loose):
-            self._deliver_span(run)
-        elif action.ordinary:
-            route = router.routes.get(run.topic) or router.route(run.topic)
-            told = self.broker.retained.came(run.topic, action.key) if action.key else None
-            if told:
-                router.deliver_others(run, route, told)
-            else:
-                router.deliver(run, route, None, shares=False)
-        if action.stored:
-            self.broker.retained.store(run, always=True)
-        for pick in action.picks:
-            group = router.groups.get(pick)
-            if group is not None:
-                router.deliver_share(run, group)
-            elif action.token is not None:
-                self.node.refuse(action.token, pick, self.broker.now)
-        self.broker.behind = 0
-        self._carried_out(action.token)
-
-    def _carried_out(self, token: int | None) -> None:
-        """A delivery is done; its window belongs into the batch that holds what it caused."""
-        if token is None:
-            return
-        if self.custody is None:
-            self.node.delivered(token, self.broker.now)
-        else:
-            self.node.handed(token, self.broker.now)
-            self._carried.append(token)
-
-    def _weigh(self) -> None:
-        """What the mesh remembers of deleted messages needs memory too."""
-        self.broker.account.buried = BURIED * self.node.buried
-
-    def _retained(self, action: actions.Retained) -> None:
-        """What is retained has changed by a comparison with a neighbour. Members of shared subscriptions are not told: each site would
-        tell one of them."""
-        run, router = action.run, self.broker.router
-        if action.announce:
-            if run.qos == 2 and self.broker.durable is not None:
-                self.broker.behind = self.broker.durable.next_commit
-            router.deliver(run, router.routes.get(run.topic) or router.route(run.topic), None, shares=False)
-            self.broker.behind = 0
-        self.broker.retained.store(run, always=True)
-        if action.coming:
-            self.broker.retained.expect(run.topic, action.key)
-
-    def _deliver_span(self, run: Loose) -> None:
-        """Messages of different topics: those in a row that have the same recipients go together."""
-        router = self.broker.router
-        known = router.fans.get
-        fan: Fan | None = None
-        start = 0
-        for index, topic in enumerate(run.topics):
-            found = known(topic)
-            if found is None:
-                route = router.routes.get(topic) or router.route(topic)
-                found = known(topic)
-            if found is not None and found.local is fan:
-                continue
-            if fan is not None:
-                router.deliver_mixed(run.part(start, index), fan)
-            fan, start = None, index
-            if found is not None:
-                fan = found.local
-            else:
-                router.deliver(run.single(index), route, None, shares=False)
-        if fan is not None:
-            router.deliver_mixed(run.part(start, run.count) if start else run, fan)
-
     # Timers and status
 
     def _set_timer(self) -> None:
@@ -838,7 +560,7 @@ class MeshShell:
     def _say_status(self) -> None:
         self._status_timer = None
         self.broker.now = self.now()
-        self._weigh()
+        self.arrivals.weigh()
         self.broker.sys_topics.say_json("$SYS/broker/mesh/status", self.status())
         self.broker.flush()
         self._status_soon(STATUS_INTERVAL)

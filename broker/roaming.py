@@ -243,7 +243,7 @@ class Roaming:
         """Deliver what another broker published; gates want to know whose it is."""
         self.origin = action.origin
         try:
-            self.shell.deliver(action)
+            self.shell.arrivals.deliver(action)
         finally:
             self.origin = self.number
 
