@@ -16,14 +16,16 @@ ACCOUNTS = {"alice": "acme", "anna": "acme", "bob": "other"}  # name -> organisa
 class Directory:
     """A process over a database with three accounts."""
 
-    def __init__(self, database: str, log: Path, listen: str = "127.0.0.1:0") -> None:
-        self.database, self.log = database, log
+    def __init__(self, database: str, log: Path, listen: str = "127.0.0.1:0", options: tuple[str, ...] = ()) -> None:
+        self.database, self.log, self._options = database, log, options
         self.secrets: dict[str, str] = {}
         self.start(listen)
 
     def start(self, listen: str) -> None:
         """Start it; `url` is where it is once it listens."""
-        self._process = command.start("directory", "serve", "--listen", listen, "--database", self.database, stderr=self.log)
+        self._process = command.start(
+            "directory", "serve", "--listen", listen, "--database", self.database, *self._options, stderr=self.log
+        )
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         assert line.startswith("ready "), self.log.read_text()

@@ -1,0 +1,23 @@
+"""A directory that serves https, and clients that trust its authority or do not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from certificates import Certificates
+from directories import Directory
+from mqmesh.directory.client import Client, ClientError
+
+
+def test_who_trusts_its_authority_reaches_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Certificates(tmp_path / "tls")
+    made.broker("directory", "127.0.0.1")
+    options = ("--cert", str(made.certificate("directory")), "--key", str(made.key("directory")))
+    directory = Directory(f"sqlite:///{tmp_path / 'd.db'}", tmp_path / "log", options=options)
+    assert directory.url.startswith("https://")
+    with pytest.raises(ClientError, match="CERTIFICATE_VERIFY_FAILED"):
+        Client(directory.url).find()
+    monkeypatch.setenv("SSL_CERT_FILE", str(made.ca))
+    assert Client(directory.url).find() == []
+    directory.kill()
