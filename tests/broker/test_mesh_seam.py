@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from mqmesh.broker.links import MeshShell
+from mqmesh.broker.arrivals import Arrivals
 from mqmesh.mqtt.codec import encode
 from mqmesh.mqtt.loose import Loose
 from mqmesh.mqtt.packets import Connack, Connect, Pingreq, Pingresp, Puback, Pubcomp, Publish, Pubrec, Pubrel, Subscription, Will
@@ -188,12 +188,12 @@ async def test_a_span_from_the_mesh_goes_to_everyone_who_wants_it(qos):
         "identified": Wire(broker, 5).connect("identified", Subscription("b", 2), identifier=7),
         "shared": Wire(broker, 4).connect("shared", Subscription("$share/g/c", 2)),  # the origin picks
     }
-    shell = MeshShell.__new__(MeshShell)
-    shell.broker = broker
+    arrivals = Arrivals.__new__(Arrivals)
+    arrivals.broker = broker
     topics = [b"a/1", b"a/2", b"b", b"b", b"c", b"far/x", b"a/1", b"b", b"a/2"]
     run = Loose([len(topic).to_bytes(2, "big") + topic for topic in topics], [b"%d" % n * n for n in range(9)], qos, 0.0)
     for _ in range(2):  # routes are not known, then they are
-        shell._deliver_span(run)
+        arrivals._deliver_span(run)
         broker.flush()
         got = {name: wire.packets() for name, wire in wires.items()}
         for name, most, wanted in (("all", 2, topics), ("some", 1, [b"a/1", b"a/2"]), ("identified", 2, [b"b"]), ("shared", 2, [])):
