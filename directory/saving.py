@@ -141,9 +141,7 @@ def _parent(records: Records, owner: Account, kind: str, element: Any, parent: s
 
 
 def _next_position(records: Records, parent: str) -> int:
-    if not parent:
-        return 0
-    return max((one.position for one in records.children([parent])[parent]), default=-1) + 1
+    return records.next_position(parent) if parent else 0
 
 
 def _check_references(records: Records, element: Any) -> None:

@@ -127,6 +127,11 @@ class Records:
                 found[entity.parent].append(entity)
         return found
 
+    def next_position(self, parent: str) -> int:
+        """The place behind everything that is inside an entity."""
+        last = self._connection.scalar(sa.select(sa.func.max(entities.c.position)).where(entities.c.parent == parent))
+        return 0 if last is None else last + 1
+
     def record(self, parent: str, record: str, name: str) -> Entity | None:
         """The record of a sort with a name within a business (parent "" for meshes)."""
         conditions = (entities.c.parent == parent, entities.c.record == record, entities.c.name == name)
