@@ -212,9 +212,7 @@ from mqmesh.client import *
 with ConnectionFactory(sys.argv[1], client_id=sys.argv[2]).create_context(AckMode.CLIENT) as context:
     consumer = context.create_durable_consumer(Topic(sys.argv[2]), "work")
     for number in range(5):
-        message = consumer.receive(20)
-        if number == 2:
-            message.acknowledge()
+        consumer.receive(20)
     print("five", flush=True)
     consumer.receive()
 """
@@ -237,12 +235,9 @@ def test_3_4_7_a_program_that_is_killed_gets_again_what_it_had_not_acknowledged(
     with clerk.create_context(AckMode.CLIENT) as context:
         consumer = context.create_durable_consumer(topic, "work")
         context.create_producer().send(topic, "f")
-        found = [message for _ in range(3) if (message := consumer.receive(PATIENCE))]
-        assert [(message.body, message.redelivered, message.delivery_count) for message in found] == [
-            ("d", True, 2),
-            ("e", True, 2),
-            ("f", False, 1),
-        ]
+        found = [message for _ in range(6) if (message := consumer.receive(PATIENCE))]
+        again = [(word, True, 2) for word in "abcde"]
+        assert [(message.body, message.redelivered, message.delivery_count) for message in found] == [*again, ("f", False, 1)]
         found[-1].acknowledge()
         consumer.close()
         context.unsubscribe("work")
