@@ -264,6 +264,8 @@ class Trial:
         self._away = dice.random() < 0.7
         if not self._away:
             await self._come(self.absent)
+        # what paho-mqtt is given between two connections may overtake what it holds back
+        await until(lambda: all(publisher.client.is_connected() for publisher in self.paho_publishers))
         for publisher in self._all_publishers:
             publisher.go(publisher.limit + max(1, int(dice.random() * self.rate / len(self.qos) * (0.02 if publisher.number == 3 else 1))))
         await self._serve(dice.random() ** 2 * LOAD)
@@ -360,6 +362,10 @@ class Trial:
         verdict.faults = self.paho_subscriber.faults.copy()
         for session in (*self.publishers, *self.subscribers, self.absent):
             verdict.faults += session.faults
+        for name, found in [*((s.client_id, s.judges) for s in (*self.subscribers, self.absent)), ("paho", self.paho_subscriber.judges)]:
+            for number, judge in found.items():
+                if judge.disorder:
+                    verdict.faults[f"publisher {number} out of order at {name}, {judge.first_disorder}"] = judge.disorder
 
     def end(self) -> None:
         """Stop everything."""

@@ -36,7 +36,7 @@ class Judge:
     """What one subscriber has from one publisher.
 
     qos: of the delivery. seen: sequences that came. last: the highest. twice: repeats that QoS 2 forbids. again: repeats at QoS 1.
-    disorder: messages that came for the first time behind a later one.
+    disorder: messages that came for the first time behind a later one; first_disorder: the first of them.
     """
 
     qos: int
@@ -46,6 +46,7 @@ class Judge:
     again: int = 0
     disorder: int = 0
     corrupt: int = 0
+    first_disorder: str = ""
 
     def take(self, publisher: int, sequence: int, payload: bytes) -> None:
         """A message has come."""
@@ -60,6 +61,7 @@ class Judge:
             self.seen.add(sequence)
             if sequence < self.last:
                 self.disorder += 1
+                self.first_disorder = self.first_disorder or f"first {sequence} behind {self.last}"
             self.last = max(self.last, sequence)
 
 

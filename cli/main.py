@@ -22,9 +22,9 @@ COMMANDS = {
         "Check, draw or simulate a topology file: what does each failure do, how often is a message copied?",
     ),
     "cert": ("cert", "cert", "Make an authority and certificates, for tests, first steps, and meshes without another authority."),
-    "directory": ("directory", "app", "Serve a directory of brokers, services and applications; register there and find."),
+    "directory": ("directory", "app", "A directory of brokers, services and applications: serve one, register there, find."),
     "pub": ("pub", "pub", "Publish messages to an MQTT broker."),
-    "sub": ("sub", "sub", "Subscribe at an MQTT broker and print the messages, until Ctrl-C."),
+    "sub": ("sub", "sub", "Subscribe at an MQTT broker and print the messages, until Ctrl-C or SIGTERM."),
 }
 
 
