@@ -23,6 +23,7 @@ COMMANDS = {
     ),
     "cert": ("cert", "cert", "Make an authority and certificates, for tests, first steps, and meshes without another authority."),
     "directory": ("directory", "app", "A directory of brokers, services and applications: serve one, register there, find."),
+    "metabroker": ("metabroker", "metabroker", "Let the clients of one broker reach other brokers through it."),
     "pub": ("pub", "pub", "Publish messages to an MQTT broker."),
     "sub": ("sub", "sub", "Subscribe at an MQTT broker and print the messages, until Ctrl-C or SIGTERM."),
 }

@@ -1,4 +1,4 @@
-"""Imports point down only: cli -> directory -> client, broker -> mesh -> mqtt; nothing imports what is above it, or tests.
+"""Imports point down only: cli -> metabroker -> directory -> client, broker -> mesh -> mqtt; nothing imports what is above it, or tests.
 
 Read from the syntax tree, so that imports inside functions and under TYPE_CHECKING count too.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-LAYERS = ("cli", "directory", "client", "broker", "mesh", "mqtt")  # the upper ones may import the lower ones
+LAYERS = ("cli", "metabroker", "directory", "client", "broker", "mesh", "mqtt")  # the upper ones may import the lower ones
 CORES = ("mesh", "mqtt")
 # What a core may not touch: sockets, clocks, tasks, logs. `mesh` reads files of configuration, so pathlib is no sign.
 EFFECTS = {"asyncio", "socket", "selectors", "threading", "time", "logging", "subprocess", "uvloop", "paho", "psutil", "random"}

@@ -1,0 +1,83 @@
+"""What the core wants done: values that the shell carries out in order."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..mqtt.packets import Publish
+from .policy import Rule
+
+
+class Respond(NamedTuple):
+    """Publish a body to the community."""
+
+    topic: str
+    body: bytes
+    qos: int
+
+
+class Deliver(NamedTuple):
+    """Publish a remote's message to sessions; when the community has all of it, acknowledge it to the remote (packet_id 0: no need)."""
+
+    remote: int
+    packet_id: int
+    epoch: int
+    responses: list[Respond]
+
+
+class Resolve(NamedTuple):
+    """Find the addresses of a service; the answer goes to `Core.on_resolved`."""
+
+    remote: int
+    name: str
+
+
+class Open(NamedTuple):
+    """Connect to a remote and stay connected, trying its addresses in turn."""
+
+    remote: int
+    addresses: list[str]
+    username: str | None
+    password: bytes | None
+    rule: Rule
+
+
+class Close(NamedTuple):
+    """Leave a remote."""
+
+    remote: int
+
+
+class Send(NamedTuple):
+    """Publish to a remote; the answer goes to `Core.on_published` under the token (0: none is wanted)."""
+
+    remote: int
+    token: int
+    publish: Publish
+
+
+class Ask(NamedTuple):
+    """Subscribe at a remote; the answer goes to `Core.on_subscribed`. identifier: Subscription Identifier, 0: none."""
+
+    remote: int
+    token: int
+    filter: str
+    qos: int
+    identifier: int
+
+
+class Drop(NamedTuple):
+    """Unsubscribe at a remote."""
+
+    remote: int
+    filter: str
+
+
+class Note(NamedTuple):
+    """A line for the log. warning: the client's or the remote's fault."""
+
+    warning: bool
+    text: str
+
+
+Action = Respond | Deliver | Resolve | Open | Close | Send | Ask | Drop | Note

@@ -1,0 +1,179 @@
+"""A `Wire` on asyncio: it connects, tries again with growing pauses, and tells its owner what comes. One task a broker."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import ssl
+from collections.abc import Callable
+from typing import Any
+
+from ..broker.tls.words import explain
+from ..mqtt.errors import PeerError
+from ..mqtt.reasons import Reason
+from .address import Address
+from .wire import Event, Login, Refused, State, Up, Wire
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds between attempts; a random part is left out
+CONNECT_TIMEOUT = 10.0
+
+
+class Connection:
+    """Stays connected to one broker while its task `run` lives.
+
+    on_events: what has come in one chunk. on_down: after a connection has ended or all addresses were tried in vain, with whether the
+    server refused our credentials (None: it did not refuse us) and one line.
+    """
+
+    def __init__(
+        self,
+        addresses: list[Address],
+        login: Login,
+        ca: str | None,
+        on_events: Callable[[list[Event]], None],
+        on_down: Callable[[bool | None, str], None],
+    ) -> None:
+        self.wire = Wire(login)
+        self.addresses = addresses
+        self._ca = ca
+        self._on_events = on_events
+        self._on_down = on_down
+        self._line: _Line | None = None
+        self._paused = False
+
+    async def run(self) -> None:
+        """Until it is cancelled; the connection is left in order then."""
+        pause = FIRST_PAUSE
+        try:
+            while True:
+                refused, text = None, ""
+                for address in self.addresses:
+                    accepted, refused, text = await self._attempt(address)
+                    if accepted:
+                        pause = FIRST_PAUSE
+                        break
+                self._on_down(refused, text)
+                await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+                pause = min(2 * pause, LONGEST_PAUSE)
+        finally:
+            self._leave()
+
+    async def _attempt(self, address: Address) -> tuple[bool, bool | None, str]:
+        """One connection from beginning to end: (whether it was accepted, credentials refused, why it ended)."""
+        loop = asyncio.get_running_loop()
+        line = _Line(self)
+        try:
+            context = ssl.create_default_context(cafile=self._ca) if address.tls else None
+            async with asyncio.timeout(CONNECT_TIMEOUT):
+                await loop.create_connection(lambda: line, address.host, address.port, ssl=context)
+        except TimeoutError:
+            return False, None, f"{address}: no answer"
+        except OSError as error:
+            why = explain(error) if isinstance(error, ssl.SSLError) else error.strerror or str(error)
+            return False, None, f"{address}: {why}"
+        await line.closed.wait()
+        return line.accepted, line.refused, f"{address}: {line.error or 'connection lost'}"
+
+    def _leave(self) -> None:
+        line = self._line
+        if line is not None:
+            self.wire.end(line.now())
+            line.write()
+            line.transport.close()
+
+    def pause(self, paused: bool) -> None:
+        """Read nothing, or read on."""
+        if paused != self._paused:
+            self._paused = paused
+            if self._line is not None:
+                self._line.pause(paused)
+
+    def flush(self) -> None:
+        """Write what the wire has to say."""
+        if self._line is not None:
+            self._line.write()
+
+    def tick(self) -> None:
+        """Let the wire see the time."""
+        if self._line is not None:
+            self._line.tick()
+
+    @property
+    def backlog(self) -> int:
+        """Bytes that the broker has not taken."""
+        return self.wire.bytes + (self._line.transport.get_write_buffer_size() if self._line is not None else 0)
+
+
+class _Line(asyncio.Protocol):
+    """One transport."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, owner: Connection) -> None:
+        self.owner = owner
+        self.closed = asyncio.Event()
+        self.accepted = False
+        self.refused: bool | None = None
+        self.error = ""
+        self.now = asyncio.get_running_loop().time
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        self.owner._line = self
+        if self.owner._paused:
+            transport.pause_reading()
+        self.owner.wire.begin(self.now())
+        self.write()
+
+    def data_received(self, data: bytes) -> None:
+        if self.owner._line is not self or self.transport.is_closing():
+            return
+        wire = self.owner.wire
+        try:
+            events = wire.receive(data, self.now())
+        except PeerError as error:
+            self.fail(error)
+            return
+        for event in events:
+            if isinstance(event, Up):
+                self.accepted = True
+            elif isinstance(event, Refused):
+                self.refused, self.error = event.credentials, event.text
+                self.transport.close()
+        self.owner._on_events(events)
+        self.write()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if exc is not None and not self.error:
+            self.error = getattr(exc, "strerror", None) or str(exc)
+        if self.owner._line is self:
+            self.owner._line = None
+            self.owner.wire.lost()
+        self.closed.set()
+
+    def write(self) -> None:
+        data = self.owner.wire.take()
+        if data and not self.transport.is_closing():
+            self.transport.write(data)
+
+    def pause(self, paused: bool) -> None:
+        if not self.transport.is_closing():
+            if paused:
+                self.transport.pause_reading()
+            else:
+                self.transport.resume_reading()
+
+    def tick(self) -> None:
+        try:
+            self.owner.wire.on_timer(self.now())
+        except PeerError as error:
+            self.fail(error)
+            return
+        self.write()
+
+    def fail(self, error: PeerError) -> None:
+        """The server broke a rule, or ended the connection."""
+        self.error = error.text
+        if error.reason in (Reason.NOT_AUTHORIZED, Reason.BAD_USER_NAME_OR_PASSWORD) and self.owner.wire.state is not State.UP:
+            self.refused = True
+        self.transport.abort()

@@ -1,0 +1,163 @@
+"""The policy file: who may reach which remotes, with which topics, and how much. What no `[[allow]]` names is refused.
+
+    [limits]
+    sessions = 1000
+
+    [[allow]]
+    clients = ["meter-*"]
+    remotes = ["mqtts://broker.example.com:8883", "weather"]
+    publish = ["readings/#"]
+    subscribe = ["weather/+/now"]
+
+The first `[[allow]]` whose `clients` and `remotes` both match decides. `*` in them stands for any characters, `?` for one.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from ..mesh.settings import ConfigError
+from ..mqtt.errors import MqttError
+from ..mqtt.topics import check_filter, matches
+
+VERSIONS = {"5": 5, "3.1.1": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much. idle: seconds without a request until a session ends. connect: seconds until a connect request is answered.
+
+    body: bytes of a request. waiting: publish requests of a session without an answer. subscriptions: filters of a session.
+    buffer: bytes that wait for the community broker until remotes are read no longer.
+    """
+
+    sessions: int = 1000
+    sessions_per_client: int = 10
+    subscriptions: int = 100
+    waiting: int = 1000
+    body: int = 1_048_576
+    buffer: int = 8_388_608
+    idle: int = 86_400
+    connect: int = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One `[[allow]]`. version: of MQTT, 4 or 5. ca: PEM file of the authorities that sign the remotes' certificates."""
+
+    clients: tuple[str, ...]
+    remotes: tuple[str, ...]
+    publish: tuple[str, ...] = ()
+    subscribe: tuple[str, ...] = ()
+    version: int = 5
+    ca: Path | None = None
+
+    def may_publish(self, topic: str) -> bool:
+        """Whether a topic may be published to."""
+        return any(matches(filter_, topic) for filter_ in self.publish)
+
+    def may_subscribe(self, filter_: str) -> bool:
+        """Whether a filter asks for nothing beyond what is allowed."""
+        return any(covers(wide, filter_) for wide in self.subscribe)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The whole file."""
+
+    limits: Limits = field(default_factory=Limits)
+    rules: tuple[Rule, ...] = ()
+
+    def rule(self, client: str, remote: str) -> Rule | None:
+        """What a client may do with a remote; None: nothing. remote: an address with its port, or a service name."""
+        for rule in self.rules:
+            if any(fnmatchcase(client, one) for one in rule.clients) and any(fnmatchcase(remote, one) for one in rule.remotes):
+                return rule
+        return None
+
+
+def covers(wide: str, narrow: str) -> bool:
+    """Whether one filter matches every topic that another one matches."""
+    if narrow.startswith("$") and wide[0] in "+#":
+        return False
+    levels = narrow.split("/")
+    wanted = wide.split("/")
+    for index, level in enumerate(wanted):
+        if level == "#":
+            return True
+        if index == len(levels) or levels[index] == "#" or (level != "+" and level != levels[index]):
+            return False
+    return len(wanted) == len(levels)
+
+
+def load(file: Path) -> Policy:
+    """Read a policy file. Raises ConfigError."""
+    try:
+        table = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(str(file), "", None, f"cannot be read: {error.strerror or error}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(str(file), "", None, f"is no TOML: {error}") from None
+    return parse(table, str(file), file.parent)
+
+
+def parse(table: dict[str, Any], file: str = "policy", folder: Path | None = None) -> Policy:
+    """A policy from a table as TOML gives it. Raises ConfigError."""
+    _known(file, "", table, ("limits", "allow"))
+    given = table.get("limits", {})
+    if type(given) is not dict:
+        raise ConfigError(file, "limits", given, "write a table, [limits]")
+    names = tuple(Limits.__dataclass_fields__)
+    _known(file, "limits.", given, names)
+    for name, value in given.items():
+        if type(value) is not int or not 1 <= value < 1 << 32:
+            raise ConfigError(file, f"limits.{name}", value, "give a whole number of at least 1")
+    rules = table.get("allow", [])
+    if type(rules) is not list or not rules or not all(type(rule) is dict for rule in rules):
+        raise ConfigError(file, "allow", rules, "write at least one [[allow]]: what none of them names is refused")
+    return Policy(Limits(**given), tuple(_rule(file, f"allow[{index}].", rule, folder) for index, rule in enumerate(rules)))
+
+
+def _rule(file: str, where: str, table: dict[str, Any], folder: Path | None) -> Rule:
+    _known(file, where, table, tuple(Rule.__dataclass_fields__))
+    clients = _texts(file, where, table, "clients", needed=True)
+    remotes = _texts(file, where, table, "remotes", needed=True)
+    publish = _filters(file, where, table, "publish")
+    subscribe = _filters(file, where, table, "subscribe")
+    version = table.get("version", "5")
+    if type(version) is not str or version not in VERSIONS:
+        raise ConfigError(file, f"{where}version", version, 'give "5" or "3.1.1"')
+    ca = table.get("ca")
+    if ca is not None and (type(ca) is not str or not ca):
+        raise ConfigError(file, f"{where}ca", ca, "give the path of a PEM file")
+    path = None if ca is None else (folder or Path()) / Path(ca).expanduser()
+    if path is not None and not path.is_file():
+        raise ConfigError(file, f"{where}ca", ca, "there is no such file: give the PEM file of the remotes' authorities")
+    return Rule(clients, remotes, publish, subscribe, VERSIONS[version], path)
+
+
+def _known(file: str, where: str, table: dict[str, Any], names: tuple[str, ...]) -> None:
+    for name, value in table.items():
+        if name not in names:
+            raise ConfigError(file, f"{where}{name}", value, f"there is no such key; there are {', '.join(names)}")
+
+
+def _texts(file: str, where: str, table: dict[str, Any], key: str, needed: bool = False) -> tuple[str, ...]:
+    value = table.get(key, [])
+    if type(value) is not list or not all(type(item) is str and item for item in value) or (needed and not value):
+        raise ConfigError(file, where + key, value, "give a list of texts")
+    return tuple(value)
+
+
+def _filters(file: str, where: str, table: dict[str, Any], key: str) -> tuple[str, ...]:
+    filters = _texts(file, where, table, key)
+    for filter_ in filters:
+        try:
+            check_filter(filter_)
+        except MqttError as error:
+            raise ConfigError(file, where + key, filter_, getattr(error, "text", str(error))) from None
+    return filters

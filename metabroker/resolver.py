@@ -1,0 +1,83 @@
+"""From a service's name to addresses: a file of services, a directory, or one after the other."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Protocol
+
+from ..directory.client import Client, ClientError
+from ..directory.lookups import Lookups
+from ..mesh.settings import ConfigError
+from .address import parse_address
+
+
+class Resolver(Protocol):
+    """Finds services. It may block."""
+
+    def resolve(self, name: str) -> list[str]:
+        """The addresses of a service, the preferred first; empty when there is none. Raises LookupError when it cannot be asked."""
+
+
+class Services:
+    """A table of services: name -> addresses."""
+
+    def __init__(self, table: dict[str, list[str]]) -> None:
+        self._table = table
+
+    @classmethod
+    def load(cls, file: Path) -> Services:
+        """Read a TOML file: ``[services]``, then ``name = ["mqtt://host:port"]``. Raises ConfigError."""
+        name = str(file)
+        try:
+            table = tomllib.loads(file.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ConfigError(name, "", None, f"cannot be read: {error.strerror or error}") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(name, "", None, f"is no TOML: {error}") from None
+        services = table.pop("services", None)
+        if type(services) is not dict or table:
+            raise ConfigError(name, "", None, 'write one table, [services], with lines such as weather = ["mqtts://broker.example.com"]')
+        for service, addresses in services.items():
+            if type(addresses) is not list or not addresses:
+                raise ConfigError(name, f"services.{service}", addresses, "give a list of addresses")
+            for address in addresses:
+                try:
+                    parse_address(address if type(address) is str else repr(address))
+                except ValueError as error:
+                    raise ConfigError(name, f"services.{service}", address, str(error)) from None
+        return cls(services)
+
+    def resolve(self, name: str) -> list[str]:
+        """See `Resolver`."""
+        return list(self._table.get(name, ()))
+
+
+class Directory:
+    """Services that are registered in a directory, of any mesh; its answers outlive its absence (`directory/lookups.py`)."""
+
+    def __init__(self, url: str) -> None:
+        self._lookups = Lookups(Client(url))
+
+    def resolve(self, name: str) -> list[str]:
+        """See `Resolver`."""
+        try:
+            found = self._lookups.find("service", None, name).records
+        except ClientError as error:
+            raise LookupError(str(error)) from None
+        exact = [record for record in found if record.get("name") == name]
+        return [str(address) for record in exact for address in record.get("addresses") or ()]
+
+
+class Chain:
+    """The first resolver that knows a name wins."""
+
+    def __init__(self, *resolvers: Resolver) -> None:
+        self._resolvers = resolvers
+
+    def resolve(self, name: str) -> list[str]:
+        """See `Resolver`."""
+        for resolver in self._resolvers:
+            if found := resolver.resolve(name):
+                return found
+        return []

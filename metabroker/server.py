@@ -1,0 +1,288 @@
+"""The metabroker as a process: the community's connection, a connection for each remote, and the core between them.
+
+All of it runs in one event loop. What the core wants is carried out after each chunk of bytes, then every connection that has something
+to say writes once. When the community takes messages more slowly than the remotes send them, the remotes are read no longer until it
+has caught up; when a remote does, requests to publish there are refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import signal
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from ..mqtt.packets import Publish
+from .actions import Ask, Close, Deliver, Drop, Note, Open, Resolve, Respond, Send
+from .address import Address, parse_address
+from .codes import Code
+from .connection import Connection
+from .core import REQUEST, Core
+from .policy import Policy
+from .resolver import Resolver
+from .wire import Event, Login, Message, Published, Subscribed, Up
+
+log = logging.getLogger(__name__)
+TICK = 0.5  # seconds
+LEAVING = 2.0  # seconds for connections to be left
+TOPIC = 65_535  # token of the community subscription
+
+
+class Community(NamedTuple):
+    """The broker that the metabroker stands beside, and as whom. ca: PEM file of its authorities; None: those of the system."""
+
+    address: Address
+    login: Login
+    ca: str | None = None
+
+
+class _Group:
+    """A remote's message at the community: how many of its publications are not acknowledged there."""
+
+    __slots__ = ("epoch", "left", "packet_id", "remote")
+
+    def __init__(self, deliver: Deliver, left: int) -> None:
+        self.remote, self.packet_id, self.epoch = deliver.remote, deliver.packet_id, deliver.epoch
+        self.left = left
+
+
+class Server:
+    """One metabroker. on_ready: called when it has subscribed at the community broker for the first time."""
+
+    def __init__(self, community: Community, policy: Policy, resolver: Resolver, on_ready: Callable[[], None]) -> None:
+        self.core = Core(policy, partial(secrets.token_hex, 16))
+        self._limits = policy.limits
+        self._resolver = resolver
+        self._on_ready: Callable[[], None] | None = on_ready
+        self._community = Connection(
+            [community.address], community.login, community.ca, self._on_community, partial(self._community_down, community.address)
+        )
+        self._remotes: dict[int, Connection] = {}
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._others: set[asyncio.Task[None]] = set()  # lookups, and connections that are being left
+        self._groups: dict[int, _Group] = {}
+        self._token = TOPIC
+        self._paused = False
+
+    async def run(self) -> None:
+        """Until it is cancelled. Every connection is left in order."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._community.run(), name="community")
+                group.create_task(self._tick(), name="tick")
+        finally:
+            tasks = [*self._tasks.values(), *self._others]
+            for task in tasks:
+                task.cancel()
+            if tasks:
+                await asyncio.wait(tasks, timeout=LEAVING)
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK)
+            self.core.on_timer(self._now())
+            for connection in (self._community, *self._remotes.values()):
+                connection.tick()
+            self._carry_out()
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    # The community
+
+    def _on_community(self, events: list[Event]) -> None:
+        now = self._now()
+        for event in events:
+            match event:
+                case Message(publish, epoch):
+                    self.core.on_request(publish.topic, publish.payload, now)
+                    if publish.qos:
+                        self._community.wire.acknowledge(publish.packet_id, epoch, now)
+                case Published(token, reason):
+                    self._delivered(token, reason, now)
+                case Up(present, _):
+                    log.info("event=community-up session_present=%s", str(present).lower())
+                    if not present:
+                        self._community.wire.subscribe(REQUEST + "#", 2, 0, TOPIC, now)
+                case Subscribed(_, reason):
+                    self._subscribed(reason)
+        self._carry_out()
+
+    def _subscribed(self, reason: int) -> None:
+        if reason >= 0x80:
+            log.error("event=community-refuses topic=%s# reason=0x%02x", REQUEST, reason)
+        elif self._on_ready is not None:
+            on_ready, self._on_ready = self._on_ready, None
+            on_ready()
+
+    def _delivered(self, token: int, reason: int, now: float) -> None:
+        """The community has one publication of a remote's message; with the last one the remote is told."""
+        if reason >= 0x80:
+            log.warning("event=response-refused reason=0x%02x", reason)
+        group = self._groups.pop(token, None)
+        if group is None:
+            return
+        group.left -= 1
+        remote = self._remotes.get(group.remote)
+        if not group.left and remote is not None:
+            remote.wire.acknowledge(group.packet_id, group.epoch, now)
+            remote.flush()
+
+    @staticmethod
+    def _community_down(address: Address, refused: bool | None, text: str) -> None:
+        log.warning("event=community-down address=%s refused=%s error=%r", address, str(refused is not None).lower(), text)
+
+    # Remotes
+
+    def _on_remote(self, number: int, events: list[Event]) -> None:
+        now = self._now()
+        for event in events:
+            match event:
+                case Message(publish, epoch):
+                    self.core.on_message(number, publish, epoch)
+                case Published(token, reason):
+                    self.core.on_published(token, reason)
+                case Subscribed(token, reason):
+                    self.core.on_subscribed(number, token, reason)
+                case Up(present, identifiers):
+                    self.core.on_up(number, present, identifiers)
+            if isinstance(event, Up):
+                self._carry_out()  # what is subscribed anew goes before what comes next
+        self._congestion(number, now)
+        self._carry_out()
+
+    def _remote_down(self, number: int, refused: bool | None, text: str) -> None:
+        code = Code.REMOTE_UNREACHABLE
+        if refused is not None:
+            code = Code.REMOTE_REFUSED_CREDENTIALS if refused else Code.REMOTE_REFUSED
+        self.core.on_failed(number, code, text)
+        self._carry_out()
+
+    def _congestion(self, number: int, now: float) -> None:
+        remote = self._remotes.get(number)
+        if remote is not None:
+            self.core.on_congested(number, remote.backlog > self._limits.buffer)
+
+    # What the core wants
+
+    def _carry_out(self) -> None:
+        now = self._now()
+        dirty: set[int] = set()
+        while actions := self.core.take():
+            for action in actions:
+                match action:
+                    case Respond(topic, body, qos):
+                        self._respond(Publish(topic, body, qos), 0, now)
+                    case Deliver():
+                        self._deliver(action, now)
+                    case Send(number, token, publish):
+                        self._remotes[number].wire.publish(publish, token, now)
+                        self._congestion(number, now)
+                    case Ask(number, token, filter_, qos, identifier):
+                        self._remotes[number].wire.subscribe(filter_, qos, identifier, token, now)
+                    case Drop(number, filter_):
+                        self._remotes[number].wire.unsubscribe(filter_, 0, now)
+                    case Open():
+                        self._open(action)
+                    case Close(number):
+                        self._close(number)
+                    case Resolve(number, name):
+                        self._spawn(self._resolve(number, name))
+                    case Note(warning, text):
+                        log.log(logging.WARNING if warning else logging.INFO, "%s", text)
+                if isinstance(action, Send | Ask | Drop | Deliver):
+                    dirty.add(action.remote)
+        for number in dirty:
+            if number in self._remotes:
+                self._remotes[number].flush()
+        self._community.flush()
+        self._pressure()
+
+    def _respond(self, publish: Publish, token: int, now: float) -> bool:
+        if not self._community.wire.fits(publish):
+            log.warning(
+                "event=response-dropped topic=%s bytes=%d error=too-large-for-the-community-broker", publish.topic, len(publish.payload)
+            )
+            return False
+        self._community.wire.publish(publish, token, now)
+        return True
+
+    def _deliver(self, action: Deliver, now: float) -> None:
+        group = _Group(action, 0)
+        for topic, body, qos in action.responses:
+            token = 0
+            if action.packet_id and qos:
+                self._token = token = self._token + 1
+            if self._respond(Publish(topic, body, qos), token, now) and token:
+                self._groups[token] = group
+                group.left += 1
+        if action.packet_id and not group.left:
+            self._remotes[action.remote].wire.acknowledge(action.packet_id, action.epoch, now)
+
+    def _open(self, action: Open) -> None:
+        rule, number = action.rule, action.remote
+        login = Login(f"metabroker-{secrets.token_hex(6)}", rule.version, action.username, action.password)
+        ca = str(rule.ca) if rule.ca is not None else None
+        addresses = [parse_address(text) for text in action.addresses]
+        connection = Connection(addresses, login, ca, partial(self._on_remote, number), partial(self._remote_down, number))
+        connection.pause(self._paused)
+        self._remotes[number] = connection
+        self._tasks[number] = asyncio.get_running_loop().create_task(connection.run(), name=f"remote-{number}")
+
+    def _close(self, number: int) -> None:
+        self._remotes.pop(number, None)
+        task = self._tasks.pop(number, None)
+        if task is not None:
+            self._keep(task)
+            task.cancel()
+
+    def _spawn(self, work: object) -> None:
+        self._keep(asyncio.get_running_loop().create_task(work))  # type: ignore[arg-type]
+
+    def _keep(self, task: asyncio.Task[None]) -> None:
+        self._others.add(task)
+        task.add_done_callback(self._others.discard)
+
+    async def _resolve(self, number: int, name: str) -> None:
+        found: list[str] = []
+        error = ""
+        try:
+            found = await asyncio.to_thread(self._resolver.resolve, name)
+        except LookupError as failure:
+            error = str(failure)
+        self.core.on_resolved(number, found, error, self._now())
+        self._carry_out()
+
+    def _pressure(self) -> None:
+        """Read the remotes while the community keeps up."""
+        backlog = self._community.backlog
+        paused = backlog > (self._limits.buffer // 2 if self._paused else self._limits.buffer)
+        if paused != self._paused:
+            self._paused = paused
+            log.info("event=remotes-%s backlog=%d", "paused" if paused else "resumed", backlog)
+            for remote in self._remotes.values():
+                remote.pause(paused)
+
+
+def run(community: Community, policy: Policy, resolver: Resolver, on_ready: Callable[[], None]) -> None:
+    """Run until SIGTERM or SIGINT."""
+
+    async def main() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, task.cancel)
+        with contextlib.suppress(asyncio.CancelledError):
+            await Server(community, policy, resolver, on_ready).run()
+
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(main())
+    else:
+        uvloop.run(main())

@@ -1,0 +1,17 @@
+"""Those tests here that talk to other people's brokers carry the marker `service`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path == HERE / "test_processes.py":
+            item.add_marker("service")
