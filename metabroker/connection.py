@@ -71,6 +71,8 @@ class Connection:
         except OSError as error:
             why = explain(error) if isinstance(error, ssl.SSLError) else error.strerror or str(error)
             return False, None, f"{address}: {why}"
+        except ValueError:  # of the codec for host names
+            return False, None, f"{address}: this is no host name"
         await line.closed.wait()
         return line.accepted, line.refused, f"{address}: {line.error or 'connection lost'}"
 
@@ -122,7 +124,11 @@ class _Line(asyncio.Protocol):
         self.owner._line = self
         if self.owner._paused:
             transport.pause_reading()
-        self.owner.wire.begin(self.now())
+        try:
+            self.owner.wire.begin(self.now())
+        except PeerError as error:
+            self.fail(error)
+            return
         self.write()
 
     def data_received(self, data: bytes) -> None:

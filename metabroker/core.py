@@ -27,6 +27,7 @@ from .bodies import BodyError
 from .codes import Code
 from .policy import Policy, Rule
 from .remote import Credentials, Held, Remote, Waiter
+from .wire import Abilities, fits
 
 REQUEST = "metabroker/request/"
 RESPONSE = "metabroker/response/"
@@ -277,6 +278,8 @@ class Core:
             self._refuse(session.id, "publish", message, Code.REFUSED_BY_POLICY, "the policy does not allow this topic")
         elif session.open >= self.policy.limits.waiting or remote.congested:
             self._refuse(session.id, "publish", message, Code.TOO_MANY_REQUESTS, "too many requests have no answer yet")
+        elif (cannot := _cannot(remote.abilities, publish)) is not None:
+            self._refuse(session.id, "publish", message, *cannot)
         elif not publish.qos and not remote.up:
             self._refuse(session.id, "publish", message, Code.REMOTE_UNREACHABLE, remote.reason)
         elif not publish.qos:
@@ -423,12 +426,12 @@ class Core:
 
     # What remotes say
 
-    def on_up(self, number: int, present: bool, identifiers: bool) -> None:
+    def on_up(self, number: int, present: bool, abilities: Abilities) -> None:
         """A connection is accepted. present: the remote has kept the subscriptions."""
         remote = self.remotes.get(number)
         if remote is None:
             return
-        returned, remote.ready, remote.up, remote.identifiers = remote.ready, True, True, identifiers
+        returned, remote.ready, remote.up, remote.abilities = remote.ready, True, True, abilities
         self._do(Note(False, f"event=remote-up remote={remote.credentials.remote} session_present={str(present).lower()}"))
         if returned:
             for session_id in remote.sessions:
@@ -505,6 +508,17 @@ class Core:
                 self._status(session, Code.SESSION_ENDED, f"no request for {self.policy.limits.idle} s")
                 self._end(session)
         self._next_look = now + 1.0
+
+
+def _cannot(abilities: Abilities, publish: Publish) -> tuple[Code, str] | None:
+    """Why the remote would end the connection, which others share, for this message; None: it would not."""
+    if not fits(publish, abilities.largest):
+        return Code.TOO_LARGE, f"the remote takes packets of at most {abilities.largest} bytes"
+    if publish.qos > abilities.qos:
+        return Code.REMOTE_REFUSED, f"the remote takes messages of QoS {abilities.qos} at most"
+    if publish.retain and not abilities.retain:
+        return Code.REMOTE_REFUSED, "the remote takes no retained messages"
+    return None
 
 
 def _words(reason: int) -> str:

@@ -19,6 +19,7 @@ from ..mqtt.packets import Publish
 from ..mqtt.properties import Property
 from ..mqtt.topics import FilterTree
 from .policy import Rule
+from .wire import Abilities
 
 KEPT = 4  # numbers of one filter that are remembered: messages under older ones may be on their way
 
@@ -84,7 +85,7 @@ class Remote:
     ready: bool = False
     up: bool = False
     congested: bool = False
-    identifiers: bool = False
+    abilities: Abilities = field(default_factory=Abilities)
     reason: str = ""
     held: dict[str, Held] = field(default_factory=dict)
     tree: FilterTree[Target] = field(default_factory=FilterTree)
@@ -102,7 +103,7 @@ class Remote:
 
     def number_for(self, held: Held, who: frozenset[str]) -> int:
         """A number for an asking on behalf of these sessions; 0 when the remote takes none."""
-        if not self.identifiers:
+        if not self.abilities.identifiers:
             return 0
         self._number = self._number % 268_435_455 + 1
         self.asked[self._number] = (held, who)

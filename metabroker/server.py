@@ -148,8 +148,8 @@ class Server:
                     self.core.on_published(token, reason)
                 case Subscribed(token, reason):
                     self.core.on_subscribed(number, token, reason)
-                case Up(present, identifiers):
-                    self.core.on_up(number, present, identifiers)
+                case Up(present, abilities):
+                    self.core.on_up(number, present, abilities)
             if isinstance(event, Up):
                 self._carry_out()  # what is subscribed anew goes before what comes next
         self._congestion(number, now)

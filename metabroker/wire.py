@@ -40,7 +40,7 @@ from ..mqtt.packets import (
     Unsuback,
     Unsubscribe,
 )
-from ..mqtt.properties import Properties, Property
+from ..mqtt.properties import Properties, Property, encode_properties
 from ..mqtt.reasons import ConnectReturn, Reason
 
 RECEIVE_MAXIMUM = 1000
@@ -57,11 +57,20 @@ class State(Enum):
     UP = "up"
 
 
+class Abilities(NamedTuple):
+    """What the server takes. identifiers: Subscription Identifiers. largest: bytes of a packet; 0: any. qos: the highest. retain: any."""
+
+    identifiers: bool = True
+    largest: int = 0
+    qos: int = 2
+    retain: bool = True
+
+
 class Up(NamedTuple):
-    """The server accepted. present: it has kept our session, subscriptions included. identifiers: it takes Subscription Identifiers."""
+    """The server accepted. present: it has kept our session, subscriptions included."""
 
     present: bool
-    identifiers: bool
+    abilities: Abilities
 
 
 class Refused(NamedTuple):
@@ -205,7 +214,7 @@ class Wire:
 
     def fits(self, publish: Publish) -> bool:
         """Whether the server takes a packet of this size."""
-        return not self._largest or len(publish.payload) + len(publish.topic.encode()) + 1024 <= self._largest
+        return fits(publish, self._largest)
 
     def subscribe(self, filter_: str, qos: int, identifier: int, token: int, now: float) -> None:
         """Subscribe, while up. identifier: Subscription Identifier, 0: none."""
@@ -303,9 +312,16 @@ class Wire:
         self._fresh = False
         if not present:
             self._received.clear()
-        identifiers = self.login.version == 5 and bool(packet.properties.get(Property.SUBSCRIPTION_IDENTIFIER_AVAILABLE, 1))
-        events.append(Up(present, identifiers))
+        events.append(Up(present, self._abilities(packet.properties)))
         self._resume(present, events, now)
+
+    def _abilities(self, properties: Properties) -> Abilities:
+        return Abilities(
+            self.login.version == 5 and bool(properties.get(Property.SUBSCRIPTION_IDENTIFIER_AVAILABLE, 1)),
+            self._largest,
+            properties.get(Property.MAXIMUM_QOS, 2),
+            bool(properties.get(Property.RETAIN_AVAILABLE, 1)),
+        )
 
     def _resume(self, present: bool, events: list[Event], now: float) -> None:
         """Send again what is in flight, in order. Without a session: released messages are done, the rest begins anew."""
@@ -383,3 +399,11 @@ class Wire:
             packet_id = packet_id % 65_535 + 1
         self._next = packet_id % 65_535 + 1
         return packet_id
+
+
+def fits(publish: Publish, largest: int) -> bool:
+    """Whether a publication is no larger than this, properties included."""
+    if not largest:
+        return True
+    properties = len(encode_properties(publish.properties))
+    return len(publish.payload) + len(publish.topic.encode()) + properties + 16 <= largest  # 16: header, lengths, identifier

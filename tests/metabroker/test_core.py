@@ -14,7 +14,7 @@ from mqmesh.metabroker.actions import Ask, Close, Deliver, Drop, Open, Resolve, 
 from mqmesh.metabroker.codes import Code
 from mqmesh.metabroker.core import ANSWERS, Core
 from mqmesh.metabroker.policy import Policy, covers, parse
-from mqmesh.metabroker.wire import Login, Message, Published, Up, Wire
+from mqmesh.metabroker.wire import Abilities, Login, Message, Published, Up, Wire
 from mqmesh.mqtt.codec import encode
 from mqmesh.mqtt.packets import Connack, Puback, Pubcomp, Publish, Pubrec, Pubrel
 from mqmesh.mqtt.properties import Property
@@ -49,8 +49,8 @@ class World:
     def answers(self) -> list[tuple[str, dict[str, Any]]]:
         return [(one.topic.removeprefix("metabroker/response/"), msgpack.unpackb(one.body)) for one in self.actions()]
 
-    def up(self, number: int, present: bool = False, identifiers: bool = True) -> None:
-        self.core.on_up(number, present, identifiers)
+    def up(self, number: int, present: bool = False, abilities: Abilities | None = None) -> None:
+        self.core.on_up(number, present, abilities or Abilities())
 
     def session(self, client: str = "c", **keys: Any) -> int:
         """A connected session of `client`; the remote's number."""
@@ -145,6 +145,38 @@ def test_waiting_requests_have_a_bound() -> None:
     for number in range(2):
         assert isinstance(world.request("s1/publish", message=number, topic="up/a", qos=1)[0], Send)
     assert code(world.request("s1/publish", message=2, topic="up/a", qos=1)[0]) == Code.TOO_MANY_REQUESTS
+
+
+def test_what_would_make_the_remote_hang_up_is_refused() -> None:
+    """The connection is not one client's alone."""
+    world = World()
+    number = world.session()
+    world.up(number, True, Abilities(largest=100, qos=1, retain=False))
+    world.actions()
+    for code_, keys in (
+        (Code.TOO_LARGE, {"payload": b"x" * 100}),
+        (Code.TOO_LARGE, {"properties": {"correlation": b"x" * 100}}),
+        (Code.REMOTE_REFUSED, {"qos": 2}),
+        (Code.REMOTE_REFUSED, {"retain": True}),
+    ):
+        [answer] = world.request("s1/publish", message=1, topic="up/a", **keys)
+        assert code(answer) == code_
+    assert isinstance(world.request("s1/publish", message=1, topic="up/a", qos=1, payload=b"x" * 50)[0], Send)
+
+
+def test_a_thousand_sessions_share_one_connection_and_each_has_its_own() -> None:
+    world = World(sessions_per_client=1000)
+    [opened] = world.request("connect", client="c", remote=REMOTE)
+    world.up(opened.remote)
+    world.actions()
+    for number in range(2, 1001):
+        assert [type(one) for one in world.request("connect", client="c", remote=REMOTE)] == [Respond]
+        world.subscribed(opened.remote, f"s{number}", f"down/{number}/+")
+    assert code(world.request("connect", client="c", remote=REMOTE)[0]) == Code.TOO_MANY_SESSIONS
+    assert all(world.deliver(opened.remote, f"down/{number}/x") == [f"s{number}"] for number in range(2, 1001))
+    ended = [type(one) for number in range(1, 1001) for one in world.request(f"s{number}/disconnect")]
+    assert (ended.count(Close), ended.count(Drop)) == (1, 998)  # the last one leaves with the connection
+    assert not world.core.sessions
 
 
 def test_subscriptions_are_counted() -> None:
@@ -312,7 +344,7 @@ def test_the_wire_sends_again_what_was_in_flight() -> None:
     made.lost()
     made.begin(1.0)
     made.take()
-    assert made.receive(encode(Connack(session_present=True), 5), 1.0) == [Up(True, True)]
+    assert made.receive(encode(Connack(session_present=True), 5), 1.0) == [Up(True, Abilities())]
     again = encode(Publish("t", b"\1", 1, dup=True, packet_id=1), 5) + encode(Pubrel(2), 5) + encode(Publish("t", b"\3", 1, packet_id=3), 5)
     assert made.take() == again
     assert made.receive(encode(Pubcomp(2), 5) + encode(Puback(1), 5) + encode(Puback(3), 5), 1.0) == [

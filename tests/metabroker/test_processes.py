@@ -7,12 +7,15 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgpack
 import pytest
 from brokers import RunningBroker, running_broker
+from certificates import Certificates
+from command import run, start
 from mqmesh.metabroker.codes import Code
 from paho_client import Paho
 from remotes import POLICY, Member, running_amqtt, running_metabroker
-from services import free_port, require, wait_for_port
+from services import free_port, require, wait_for_port, wait_until
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "metabroker.sh"
 
@@ -226,3 +229,111 @@ def test_a_client_of_mosquitto_tools_and_a_file(community: int, remote: RunningB
     message = far.next()
     assert (message.topic, message.payload) == ("demo/temperature", b"21.5")
     far.close()
+
+
+def test_a_community_broker_that_comes_back(tmp_path: Path, remote: RunningBroker) -> None:
+    """Sessions go on: the metabroker listens again, and what the remote sent meanwhile at QoS 1 comes."""
+    port = free_port()
+    config = tmp_path / "mosquitto.conf"
+    config.write_text(f"listener {port} 127.0.0.1\nallow_anonymous true\npersistence false\n")
+
+    def starts() -> subprocess.Popen[bytes]:
+        process = subprocess.Popen([require("mosquitto"), "-c", str(config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_for_port(port)
+        return process
+
+    process = starts()
+    try:
+        with running_metabroker(tmp_path, port) as log:
+            member = Member(port, "steady")
+            member.connect(remote.url)
+            assert member.ask("subscribe", message=1, topics=["steady"], qos=1)["code"] == 0
+            process.kill()
+            process.wait()
+            wait_until(lambda: "event=community-down" in log.read_text(), 10, "notice of the death")
+            process = starts()
+            again = Member(port, "steady")
+            again.session = member.session
+            again.paho.subscribe(f"metabroker/response/{member.session}/#", 1)
+            wait_until(lambda: log.read_text().count("event=community-up") == 2, 20, "second connection")
+            with Paho(remote.port) as far:
+                far.publish("steady", b"on", 1)
+            verb, body = again.next()
+            assert (verb, body["payload"], body["id"]) == ("publish", b"on", 1)
+            # its subscription to requests is acknowledged soon after it is connected
+            wait_until(lambda: again.send("publish", message=2, topic="x", qos=1) or not again.paho.messages.empty(), 10, "answer")
+            assert again.next() == ("puback", {"message": 2, "code": 0})
+            again.close()
+            member.close()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_tls_on_both_sides(tmp_path: Path) -> None:
+    """mqtts:// at the community and at the remote; a certificate of an unknown authority is refused."""
+    certificates = Certificates(tmp_path)
+    certificates.broker("far")
+    port, plain, there = free_port(), free_port(), free_port()
+    files = f"cafile {certificates.ca}\ncertfile {certificates.certificate('far')}\nkeyfile {certificates.key('far')}\n"
+    here_file, far_file = tmp_path / "here.conf", tmp_path / "far.conf"
+    common = "user root\nallow_anonymous true\npersistence false\nper_listener_settings false\n"
+    here_file.write_text(f"{common}listener {plain} 127.0.0.1\nlistener {port} 127.0.0.1\n{files}")
+    far_file.write_text(f"{common}listener {there} 127.0.0.1\n{files}")
+    policy = f'[[allow]]\nclients = ["trusting"]\nremotes = ["mqtts://*"]\npublish = ["#"]\nca = "{certificates.ca}"\n'
+    policy += '[[allow]]\nclients = ["doubting"]\nremotes = ["mqtts://*"]\n'
+    brokers = []
+    for file, listener in ((here_file, plain), (far_file, there)):
+        brokers.append(subprocess.Popen([require("mosquitto"), "-c", str(file)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+        wait_for_port(listener)
+    try:
+        (tmp_path / "policy.toml").write_text(policy)
+        process = start(
+            "metabroker", "--community", f"mqtts://127.0.0.1:{port}", "--cafile", certificates.ca, "--policy", tmp_path / "policy.toml"
+        )
+        assert process.stdout.readline().startswith("ready mqtts://")  # type: ignore[union-attr]
+        trusting, doubting = Member(plain, "trusting"), Member(plain, "doubting")
+        assert trusting.connect(f"mqtts://127.0.0.1:{there}")["code"] == Code.OK
+        assert trusting.ask("publish", message=1, topic="x", qos=1)["code"] == Code.OK
+        refused = doubting.connect(f"mqtts://127.0.0.1:{there}")
+        assert refused["code"] == Code.REMOTE_UNREACHABLE
+        assert "authority" in refused["reason"]
+        trusting.close()
+        doubting.close()
+        process.terminate()
+        assert process.wait(10) == 0
+        process.communicate()
+    finally:
+        for broker in brokers:
+            broker.kill()
+            broker.wait()
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"--policy": "none.toml"}, b"none.toml: cannot be read"),
+        ({"--community": "http://x"}, b"--community"),
+        ({"--protocol": "6"}, b"-V 6"),
+        ({"--cafile": "x"}, b"--cafile needs TLS"),
+        ({"--directory": "ftp://x"}, b"--directory"),
+        ({"--services": "policy.toml"}, b"[services]"),
+    ],
+)
+def test_mistakes_on_the_command_line(tmp_path: Path, change: dict[str, str], says: bytes) -> None:
+    (tmp_path / "policy.toml").write_text(POLICY)
+    options = {"--community": "mqtt://127.0.0.1:1", "--policy": "policy.toml"} | change
+    done = run("metabroker", *[word for pair in options.items() for word in pair], cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (2, b"", 1)
+    assert says in done.stderr
+
+
+def test_a_host_that_is_none(members: list[Member], tmp_path: Path, community: int) -> None:
+    assert members[0].connect("mqtt://127.0.0.1:" + "9" * 9)["code"] == Code.MALFORMED
+    with running_metabroker(tmp_path, community, POLICY.replace("127.0.0.1:*", "*"), "", "--id", "second"):
+        answers = []
+        members[1].paho.subscribe("metabroker/response/odd/connack", 1)
+        members[1].paho.publish("metabroker/request/connect", msgpack.packb({"client": "odd", "remote": "mqtt://" + "a" * 300}), 1)
+        for _ in range(2):  # of both metabrokers: one does not allow it
+            answers.append(members[1].next()[1])
+        assert {answer["code"] for answer in answers} == {Code.REFUSED_BY_POLICY, Code.REMOTE_UNREACHABLE}
