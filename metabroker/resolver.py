@@ -54,18 +54,26 @@ class Services:
 
 
 class Directory:
-    """Services that are registered in a directory, of any mesh; its answers outlive its absence (`directory/lookups.py`)."""
+    """Services that are registered in a directory, as NAME or MESH/NAME; its answers outlive its absence (`directory/lookups.py`).
+
+    A NAME that several meshes have is refused: anybody with an account may give it to a service of a mesh of his own.
+    """
 
     def __init__(self, url: str) -> None:
         self._lookups = Lookups(Client(url))
 
     def resolve(self, name: str) -> list[str]:
         """See `Resolver`."""
+        mesh, _, service = name.rpartition("/")
         try:
-            found = self._lookups.find("service", None, name).records
+            found = self._lookups.find("service", mesh or None, service).records
         except ClientError as error:
+            if error.status == 404:
+                return []
             raise LookupError(str(error)) from None
-        exact = [record for record in found if record.get("name") == name]
+        exact = [record for record in found if record.get("name") == service and (not mesh or record.get("mesh") == mesh)]
+        if len(exact) > 1:
+            raise LookupError(f"{len(exact)} meshes have a service of this name: write MESH/NAME")
         return [str(address) for record in exact for address in record.get("addresses") or ()]
 
 
