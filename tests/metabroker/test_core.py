@@ -353,3 +353,18 @@ def test_the_wire_sends_again_what_was_in_flight() -> None:
         Published(3, 0),
     ]
     assert (made.waiting, made.bytes) == (0, 0)
+
+
+@pytest.mark.parametrize("present", [True, False])
+def test_the_wire_takes_a_message_of_qos_2_once_over_two_connections(present: bool) -> None:
+    made = wire()
+    [message] = made.receive(encode(Publish("t", b"x", 2, packet_id=8), 5), 0.0)
+    made.lost()
+    made.begin(1.0)
+    made.receive(encode(Connack(session_present=present), 5), 1.0)
+    made.take()
+    again = made.receive(encode(Publish("t", b"x", 2, dup=True, packet_id=8), 5), 1.0)
+    assert len(again) == (0 if present else 1)  # without a session it is another message
+    assert made.take() == (encode(Pubrec(8), 5) if present else b"")
+    made.acknowledge(8, message.epoch, 1.0)  # of the connection that is gone
+    assert made.take() == b""
