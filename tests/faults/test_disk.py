@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -132,6 +133,29 @@ class Clients:
         """The subscriber comes back: it gets what was acknowledged, once and in order, and nothing that was refused."""
         await self.away.dial(self.site.port)
         await self.until(lambda: all(one.acknowledged <= self.judges[one.number].seen for one in self.publishers), "all came")
+        self.judge()
+
+    async def all_but_what_is_damaged(self) -> None:
+        """The subscriber comes back to a store in which messages are found damaged when they are read: the log counts them."""
+        await self.away.dial(self.site.port)
+        async with asyncio.timeout(PATIENCE):
+            while self.missing() != self.counted_as_damaged():  # the log tells nobody when it is written
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self.moved.wait(), 0.1)
+                self.moved.clear()
+        assert not self.missing() or self.site.says("event=store-damaged")
+        self.judge()
+
+    def missing(self) -> int:
+        """How many acknowledged messages have not come."""
+        return sum(len(one.acknowledged - self.judges[one.number].seen) for one in self.publishers)
+
+    def counted_as_damaged(self) -> int:
+        """How many messages for the subscriber the log says are gone."""
+        return sum(map(int, re.findall(r"event=store-run-missing client=away .*messages=(\d+)", self.site.log.read_text())))
+
+    def judge(self) -> None:
+        """What came is right."""
         for publisher in self.publishers:
             judge = self.judges[publisher.number]
             assert (judge.twice, judge.disorder, judge.corrupt) == (0, 0, 0)
@@ -254,7 +278,8 @@ async def something_kept(site: Site) -> Clients:
 @pytest.mark.parametrize("how", ["random", "zero", "cut"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_damaged_last_page(kind: str, how: str, tmp_path: Path) -> None:
-    """The last page of an LMDB file may be a free one; then its damage does not matter."""
+    """The last page of an LMDB file may be a free one; then its damage does not matter. Or it holds a message, in a file that is too large
+    to be checked whole at the start; then the damage is found when the message is read."""
     site = Site(tmp_path, tmp_path / "data", kind)
 
     async def scene() -> None:
@@ -265,7 +290,7 @@ def test_a_damaged_last_page(kind: str, how: str, tmp_path: Path) -> None:
         if kind == "sqlite" or how == "cut" or not await asyncio.to_thread(site.starts):
             await asyncio.to_thread(site.refuses_to_start, str(tmp_path / "data"), "is damaged", "restore a copy, or move it away")
         else:
-            await clients.all_is_there()
+            await clients.all_but_what_is_damaged()
             site.end()
 
     asyncio.run(scene())
