@@ -85,6 +85,7 @@ class Replica:
         """See `RetainedSync`."""
         self.number = number
         self.born = epoch
+        self._own_step = epoch % 1009  # lives that rise above the same one shall not meet there
         self.wall_offset = wall_offset
         self.tree = RecordTree()
         self.coverage = Coverage(number)
@@ -267,10 +268,11 @@ class Replica:
         if any(life == born and time > promised for life, promised in self._earlier):
             self._earlier = []  # this memory is an old copy, others have what it lacks: nothing can be closed
         closed = time >= HIGHEST_TIME and born >= self.born
-        if born > self.born or closed:  # a life that is forgotten here had a later clock: be the latest again
-            own, self.born = self.born, born + 1
+        taken = born == self.born and time > self.promised  # a life that is forgotten here had this very name
+        if born > self.born or closed or taken:  # such a life had a later clock: be the latest again
+            own, self.born = self.born, born + 1 + self._own_step
             self._state_dirty = True
-            if closed:
+            if closed or taken:
                 self._write_again(own, now)
             else:
                 self._earlier = []  # to close them would close that life too, whose last words others may have

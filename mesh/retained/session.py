@@ -87,7 +87,7 @@ class Session:
         """What can be believed at once; then forget what the neighbour has forgotten, so that the comparison does not find it."""
         replica = self.replica
         self.theirs = state
-        for entry in state.vector:
+        for entry in sorted(state.vector, reverse=True):  # the latest life first: what rises above it is above all
             if entry.number == replica.number:
                 replica.hear_of_itself(entry.born, entry.time, now)
         replica.coverage.merge_floors(state.floors)

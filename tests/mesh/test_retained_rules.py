@@ -520,6 +520,40 @@ def test_a_life_that_was_killed_is_not_taken_for_heard_to_its_end(complete: bool
     assert (contents(new) == contents(c) == {"t": "new"}) != complete
 
 
+def test_a_life_takes_no_name_that_a_forgotten_life_had() -> None:
+    """The broker lost its memory several times, and its clock is behind; neighbours know all of its lives."""
+    b = site(2)
+    lives = [site(1, skew=float(n)) for n in range(3)]  # born 1 s apart
+    for n, life in enumerate(lives):
+        put(life, f"t/{n}", "x", 1.0)
+        talk(life, b, 2.0 + n)
+    names = {life._replica.born for life in lives}
+    a = site(1, skew=-100.0)
+    a._replica.born = min(names) - 1
+    put(a, "u", "y", 5.0)
+    talk(a, b, 6.0)
+    assert a._replica.born > max(names)
+    record = b.get(b"u")
+    assert record is not None
+    assert record.payload == b"y"
+
+
+def test_a_life_that_finds_its_name_taken_takes_another() -> None:
+    b = site(2)
+    earlier = site(1)
+    put(earlier, "t", "x", 1.0)
+    talk(earlier, b, 50.0)
+    a = site(1, skew=-30.0)
+    a._replica.born = earlier._replica.born
+    put(a, "u", "y", 51.0)
+    talk(a, b, 52.0)
+    assert a._replica.born > earlier._replica.born
+    for sync in (a, b):
+        record = sync.get(b"u")
+        assert record is not None
+        assert (record.payload, record.key.born) == (b"y", a._replica.born)
+
+
 def test_a_broker_whose_clock_has_gone_back_by_years_is_still_heard() -> None:
     """Without memory and with a clock that begins in 1970, beside one that has closed its earlier lives."""
     a, b = site(1, persist=True), site(2)
