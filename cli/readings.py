@@ -47,7 +47,7 @@ def _disks() -> Iterator[Reading]:
     for name, io in itertools.islice(psutil.disk_io_counters(perdisk=True).items(), 8):
         yield Reading(f"disk/{name}/read", io.read_bytes, "bytes")
         yield Reading(f"disk/{name}/written", io.write_bytes, "bytes")
-    yield Reading("disk/root/used", psutil.disk_usage("/").percent, "percent")
+    yield Reading("disk/system/used", psutil.disk_usage("/").percent, "percent")
 
 
 def _interfaces() -> Iterator[Reading]:

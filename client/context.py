@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
-from .bodies import BytesMessage, MapMessage, StreamMessage
+from .bodies import BytesMessage, MapMessage
 from .consumer import MessageConsumer
 from .destinations import Destination, Queue, TemporaryTopic, Topic
 from .errors import IllegalStateError, MessageFormatError
-from .messages import DeliveryMode, Message, ObjectMessage, TextMessage
+from .making import MessageMaker
+from .messages import DeliveryMode, Message, TextMessage
 from .producer import CompletionListener, SendOptions
 from .properties import Properties, PropertyValues
 from .settings import AckMode
@@ -100,7 +101,7 @@ class Producer(Properties):
         return self
 
 
-class Context:
+class Context(MessageMaker):
     """One connection, one session, started by its first consumer (`auto_start`). `create_context` makes another session of the same
     connection; the connection closes with the last of them."""
 
@@ -163,24 +164,6 @@ class Context:
 
     def create_producer(self) -> Producer:
         return Producer(self)
-
-    def create_message(self) -> Message:
-        return Message()
-
-    def create_text_message(self, text: str | None = None) -> TextMessage:
-        return TextMessage(text)
-
-    def create_bytes_message(self, data: bytes = b"") -> BytesMessage:
-        return BytesMessage(data)
-
-    def create_map_message(self, values: dict[str, Any] | None = None) -> MapMessage:
-        return MapMessage(values)
-
-    def create_stream_message(self, *values: Any) -> StreamMessage:
-        return StreamMessage(*values)
-
-    def create_object_message(self, value: Any = None, form: str = "msgpack") -> ObjectMessage:
-        return ObjectMessage(value, form)
 
     # destinations
 

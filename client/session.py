@@ -14,15 +14,15 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, NoReturn, Self
 
-from .bodies import BytesMessage, MapMessage, StreamMessage
 from .consumer import MessageConsumer, Subscription, now
 from .destinations import Destination, Queue, TemporaryTopic, Topic, no_queues, topic_to_send
 from .dispatcher import Dispatcher, Job
 from .errors import IllegalStateError, JMSError, TransactionRolledBackError, of_reason
 from .inbox import Held
-from .messages import DeliveryMode, Message, ObjectMessage, TextMessage
+from .making import MessageMaker
+from .messages import DeliveryMode, Message
 from .producer import CompletionListener, MessageProducer, SendOptions
 from .settings import AckMode, Waiter
 from .subscriptions import Subscriptions
@@ -47,7 +47,7 @@ class _Pending:
     listener: CompletionListener | None
 
 
-class Session(Subscriptions):
+class Session(Subscriptions, MessageMaker):
     """Made by a connection. Not for several threads at a time, except `close` (6.2.5).
 
     The session's listeners run on one thread, which starts with the first of them. From then on other threads may only close the
@@ -71,24 +71,6 @@ class Session(Subscriptions):
         self._turn, self._send_numbers = itertools.count(), itertools.count()
 
     # making things
-
-    def create_message(self) -> Message:
-        return Message()
-
-    def create_text_message(self, text: str | None = None) -> TextMessage:
-        return TextMessage(text)
-
-    def create_bytes_message(self, data: bytes = b"") -> BytesMessage:
-        return BytesMessage(data)
-
-    def create_map_message(self, values: dict[str, Any] | None = None) -> MapMessage:
-        return MapMessage(values)
-
-    def create_stream_message(self, *values: Any) -> StreamMessage:
-        return StreamMessage(*values)
-
-    def create_object_message(self, value: Any = None, form: str = "msgpack") -> ObjectMessage:
-        return ObjectMessage(value, form)
 
     def create_topic(self, name: str) -> Topic:
         """name: an MQTT topic name; with wildcards, only to consume from."""
