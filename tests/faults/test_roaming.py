@@ -177,7 +177,7 @@ async def move_a_lot(scene: Scene, victim: str, messages: int) -> None:
     await until(moved, lambda: all(one.idle for one in publishers), "all are acknowledged")
 
     await come(subscriber, scene, "c")
-    await until(moved, lambda: sum(len(judge.seen) for judge in judges.values()) > messages // 10, "some came")
+    await until(moved, lambda: sum(len(judge.seen) for judge in judges.values()) > messages // 2, "some came")
     for publisher in publishers:
         publisher.go(messages + 1000)
     scene.fleet.kill(victim)
@@ -188,7 +188,7 @@ async def move_a_lot(scene: Scene, victim: str, messages: int) -> None:
     await until(moved, lambda: all(len(judge.seen) == messages + 1000 for judge in judges.values()), "all came")
     for qos, judge in judges.items():
         assert (judge.twice, judge.disorder, judge.corrupt) == (0, 0, 0), qos
-        assert judge.again <= 2 * subscriber.receive_maximum, judge.again
+        assert judge.again < messages // 10, judge.again  # what was acknowledged just before the kill, never all that had come
     assert not subscriber.faults
     for session in (subscriber, *publishers):
         session.leave()
