@@ -1,4 +1,7 @@
-"""A `Wire` on asyncio: it connects, tries again with growing pauses, and tells its owner what comes. One task a broker."""
+"""A `Wire` on asyncio: it connects, tries again with growing pauses, and tells its owner what comes. One task a broker.
+
+It is the connector of MQTT remotes, and the connection to the community broker.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from typing import Any
 
 from ..broker.tls.words import explain
 from ..mqtt.errors import PeerError
+from ..mqtt.packets import Publish
 from ..mqtt.reasons import Reason
 from .address import Address
 from .wire import Event, Login, Refused, State, Up, Wire
@@ -82,6 +86,24 @@ class Connection:
             self.wire.end(line.now())
             line.write()
             line.transport.close()
+
+    # What a connector does (connectors/connector.py)
+
+    def publish(self, publish: Publish, token: int, now: float) -> None:
+        """See `Wire.publish`."""
+        self.wire.publish(publish, token, now)
+
+    def subscribe(self, filter_: str, qos: int, identifier: int, token: int, now: float) -> None:
+        """See `Wire.subscribe`."""
+        self.wire.subscribe(filter_, qos, identifier, token, now)
+
+    def unsubscribe(self, filter_: str, now: float) -> None:
+        """See `Wire.unsubscribe`; nobody waits for the answer."""
+        self.wire.unsubscribe(filter_, 0, now)
+
+    def acknowledge(self, packet_id: int, epoch: int, now: float) -> None:
+        """See `Wire.acknowledge`."""
+        self.wire.acknowledge(packet_id, epoch, now)
 
     def pause(self, paused: bool) -> None:
         """Read nothing, or read on."""

@@ -21,6 +21,7 @@ from .actions import Ask, Close, Deliver, Drop, Note, Open, Resolve, Respond, Se
 from .address import Address, parse_address
 from .codes import Code
 from .connection import Connection
+from .connectors import Connector, Missing, Owner, make
 from .core import REQUEST, Core
 from .policy import Policy
 from .resolver import Resolver
@@ -61,7 +62,7 @@ class Server:
         self._community = Connection(
             [community.address], community.login, community.ca, self._on_community, partial(self._community_down, community.address)
         )
-        self._remotes: dict[int, Connection] = {}
+        self._remotes: dict[int, Connector] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._others: set[asyncio.Task[None]] = set()  # lookups, and connections that are being left
         self._groups: dict[int, _Group] = {}
@@ -129,7 +130,7 @@ class Server:
         group.left -= 1
         remote = self._remotes.get(group.remote)
         if not group.left and remote is not None:
-            remote.wire.acknowledge(group.packet_id, group.epoch, now)
+            remote.acknowledge(group.packet_id, group.epoch, now)
             remote.flush()
 
     @staticmethod
@@ -180,12 +181,12 @@ class Server:
                     case Deliver():
                         self._deliver(action, now)
                     case Send(number, token, publish):
-                        self._remotes[number].wire.publish(publish, token, now)
+                        self._remotes[number].publish(publish, token, now)
                         self._congestion(number, now)
                     case Ask(number, token, filter_, qos, identifier):
-                        self._remotes[number].wire.subscribe(filter_, qos, identifier, token, now)
+                        self._remotes[number].subscribe(filter_, qos, identifier, token, now)
                     case Drop(number, filter_):
-                        self._remotes[number].wire.unsubscribe(filter_, 0, now)
+                        self._remotes[number].unsubscribe(filter_, now)
                     case Open():
                         self._open(action)
                     case Close(number):
@@ -221,14 +222,16 @@ class Server:
                 self._groups[token] = group
                 group.left += 1
         if action.packet_id and not group.left:
-            self._remotes[action.remote].wire.acknowledge(action.packet_id, action.epoch, now)
+            self._remotes[action.remote].acknowledge(action.packet_id, action.epoch, now)
 
     def _open(self, action: Open) -> None:
-        rule, number = action.rule, action.remote
-        login = Login(f"metabroker-{secrets.token_hex(6)}", rule.version, action.username, action.password)
-        ca = str(rule.ca) if rule.ca is not None else None
+        number = action.remote
         addresses = [parse_address(text) for text in action.addresses]
-        connection = Connection(addresses, login, ca, partial(self._on_remote, number), partial(self._remote_down, number))
+        try:
+            connection = make(action, addresses, Owner(partial(self._on_remote, number), partial(self._remote_down, number)))
+        except Missing as error:
+            self.core.on_failed(number, Code.NOT_SUPPORTED, str(error))
+            return
         connection.pause(self._paused)
         self._remotes[number] = connection
         self._tasks[number] = asyncio.get_running_loop().create_task(connection.run(), name=f"remote-{number}")

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from brokers import RunningBroker, running_broker
 from hypothesis import settings
+from rabbitmq import RabbitMQ, running_rabbitmq
 
 # No deadline: a busy machine is no reason to fail. The blob repeats a failure elsewhere.
 settings.register_profile("mqmesh", deadline=None, print_blob=True)
@@ -23,6 +24,13 @@ def pytest_configure(config: pytest.Config) -> None:
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     """One broker for the tests of a module: mqmesh, or what MQMESH_TEST_BROKER names."""
     with running_broker(tmp_path_factory.mktemp("broker")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitMQ]:
+    """One RabbitMQ for all tests, because it takes long to start: use names of your own, and do not stop it."""
+    with running_rabbitmq(tmp_path_factory.mktemp("rabbitmq")) as running:
         yield running
 
 

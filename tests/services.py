@@ -26,6 +26,7 @@ PACKAGES = {
     "mosquitto_sub": "mosquitto-clients",
     "nats-server": "nats-server",
     "postgres": "postgresql",
+    "rabbitmq-server": "rabbitmq-server",
 }
 
 
