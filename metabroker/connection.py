@@ -1,6 +1,6 @@
-"""A `Wire` on asyncio: it connects, tries again with growing pauses, and tells its owner what comes. One task a broker.
+"""A machine on asyncio: it connects, tries again with growing pauses, and tells its owner what comes. One task a broker.
 
-It is the connector of MQTT remotes, and the connection to the community broker.
+The machine is a `Wire` (MQTT) or what speaks another protocol behind the same face (`connectors/connector.py`).
 """
 
 from __future__ import annotations
@@ -9,20 +9,24 @@ import asyncio
 import random
 import ssl
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from ..broker.tls.words import explain
 from ..mqtt.errors import PeerError
 from ..mqtt.packets import Publish
 from ..mqtt.reasons import Reason
 from .address import Address
-from .wire import Event, Login, Refused, State, Up, Wire
+from .connectors.connector import Machine
+from .wire import Event, Refused, State, Up
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds between attempts; a random part is left out
 CONNECT_TIMEOUT = 10.0
 
 
-class Connection:
+M = TypeVar("M", bound=Machine)
+
+
+class Connection(Generic[M]):
     """Stays connected to one broker while its task `run` lives.
 
     on_events: what has come in one chunk. on_down: after a connection has ended or all addresses were tried in vain, with whether the
@@ -32,17 +36,17 @@ class Connection:
     def __init__(
         self,
         addresses: list[Address],
-        login: Login,
+        wire: M,
         ca: str | None,
         on_events: Callable[[list[Event]], None],
         on_down: Callable[[bool | None, str], None],
     ) -> None:
-        self.wire = Wire(login)
+        self.wire = wire
         self.addresses = addresses
         self._ca = ca
         self._on_events = on_events
         self._on_down = on_down
-        self._line: _Line | None = None
+        self._line: _Line[M] | None = None
         self._paused = False
 
     async def run(self) -> None:
@@ -64,12 +68,11 @@ class Connection:
 
     async def _attempt(self, address: Address) -> tuple[bool, bool | None, str]:
         """One connection from beginning to end: (whether it was accepted, credentials refused, why it ended)."""
-        loop = asyncio.get_running_loop()
         line = _Line(self)
         try:
             context = ssl.create_default_context(cafile=self._ca) if address.tls else None
             async with asyncio.timeout(CONNECT_TIMEOUT):
-                await loop.create_connection(lambda: line, address.host, address.port, ssl=context)
+                await self._dial(line, address, context)
         except TimeoutError:
             return False, None, f"{address}: no answer"
         except OSError as error:
@@ -79,6 +82,10 @@ class Connection:
             return False, None, f"{address}: this is no host name"
         await line.closed.wait()
         return line.accepted, line.refused, f"{address}: {line.error or 'connection lost'}"
+
+    async def _dial(self, line: _Line[M], address: Address, context: ssl.SSLContext | None) -> None:
+        """Connect a transport to a line."""
+        await asyncio.get_running_loop().create_connection(lambda: line, address.host, address.port, ssl=context)
 
     def _leave(self) -> None:
         line = self._line
@@ -90,25 +97,23 @@ class Connection:
     # What a connector does (connectors/connector.py)
 
     def publish(self, publish: Publish, token: int, now: float) -> None:
-        """See `Wire.publish`."""
+        """See `Connector`, as all of these."""
         self.wire.publish(publish, token, now)
 
     def subscribe(self, filter_: str, qos: int, identifier: int, token: int, now: float) -> None:
-        """See `Wire.subscribe`."""
         self.wire.subscribe(filter_, qos, identifier, token, now)
 
     def unsubscribe(self, filter_: str, now: float) -> None:
-        """See `Wire.unsubscribe`; nobody waits for the answer."""
         self.wire.unsubscribe(filter_, 0, now)
 
     def acknowledge(self, packet_id: int, epoch: int, now: float) -> None:
-        """See `Wire.acknowledge`."""
         self.wire.acknowledge(packet_id, epoch, now)
 
     def pause(self, paused: bool) -> None:
         """Read nothing, or read on."""
         if paused != self._paused:
             self._paused = paused
+            self.wire.reading = not paused
             if self._line is not None:
                 self._line.pause(paused)
 
@@ -128,12 +133,12 @@ class Connection:
         return self.wire.bytes + (self._line.transport.get_write_buffer_size() if self._line is not None else 0)
 
 
-class _Line(asyncio.Protocol):
+class _Line(asyncio.Protocol, Generic[M]):
     """One transport."""
 
     transport: asyncio.Transport
 
-    def __init__(self, owner: Connection) -> None:
+    def __init__(self, owner: Connection[M]) -> None:
         self.owner = owner
         self.closed = asyncio.Event()
         self.accepted = False

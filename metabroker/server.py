@@ -21,11 +21,11 @@ from .actions import Ask, Close, Deliver, Drop, Note, Open, Resolve, Respond, Se
 from .address import Address, parse_address
 from .codes import Code
 from .connection import Connection
-from .connectors import Connector, Missing, Owner, make
+from .connectors import Connector, Owner, make
 from .core import REQUEST, Core
 from .policy import Policy
 from .resolver import Resolver
-from .wire import Event, Login, Message, Published, Subscribed, Up
+from .wire import Event, Login, Message, Published, Subscribed, Up, Wire
 
 log = logging.getLogger(__name__)
 TICK = 0.5  # seconds
@@ -60,7 +60,7 @@ class Server:
         self._resolver = resolver
         self._on_ready: Callable[[], None] | None = on_ready
         self._community = Connection(
-            [community.address], community.login, community.ca, self._on_community, partial(self._community_down, community.address)
+            [community.address], Wire(community.login), community.ca, self._on_community, partial(self._community_down, community.address)
         )
         self._remotes: dict[int, Connector] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -227,11 +227,7 @@ class Server:
     def _open(self, action: Open) -> None:
         number = action.remote
         addresses = [parse_address(text) for text in action.addresses]
-        try:
-            connection = make(action, addresses, Owner(partial(self._on_remote, number), partial(self._remote_down, number)))
-        except Missing as error:
-            self.core.on_failed(number, Code.NOT_SUPPORTED, str(error))
-            return
+        connection = make(action, addresses, Owner(partial(self._on_remote, number), partial(self._remote_down, number)))
         connection.pause(self._paused)
         self._remotes[number] = connection
         self._tasks[number] = asyncio.get_running_loop().create_task(connection.run(), name=f"remote-{number}")

@@ -140,6 +140,7 @@ class Wire:
         self.login = login
         self.state = State.DOWN
         self.epoch = 0  # counts connections
+        self.reading = True  # False while the owner reads nothing: no answer can come then
         self.bytes = 0  # payloads that wait for a connection, for room, or for an acknowledgement
         self._framer = Framer(login.max_packet)
         self._out: list[bytes] = []
@@ -252,7 +253,7 @@ class Wire:
     def on_timer(self, now: float) -> None:
         """Ping. Raises PeerError when the server has been silent for too long."""
         due = self.next_deadline()
-        if due is None or now < due:
+        if due is None or now < due or (self._pinged and not self.reading):
             return
         if self._pinged or self.state is State.CONNECTING:
             raise PeerError(Reason.KEEP_ALIVE_TIMEOUT, "the server does not answer", "")

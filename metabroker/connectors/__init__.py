@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from ..actions import Open
 from ..address import Address
-from ..wire import Event, Login
-from .connector import Connector, Missing
+from ..wire import Event, Login, Wire
+from .connector import Connector
 
-__all__ = ["Connector", "Missing", "Owner", "make"]
+__all__ = ["Connector", "Owner", "make"]
 
 
 class Owner(NamedTuple):
@@ -23,9 +23,9 @@ class Owner(NamedTuple):
 
 
 def make(action: Open, addresses: list[Address], owner: Owner) -> Connector:
-    """The connector for addresses of one kind. Raises Missing when the library that it needs is not installed."""
+    """The connector for addresses of one kind."""
     from ..connection import Connection
 
     rule = action.rule
     login = Login(f"metabroker-{secrets.token_hex(6)}", rule.version, action.username, action.password)
-    return Connection(addresses, login, str(rule.ca) if rule.ca is not None else None, owner.on_events, owner.on_down)
+    return Connection(addresses, Wire(login), str(rule.ca) if rule.ca is not None else None, owner.on_events, owner.on_down)

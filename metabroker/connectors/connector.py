@@ -16,13 +16,11 @@ What holds for every connector
 
 from __future__ import annotations
 
+import builtins
 from typing import Protocol
 
 from ...mqtt.packets import Publish
-
-
-class Missing(Exception):
-    """A library is not installed; one line that says which and how to get it."""
+from ..wire import Event, State
 
 
 class Connector(Protocol):
@@ -55,3 +53,45 @@ class Connector(Protocol):
     @property
     def backlog(self) -> int:
         """Bytes that the remote has not taken."""
+
+
+class Machine(Protocol):
+    """What speaks a protocol, without sockets: bytes and times in, bytes and events out. `Connection` makes a `Connector` of it.
+
+    state: of the connection. bytes: payloads that the remote has not taken. reading: False while the owner reads nothing, so that silence
+    means nothing.
+    """
+
+    state: State
+    bytes: int
+    reading: bool
+
+    def begin(self, now: float) -> None:
+        """A transport is open."""
+
+    def receive(self, data: builtins.bytes, now: float) -> list[Event]:
+        """Take bytes. Raises PeerError when the server breaks a rule or ends the connection; the owner closes then."""
+
+    def on_timer(self, now: float) -> None:
+        """Called about twice a second. Raises PeerError when the server has been silent for too long."""
+
+    def take(self) -> builtins.bytes:
+        """What is to be written now."""
+
+    def end(self, now: float) -> None:
+        """Take leave: the connection is closed next."""
+
+    def lost(self) -> None:
+        """The connection has ended."""
+
+    def publish(self, publish: Publish, token: int, now: float) -> None:
+        """See `Connector`."""
+
+    def subscribe(self, filter_: str, qos: int, identifier: int, token: int, now: float) -> None:
+        """See `Connector`."""
+
+    def unsubscribe(self, filter_: str, token: int, now: float) -> None:
+        """See `Connector`; token 0: nobody waits for the answer."""
+
+    def acknowledge(self, packet_id: int, epoch: int, now: float) -> None:
+        """See `Connector`."""
