@@ -21,6 +21,7 @@ import psutil
 
 from benchmarks import latency, stored, wire
 from benchmarks.connection import Connection
+from benchmarks.gateway import CYCLE, Asker, Hearer
 from benchmarks.publisher import Publisher
 from benchmarks.spec import Result, Spec
 from benchmarks.subscriber import Subscriber
@@ -35,10 +36,13 @@ class Load:
     def __init__(self, spec: Spec) -> None:
         if not spec.subscribers or (spec.pairs and spec.subscribers != spec.publishers):
             raise ValueError("no subscriber, or not as many as publishers where they are pairs")
+        if spec.gateway and (spec.version != 4 or (spec.gateway == "in" and spec.publishers > 1 and not spec.pairs)):
+            raise ValueError("clients of a metabroker speak MQTT 3.1.1 here and hear one publisher each")
         self.spec = spec
         self.epoll = select.epoll()
         window = max(1, spec.window // spec.publishers)
-        self.traffics = [Traffic(i, spec.qos, spec.version, spec.topics, spec.sizes, window) for i in range(spec.publishers)]
+        cycle = max(window, CYCLE) if spec.gateway == "out" else window
+        self.traffics = [Traffic(i, spec.qos, spec.version, spec.topics, spec.sizes, cycle) for i in range(spec.publishers)]
         self.clients: dict[int, Connection] = {}
         self.subscribers = [self.subscriber(i) for i in range(spec.subscribers)]
         self.publishers = [self.publisher(traffic) for traffic in self.traffics]
@@ -51,6 +55,8 @@ class Load:
     def subscriber(self, number: int) -> Subscriber:
         """Subscriber `number`: of its own publisher when there are pairs, else of all."""
         traffics = [self.traffics[number]] if self.spec.pairs else self.traffics
+        if self.spec.gateway == "in":
+            return Hearer(self.spec.exit, f"subscriber{number}", traffics[0], self.spec.remote)
         return Subscriber(self.spec.exit, f"subscriber{number}", traffics, self.spec.ca, self.spec.persistent)
 
     def leave(self, subscriber: Subscriber) -> None:
@@ -69,7 +75,10 @@ class Load:
     def publisher(self, traffic: Traffic) -> Publisher:
         """The publisher of this traffic."""
         targets = [s.sources[traffic.publisher] for s in self.subscribers if traffic.publisher in s.sources]
-        return Publisher(self.spec.entry, f"publisher{traffic.publisher}", traffic, targets, self.spec.ca)
+        name = f"publisher{traffic.publisher}"
+        if self.spec.gateway == "out":
+            return Asker(self.spec.entry, name, traffic, targets, self.spec.remote, max(1, self.spec.window // self.spec.publishers))
+        return Publisher(self.spec.entry, name, traffic, targets, self.spec.ca)
 
     def step(self, timeout: float) -> None:
         """Wait for sockets, serve them, send what the windows allow."""

@@ -17,6 +17,7 @@ import psutil
 
 from benchmarks import wire
 from benchmarks.connection import Connection
+from benchmarks.gateway import CYCLE, FIRST, FIRST_PROBE, Member, request, unpacked
 from benchmarks.spec import Result, Spec
 from benchmarks.traffic import PROBE, PROBE_HEADER, PROBE_PIDS, Traffic
 
@@ -40,10 +41,14 @@ class Pair:
 
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
-        self.traffic = Traffic(0, spec.qos, spec.version, 1, spec.sizes, 1000)
+        self.traffic = Traffic(0, spec.qos, spec.version, 1, spec.sizes, CYCLE if spec.gateway == "out" else 1000)
         self.subscriber = Client(spec.exit, "subscriber0", spec.version, spec.ca)
-        self.subscriber.subscribe(self.traffic.topic_filter, spec.qos)
+        self.subscribe()
         self.publisher = Client(spec.entry, "publisher0", spec.version, spec.ca)
+
+    def subscribe(self) -> None:
+        """The subscriber asks for the messages."""
+        self.subscriber.subscribe(self.traffic.topic_filter, self.spec.qos)
 
     def ready(self) -> None:
         """Probe until one arrives, then wait for a last one behind it."""
@@ -95,17 +100,84 @@ class Pair:
 
     def exchange(self, index: int) -> tuple[float, bool]:
         """Send message `index` of the cycle: seconds until it was there, and whether it was the right one."""
-        stream = self.traffic.stream(True)
-        frame = stream.data[stream.offsets[index] : stream.offsets[index + 1]]
+        frame = self.frame(index)
         clock, send = time.perf_counter, self.publisher.sock.send
         start = clock()
         send(frame)
         packet = self.subscriber.next()
         took = clock() - start
         right = self.take(packet).payload == self.traffic.payloads[index]
+        self.settle(index)
+        return took, right
+
+    def frame(self, index: int) -> bytes:
+        """What publishes message `index` of the cycle."""
+        stream = self.traffic.stream(True)
+        return stream.data[stream.offsets[index] : stream.offsets[index + 1]]
+
+    def settle(self, index: int) -> None:
+        """Take what the publisher is answered."""
         if self.spec.qos:
             self.take_puback(index + 1)
-        return took, right
+
+
+class AskingPair(Pair):
+    """The publisher is a client of a metabroker; its requests have QoS 1."""
+
+    def __init__(self, spec: Spec) -> None:
+        super().__init__(spec)
+        self.session = Member(self.publisher, "publisher0", spec.remote).session
+        topic, qos = self.traffic.topic(0), spec.qos
+        self.frames = [request(self.session, FIRST + i, topic, payload, qos, i + 1) for i, payload in enumerate(self.traffic.payloads)]
+
+    def send(self, frame: bytes) -> None:
+        """Ask for a probe to be published."""
+        publication = wire.decode_publish(frame[0], wire.next_packet(frame, 0).body, 4)  # type: ignore[union-attr]
+        number = PROBE_HEADER.unpack_from(publication.payload)[2]
+        pid = PROBE_PIDS + number % 500
+        self.publisher.sock.sendall(request(self.session, FIRST_PROBE + number, publication.topic, publication.payload, self.spec.qos, pid))
+        self.answered(FIRST_PROBE + number, pid)
+
+    def frame(self, index: int) -> bytes:
+        """See `Pair.frame`."""
+        return self.frames[index]
+
+    def settle(self, index: int) -> None:
+        """See `Pair.settle`."""
+        self.answered(FIRST + index, index + 1)
+
+    def answered(self, message: int, pid: int) -> None:
+        """Take the acknowledgement of a request and the answer to it."""
+        left = 2
+        while left:
+            packet = self.publisher.next()
+            left -= 1
+            if packet.first >> 4 == wire.PUBLISH:
+                publication = wire.decode_publish(packet.first, packet.body, 4)
+                self.publisher.sock.sendall(wire.acknowledgement(wire.PUBACK, publication.pid))
+                said = unpacked(publication.payload)
+                if said.get("code") != 0 or said.get("message") != message:
+                    raise wire.WireError(f"the metabroker says {said} where an answer to {message} was expected")
+            elif packet.first >> 4 != wire.PUBACK or wire.decode_acknowledgement(packet.first, packet.body) != pid:
+                raise wire.WireError(f"packet type {packet.first >> 4} came where PUBACK for {pid} was expected")
+
+
+class HearingPair(Pair):
+    """The subscriber is a client of a metabroker."""
+
+    def subscribe(self) -> None:
+        """See `Pair.subscribe`."""
+        member = Member(self.subscriber, "subscriber0", self.spec.remote)
+        topics = [self.traffic.topic_filter.decode()]
+        member.ask(f"{member.session}/subscribe", message=1, topics=topics, qos=self.spec.qos)
+
+    def take(self, packet: wire.Packet) -> wire.Publication:
+        """See `Pair.take`."""
+        publication = super().take(packet)
+        return publication._replace(payload=unpacked(publication.payload)["payload"])
+
+
+PAIRS = {"": Pair, "out": AskingPair, "in": HearingPair}
 
 
 def part_cores(pids: list[int]) -> None:
@@ -126,18 +198,19 @@ def measure(spec: Spec) -> Result:
     """A Result with p50 and p99 in seconds, and what arrived wrong."""
     if spec.qos > 1:
         raise ValueError("latency is measured at QoS 0 and 1")
-    pair = Pair(spec)
+    pair = PAIRS[spec.gateway](spec)
     pair.ready()
     part_cores(spec.pids)
     cycle = pair.traffic.cycle
-    for number in range(max(20, spec.least // 10)):
+    warm_up = max(20, spec.least // 10)
+    for number in range(warm_up):
         pair.exchange(number % cycle)
     brokers = [psutil.Process(pid) for pid in spec.pids]
     before, own = sum(sum(p.cpu_times()[:2]) for p in brokers), time.process_time()
     times: list[float] = []
     wrong, start = 0, time.perf_counter()
     while time.perf_counter() - start < spec.seconds or len(times) < spec.least:
-        took, right = pair.exchange(len(times) % cycle)
+        took, right = pair.exchange((warm_up + len(times)) % cycle)
         times.append(took)
         wrong += not right
     seconds = time.perf_counter() - start

@@ -2,9 +2,11 @@
 
 - mqmesh: as it comes (`mqmesh broker`), every feature in place. In the durable rows it has a data folder (SQLite), and each
   acknowledgement waits for its fsync; the other brokers hold the same sessions and queues in memory.
+  In the metabroker's rows it is the community broker, with the metabroker beside it and Mosquitto as the remote broker.
 - mqmesh-asyncio: the same without uvloop.
 - mosquitto: TCP_NODELAY on, no limit on messages in flight or queued, persistence and log off, anonymous clients. A chain is
-  three brokers with a bridge from each to the next, `topic # both`, MQTT 3.1.1 (a bridge over MQTT 5 has a Receive Maximum).
+  three brokers with a bridge from each to the next, `topic # both`, MQTT 3.1.1 (a bridge over MQTT 5 has a Receive Maximum);
+  beside a metabroker two.
 - nats-server: MQTT over JetStream (which MQTT needs there), 65,535 unacknowledged messages for a subscription. Its QoS 1 goes
   through a stream on disk; its QoS 0 does not. No QoS 2 in 2.9.
 - amqtt: anonymous clients, no other plugin (its default ones log every packet).
@@ -49,13 +51,17 @@ def free_port() -> int:
 
 @dataclass
 class Deployment:
-    """Running brokers. `entry` is where publishers connect, `exit` where subscribers do. tls: folder of certificates, None without."""
+    """Running brokers. `entry` is where publishers connect, `exit` where subscribers do. tls: folder of certificates, None without.
+
+    remote: the broker to which a metabroker brings the clients of the other one; None where there is no metabroker.
+    """
 
     folder: Path
     tls: Path | None = None
     durable: bool = False  # where a broker can: data folders, acknowledgements behind fsync
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     ports: list[int] = field(default_factory=list)
+    remote: tuple[str, int] | None = None
 
     @property
     def entry(self) -> tuple[str, int]:
@@ -133,6 +139,13 @@ class Peer(ABC):
             raise
         return deployment
 
+    def deploy_gateway(self, folder: Path, direction: str, qos: int) -> Deployment:
+        """A community broker and a remote one, joined; direction: "out" from the community to the remote, or "in"."""
+        deployment = self.deploy(folder, 2, qos)
+        if direction == "in":
+            deployment.ports.reverse()
+        return deployment
+
 
 def listens(port: int) -> Callable[[Path], bool]:
     """A readiness test: something accepts connections on that port."""
@@ -196,6 +209,25 @@ class Mqmesh(Peer):
         if deployment.tls is not None:
             options += ["--tls-certificate", str(deployment.tls / "broker.crt"), "--tls-key", str(deployment.tls / "broker.key")]
         deployment.start(f"mqmesh{index}", [*self.python(index), "-m", "mqmesh.cli.main", "broker", *options], says_ready)
+
+    def deploy_gateway(self, folder: Path, direction: str, qos: int) -> Deployment:
+        """Our broker for the community, Mosquitto as the remote one, and the metabroker beside ours."""
+        deployment = self.deploy(folder, 1, qos)
+        try:
+            community, remote = deployment.ports[0], free_port()
+            deployment.ports.append(remote)
+            Mosquitto().launch(deployment, 1, qos)
+            deployment.remote = ("127.0.0.1", remote)
+            policy = folder / "policy.toml"
+            policy.write_text('[[allow]]\nclients = ["*"]\nremotes = ["mqtt://127.0.0.1:*"]\npublish = ["#"]\nsubscribe = ["#"]\n')
+            options = ["--community", f"mqtt://127.0.0.1:{community}", "--policy", str(policy)]
+            deployment.start("metabroker", [*self.python(2), "-m", "mqmesh.cli.main", "metabroker", *options], says_ready)
+        except BaseException:
+            deployment.stop()
+            raise
+        if direction == "in":
+            deployment.ports.reverse()
+        return deployment
 
 
 class MqmeshAsyncio(Mqmesh):

@@ -66,6 +66,8 @@ def figure(cell: Cell | None) -> str:
         return "–"
     if cell.value is None:
         return "failed"
+    if cell.scenario.latency and cell.scenario.gateway:
+        return f"{cell.value * 1e6:.0f} ({(cell.median('p50') or 0) * 1e6:.0f} / {(cell.median('p99') or 0) * 1e6:.0f}) µs"
     if cell.scenario.latency:
         return f"{cell.value * 1e6:.0f} / {(cell.median('p99') or 0) * 1e6:.0f} µs"
     return count(cell.value)

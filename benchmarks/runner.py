@@ -43,7 +43,10 @@ class Cell:
 
     @property
     def value(self) -> float | None:
-        """What the row compares: deliveries per second, or the median latency in seconds."""
+        """What the row compares: deliveries per second, the median latency in seconds, or what of it is added to a single broker's."""
+        if self.scenario.latency and self.scenario.gateway:
+            added = [float(result["p50"]) - float(result["direct"]) for result in self.good()]
+            return statistics.median(added) if added else None
         return self.median("p50" if self.scenario.latency else "rate")
 
     def per_message(self, key: str) -> float | None:
@@ -80,7 +83,10 @@ def measure(scenario: Scenario, peer: Peer, settings: Settings, folder: Path) ->
     """Start the broker or the chain, load it from a process of its own, stop it; the fields of a Result."""
     try:
         fields = dict(scenario.spec)
-        deployment = peer.deploy(folder, scenario.brokers, fields.get("qos", 0), fields.get("tls", False), scenario.durable)
+        if scenario.gateway:
+            deployment = peer.deploy_gateway(folder, scenario.gateway, fields.get("qos", 0))
+        else:
+            deployment = peer.deploy(folder, scenario.brokers, fields.get("qos", 0), fields.get("tls", False), scenario.durable)
     except PeerError as error:
         return failed(str(error))
     if "messages" in fields:
@@ -94,11 +100,17 @@ def measure(scenario: Scenario, peer: Peer, settings: Settings, folder: Path) ->
             pids=deployment.pids,
             patience=20.0 if scenario.brokers > 1 else 10.0,
             ca=str(deployment.tls / "ca.crt") if deployment.tls else "",
+            gateway=scenario.gateway if deployment.remote else "",
+            remote=deployment.remote or ("", 0),
             **fields,
         )
-        return generate(spec)
+        result = generate(spec)
     finally:
         deployment.stop()
+    if scenario.gateway and scenario.latency and not result["error"]:
+        single = measure(Scenario("single", "", scenario.spec), PEERS["mosquitto"], settings, folder / "single")
+        result["direct"], result["error"] = single["p50"], single["error"]
+    return result
 
 
 def generate(spec: Spec) -> dict[str, Any]:

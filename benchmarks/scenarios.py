@@ -15,7 +15,9 @@ class Scenario:
     spec: fields of `spec.Spec` that differ from their defaults. brokers: 1, or 3 in a chain. bars: peer -> ratio that
     mqmesh must reach: at least, of a rate; at most, of a latency. peers: the only ones that run it, or () for all.
     durable: mqmesh has a data folder and acknowledges behind fsync; the others keep all in memory. way_in: the row shows how
-    fast stored messages came in; its measurement is the one of the row whose spec is the same.
+    fast stored messages came in; its measurement is the one of the row whose spec is the same. gateway: "out" or "in": from a client
+    of a community to one of a remote Mosquitto or back, with mqmesh through its broker and metabroker, else over a bridge; of latency
+    the row compares what is added to that of a single Mosquitto.
     """
 
     name: str
@@ -26,6 +28,7 @@ class Scenario:
     peers: tuple[str, ...] = ()
     durable: bool = False
     way_in: bool = False
+    gateway: str = ""
 
     @property
     def latency(self) -> bool:
@@ -36,7 +39,7 @@ class Scenario:
         """Whether that broker can do it."""
         wanted = not self.peers or peer.name in self.peers
         able = self.spec.get("qos", 0) <= peer.qos and self.spec.get("version", 4) in peer.versions
-        return wanted and able and (self.brokers == 1 or peer.chains)
+        return wanted and able and (peer.chains or (self.brokers == 1 and not self.gateway))
 
 
 ACKNOWLEDGED = 1000  # messages in flight at QoS 1 and 2
@@ -44,6 +47,7 @@ ENCRYPTED = ("mqmesh", "mqmesh-asyncio", "mosquitto", "nats")
 STORED = {"kind": "stored", "qos": 1, "window": ACKNOWLEDGED, "persistent": True, "messages": 1_000_000}
 DURABLE = {"qos": 1, "window": ACKNOWLEDGED, "persistent": True}
 QUEUES = ("mqmesh", "mqmesh-asyncio", "mosquitto")
+GATEWAYS = ("mqmesh", "mqmesh-asyncio", "mosquitto")
 FAST = ("mqmesh", "mqmesh-asyncio", "mosquitto", "nats", "forward")
 
 SCENARIOS = (
@@ -78,4 +82,27 @@ SCENARIOS = (
     Scenario("qos0-window100", "QoS 0, 1:1, 100 messages in flight", {"window": 100}, peers=FAST),
     Scenario("qos0-1KiB", "QoS 0, 1:1, 1 KiB payloads", {"sizes": (1024, 1024), "window": 10_000}, peers=FAST),
     Scenario("qos0-sizes", "QoS 0, 1:1, payloads of 16 to 512 bytes", {"sizes": (16, 512)}, peers=FAST),
+    *(
+        Scenario(
+            f"mb-{direction}-qos{qos}",
+            f"metabroker: {direction}, QoS {qos}",
+            spec,
+            bars={"mosquitto": bar},
+            peers=GATEWAYS,
+            gateway=direction,
+        )
+        for direction in ("out", "in")
+        for qos, spec, bar in ((0, {}, 1.0), (1, {"qos": 1, "window": ACKNOWLEDGED}, 0.7))
+    ),
+    *(
+        Scenario(
+            f"mb-{direction}-latency",
+            f"metabroker: {direction}, one at a time, added",
+            {"kind": "latency"},
+            bars={"mosquitto": 3},
+            peers=GATEWAYS,
+            gateway=direction,
+        )
+        for direction in ("out", "in")
+    ),
 )

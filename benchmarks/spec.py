@@ -15,7 +15,8 @@ class Spec:
     used in turn by each publisher. sizes: smallest and largest payload in bytes. window: messages in flight, shared by the
     publishers. seconds: aimed at for the measured part, after `warm_up` seconds; least: deliveries to measure at least.
     patience: seconds without progress that count as failure. persistent: subscribers keep their sessions. pids: the broker's
-    processes. tls: whether clients use TLS; ca: the PEM file of the authority that they trust then.
+    processes. tls: whether clients use TLS; ca: the PEM file of the authority that they trust then. gateway: "out" where publishers,
+    "in" where subscribers are clients of a metabroker that brings them to the broker at `remote`; "": neither.
     """
 
     entry: tuple[str, int]
@@ -38,11 +39,14 @@ class Spec:
     pids: list[int] = field(default_factory=list)
     tls: bool = False
     ca: str = ""
+    gateway: str = ""
+    remote: tuple[str, int] = ("", 0)
 
     def __post_init__(self) -> None:
         """JSON has no tuples."""
         self.entry = (self.entry[0], self.entry[1])
         self.exit = (self.exit[0], self.exit[1])
+        self.remote = (self.remote[0], self.remote[1])
         self.sizes = (self.sizes[0], self.sizes[1])
 
 
@@ -51,6 +55,7 @@ class Result:
     """What one measurement found. Times in seconds, CPU times within the measured interval.
 
     way_in: of a "stored" measurement, the fields of a Result for the messages that came in; the others are of their way out.
+    direct: where latency is compared with that of one broker, the p50 of a single Mosquitto in the same turn.
     """
 
     deliveries: int = 0
@@ -65,6 +70,7 @@ class Result:
     broker_cpu: float = 0.0
     p50: float = 0.0
     p99: float = 0.0
+    direct: float = 0.0
     error: str = ""
     notes: list[str] = field(default_factory=list)
     way_in: dict[str, Any] | None = None

@@ -83,7 +83,8 @@ class Source:
 class Subscriber(Connection):
     """A client that subscribed to the messages of one publisher or of several.
 
-    persistent: it keeps its session. before: its earlier connection, whose session it takes up; WireError if the broker has none.
+    persistent: it keeps its session. join: it subscribes here and now. before: its earlier connection, whose session it takes up;
+    WireError if the broker has none.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class Subscriber(Connection):
         ca: str = "",
         persistent: bool = False,
         before: Subscriber | None = None,
+        join: bool = True,
     ) -> None:
         super().__init__(address, client_id, traffics[0].version, ca, persistent)
         self.qos = traffics[0].qos
@@ -102,9 +104,9 @@ class Subscriber(Connection):
         self.payload_size = len(traffics[0].payloads[0])
         self.position = -1  # in the stream of the only source at QoS 0; -1 while the slow path is at work
         self.releases: bytearray = before.releases if before else bytearray()  # QoS 2: the PUBRELs that must come, in order
-        if before is None:
+        if before is None and join:
             self.subscribe(traffics[0].topic_filter if self.only else b"bench/#", self.qos)
-        elif not self.present:
+        elif before is not None and not self.present:
             raise wire.WireError("the broker has forgotten the subscriber's session")
 
     def read(self, data: memoryview) -> None:

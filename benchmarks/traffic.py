@@ -86,8 +86,11 @@ class Traffic:
 
     def probe(self, number: int) -> bytes:
         """The frame of a probe."""
-        payload = PROBE_HEADER.pack(self.publisher, PROBE, number).ljust(self.sizes[0], b".")
-        return wire.publish(self.topic(0), payload, self.qos, self.version, PROBE_PIDS + number % 500)
+        return wire.publish(self.topic(0), self.probe_payload(number), self.qos, self.version, PROBE_PIDS + number % 500)
+
+    def probe_payload(self, number: int) -> bytes:
+        """What a probe carries."""
+        return PROBE_HEADER.pack(self.publisher, PROBE, number).ljust(self.sizes[0], b".")
 
     def stream(self, numbered: bool, properties: bytes = b"") -> Stream:
         """The cycle as frames, made when first asked for.
