@@ -1,35 +1,47 @@
-"""Where a remote broker is: `mqtt://host:port` or `mqtts://host:port`. What has no `://` is the name of a service."""
+"""Where a remote broker is: an address such as `mqtt://host:port`. What has no `://` is the name of a service."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
-PORTS = {"mqtt": 1883, "mqtts": 8883}
+# scheme: what is spoken, whether TLS is below it, the usual port
+SCHEMES: dict[str, tuple[str, bool, int]] = {
+    "mqtt": ("mqtt", False, 1883),
+    "mqtts": ("mqtt", True, 8883),
+}
+NAMES = {(kind, tls): scheme for scheme, (kind, tls, _) in SCHEMES.items()}
+EXAMPLES = "write mqtt://host:1883 or mqtts://host:8883"
 
 
 class Address(NamedTuple):
-    """A broker's address; as text always with its port."""
+    """A broker's address; as text always with its port. kind: mqtt, amqp or nats. path: an AMQP virtual host, empty for "/"."""
 
     host: str
     port: int
     tls: bool
+    kind: str = "mqtt"
+    path: str = ""
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{'mqtts' if self.tls else 'mqtt'}://{host}:{self.port}"
+        path = "/" + quote(self.path, safe="") if self.path else ""
+        return f"{NAMES[self.kind, self.tls]}://{host}:{self.port}{path}"
 
 
 def parse_address(text: str) -> Address:
     """The address that a text names. Raises ValueError, one line."""
-    right = "write mqtt://host:1883 or mqtts://host:8883"
     try:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port
     except ValueError:
-        raise ValueError(f"{text!r} is no address: {right}") from None
-    if parts.scheme not in PORTS or not host or port == 0 or parts.path not in ("", "/") or parts.query or parts.fragment:
-        raise ValueError(f"{text!r} is no address of a remote broker: {right}")
+        raise ValueError(f"{text!r} is no address: {EXAMPLES}") from None
+    kind, tls, usual = SCHEMES.get(parts.scheme, ("", False, 0))
+    path = parts.path.removeprefix("/") if kind == "amqp" else ""
+    if not kind or not host or port == 0 or (kind != "amqp" and parts.path not in ("", "/")) or parts.query or parts.fragment:
+        raise ValueError(f"{text!r} is no address of a remote broker: {EXAMPLES}")
     if parts.username is not None or parts.password is not None:
         raise ValueError("an address has no user name and password: give them with keys of their own")
-    return Address(host, port or PORTS[parts.scheme], parts.scheme == "mqtts")
+    if "/" in path or len(vhost := unquote(path)) > 255:
+        raise ValueError(f"{text!r} names no virtual host: write amqp://host:5672/vhost, with %2F for a / in its name")
+    return Address(host, port or usual, tls, kind, "" if vhost == "/" else vhost)

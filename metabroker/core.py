@@ -518,6 +518,8 @@ def _cannot(abilities: Abilities, publish: Publish) -> tuple[Code, str] | None:
         return Code.REMOTE_REFUSED, f"the remote takes messages of QoS {abilities.qos} at most"
     if publish.retain and not abilities.retain:
         return Code.REMOTE_REFUSED, "the remote takes no retained messages"
+    if abilities.carries is not None and (why := abilities.carries(publish)) is not None:
+        return Code.REMOTE_REFUSED, why
     return None
 
 

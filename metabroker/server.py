@@ -25,7 +25,7 @@ from .connectors import Connector, Owner, make
 from .core import REQUEST, Core
 from .policy import Policy
 from .resolver import Resolver
-from .wire import Event, Login, Message, Published, Subscribed, Up, Wire
+from .wire import Event, Login, Message, Published, Subscribed, Trouble, Up, Wire
 
 log = logging.getLogger(__name__)
 TICK = 0.5  # seconds
@@ -151,6 +151,8 @@ class Server:
                     self.core.on_subscribed(number, token, reason)
                 case Up(present, abilities):
                     self.core.on_up(number, present, abilities)
+                case Trouble(text):
+                    log.warning("event=remote-trouble remote=%d error=%r", number, text)
             if isinstance(event, Up):
                 self._carry_out()  # what is subscribed anew goes before what comes next
         self._congestion(number, now)

@@ -15,6 +15,7 @@ publications are in flight [MQTT-3.3.4-9]. What it does not know: sockets, addre
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
@@ -58,12 +59,16 @@ class State(Enum):
 
 
 class Abilities(NamedTuple):
-    """What the server takes. identifiers: Subscription Identifiers. largest: bytes of a packet; 0: any. qos: the highest. retain: any."""
+    """What the server takes. identifiers: Subscription Identifiers. largest: bytes of a packet; 0: any. qos: the highest. retain: any.
+
+    carries: why the server cannot have a message as it is; None, as the answer or altogether: it can.
+    """
 
     identifiers: bool = True
     largest: int = 0
     qos: int = 2
     retain: bool = True
+    carries: Callable[[Publish], str | None] | None = None
 
 
 class Up(NamedTuple):
@@ -108,7 +113,13 @@ class Unsubscribed(NamedTuple):
     reason: int
 
 
-Event = Up | Refused | Message | Published | Subscribed | Unsubscribed
+class Trouble(NamedTuple):
+    """Something for the log, the remote's fault."""
+
+    text: str
+
+
+Event = Up | Refused | Message | Published | Subscribed | Unsubscribed | Trouble
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Callable
 from typing import NamedTuple
@@ -14,6 +15,9 @@ from .connector import Connector
 __all__ = ["Connector", "Owner", "make"]
 
 
+log = logging.getLogger(__name__)
+
+
 class Owner(NamedTuple):
     """Whom a connector tells. on_events: what has come. on_down: a connection has ended, or every address was tried in vain; whether the
     server refused our credentials (None: it did not refuse us), and one line."""
@@ -23,9 +27,13 @@ class Owner(NamedTuple):
 
 
 def make(action: Open, addresses: list[Address], owner: Owner) -> Connector:
-    """The connector for addresses of one kind."""
+    """The connector for these addresses: what the first one speaks decides, others are left out."""
     from ..connection import Connection
 
-    rule = action.rule
+    rule, kind = action.rule, addresses[0].kind
+    for address in addresses:
+        if address.kind != kind:
+            log.warning("event=address-ignored address=%s error=the-first-address-speaks-%s", address, kind)
+    addresses = [address for address in addresses if address.kind == kind]
     login = Login(f"metabroker-{secrets.token_hex(6)}", rule.version, action.username, action.password)
     return Connection(addresses, Wire(login), str(rule.ca) if rule.ca is not None else None, owner.on_events, owner.on_down)
