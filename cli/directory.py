@@ -1,4 +1,4 @@
-"""`mqmesh directory serve|account|register|find|import`: run a directory, and use one."""
+"""`mqmesh directory serve|account|register|import|find|leases|forget`: run a directory, and use one."""
 
 from __future__ import annotations
 
@@ -54,6 +54,8 @@ AccountName = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Write JSON instead of a table.")]
 DATABASE = "sqlite:///directory.db"
 URL = "http://127.0.0.1:8090"
+DAY = 86400.0
+AT_ONCE = 1000  # records in one request of `import`
 
 
 @app.command()
@@ -68,6 +70,9 @@ def serve(
     behind_proxy: Annotated[
         bool, typer.Option("--behind-proxy", help="Allow an address other than loopback without --cert: something before us does TLS.")
     ] = False,
+    keep_numbers: Annotated[
+        float, typer.Option("--keep-numbers", metavar="DAYS", min=0, help="How long the number of a broker that is gone goes to no other.")
+    ] = 365.0,
 ) -> None:
     """Serve a directory; it prints one line that starts with 'ready' once it listens. Several may share one PostgreSQL database."""
     host, port = _address(listen)
@@ -80,7 +85,16 @@ def serve(
     from ..directory.server import serve as run
 
     try:
-        run(store, host, port, lambda url: print(f"ready {url}", flush=True), public_url=public_url, certificate=cert, key=key)
+        run(
+            store,
+            host,
+            port,
+            lambda url: print(f"ready {url}", flush=True),
+            public_url=public_url,
+            certificate=cert,
+            key=key,
+            keep=keep_numbers * DAY,
+        )
     except (OSError, ssl.SSLError) as error:
         raise fail(f"cannot serve at {listen}: {error}") from error
     finally:
@@ -147,18 +161,54 @@ def import_(
     url: Url = URL,
     account: AccountName = None,
 ) -> None:
-    """Register the mesh of a topology file and its brokers; records that are there are written anew, others stay."""
+    """Register the mesh of a topology file and its brokers, all or none; records that are there are written anew, others stay."""
     try:
         topology = load(file)
     except ConfigError as error:
         raise fail(str(error), WRONG_USE) from error
+    mesh = topology.mesh.name
+    records: list[dict[str, Any]] = [{"sort": "mesh", "name": mesh, "visibility": visibility}]
+    for broker in topology.brokers:
+        place = {"sort": "broker", "mesh": mesh, "name": broker.name}
+        records.append({**place, "number": broker.number, "addresses": list(broker.listen), "visibility": visibility})
     with _logged_in(url, account) as client:
-        client.put("mesh", topology.mesh.name, visibility=visibility)
-        for broker in topology.brokers:
-            client.put(
-                "broker", broker.name, topology.mesh.name, number=broker.number, addresses=list(broker.listen), visibility=visibility
-            )
+        for start in range(0, len(records), AT_ONCE):
+            client.put_all(records[start : start + AT_ONCE])
     note(f"registered mesh {topology.mesh.name} and {len(topology.brokers)} brokers")
+
+
+@app.command()
+def leases(
+    mesh: Annotated[str, typer.Option("--mesh", help="Our mesh.")],
+    as_json: AsJson = False,
+    url: Url = URL,
+    account: AccountName = None,
+) -> None:
+    """The numbers of our mesh that brokers hold which registered themselves, and those that are kept for brokers that are gone."""
+    with _logged_in(url, account) as client:
+        found = client.leases(mesh)
+    if as_json:
+        print(json.dumps(found, indent=2))
+        return
+    table = Table("number", "name", "lease ends in", "kept for", "holder", box=None)
+    for one in found:
+        ends = f"{one['expires_in']:.0f} s" if one["expires_in"] else "is over"
+        cells = [str(one["number"]), one["name"], ends, f"{one['kept_for'] / DAY:.1f} days", one["holder"]]
+        table.add_row(*map(escape, cells))
+    Console(soft_wrap=True).print(table)
+
+
+@app.command()
+def forget(
+    number: Annotated[int, typer.Argument(min=0, max=65535, help="A number that is kept for a broker that does not come back.")],
+    mesh: Annotated[str, typer.Option("--mesh", help="Our mesh.")],
+    url: Url = URL,
+    account: AccountName = None,
+) -> None:
+    """Free a number. What brokers keep for the one that had it is returned once another broker has it."""
+    with _logged_in(url, account) as client:
+        client.forget(mesh, number)
+    note(f"number {number} of {mesh} is free")
 
 
 @app.command()

@@ -70,6 +70,27 @@ class Client:
             if len(found) >= page["total"] or not page["records"]:
                 return found
 
+    def put_all(self, records: list[dict[str, Any]]) -> None:
+        """Register many records, each with its sort, mesh and name, in order: all of them or none. At most 1000."""
+        self._call("POST", "/v1/records", {"records": records})
+
+    def claim(self, mesh: str, holder: str, name: str, seconds: float, **fields: object) -> dict[str, Any]:
+        """Begin or renew a broker's lease, whose holder is a UUID; return what it got, its number above all (docs/directory.md)."""
+        given = {key: value for key, value in fields.items() if value is not None}
+        return self._call("PUT", _lease(mesh, holder), {"name": name, "seconds": seconds, **given})
+
+    def leave(self, mesh: str, holder: str) -> None:
+        """End a lease at once."""
+        self._call("DELETE", _lease(mesh, holder))
+
+    def leases(self, mesh: str) -> list[dict[str, Any]]:
+        """The numbers of our mesh that leases hold or that are kept."""
+        return list(self._call("GET", f"/v1/meshes/{quote(mesh, safe='')}/leases")["leases"])
+
+    def forget(self, mesh: str, number: int) -> None:
+        """Free a number that is kept for a broker that does not come back."""
+        self._call("DELETE", f"/v1/meshes/{quote(mesh, safe='')}/numbers/{number}")
+
     def _call(self, method: str, path: str, body: object = None) -> dict[str, Any]:
         try:
             return self._request(method, path, body)
@@ -95,6 +116,10 @@ class Client:
 
 def _path(sort: str, name: str, mesh: str) -> str:
     return f"/v1/meshes/{quote(name, safe='')}" if sort == "mesh" else f"/v1/meshes/{quote(mesh, safe='')}/{sort}s/{quote(name, safe='')}"
+
+
+def _lease(mesh: str, holder: str) -> str:
+    return f"/v1/meshes/{quote(mesh, safe='')}/leases/{quote(holder, safe='')}"
 
 
 def _refusal(status: int, text: bytes) -> ClientError:

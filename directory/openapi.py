@@ -6,6 +6,8 @@ from typing import Any
 
 from .. import __version__
 from .documents import SORTS
+from .leases import LONGEST, SHORTEST
+from .records import MOST
 
 _TEXT = {"type": "string", "maxLength": 255}
 _TEXTS = {"type": "array", "items": _TEXT, "maxItems": 64}
@@ -25,7 +27,13 @@ def description() -> dict[str, Any]:
         "/v1/health": {"get": _operation("Whether the directory and its database answer", {"type": "object"}, open_to_all=True)},
         "/v1/tokens": {"post": _draw()},
         "/v1/tokens/current": {"delete": _operation("End the token that is shown")},
-        "/v1/records": {"get": _find()},
+        "/v1/records": {"get": _find(), "post": _put_all()},
+        "/v1/meshes/{mesh}/leases": {"parameters": _in_path("mesh"), "get": _operation("Numbers that are held or kept", _listed())},
+        "/v1/meshes/{mesh}/leases/{holder}": _lease(),
+        "/v1/meshes/{mesh}/numbers/{number}": {
+            "parameters": _in_path("mesh", "number"),
+            "delete": _operation("Free a number that is kept for a broker that is gone"),
+        },
         "/v1/meshes/{mesh}": _of("mesh"),
     }
     for sort in SORTS:
@@ -51,11 +59,47 @@ def _of(sort: str) -> dict[str, Any]:
     shown = {"$ref": f"#/components/schemas/{sort}"}
     names = ["mesh"] if sort == "mesh" else ["mesh", "name"]
     return {
-        "parameters": [{"name": name, "in": "path", "required": True, "schema": _TEXT} for name in names],
+        "parameters": _in_path(*names),
         "get": _operation(f"One {sort}", shown, open_to_all=True),
         "put": _operation(f"Register a {sort}, or write it anew", shown) | body,
         "delete": _operation(f"Delete a {sort}"),
     }
+
+
+def _in_path(*names: str) -> list[dict[str, Any]]:
+    return [{"name": name, "in": "path", "required": True, "schema": _TEXT} for name in names]
+
+
+def _lease() -> dict[str, Any]:
+    """What a broker asks for that registers itself."""
+    service = _object({"name": _TEXT, **_COMMON, **_OWN["service"]})
+    lasts = {"seconds": {"type": "number", "minimum": SHORTEST, "maximum": LONGEST}}
+    asked = _object(
+        {"name": _TEXT, **lasts, **_COMMON, **_OWN["broker"], "services": {"type": "array", "items": service, "maxItems": MOST}}
+    )
+    given = {"expires_in": {"type": "number"}, "static": {"type": "boolean"}, "refused": {"type": "array", "items": {"type": "string"}}}
+    answer = _object({"name": _TEXT, "number": {"type": "integer"}, **given})
+    body = {"requestBody": {"required": True, "content": _json({**asked, "required": ["name", "seconds"], "additionalProperties": False})}}
+    return {
+        "parameters": _in_path("mesh", "holder"),
+        "put": _operation("Register a broker for a time, and renew it; the holder is a UUID", answer) | body,
+        "delete": _operation("End a broker's registration at once"),
+    }
+
+
+def _listed() -> dict[str, Any]:
+    seconds = {"type": "number"}
+    one = _object(
+        {"number": {"type": "integer"}, "name": _TEXT, "holder": _TEXT, "owner": _TEXT, "expires_in": seconds, "kept_for": seconds}
+    )
+    return _object({"leases": {"type": "array", "items": one}})
+
+
+def _put_all() -> dict[str, Any]:
+    """Records of all sorts, each as its own PUT has it, with its place beside it."""
+    listed = {"type": "array", "maxItems": 1000, "items": {"type": "object", "required": ["sort", "name"]}}
+    body = {"requestBody": {"required": True, "content": _json(_object({"records": listed}))}}
+    return _operation("Register many records, all or none", _object({"registered": {"type": "integer"}})) | body
 
 
 def _draw() -> dict[str, Any]:

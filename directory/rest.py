@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from . import leases
 from . import records as all_records
 from .accounts import TOKEN_LIFE, discard_token, draw_token, identify
 from .documents import SORTS
@@ -29,10 +30,11 @@ Answer = Callable[[Request, bytes], Response]
 
 
 class Rest:
-    """The handlers over one store; each takes the request and its body."""
+    """The handlers over one store; each takes the request and its body. keep: of numbers, see `leases.claim`."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, keep: float = leases.KEEP) -> None:
         self._store = store
+        self._keep = keep
 
     def routes(self, wrap: Callable[[Answer], Any]) -> list[Route]:
         """Paths and handlers. wrap: makes an endpoint of the web framework from a handler."""
@@ -42,6 +44,11 @@ class Rest:
             ("/v1/tokens", "POST", self._draw),
             ("/v1/tokens/current", "DELETE", self._discard),
             ("/v1/records", "GET", self._find),
+            ("/v1/records", "POST", self._put_all),
+            ("/v1/meshes/{mesh}/leases", "GET", self._leases),
+            ("/v1/meshes/{mesh}/leases/{holder}", "PUT", self._claim),
+            ("/v1/meshes/{mesh}/leases/{holder}", "DELETE", self._leave),
+            ("/v1/meshes/{mesh}/numbers/{number}", "DELETE", self._forget),
             ("/v1/meshes/{mesh}", "GET", self._get),
             ("/v1/meshes/{mesh}", "PUT", self._put),
             ("/v1/meshes/{mesh}", "DELETE", self._delete),
@@ -95,6 +102,42 @@ class Rest:
             all_records.delete(records, self._writer(request, records), sort, mesh, name)
         return Response(status_code=204)
 
+    def _put_all(self, request: Request, body: bytes) -> Response:
+        given = _json(body)
+        listed = given.get("records") if isinstance(given, dict) else None
+        if not isinstance(listed, list) or len(listed) > MOST:
+            raise DirectoryError("E_invalidValue", f'give {{"records": [...]}}, at most {MOST}')
+        wanted = [_one_of_many(at, one) for at, one in enumerate(listed)]
+        with self._store.writing() as records:
+            writer = self._writer(request, records)
+            for at, record in enumerate(wanted):
+                try:
+                    all_records.put(records, writer, record)
+                except DirectoryError as error:
+                    raise DirectoryError(error.code, f"records[{at}] ({record.sort} {record.name}): {error}", ours=error.ours) from error
+        return JSONResponse({"registered": len(wanted)})
+
+    def _claim(self, request: Request, body: bytes) -> Response:
+        wanted = leases.read_claim(request.path_params["mesh"], request.path_params["holder"], _json(body))
+        with self._store.writing() as records:
+            granted = leases.claim(records, self._writer(request, records), wanted, self._keep)
+            return JSONResponse(granted.shown(records.now))
+
+    def _leave(self, request: Request, body: bytes) -> Response:
+        with self._store.writing() as records:
+            leases.leave(records, self._writer(request, records), request.path_params["mesh"], request.path_params["holder"].lower())
+        return Response(status_code=204)
+
+    def _leases(self, request: Request, body: bytes) -> Response:
+        with self._store.reading() as records:
+            return JSONResponse({"leases": leases.listed(records, self._writer(request, records), request.path_params["mesh"])})
+
+    def _forget(self, request: Request, body: bytes) -> Response:
+        number = _count(request.path_params["number"], "number", 0)
+        with self._store.writing() as records:
+            leases.forget(records, self._writer(request, records), request.path_params["mesh"], number)
+        return Response(status_code=204)
+
     def _reader(self, request: Request, records: Records) -> None:
         records.reader = identify(records, _token(request))
 
@@ -120,6 +163,19 @@ def _place(request: Request) -> tuple[str, str, str]:
     if plural not in _PLURAL:
         raise DirectoryError("E_invalidKeyPassed", f"a mesh has {', '.join(_PLURAL)}")
     return _PLURAL[plural], mesh, request.path_params["name"]
+
+
+def _one_of_many(at: int, given: object) -> all_records.Record:
+    """One record of many, with its sort, mesh and name in it."""
+    fields = dict(given) if isinstance(given, dict) else {}
+    place = [fields.pop(key, "") for key in ("sort", "mesh", "name")]
+    sort, mesh, name = place
+    if not all(isinstance(one, str) for one in place) or sort not in ("mesh", *SORTS) or (sort == "mesh") != (not mesh):
+        raise DirectoryError("E_invalidValue", f'records[{at}]: give "sort" (mesh, {", ".join(SORTS)}), "name" and, but for a mesh, "mesh"')
+    try:
+        return all_records.read_body(sort, name, mesh, fields)
+    except DirectoryError as error:
+        raise DirectoryError(error.code, f"records[{at}] ({sort} {name}): {error}") from error
 
 
 def _count(text: str | None, key: str, default: int) -> int:

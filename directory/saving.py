@@ -63,6 +63,8 @@ def save(
         wanted = {one.get(KINDS[shape.child].key, "").strip().lower() for one in inside}
         records.delete(child.key for child in records.children([key])[key] if child.key not in wanted)
     records.put(entity)
+    if kind == "service":
+        records.keep_entity(key)  # what somebody writes stays, though it had a lease
     for at, one in enumerate(inside):
         if kind == "business" and one.get("businessKey", key).strip().lower() not in ("", key):
             raise DirectoryError("E_unsupported", "a service of another business (a projection) cannot be put into this one")
@@ -145,8 +147,8 @@ def _next_position(records: Records, parent: str) -> int:
 
 
 def _check_references(records: Records, element: Any) -> None:
-    for key in set(used_tmodels(element)):
-        entity = records.get(key)
+    for key in set(used_tmodels(element)) - OWN_TMODELS.keys():
+        entity = None if key.startswith(WELL_KNOWN) else records.get(key)
         if not key.startswith(WELL_KNOWN) and (entity is None or entity.kind != "tModel"):
             raise DirectoryError("E_invalidKeyPassed", f"there is no tModel with the key {key!r}")
     for redirector in element.iter(q("hostingRedirector")):

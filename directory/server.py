@@ -22,6 +22,7 @@ from starlette.routing import Route
 
 from . import soap
 from .errors import DirectoryError
+from .leases import KEEP
 from .rest import Answer, Rest
 from .saving import prepare
 from .schema import schema_text, xml_schema_text
@@ -73,10 +74,10 @@ def _wrap(handler: Answer) -> Callable[[Request], Awaitable[Response]]:
     return endpoint
 
 
-def application(store: Store, public_url: str | None = None) -> Starlette:
-    """The web application over a store. public_url: where clients reach it, None for what each request says."""
+def application(store: Store, public_url: str | None = None, keep: float = KEEP) -> Starlette:
+    """The web application over a store. public_url: where clients reach it, None for what each request says. keep: see `leases.claim`."""
     prepare(store)
-    return Starlette(routes=[*Rest(store).routes(_wrap), *_uddi(store, public_url)])
+    return Starlette(routes=[*Rest(store, keep).routes(_wrap), *_uddi(store, public_url)])
 
 
 def _uddi(store: Store, public_url: str | None) -> list[Route]:
@@ -122,13 +123,17 @@ def serve(
     public_url: str | None = None,
     certificate: Path | None = None,
     key: Path | None = None,
+    keep: float = KEEP,
 ) -> None:
-    """Serve until SIGINT or SIGTERM. ready: called with the URL once it listens. OSError when it cannot, ssl.SSLError too."""
+    """Serve until SIGINT or SIGTERM. ready: called with the URL once it listens. OSError when it cannot, ssl.SSLError too.
+
+    keep: seconds for which the number of a broker that is gone is kept.
+    """
     listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=128)
     written = f"[{host}]" if ":" in host else host
     url = f"{'https' if certificate else 'http'}://{written}:{listener.getsockname()[1]}"
     settings: dict[str, Any] = {"limit_concurrency": TOGETHER, "log_config": None, "access_log": False, "server_header": False}
     if certificate is not None:
         settings |= {"ssl_certfile": certificate, "ssl_keyfile": key}
-    config = uvicorn.Config(application(store, public_url), timeout_keep_alive=15, proxy_headers=False, **settings)
+    config = uvicorn.Config(application(store, public_url, keep), timeout_keep_alive=15, proxy_headers=False, **settings)
     asyncio.run(_Server(config, lambda: ready(url)).serve(sockets=[listener]))

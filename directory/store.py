@@ -7,6 +7,9 @@ one sort have one name, no two brokers one number.
 
 Each request is one transaction. Writers take turns (an advisory lock of PostgreSQL, BEGIN IMMEDIATE of SQLite), so that
 what a writer has checked still holds when it commits, in several processes over one database too.
+
+What has a lease (`leases`) is there until the lease ends: nobody sees it afterwards, and the next writer removes it. The time is the
+database server's where there is one, so that processes on several machines need not agree; else this machine's.
 """
 
 from __future__ import annotations
@@ -64,6 +67,29 @@ tokens = sa.Table(
     sa.Column("account", sa.String(255), nullable=False, index=True),
     sa.Column("expires", sa.Float, nullable=False),
 )
+# A broker of a mesh by its number: while the lease lasts it has the number, until `kept` nobody else gets it.
+leases = sa.Table(
+    "directory_leases",
+    metadata,
+    sa.Column("mesh", sa.String(255), primary_key=True),  # the key of the business
+    sa.Column("number", sa.Integer, primary_key=True),
+    sa.Column("holder", sa.String(36), nullable=False, index=True),
+    sa.Column("name", sa.String(255), nullable=False),
+    sa.Column("owner", sa.String(255), nullable=False),
+    sa.Column("expires", sa.Float, nullable=False),
+    sa.Column("kept", sa.Float, nullable=False, index=True),
+    sa.Column("digest", sa.String(64), nullable=False),
+)
+# The entities that are there for as long as a lease.
+leased = sa.Table(
+    "directory_leased",
+    metadata,
+    sa.Column("entity", sa.String(255), primary_key=True),
+    sa.Column("mesh", sa.String(255), nullable=False),
+    sa.Column("number", sa.Integer, nullable=False),
+    sa.Column("expires", sa.Float, nullable=False, index=True),
+    sa.Index("directory_leased_by_lease", "mesh", "number"),
+)
 
 
 @dataclass(slots=True, frozen=True)
@@ -98,6 +124,24 @@ class Entity:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
+@dataclass(slots=True)
+class Lease:
+    """A broker's hold on a number. expires, kept: seconds since 1970. digest: of what its entities were made from."""
+
+    mesh: str
+    number: int
+    holder: str
+    name: str
+    owner: str
+    expires: float
+    kept: float
+    digest: str
+
+    @property
+    def values(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
 class Records:
     """The rows, inside one transaction, as `reader` may see them (None: somebody without an account)."""
 
@@ -105,6 +149,7 @@ class Records:
         self._connection = connection
         self.reader = reader
         self.now = now
+        self._counts: dict[str, int] = {}  # owner -> entities, once it was counted
 
     def get(self, key: str) -> Entity | None:
         """The entity with this key, if there is one and the reader may see it."""
@@ -145,9 +190,9 @@ class Records:
         """Write one row over the old one or anew; DirectoryError E_valueNotAllowed, E_accountLimitExceeded."""
         known = self.hidden(entity.key)
         if not known and entity.owner != NODE:
-            count = self._connection.scalar(sa.select(sa.func.count()).select_from(entities).where(entities.c.owner == entity.owner))
-            if (count or 0) >= ACCOUNT_LIMIT:
-                raise DirectoryError("E_accountLimitExceeded", f"an account may own {ACCOUNT_LIMIT} entities")
+            self._count(entity.owner)
+        if entity.number is not None:
+            self._check_number(entity)
         try:
             if known:
                 self._connection.execute(sa.update(entities).where(entities.c.key == entity.key).values(entity.values))
@@ -159,13 +204,86 @@ class Records:
                 text += f" or the number {entity.number}"
             raise DirectoryError("E_valueNotAllowed", text) from error
 
+    def _count(self, owner: str) -> None:
+        """One entity more of an owner; DirectoryError E_accountLimitExceeded."""
+        if owner not in self._counts:
+            counted = sa.select(sa.func.count()).select_from(entities).where(entities.c.owner == owner)
+            self._counts[owner] = self._connection.scalar(counted) or 0
+        if self._counts[owner] >= ACCOUNT_LIMIT:
+            raise DirectoryError("E_accountLimitExceeded", f"an account may own {ACCOUNT_LIMIT} entities")
+        self._counts[owner] += 1
+
+    def _check_number(self, entity: Entity) -> None:
+        """A number that a lease holds, or that is kept for its broker, goes to no other one."""
+        for lease in self.leases(entity.parent, leases.c.number == entity.number):
+            if (lease.name, lease.owner) != (entity.name, entity.owner):
+                raise DirectoryError("E_valueNotAllowed", f"the number {entity.number} is kept for the broker {lease.name!r}")
+
     def delete(self, keys: Iterable[str]) -> None:
-        """Remove entities and what is inside them."""
+        """Remove entities and what is inside them; of a mesh the leases too."""
         keys = list(keys)
+        self._counts.clear()
+        if keys:
+            self._connection.execute(sa.delete(leases).where(leases.c.mesh.in_(keys)))
         while keys:
+            self._connection.execute(sa.delete(leased).where(leased.c.entity.in_(keys)))
             inside = list(self._connection.scalars(sa.select(entities.c.key).where(entities.c.parent.in_(keys))))
             self._connection.execute(sa.delete(entities).where(entities.c.key.in_(keys)))
             keys = inside
+
+    # Leases
+
+    def leases(self, mesh: str, *conditions: sa.ColumnElement[bool]) -> list[Lease]:
+        """The leases in a mesh, those that are over too, in order of number."""
+        statement = sa.select(leases).where(leases.c.mesh == mesh, *conditions).order_by(leases.c.number)
+        return [Lease(**row) for row in self._connection.execute(statement).mappings()]
+
+    def leases_like(self, mesh: str, holder: str, name: str) -> list[Lease]:
+        """Those of a holder, or of a name, the last one first."""
+        found = self.leases(mesh, sa.or_(leases.c.holder == holder, leases.c.name == name))
+        return sorted(found, key=lambda one: (-one.expires, one.number))
+
+    def numbers(self, mesh: str) -> set[int]:
+        """Every number that is not free in a mesh: of brokers, and kept for brokers."""
+        of_leases = self._connection.scalars(sa.select(leases.c.number).where(leases.c.mesh == mesh))
+        of_brokers = self._connection.scalars(sa.select(entities.c.number).where(entities.c.parent == mesh, entities.c.number.is_not(None)))
+        return {*of_leases, *of_brokers}
+
+    def put_lease(self, lease: Lease) -> None:
+        """Write a lease over the one of its number; what it has leased lasts as long."""
+        place = (leases.c.mesh == lease.mesh, leases.c.number == lease.number)
+        if self._connection.execute(sa.update(leases).where(*place).values(lease.values)).rowcount == 0:
+            self._connection.execute(sa.insert(leases).values(lease.values))
+        inside = (leased.c.mesh == lease.mesh, leased.c.number == lease.number)
+        self._connection.execute(sa.update(leased).where(*inside).values(expires=lease.expires))
+
+    def delete_lease(self, lease: Lease) -> None:
+        """The number is free."""
+        self._connection.execute(sa.delete(leases).where(leases.c.mesh == lease.mesh, leases.c.number == lease.number))
+
+    def leased(self, lease: Lease) -> set[str]:
+        """The keys of what a lease holds."""
+        return set(self._connection.scalars(sa.select(leased.c.entity).where(leased.c.mesh == lease.mesh, leased.c.number == lease.number)))
+
+    def is_leased(self, key: str) -> bool:
+        """Whether an entity is there for as long as a lease only."""
+        return self._connection.scalar(sa.select(leased.c.entity).where(leased.c.entity == key)) is not None
+
+    def lease_entity(self, key: str, lease: Lease) -> None:
+        """An entity is there for as long as the lease."""
+        self.keep_entity(key)
+        self._connection.execute(sa.insert(leased).values(entity=key, mesh=lease.mesh, number=lease.number, expires=lease.expires))
+
+    def keep_entity(self, key: str) -> None:
+        """An entity is there until it is deleted."""
+        self._connection.execute(sa.delete(leased).where(leased.c.entity == key))
+
+    def sweep(self) -> None:
+        """Remove what no lease holds any more, and free numbers that were kept for long enough."""
+        self.delete(list(self._connection.scalars(sa.select(leased.c.entity).where(leased.c.expires <= self.now))))
+        self._connection.execute(sa.delete(leases).where(leases.c.kept <= self.now))
+
+    # Accounts and tokens
 
     def account(self, name: str) -> tuple[Account, str] | None:
         """An account and the hash of its secret."""
@@ -199,18 +317,23 @@ class Records:
         return [Entity(**row) for row in self._connection.execute(self._seen(statement)).mappings()]
 
     def _seen(self, statement: sa.Select[Any]) -> sa.Select[Any]:
-        """Leave out what is for an organisation other than the reader's, and what is inside such a thing (two levels)."""
-        hidden = sa.select(entities.c.key).where(entities.c.visibility == ORGANISATION)
+        """Leave out what is for an organisation other than the reader's, or whose lease is over, and what is inside (two levels)."""
+        private = entities.c.visibility == ORGANISATION
         if self.reader is not None:
-            hidden = hidden.where(entities.c.organisation != self.reader.organisation)
+            private = private & (entities.c.organisation != self.reader.organisation)
+        over = entities.c.key.in_(sa.select(leased.c.entity).where(leased.c.expires <= self.now))
+        hidden = sa.select(entities.c.key).where(sa.or_(private, over))
         inside = sa.select(entities.c.key).where(entities.c.parent.in_(hidden))
         return statement.where(entities.c.key.not_in(hidden), entities.c.parent.not_in(hidden), entities.c.parent.not_in(inside))
 
 
 class Store:
-    """The database. url: of SQLAlchemy, such as sqlite:///directory.db or postgresql://user@host/name."""
+    """The database. url: of SQLAlchemy, such as sqlite:///directory.db or postgresql://user@host/name.
 
-    def __init__(self, url: str, clock: Callable[[], float] = time.time) -> None:
+    clock: gives seconds since 1970; None: that of the PostgreSQL server, or this machine's.
+    """
+
+    def __init__(self, url: str, clock: Callable[[], float] | None = None) -> None:
         self._clock = clock
         parsed = make_url(url)
         self._postgresql = parsed.get_backend_name() == "postgresql"
@@ -220,7 +343,7 @@ class Store:
             self._engine = sa.create_engine(parsed, connect_args={"timeout": BUSY})
             sa.event.listen(self._engine, "connect", _own_transactions)
             sa.event.listen(self._engine, "begin", _begin)
-        with self.writing() as records:
+        with self._transaction(None, True, fresh=True) as records:
             metadata.create_all(records._connection)
 
     @contextlib.contextmanager
@@ -236,14 +359,25 @@ class Store:
             yield records
 
     @contextlib.contextmanager
-    def _transaction(self, reader: Account | None, writes: bool) -> Iterator[Records]:
+    def _transaction(self, reader: Account | None, writes: bool, fresh: bool = False) -> Iterator[Records]:
         try:
             with self._engine.connect().execution_options(writes=writes) as connection, connection.begin():
                 if writes and self._postgresql:
                     connection.execute(sa.select(sa.func.pg_advisory_xact_lock(LOCK)))
-                yield Records(connection, reader, self._clock())
+                records = Records(connection, reader, self._now(connection))
+                if writes and not fresh:
+                    records.sweep()
+                yield records
         except (OperationalError, sa.exc.TimeoutError) as error:
             raise DirectoryError("E_busy", "the database does not answer; try again", ours=True) from error
+
+    def _now(self, connection: Connection) -> float:
+        """The time, read behind the writers' lock: no later writer reads an earlier one while the clock goes forward."""
+        if self._clock is not None:
+            return self._clock()
+        if self._postgresql:
+            return float(connection.scalar(sa.select(sa.func.extract("epoch", sa.func.clock_timestamp()))) or 0)
+        return time.time()
 
     def close(self) -> None:
         """End the connections."""

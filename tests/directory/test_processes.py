@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -76,3 +77,30 @@ def test_writers_at_two_processes_get_one_number_once(pair: tuple[Directory, Dir
     for thread in threads:
         thread.join()
     assert sorted(outcomes) == [200, *[409] * 5]
+
+
+@pytest.mark.service
+def test_brokers_at_two_processes_get_numbers_of_their_own(pair: tuple[Directory, Directory]) -> None:
+    clients = [directory.client("alice") for directory in pair * 3]
+    holders = [str(uuid.uuid4()) for _ in range(24)]
+    got: dict[str, int] = {}
+    together = threading.Barrier(len(clients))
+
+    def register(client: Client, mine: list[str]) -> None:
+        together.wait()
+        for holder in mine:
+            got[holder] = client.claim("crowd", holder, f"b-{holder}", 60)["number"]
+
+    threads = [threading.Thread(target=register, args=(client, holders[at::6])) for at, client in enumerate(clients)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(got.values()) == list(range(1, 25)), "each number once, and the lowest"
+    for directory in pair:
+        assert {broker["number"] for broker in directory.client().find("broker", "crowd")} == set(range(1, 25))
+    one, two = clients[:2]
+    one.leave("crowd", holders[0])
+    assert [broker["number"] for broker in two.find("broker", "crowd", f"b-{holders[0]}")] == []
+    assert two.claim("crowd", holders[0], f"b-{holders[0]}", 60)["number"] == got[holders[0]], "known to the other process"
+    assert two.claim("crowd", str(uuid.uuid4()), "late", 60)["number"] == 25

@@ -6,6 +6,7 @@ import json
 import threading
 import urllib.error
 import urllib.request
+import uuid
 
 import pytest
 from directories import Directory
@@ -167,6 +168,63 @@ def test_writers_at_the_same_time_get_one_number_once(directory: Directory) -> N
     for thread in threads:
         thread.join()
     assert sorted(outcomes) == [200, 409, 409, 409]
+
+
+def test_a_broker_registers_itself_renews_and_leaves(directory: Directory) -> None:
+    alice, holder = directory.client("alice"), str(uuid.uuid4())
+    services = [{"name": "weather", "addresses": ["mqtt://porto:1883"], "permissions": ["acme"]}]
+    got = alice.claim("own", holder, "porto", 60, addresses=["mqtt://porto:1883"], services=services)
+    assert (got["name"], got["number"], got["static"], got["refused"]) == ("porto", 1, False, [])
+    assert 0 < got["expires_in"] <= 60
+    anybody = directory.client()
+    assert anybody.get("broker", "porto", "own")["addresses"] == ["mqtt://porto:1883"]
+    assert anybody.get("service", "weather", "own")["permissions"] == ["acme"]
+    assert [(one["number"], one["holder"]) for one in alice.leases("own")] == [(1, holder)]
+    with refused(409, "E_valueNotAllowed"):
+        alice.forget("own", 1)
+    with refused(409, "E_valueNotAllowed"):
+        alice.claim("own", str(uuid.uuid4()), "porto", 60)
+    alice.leave("own", holder.upper())
+    assert anybody.find("broker", "own") == anybody.find("service", "own") == []
+    alice.forget("own", 1)
+    assert alice.leases("own") == []
+    with refused(404, "E_invalidKeyPassed"):
+        alice.leave("own", holder)
+
+
+def test_leases_want_a_token_and_the_owner(directory: Directory) -> None:
+    alice, bob, holder = directory.client("alice"), directory.client("bob"), str(uuid.uuid4())
+    alice.claim("guarded", holder, "porto", 60)
+    for method, path, body in (
+        ("PUT", f"leases/{holder}", b'{"name": "porto", "seconds": 60}'),
+        ("DELETE", f"leases/{holder}", None),
+        ("GET", "leases", None),
+        ("DELETE", "numbers/1", None),
+    ):
+        assert request(directory, method, f"/v1/meshes/guarded/{path}", body)[0] == 401
+        status, answer = request(directory, method, f"/v1/meshes/guarded/{path}", body, bob._token)
+        assert (status, json.loads(answer)["error"]) == (403, "E_userMismatch")
+    assert [one["name"] for one in alice.find("broker", "guarded")] == ["porto"]
+
+
+def test_many_records_are_registered_together_or_not_at_all(directory: Directory) -> None:
+    alice = directory.client("alice")
+    many = [{"sort": "broker", "mesh": "big", "name": f"b{number}", "number": number} for number in range(200)]
+    alice.put_all([{"sort": "mesh", "name": "big"}, *many])
+    assert len(alice.find("broker", "big")) == 200
+    with pytest.raises(ClientError, match=r"records\[1\] \(broker twice\)"):
+        alice.put_all([{"sort": "broker", "mesh": "big", "name": "new"}, {"sort": "broker", "mesh": "big", "name": "twice", "number": 7}])
+    assert alice.find("broker", "big", "new") == []
+    for wrong in (
+        [],
+        {"records": {}},
+        {"records": [{"sort": "broker", "name": "a"}]},
+        {"records": [{"sort": "mesh", "name": "a", "mesh": "b"}]},
+    ):
+        assert request(directory, "POST", "/v1/records", json.dumps(wrong).encode(), alice._token)[0] == 400
+    assert request(directory, "POST", "/v1/records", b'{"records": []}')[0] == 401
+    with refused(403, "E_userMismatch"):
+        directory.client("bob").put_all([{"sort": "broker", "mesh": "big", "name": "intruder"}])
 
 
 def test_the_description_names_every_path(directory: Directory) -> None:

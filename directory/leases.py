@@ -1,0 +1,276 @@
+"""Leases: brokers that register themselves, are found while they renew, and are gone when they do not.
+
+A *holder* is what claims: the UUID of a broker's data folder, or of its process where it has none. One request claims and renews. In one
+mesh at one time no two holders have one number or one name:
+
+- a holder gets the number that it asks for, if that is free or its own; without asking the one that it had last; else the one that its
+  name had last, when that holder's lease is over and had the same owner; else the lowest that is free;
+- a number whose lease is over is kept for its broker, for a long time (`keep`): another broker under it would, in the mesh, be taken for
+  its successor, and what waits for the first one would be returned (docs/mesh-protocol.md, "Numbers and lives");
+- a record that somebody registered by hand stands: the holder of its name and owner gets its number, and nothing of the record changes.
+
+Time is the store's. A lease that ends takes the broker and its services away; readers miss them at that moment.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import records as all_records
+from . import saving
+from .errors import DirectoryError
+from .records import MOST, Record
+from .store import Account, Lease, Records
+
+SHORTEST, LONGEST = 1.0, 86400.0  # seconds of a lease
+KEEP = 365 * 86400.0  # seconds for which a number is kept behind the end of its lease
+FIRST, LAST = 1, 65535  # numbers that are given without being asked for; 0 is what a broker alone has
+
+
+@dataclass(slots=True)
+class Claim:
+    """What a holder asks for. broker: its record, with a number only if it wants this one. seconds: how long the lease lasts."""
+
+    holder: str
+    broker: Record
+    services: list[Record] = field(default_factory=list)
+    seconds: float = 60.0
+
+    @property
+    def digest(self) -> str:
+        """Of everything that the records are made from."""
+        made = [self.broker.shown(), *(service.shown() for service in self.services)]
+        return hashlib.sha256(json.dumps(made, sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(slots=True, frozen=True)
+class Granted:
+    """The answer. static: the broker's record was registered by hand and does not end with the lease. refused: a line for each service that
+    was not registered, because another one here has its name."""
+
+    lease: Lease
+    static: bool
+    refused: list[str]
+
+    def shown(self, now: float) -> dict[str, Any]:
+        """As JSON says it."""
+        return {
+            "name": self.lease.name,
+            "number": self.lease.number,
+            "expires_in": self.lease.expires - now,
+            "static": self.static,
+            "refused": self.refused,
+        }
+
+
+def read_claim(mesh: str, holder: str, body: object) -> Claim:
+    """A claim from a JSON body; DirectoryError E_invalidValue names the key, the value and what would be right."""
+    try:
+        holder = str(uuid.UUID(holder))
+    except ValueError:
+        raise DirectoryError("E_invalidValue", f"holder = {holder[:80]!r}: a UUID") from None
+    if not isinstance(body, dict):
+        raise DirectoryError("E_invalidValue", "give an object")
+    fields = dict(body)
+    name, seconds, services = fields.pop("name", None), fields.pop("seconds", None), fields.pop("services", [])
+    if not isinstance(name, str):
+        raise DirectoryError("E_invalidValue", f"name = {name!r}: the broker's name")
+    if type(seconds) not in (int, float) or not SHORTEST <= seconds <= LONGEST:
+        raise DirectoryError("E_invalidValue", f"seconds = {str(seconds)[:80]!r}: {SHORTEST:.0f} to {LONGEST:.0f}")
+    if not isinstance(services, list) or len(services) > MOST or not all(isinstance(one, dict) for one in services):
+        raise DirectoryError("E_invalidValue", f"services: a list of at most {MOST} objects")
+    made: list[Record] = []
+    for one in services:
+        given = dict(one)
+        service = given.pop("name", None)
+        if not isinstance(service, str) or any(service == other.name for other in made):
+            raise DirectoryError("E_invalidValue", f"services: name = {service!r}: a name of its own for each")
+        made.append(all_records.read_body("service", service, mesh, given))
+    return Claim(holder, all_records.read_body("broker", name, mesh, fields), made, float(seconds))
+
+
+def claim(records: Records, owner: Account, wanted: Claim, keep: float = KEEP) -> Granted:
+    """Begin or renew a lease; the mesh is made if it is not there.
+
+    keep: seconds for which the number is kept behind the lease's end. Raises DirectoryError: E_valueNotAllowed when another holder has the
+    name or the number, E_userMismatch when another account owns the mesh, the record or what this holder has.
+    """
+    mesh = _mesh(records, owner, wanted.broker)
+    mine = _mine(records, owner, mesh, wanted)
+    if mine is not None and _unchanged(records, mine, wanted):
+        lease = _written(records, mine, wanted, keep, mine.digest)
+        return Granted(lease, False, [])
+    static = _static(records, owner, mesh, wanted)
+    number = _number(records, owner, mesh, wanted, mine, static)
+    if mine is not None and mine.number != number:
+        _end(records, mine)
+        mine = None
+    fresh = Lease(mesh, number, wanted.holder, wanted.broker.name, owner.name, 0.0, 0.0, "")
+    lease = _written(records, mine or fresh, wanted, keep, wanted.digest)
+    _drop_others(records, lease, wanted)
+    if static is None:
+        _put(records, owner, lease, _numbered(wanted.broker, number))
+    elif static.number is None:
+        all_records.put(records, owner, _numbered(static, number))
+    refused = _put_services(records, owner, lease, wanted.services)
+    if static is not None or refused:
+        lease = _written(records, lease, wanted, keep, "")  # the next claim looks at all of it again
+    return Granted(lease, static is not None, refused)
+
+
+def leave(records: Records, owner: Account, mesh: str, holder: str) -> None:
+    """End a lease at once; its number stays kept. DirectoryError E_invalidKeyPassed when there is none, E_userMismatch."""
+    key = all_records.mesh_of(records, mesh).key
+    found = [one for one in records.leases_like(key, holder, "") if one.holder == holder and one.expires > records.now]
+    if not found:
+        raise DirectoryError("E_invalidKeyPassed", f"{holder!r} holds nothing in {mesh!r}")
+    for lease in found:
+        if lease.owner != owner.name:
+            raise DirectoryError("E_userMismatch", f"the lease of {lease.name!r} has another owner")
+        _end(records, lease)
+
+
+def listed(records: Records, owner: Account, mesh: str) -> list[dict[str, Any]]:
+    """The numbers of a mesh that leases hold or that are kept, for the mesh's owner."""
+    key = saving.mine(records, owner, "business", all_records.mesh_of(records, mesh).key).key
+    return [
+        {
+            "number": one.number,
+            "name": one.name,
+            "holder": one.holder,
+            "owner": one.owner,
+            "expires_in": max(0.0, one.expires - records.now),
+            "kept_for": one.kept - records.now,
+        }
+        for one in records.leases(key)
+    ]
+
+
+def forget(records: Records, owner: Account, mesh: str, number: int) -> None:
+    """Free a number whose lease is over; DirectoryError E_invalidKeyPassed, E_valueNotAllowed while the lease lasts."""
+    key = saving.mine(records, owner, "business", all_records.mesh_of(records, mesh).key).key
+    lease = next((one for one in records.leases(key) if one.number == number), None)
+    if lease is None:
+        raise DirectoryError("E_invalidKeyPassed", f"no number {number} is kept in {mesh!r}")
+    if lease.expires > records.now:
+        raise DirectoryError("E_valueNotAllowed", f"{lease.name!r} has the number {number} for another {lease.expires - records.now:.0f} s")
+    records.delete_lease(lease)
+
+
+def _mesh(records: Records, owner: Account, broker: Record) -> str:
+    """The key of the mesh, which is the owner's."""
+    found = records.record("", "mesh", broker.mesh)
+    if found is not None:
+        return saving.mine(records, owner, "business", found.key).key
+    made = all_records.read_body("mesh", broker.mesh, "", {"visibility": broker.visibility})
+    return all_records.put(records, owner, made).key
+
+
+def _mine(records: Records, owner: Account, mesh: str, wanted: Claim) -> Lease | None:
+    """What this holder has, or had last, of the number that it asks for if it asks. Another holder of the name ends the matter."""
+    alike = records.leases_like(mesh, wanted.holder, wanted.broker.name)
+    for lease in alike:
+        if lease.holder == wanted.holder and lease.owner != owner.name:
+            raise DirectoryError("E_userMismatch", f"the lease of {lease.name!r} has another owner")
+        if lease.holder != wanted.holder and lease.expires > records.now:
+            left = f"if it is gone, its lease ends in {lease.expires - records.now:.0f} s"
+            raise DirectoryError("E_valueNotAllowed", f"another broker has the name {lease.name!r}; {left}")
+    return next((one for one in alike if one.holder == wanted.holder), None)
+
+
+def _unchanged(records: Records, mine: Lease, wanted: Claim) -> bool:
+    """Whether there is nothing to do but to renew: all that was made from the same claim is still there."""
+    if mine.expires <= records.now or mine.digest != wanted.digest:
+        return False
+    return len(records.leased(mine)) == 1 + len(wanted.services)
+
+
+def _static(records: Records, owner: Account, mesh: str, wanted: Claim) -> Record | None:
+    """The record of this name that stands without a lease."""
+    found = records.record(mesh, "broker", wanted.broker.name)
+    if found is None or records.is_leased(found.key):
+        return None
+    saving.mine(records, owner, "service", found.key)
+    return all_records.get(records, "broker", wanted.broker.mesh, wanted.broker.name)
+
+
+def _number(records: Records, owner: Account, mesh: str, wanted: Claim, mine: Lease | None, static: Record | None) -> int:
+    asked = wanted.broker.number
+    if static is not None and static.number is not None:
+        if asked not in (None, static.number):
+            raise DirectoryError("E_valueNotAllowed", f"the broker {static.name!r} has the number {static.number}, not {asked}")
+        asked = static.number
+    if asked is not None:
+        holder = next((one for one in records.leases(mesh) if one.number == asked), None)
+        if holder is not None and not _passes(records, owner, holder, wanted):
+            raise DirectoryError("E_valueNotAllowed", f"the number {asked} is kept for the broker {holder.name!r}")
+        return asked
+    if mine is not None:
+        return mine.number
+    for lease in records.leases_like(mesh, wanted.holder, wanted.broker.name):
+        if _passes(records, owner, lease, wanted):
+            return lease.number
+    taken = records.numbers(mesh)
+    number = next((one for one in range(FIRST, LAST + 1) if one not in taken), None)
+    if number is None:
+        raise DirectoryError("E_valueNotAllowed", "every number of this mesh is taken or kept; its owner can free some")
+    return number
+
+
+def _passes(records: Records, owner: Account, lease: Lease, wanted: Claim) -> bool:
+    """Whether a number is the claimant's: its own, or that of the same name and owner behind the end of the lease."""
+    if lease.holder == wanted.holder:
+        return lease.owner == owner.name
+    return lease.expires <= records.now and (lease.name, lease.owner) == (wanted.broker.name, owner.name)
+
+
+def _written(records: Records, lease: Lease, wanted: Claim, keep: float, digest: str) -> Lease:
+    expires = records.now + wanted.seconds
+    names = (wanted.holder, wanted.broker.name, lease.owner)
+    lease = Lease(lease.mesh, lease.number, *names, expires, expires + keep, digest)
+    records.put_lease(lease)
+    return lease
+
+
+def _end(records: Records, lease: Lease) -> None:
+    """What it holds is gone, the number is kept."""
+    held = records.leased(lease)
+    lease.kept -= max(0.0, lease.expires - records.now)
+    lease.expires, lease.digest = min(lease.expires, records.now), ""
+    records.put_lease(lease)
+    records.delete(held)
+
+
+def _numbered(record: Record, number: int) -> Record:
+    fields = (record.description, record.visibility, record.addresses, number)
+    return Record("broker", record.name, record.mesh, *fields)
+
+
+def _put(records: Records, owner: Account, lease: Lease, record: Record) -> str:
+    """Write a record that ends with the lease."""
+    key = all_records.put(records, owner, record).key
+    records.lease_entity(key, lease)
+    return key
+
+
+def _put_services(records: Records, owner: Account, lease: Lease, services: list[Record]) -> list[str]:
+    """Write the broker's services; what is refused is said, and tried again with the next claim: the other one may be gone then."""
+    held, refused = records.leased(lease), []
+    for service in services:
+        old = records.record(lease.mesh, "service", service.name)
+        if old is not None and old.key not in held:
+            refused.append(f"another service here has the name {service.name!r}")
+        else:
+            _put(records, owner, lease, service)
+    return refused
+
+
+def _drop_others(records: Records, lease: Lease, wanted: Claim) -> None:
+    """What it had registered and does not name any more goes, before something else takes its number."""
+    named = {("broker", wanted.broker.name), *(("service", service.name) for service in wanted.services)}
+    held = [records.get(key) for key in records.leased(lease)]
+    records.delete([one.key for one in held if one is not None and (one.record, one.name) not in named])
