@@ -23,6 +23,9 @@
     kind = "sqlite"                         # or "lmdb", "postgresql", "memory"
     durability = "fsync"                    # or "os", "memory"
 
+    [http]                                  # left out: no /metrics, /health, /ready
+    listen = "http://127.0.0.1:9883"
+
     [limits]                                # see `Limits` and docs/configuration.md
     session_queue_bytes = "64 MiB"
 
@@ -101,7 +104,8 @@ class BrokerConfig:
 
     name, number: unique in the mesh. listen: addresses for `parse_address`, at least one. data: folder of what survives a
     restart, None to keep everything in memory. mesh: None for a broker alone. limits: what it grants and keeps to. store: where and
-    how what must survive is kept. tls: its certificates, None without.
+    how what must survive is kept. tls: its certificates, None without. http: host and port of `/metrics`, `/health` and `/ready`, None
+    for nowhere.
     """
 
     name: str = DEFAULT_NAME
@@ -112,6 +116,7 @@ class BrokerConfig:
     limits: Limits = field(default_factory=Limits)
     store: StoreSettings = field(default_factory=StoreSettings)
     tls: TlsSettings | None = None
+    http: tuple[str, int] | None = None
 
     @property
     def store_address(self) -> str | None:
@@ -150,6 +155,7 @@ def parse(table: Mapping[str, Any], file: str = "command line", folder: Path | N
         limits=Limits.of(section.section("limits")),
         store=_store(section.section("store"), folder, section.has("data")),
         tls=TlsSettings.of(section.section("tls"), name, folder) if section.has("tls") else None,
+        http=_http(section.section("http")) if section.has("http") else None,
     )
     section.done()
     peers = [(f"mesh.peer[{i}].address", peer.address) for i, peer in enumerate(mesh.peers if mesh else (), 1)]
@@ -195,6 +201,20 @@ def _listen(section: Section) -> list[str]:
         if listen.count(address) > 1 and parse_address(address).port:
             raise ConfigError(section.file, "listen", address, "the address stands twice: leave one out")
     return listen
+
+
+def _http(section: Section) -> tuple[str, int]:
+    right = 'give the address, as "http://127.0.0.1:9883"'
+    text = section.string("listen", right=right)
+    scheme, separator, rest = text.partition("://")
+    try:
+        if scheme != "http" or not separator or "/" in rest.removesuffix("/") or not rest.removesuffix("/").rpartition("]")[2].count(":"):
+            raise ValueError
+        address = parse_address(f"mqtt://{rest}")
+    except ValueError:
+        raise section.error("listen", right) from None
+    section.done()
+    return address.host, address.port
 
 
 def _data(section: Section, folder: Path | None) -> Path | None:

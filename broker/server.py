@@ -34,6 +34,7 @@ from .sys_topics import SysTopics
 from .tls.service import TlsService
 
 if TYPE_CHECKING:
+    from .http.face import HttpFace
     from .links import MeshShell
     from .roaming import Roaming
 
@@ -75,6 +76,7 @@ class Broker:
         self.durable: Durable | None = None
         self.tls: TlsService | None = None
         self.roaming: Roaming | None = None
+        self.http: HttpFace | None = None
         self.addresses: list[str] = []
         self.sys_topics = SysTopics(self)
         self._servers: list[asyncio.AbstractServer] = []
@@ -109,6 +111,7 @@ class Broker:
         self._open_store()
         for address in self.config.listen:
             await self._listen(address)
+        self._open_http()
         if self.tls is not None:
             self.tls.start()
         if self.mesh is not None:
@@ -136,6 +139,21 @@ class Broker:
             except StoreError as error:
                 raise StartError(str(error)) from error
         return self.store
+
+    def _open_http(self) -> None:
+        """Answer `/metrics`, `/health` and `/ready`, if the configuration says where. Raises StartError."""
+        if self.config.http is None:
+            return
+        host, port = self.config.http
+        try:
+            from .http.face import HttpFace
+
+            self.http = HttpFace(self, host, port)
+        except ImportError as error:
+            raise StartError(f"http.listen needs more packages: pip install 'mqmesh[http]' ({error})") from error
+        except OSError as error:
+            raise StartError(f"cannot listen on http://{host}:{port}: {_reason(error)}") from error
+        self.http.start()
 
     async def _listen(self, address: str) -> None:
         parsed = parse_address(address)
@@ -191,6 +209,8 @@ class Broker:
             for connection in list(self.connections):
                 connection.transport.abort()
             await self._all_lost.wait()
+        if self.http is not None:  # it says until the end that the broker is stopping
+            await self.http.stop()
         if self.durable is not None:
             self.durable.close()
 
@@ -393,7 +413,8 @@ def _reload(broker: Broker, reload: Callable[[], BrokerConfig] | None) -> None:
 
 def announce(broker: Broker) -> None:
     """The line on stdout that starts with `ready`."""
-    print(f"ready {' '.join(broker.addresses)} name={broker.config.name} number={broker.config.number}", flush=True)
+    http = f" http={broker.http.url}" if broker.http is not None else ""
+    print(f"ready {' '.join(broker.addresses)} name={broker.config.name} number={broker.config.number}{http}", flush=True)
 
 
 def run(config: BrokerConfig, reload: Callable[[], BrokerConfig] | None = None) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .server import Broker
 
 PAGE = resource.getpagesize()
+UNSAID = ("sockets", "connections")  # totals that are shown as rates alone
 WINDOWS = (1, 5, 15)  # minutes of the load averages
 
 
@@ -90,17 +91,16 @@ class SysTopics:
         """Publish an object as JSON."""
         self.say(topic, json.dumps(value, separators=(",", ":"), sort_keys=True))
 
-    def values(self) -> dict[str, str]:
-        """name below `$SYS/broker` -> value."""
+    def totals(self) -> dict[str, int]:
+        """name below `$SYS/broker` -> number, as of now; `sockets` and `connections` have no topic of their own."""
         broker = self._broker
         counters = broker.counters
-        now = broker.loop.time()
         connections = broker.connections
         sent = broker.sent_before + sum(connection.sent for connection in connections)
         received = broker.received_before + sum(connection.received for connection in connections)
         connected = sum(1 for session in broker.sessions if session.connection is not None)
         counters.clients_maximum = max(counters.clients_maximum, connected)
-        totals = {
+        return {
             "messages/received": counters.packets_received + received,
             "messages/sent": counters.packets_sent + sent,
             "publish/messages/received": received,
@@ -125,9 +125,16 @@ class SysTopics:
             "messages/stored": sum(session.queued for session in broker.sessions) + len(broker.retained),
             "heap/current": _resident(),
             "heap/maximum": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            "sockets": counters.sockets,
+            "connections": counters.connects,
         }
-        values = {name: str(value) for name, value in totals.items()}
-        totals["sockets"], totals["connections"] = counters.sockets, counters.connects
+
+    def values(self) -> dict[str, str]:
+        """name below `$SYS/broker` -> value."""
+        broker = self._broker
+        now = broker.loop.time()
+        totals = self.totals()
+        values = {name: str(value) for name, value in totals.items() if name not in UNSAID}
         if broker.durable is not None:
             values.update(broker.durable.values())
         if broker.tls is not None:

@@ -36,6 +36,7 @@ OPTION_OF = {
     "mesh.auth": "--auth",
     "mesh.mode": "--mode",
     "store.durability": "--durability",
+    "http.listen": "--http",
     "tls.certificate": "--tls-certificate",
     "tls.key": "--tls-key",
     "tls.ca": "--tls-ca",
@@ -80,6 +81,9 @@ def broker(
     client_certificates: Annotated[
         str | None, typer.Option("--client-certificates", metavar="none|optional|required", help="What TLS listeners ask of clients.")
     ] = None,
+    http: Annotated[
+        str | None, typer.Option("--http", metavar="URL", help="http://host:port for /metrics, /health and /ready; nowhere without.")
+    ] = None,
     config: Annotated[Path | None, typer.Option("--config", help="A TOML file; options here go over what it says.")] = None,
     log_level: Annotated[str, typer.Option("--log-level", metavar="|".join(LEVELS), help="What goes to stderr.")] = "info",
     stop_with_stdin: Annotated[bool, typer.Option("--stop-with-stdin", hidden=True, help="End when stdin is closed.")] = False,
@@ -117,6 +121,8 @@ def broker(
         tls = {"certificate": tls_certificate, "key": tls_key, "ca": tls_ca, "client_certificates": client_certificates}
         if given := {option: str(value.absolute() if isinstance(value, Path) else value) for option, value in tls.items() if value}:
             table["tls"] = given
+        if http:
+            table["http"] = {"listen": http}
         return load(config, table) if config is not None else parse(table)
 
     try:

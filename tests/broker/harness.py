@@ -210,7 +210,8 @@ class Client(asyncio.Protocol):
 class Site:
     """A broker at a free port.
 
-    tls: its certificates. store: what keeps its sessions. mesh: number and settings. limits: fields of `Limits` that differ.
+    tls: its certificates. store: what keeps its sessions. mesh: number and settings. http: host and port of its HTTP face. limits: fields
+    of `Limits` that differ.
     """
 
     def __init__(
@@ -219,13 +220,15 @@ class Site:
         tls: TlsSettings | None = None,
         store: Store | None = None,
         mesh: tuple[int, MeshSettings] | None = None,
+        http: tuple[str, int] | None = None,
         **limits: Any,
     ) -> None:
         limits.setdefault("sys_interval", 0)
         self.context: ssl.SSLContext | None = None  # with which clients connect
         number, settings = mesh or (0, None)
         limited = replace(Limits(), **limits)
-        self.broker = Broker(BrokerConfig(f"site{number}", number, listen=[listen], mesh=settings, limits=limited, tls=tls), store)
+        config = BrokerConfig(f"site{number}", number, listen=[listen], mesh=settings, limits=limited, tls=tls, http=http)
+        self.broker = Broker(config, store)
         self.clients: list[Client] = []
 
     async def __aenter__(self) -> Self:

@@ -1,0 +1,143 @@
+"""A broker's numbers in Prometheus's exposition format (https://prometheus.io/docs/instrumenting/exposition_formats/).
+
+Nothing is counted for it: each scrape reads the counters that `$SYS` topics show too. Names follow Prometheus's rules (base units, `_total`
+at what only grows), labels are few: a neighbour, a state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from ... import __version__
+
+if TYPE_CHECKING:
+    from ..server import Broker
+
+
+class Row(NamedTuple):
+    """A number of `SysTopics.totals` and how it is called here."""
+
+    total: str
+    name: str
+    help: str
+
+
+COUNTERS = (
+    Row("messages/received", "mqmesh_packets_received", "MQTT packets that came from clients."),
+    Row("messages/sent", "mqmesh_packets_sent", "MQTT packets sent to clients."),
+    Row("publish/messages/received", "mqmesh_publish_received", "PUBLISH packets that came from clients."),
+    Row("publish/messages/sent", "mqmesh_publish_sent", "PUBLISH packets sent to clients."),
+    Row("publish/messages/dropped", "mqmesh_publish_dropped", "Messages that were dropped for want of room or permission."),
+    Row("bytes/received", "mqmesh_received_bytes", "Bytes that came from clients."),
+    Row("bytes/sent", "mqmesh_sent_bytes", "Bytes sent to clients."),
+    Row("sockets", "mqmesh_connections_accepted", "Network connections that listeners have accepted."),
+    Row("connections", "mqmesh_connects", "Clients that were let in."),
+    Row("clients/expired", "mqmesh_sessions_expired", "Sessions whose time ended while their clients were away."),
+)
+GAUGES = (
+    Row("clients/connected", "mqmesh_clients_connected", "Clients that are connected."),
+    Row("clients/disconnected", "mqmesh_sessions_away", "Sessions whose clients are away."),
+    Row("subscriptions/count", "mqmesh_subscriptions", "Subscriptions of all sessions."),
+    Row("shared_subscriptions/count", "mqmesh_shared_subscriptions", "Shared subscriptions, each counted once."),
+    Row("retained messages/count", "mqmesh_retained_messages", "Retained messages."),
+    Row("store/messages/count", "mqmesh_stored_messages", "Messages that wait for clients, and retained ones."),
+)
+
+
+def registry(broker: Broker) -> CollectorRegistry:
+    """The registry of one broker: its own numbers, and those of its process."""
+    found = CollectorRegistry()
+    found.register(BrokerCollector(broker))
+    ProcessCollector(registry=found)
+    PlatformCollector(registry=found)
+    return found
+
+
+class BrokerCollector(Collector):
+    """Reads a broker at each scrape; to be called in the broker's own thread."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing beforehand: the broker may not have started."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """All families, as of now."""
+        broker = self._broker
+        totals = broker.sys_topics.totals()
+        info = GaugeMetricFamily("mqmesh_broker_info", "Always 1; which broker this is.", labels=["name", "number", "version"])
+        info.add_metric([broker.config.name, str(broker.config.number), __version__], 1)
+        yield info
+        yield _gauge("mqmesh_uptime_seconds", "Seconds since the broker started.", broker.loop.time() - broker.started)
+        for row in COUNTERS:
+            yield _counter(row.name, row.help, totals[row.total])
+        for row in GAUGES:
+            yield _gauge(row.name, row.help, totals[row.total])
+        counters, account = broker.counters, broker.account
+        yield _counter("mqmesh_messages_expired", "Messages whose lifetime ended before they were sent.", counters.expired)
+        yield _counter("mqmesh_protocol_errors", "Connections that were ended because of what the client sent.", counters.errors)
+        yield _gauge("mqmesh_held_bytes", "Bytes of all messages that the broker holds.", account.total)
+        yield _gauge("mqmesh_held_bytes_limit", "The bound for mqmesh_held_bytes.", account.limit)
+        if broker.tls is not None:
+            yield _counter("mqmesh_tls_handshakes", "TLS handshakes that listeners have finished.", counters.tls_handshakes)
+            yield _counter("mqmesh_tls_refused", "TLS handshakes of listeners that failed or did not end.", counters.tls_refused)
+        yield from _store(broker)
+        yield from _roaming(broker)
+        yield from _mesh(broker)
+
+
+def _counter(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(name, text, value=value)
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, text, value=value)
+
+
+def _store(broker: Broker) -> Iterator[Metric]:
+    durable = broker.durable
+    if durable is not None:
+        yield _gauge("mqmesh_store_ok", "1 while the store takes what it is given, 0 while it does not.", float(durable.error is None))
+        yield _gauge("mqmesh_store_pending_bytes", "Bytes that wait for the store.", durable.writer.bytes_pending)
+        yield _counter("mqmesh_store_commits", "Commits of the store.", durable.commits)
+
+
+def _roaming(broker: Broker) -> Iterator[Metric]:
+    if broker.roaming is not None:
+        moves = CounterMetricFamily("mqmesh_roaming", "Sessions that moved between brokers, by what happened.", labels=["what"])
+        for what, count in broker.roaming.roamer.counts.items():
+            moves.add_metric([what], count)
+        yield moves
+
+
+def _mesh(broker: Broker) -> Iterator[Metric]:
+    if broker.mesh is None:
+        return
+    status: dict[str, Any] = broker.mesh.status()
+    up = GaugeMetricFamily("mqmesh_mesh_link_up", "1 for a link that is up, 0 for one that is dialled in vain.", labels=["peer", "address"])
+    cost = GaugeMetricFamily("mqmesh_mesh_link_cost", "The cost of a link.", labels=["peer", "address"])
+    for link in status["links"]:
+        labels = [str(link["name"] or link["number"] or ""), link["address"]]
+        up.add_metric(labels, float(link["up"]))
+        cost.add_metric(labels, link["cost"])
+    yield up
+    yield cost
+    reachable = GaugeMetricFamily("mqmesh_mesh_member_reachable", "1 for a broker that a path leads to.", labels=["name", "number"])
+    held = GaugeMetricFamily("mqmesh_mesh_member_held_messages", "Messages held until that broker has them.", labels=["name", "number"])
+    for member in status["members"]:
+        labels = [member["name"], str(member["number"])]
+        reachable.add_metric(labels, float(member["live"]))
+        held.add_metric(labels, member["open"])
+    yield reachable
+    yield held
+    yield _gauge("mqmesh_mesh_custody_messages", "Messages held for other brokers.", status["custody"]["messages"])
+    yield _gauge("mqmesh_mesh_custody_bytes", "Bytes held for other brokers.", status["custody"]["bytes"])
+    for name, value in status["counters"].items():
+        yield _counter(f"mqmesh_mesh_{name}", f"Counter `{name}` of the mesh, see docs/operations.md.", value)
