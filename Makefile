@@ -15,6 +15,8 @@ FAULTS ?= 50
 ROUNDS ?= 10
 # Arguments for pytest, for example: make test ARGS="tests/mqtt -k codec"
 ARGS ?=
+# Processes of `make test`. Most tests wait for brokers, so two of them share even two processors well; 0 runs all in one.
+WORKERS ?= 2
 
 .PHONY: help venv services quick test check format demo bench soak nightly lock clean
 
@@ -41,7 +43,7 @@ quick: venv ## unit and simulation tests, under two minutes
 	$(BIN)/pytest -m "not slow and not service" --ignore=tests/interop $(ARGS)
 
 test: venv services ## every test, with real third-party clients and brokers
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 check: venv ## lint, formatting, strict types, import layers
 	$(BIN)/ruff check .

@@ -211,8 +211,13 @@ class Connection:
             self._open()
         except (OSError, ssl.SSLError) as error:
             raise ConnectionError(f"cannot connect to {options.address}: {_explain(error, options.address)}") from None
-        self.client.loop_start()
-        if not self.wait(lambda: self.connected, 30.0) and self.failure is None:
+        try:
+            self.client.loop_start()
+            accepted = self.wait(lambda: self.connected, 30.0)
+        except KeyboardInterrupt:  # accepted perhaps, with a will: the broker must not think that this client died
+            self._stop()
+            raise
+        if not accepted and self.failure is None:
             self.failure = f"{options.address} accepted the connection but no MQTT CONNACK came. Is it an MQTT broker?"
         if self.failure is not None:
             self._stop()

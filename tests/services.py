@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import itertools
 import os
+import random
 import shutil
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 import pytest
@@ -45,10 +47,24 @@ def require(command: str) -> str:
     return path
 
 
+def _ports() -> Iterator[int]:
+    """Below those that a system gives to outgoing connections; each process of a parallel run has a part of its own."""
+    parts = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    part = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    ports = list(range(10_000 + part, 20_000, parts))
+    random.Random(os.getpid()).shuffle(ports)  # another run on this machine begins elsewhere
+    return itertools.cycle(ports)
+
+
+_PORTS = _ports()
+
+
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nothing listens on at this moment."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
+    """A TCP port of 127.0.0.1 that nothing listens on at this moment, and that nothing else of this run is given."""
+    for port in _PORTS:
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise AssertionError("endless")
 
 
 def wait_for_port(port: int, timeout: float = 10.0) -> None:
