@@ -2,7 +2,7 @@
 
     name = "porto"                          # 1 to 64 letters, digits, '.', '_', '-'
     number = 1                              # 0 to 65535, unique in the mesh
-    listen = ["mqtt://127.0.0.1:1883"]      # also mqtts://..., unix:///run/mqmesh.sock; port 0 takes any free port
+    listen = ["mqtt://127.0.0.1:1883"]      # also mqtts://, ws://, wss://, unix:///run/mqmesh.sock; port 0 takes any free port
     data = "data/porto"                     # folder of what must survive a restart; relative to the file
 
     [mesh]                                  # left out: a broker alone
@@ -18,6 +18,9 @@
     certificate = "tls/porto.crt"
     key = "tls/porto.key"
     ca = "tls/ca.crt"
+
+    [websocket]                             # see mesh/websocket.py; for ws:// and wss:// listeners
+    origins = ["https://app.example.com"]
 
     [store]                                 # left out: SQLite in the data folder; without a data folder, memory
     kind = "sqlite"                         # or "lmdb", "postgresql", "memory"
@@ -56,6 +59,7 @@ from ..mesh.settings import (
     read,
 )
 from ..mesh.tls import TlsSettings, check
+from ..mesh.websocket import WebSocketSettings
 
 if TYPE_CHECKING:
     from ..mesh.topology import Topology
@@ -69,6 +73,7 @@ __all__ = [
     "PeerSettings",
     "StoreSettings",
     "TlsSettings",
+    "WebSocketSettings",
     "load",
     "of_topology",
     "parse",
@@ -105,7 +110,7 @@ class BrokerConfig:
     name, number: unique in the mesh. listen: addresses for `parse_address`, at least one. data: folder of what survives a
     restart, None to keep everything in memory. mesh: None for a broker alone. limits: what it grants and keeps to. store: where and
     how what must survive is kept. tls: its certificates, None without. http: host and port of `/metrics`, `/health` and `/ready`, None
-    for nowhere.
+    for nowhere. websocket: which web pages may connect.
     """
 
     name: str = DEFAULT_NAME
@@ -117,6 +122,7 @@ class BrokerConfig:
     store: StoreSettings = field(default_factory=StoreSettings)
     tls: TlsSettings | None = None
     http: tuple[str, int] | None = None
+    websocket: WebSocketSettings = field(default_factory=WebSocketSettings)
 
     @property
     def store_address(self) -> str | None:
@@ -156,6 +162,7 @@ def parse(table: Mapping[str, Any], file: str = "command line", folder: Path | N
         store=_store(section.section("store"), folder, section.has("data")),
         tls=TlsSettings.of(section.section("tls"), name, folder) if section.has("tls") else None,
         http=_http(section.section("http")) if section.has("http") else None,
+        websocket=WebSocketSettings.of(section.section("websocket")),
     )
     section.done()
     peers = [(f"mesh.peer[{i}].address", peer.address) for i, peer in enumerate(mesh.peers if mesh else (), 1)]
@@ -181,7 +188,9 @@ def of_topology(topology: Topology, name: str, data: str | Path | None = None) -
         mesh.brokers = {one.name: one.number for one in topology.brokers}
     if mesh.start_wait is None and any(name in link.ends for link in topology.links):
         mesh.start_wait = START_WAIT  # links will come, whoever dials them
-    return BrokerConfig(name, broker.number, list(broker.listen), folder, mesh, topology.limits, tls=broker.tls)
+    return BrokerConfig(
+        name, broker.number, list(broker.listen), folder, mesh, topology.limits, tls=broker.tls, websocket=topology.websocket
+    )
 
 
 def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

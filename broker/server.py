@@ -12,12 +12,14 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..mesh.tls import encrypted
 from ..mqtt.reasons import Reason
 from ..mqtt.run import Run
-from .config import BrokerConfig, ConfigError, parse_address
+from .config import Address, BrokerConfig, ConfigError, parse_address
 from .connection import Connection
 from .durable import Durable
 from .pressure import Pressure
@@ -32,6 +34,7 @@ from .store.folder import os_error
 from .store.locations import store_at
 from .sys_topics import SysTopics
 from .tls.service import TlsService
+from .websocket.service import WebSocketService
 
 if TYPE_CHECKING:
     from .http.face import HttpFace
@@ -75,6 +78,7 @@ class Broker:
         self.mesh: MeshShell | None = None
         self.durable: Durable | None = None
         self.tls: TlsService | None = None
+        self.websocket: WebSocketService | None = None
         self.roaming: Roaming | None = None
         self.http: HttpFace | None = None
         self.addresses: list[str] = []
@@ -109,6 +113,8 @@ class Broker:
 
                 self.roaming = self.mesh.roaming = Roaming(self.mesh)
         self._open_store()
+        if any(parse_address(address).websocket for address in self.config.listen):
+            self.websocket = WebSocketService(self)
         for address in self.config.listen:
             await self._listen(address)
         self._open_http()
@@ -164,8 +170,7 @@ class Broker:
                 self._sockets.append(parsed.path)
                 self.addresses.append(address)
             else:
-                made = self._accept_tls if parsed.scheme == "mqtts" else lambda: Connection(self)
-                server = await self.loop.create_server(made, parsed.host, parsed.port, backlog=1024)
+                server = await self.loop.create_server(self._factory(parsed), parsed.host, parsed.port, backlog=1024)
                 self.addresses.append(str(parsed._replace(port=server.sockets[0].getsockname()[1])))
         except OSError as error:
             for started in self._servers:
@@ -173,9 +178,16 @@ class Broker:
             raise StartError(f"cannot listen on {address}: {_reason(error)}") from error
         self._servers.append(server)
 
-    def _accept_tls(self) -> asyncio.BaseProtocol:
-        assert self.tls is not None
-        return self.tls.accept(lambda: Connection(self))
+    def _factory(self, address: Address) -> Callable[[], asyncio.BaseProtocol]:
+        """What makes the protocol for each new connection of a listener: the layers between the socket and MQTT."""
+        made: Callable[[], asyncio.BaseProtocol] = partial(Connection, self)
+        if address.websocket:
+            assert self.websocket is not None
+            made = partial(self.websocket.accept, address.path)
+        if encrypted(str(address)):
+            assert self.tls is not None
+            made = partial(self.tls.accept, made)
+        return made
 
     def wall(self) -> float:
         """The wall clock, in seconds."""
@@ -191,6 +203,8 @@ class Broker:
         self.sys_topics.stop()
         if self.tls is not None:
             self.tls.stop()
+        if self.websocket is not None:
+            self.websocket.stop()
         if self.mesh is not None:
             self.mesh.stop()
         if self.durable is not None:
@@ -377,7 +391,7 @@ def _reason(error: OSError) -> str:
 async def serve(
     config: BrokerConfig, ready: Callable[[Broker], None] | None = None, reload: Callable[[], BrokerConfig] | None = None
 ) -> None:
-    """Run a broker until SIGTERM or SIGINT; SIGHUP looks at its certificates and at the policies of its links again.
+    """Run a broker until SIGTERM or SIGINT; SIGHUP looks at its certificates, the policies of its links and its web origins again.
 
     ready: called once when it listens. reload: gives the configuration anew; None: it has no file.
     """
@@ -386,8 +400,7 @@ async def serve(
     stopped = asyncio.Event()
     for one in (signal.SIGTERM, signal.SIGINT):
         broker.loop.add_signal_handler(one, stopped.set)
-    if broker.tls is not None or reload is not None:
-        broker.loop.add_signal_handler(signal.SIGHUP, _reload, broker, reload)
+    broker.loop.add_signal_handler(signal.SIGHUP, _reload, broker, reload)
     if ready is not None:
         ready(broker)
     await stopped.wait()
@@ -395,19 +408,25 @@ async def serve(
 
 
 def _reload(broker: Broker, reload: Callable[[], BrokerConfig] | None) -> None:
-    """Look at the certificates again, and take over the links' policies from a file that was read anew; a mistake in it changes nothing."""
+    """Look at the certificates again, and take over what a running broker can from a file that was read anew; a mistake in it changes
+    nothing."""
     if broker.tls is not None:
         broker.tls.reload()
     if reload is None:
+        if broker.tls is None:
+            log.warning("event=nothing-to-reload text=this broker has neither a configuration file nor certificates")
         return
     try:
         config = reload()
     except ConfigError as error:
         log.error("event=reload-failed text=%s", error)
         return
-    if broker.mesh is None or config.mesh is None:
-        return  # there is nothing else that is taken over
-    log.info("event=reloaded policies=%d links_renewed=%d", len(config.mesh.rules), broker.mesh.set_rules(config.mesh.rules))
+    policies = renewed = 0
+    if broker.mesh is not None and config.mesh is not None:
+        policies, renewed = len(config.mesh.rules), broker.mesh.set_rules(config.mesh.rules)
+    if broker.websocket is not None:
+        broker.websocket.origins = frozenset(config.websocket.origins)
+    log.info("event=reloaded policies=%d links_renewed=%d origins=%d", policies, renewed, len(config.websocket.origins))
     broker.flush()
 
 

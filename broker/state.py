@@ -22,6 +22,9 @@ class Counters:
         "sockets",
         "tls_handshakes",
         "tls_refused",
+        "websocket_broken",
+        "websocket_handshakes",
+        "websocket_refused",
     )
 
     def __init__(self) -> None:
@@ -40,6 +43,9 @@ class Counters:
         self.errors = 0
         self.tls_handshakes = 0  # of listeners, done
         self.tls_refused = 0  # of listeners, failed or not finished
+        self.websocket_handshakes = 0  # done
+        self.websocket_refused = 0  # failed or not finished
+        self.websocket_broken = 0  # closed behind the handshake, because the peer broke a rule of WebSocket
 
 
 class Account:

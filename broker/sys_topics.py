@@ -139,6 +139,8 @@ class SysTopics:
             values.update(broker.durable.values())
         if broker.tls is not None:
             values.update(broker.tls.values())
+        if broker.websocket is not None:
+            values.update(broker.websocket.values())
         if broker.roaming is not None:
             values.update(broker.roaming.values())
         values["version"] = f"mqmesh version {__version__}"

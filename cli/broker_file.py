@@ -39,6 +39,8 @@ def render(config: BrokerConfig) -> str:
     if config.tls is not None:
         tls = config.tls
         lines += ["", "[tls]", *_pairs({key: getattr(tls, key) for key in (*FILES, "client_certificates")})]
+    if config.websocket.origins:
+        lines += ["", "[websocket]", *_pairs({"origins": config.websocket.origins})]
     lines += ["", "[store]", *_pairs({field.name: getattr(config.store, field.name) for field in fields(config.store)})]
     lines += ["", "[limits]", *_pairs({field.name: getattr(config.limits, field.name) for field in fields(config.limits)})]
     return "\n".join(lines) + "\n"

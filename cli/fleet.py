@@ -359,7 +359,7 @@ class Fleet:
 
 def _client_address(listen: tuple[str, ...]) -> Address:
     """Where a client of this machine reaches a broker: without TLS if it can; one on any interface is reached on the loopback one."""
-    address = parse(next((one for one in listen if not one.startswith("mqtts://")), listen[0]))
+    address = parse(next((one for one in listen if one.startswith(("mqtt://", "unix://"))), listen[0]))
     loopback = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address.host)
     return replace(address, host=loopback) if loopback else address
 

@@ -214,7 +214,7 @@ def _element(kind: str, record: Record) -> Any:
         for address in record.addresses:
             binding = add(templates, "bindingTemplate")
             add(binding, "accessPoint", address, useType="endPoint")
-            if address.startswith(("mqtt://", "mqtts://", "unix://")):
+            if address.startswith(("mqtt://", "mqtts://", "ws://", "wss://", "unix://")):
                 add(add(binding, "tModelInstanceDetails"), "tModelInstanceInfo", tModelKey=TRANSPORT)
     bag = add(element, "categoryBag")
     add(bag, "keyedReference", tModelKey=RECORD, keyName="record", keyValue=record.sort)

@@ -25,13 +25,16 @@ from .identity import HIGHEST_NUMBER
 if TYPE_CHECKING:
     from .rules import LinkRules
 
-PORTS = {"mqtt": 1883, "mqtts": 8883}  # where an address names none
+PORTS = {"mqtt": 1883, "mqtts": 8883, "ws": 80, "wss": 443}  # where an address names none
+WEBSOCKETS = ("ws", "wss")
+WEBSOCKET_PATH = "/mqtt"  # where an address names none
 SHORTEST_KEY = 16
 START_WAIT = 2.0  # seconds
 SECRET = "key"  # whose value stays out of messages
 MODES = ("routed", "flood")
 AUTHS = ("key", "certificate", "both")  # how the brokers of a mesh prove who they are
-ADDRESS_FORMS = "mqtt://HOST:PORT, mqtts://HOST:PORT or unix:///PATH"
+ADDRESS_FORMS = "mqtt://HOST:PORT, mqtts://HOST:PORT, ws://HOST:PORT/PATH, wss://HOST:PORT/PATH or unix:///PATH"
+LINK_FORMS = "mqtt://HOST:PORT, mqtts://HOST:PORT or unix:///PATH"
 WEEK = 7 * 86_400.0
 CLIENTS = ("site", "roam")
 ACKS = ("custody", "receipts")
@@ -86,9 +89,10 @@ def _printable(text: str) -> str:
 
 
 class Address(NamedTuple):
-    """Where a broker listens or a link dials: TCP (`host`, `port`), with TLS (`mqtts`), or a Unix socket (`path`)."""
+    """Where a broker listens or a link dials: TCP (`host`, `port`), with TLS (`mqtts`), WebSocket (`ws`, `wss`, and `path`), or a Unix
+    socket (`path`)."""
 
-    scheme: str  # "mqtt", "mqtts" or "unix"
+    scheme: str  # "mqtt", "mqtts", "ws", "wss" or "unix"
     host: str = ""
     port: int = 0
     path: str = ""
@@ -97,11 +101,17 @@ class Address(NamedTuple):
         if self.scheme == "unix":
             return f"unix://{self.path}"
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}://{host}:{self.port}"
+        return f"{self.scheme}://{host}:{self.port}{self.path}"
+
+    @property
+    def websocket(self) -> bool:
+        """MQTT in frames of WebSocket."""
+        return self.scheme in WEBSOCKETS
 
 
 def parse_address(text: str) -> Address:
-    """`mqtt://host:port` (port 1883 when left out), with TLS `mqtts://host:port` (8883), IPv6 hosts in brackets, or `unix:///path`.
+    """`mqtt://host:port` (port 1883 when left out), with TLS `mqtts://host:port` (8883), WebSocket `ws://host:port/path` (80) and
+    `wss://` (443) with the path `/mqtt` when left out, IPv6 hosts in brackets, or `unix:///path`.
 
     Port 0 asks a listener for any free port. ValueError says what would be right.
     """
@@ -113,13 +123,20 @@ def parse_address(text: str) -> Address:
         if not rest.startswith("/"):
             raise ValueError("write unix:/// with three slashes and an absolute path, as unix:///run/mqmesh.sock")
         return Address("unix", path=rest)
-    matched = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+(?:%\w+)?)\]|([^\s:/@\[\]]+))(?::(\d+))?/?", rest)
+    matched = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+(?:%\w+)?)\]|([^\s:/@\[\]]+))(?::(\d+))?(/[!-~]*)?", rest)
     if matched is None:
         raise ValueError(f"{right}; an IPv6 address stands in brackets, as mqtt://[::1]:1883")
     port = int(matched[3]) if matched[3] else PORTS[scheme]
     if port > 65535:
         raise ValueError(f"port {port} is above 65535")
-    return Address(scheme, matched[1] or matched[2], port)
+    path = matched[4] or ""
+    if scheme in WEBSOCKETS:
+        path = path if len(path) > 1 else WEBSOCKET_PATH
+        if "?" in path or "#" in path:
+            raise ValueError(f"write a path without ? and #, as {scheme}://{rest.partition('/')[0]}{WEBSOCKET_PATH}")
+    elif len(path) > 1:
+        raise ValueError(f"{scheme}:// has no path: {right}")
+    return Address(scheme, matched[1] or matched[2], port, path if scheme in WEBSOCKETS else "")
 
 
 def parse_size(value: object) -> int:
@@ -221,11 +238,14 @@ class Section:
         return list(value)
 
     def address(self, key: str, default: Any = MISSING) -> str:
-        """An address that `parse_address` takes, as it was written."""
-        value = self.string(key, default, f"write {ADDRESS_FORMS}")
-        return self.checked_address(key, value)
+        """An address that links can dial, as it was written."""
+        value = self.string(key, default, f"write {LINK_FORMS}")
+        if self.checked_address(key, value).startswith(("ws://", "wss://")):
+            raise ConfigError(self.file, self.key(key), value, f"links do not run over WebSocket: write {LINK_FORMS}")
+        return value
 
     def checked_address(self, key: str, value: str) -> str:
+        """An address that `parse_address` takes, as it was written."""
         try:
             parse_address(value)
         except ValueError as error:
@@ -329,7 +349,11 @@ class Limits:
     )
     sys_interval: float = _limit(10.0, "seconds", 0, 86400, "seconds between two issues of the $SYS topics; 0 for none")
     connect_timeout: float = _limit(
-        10.0, "seconds", 0.1, 3600, "seconds that a new connection has for its CONNECT, a new link for its handshake"
+        10.0,
+        "seconds",
+        0.1,
+        3600,
+        "seconds that a new connection has for its CONNECT, a new link, TLS connection or WebSocket for its handshake",
     )
 
     def queue(self, on_disk: bool) -> tuple[int, int]:

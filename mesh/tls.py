@@ -21,6 +21,7 @@ from pathlib import Path
 from .settings import ConfigError, MeshSettings, Section
 
 CLIENT_CERTIFICATES = ("none", "optional", "required")
+ENCRYPTED = ("mqtts://", "wss://")
 FILES = ("certificate", "key", "key_password_file", "ca")
 
 
@@ -65,6 +66,11 @@ class TlsSettings:
         return settings
 
 
+def encrypted(address: str) -> bool:
+    """Whether a listener of this address speaks TLS."""
+    return address.startswith(ENCRYPTED)
+
+
 def check(
     file: str,
     tls: TlsSettings | None,
@@ -79,7 +85,7 @@ def check(
     tls = tls or TlsSettings(file=file)
     certified = mesh is not None and mesh.certified
     key, addresses = listen
-    listeners = [address for address in addresses if address.startswith("mqtts://")]
+    listeners = [address for address in addresses if encrypted(address)]
     if listeners and tls.certificate is None:
         raise ConfigError(file, key, listeners[0], "a TLS listener needs certificate and key in [tls]")
     for where, address in peers:
@@ -94,6 +100,6 @@ def check(
     for missing in ("certificate", "ca"):
         if getattr(tls, missing) is None:
             raise ConfigError(file, "mesh.auth", mesh.auth, f"give {missing} in [tls]: links prove by certificates who they are")
-    if listeners and tls.client_certificates == "none":
+    if any(address.startswith("mqtts://") for address in listeners) and tls.client_certificates == "none":
         text = f'auth = "{mesh.auth}" asks links for certificates: give "optional" or "required"'
         raise ConfigError(file, f"{tls.where}.client_certificates", tls.client_certificates, text)

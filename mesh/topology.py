@@ -39,6 +39,7 @@ from .borders import weak_borders
 from .rules import LinkRules, rules_of
 from .settings import Address, ConfigError, Limits, MeshSettings, Section, guess, number_of, parse_address, read
 from .tls import TlsSettings
+from .websocket import WebSocketSettings
 
 _ANY_HOST = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 _WIDE = 8  # warn when numbers reach this many times the number of brokers, and beyond one byte of bits
@@ -85,6 +86,7 @@ class Topology:
     links: list[LinkEntry]
     limits: Limits = field(default_factory=Limits)
     warnings: list[str] = field(default_factory=list)
+    websocket: WebSocketSettings = field(default_factory=WebSocketSettings)
 
     @property
     def guarded(self) -> bool:
@@ -105,11 +107,11 @@ class Topology:
     def dial_address(self, link: LinkEntry) -> str:
         """What the link's dialler connects to; a listener on any interface is reached on the loopback one.
 
-        The listener's first address, or its first one with TLS where links show certificates.
+        The listener's first address without WebSocket, or its first one with TLS where links show certificates.
         """
         if link.address is not None:
             return link.address
-        listen = self.broker(link.listener).listen
+        listen = [one for one in self.broker(link.listener).listen if not parse_address(one).websocket]
         encrypted = [one for one in listen if one.startswith("mqtts://")]
         address = parse_address(encrypted[0] if encrypted and self.mesh.certified else listen[0])
         return str(address._replace(host=_ANY_HOST.get(address.host, address.host)))
@@ -135,6 +137,7 @@ def load(path: str | Path) -> Topology:
     brokers = _brokers(section, Path(path).parent)
     links = _links(section, brokers)
     topology = Topology(section.file, mesh, brokers, links, Limits.of(section.section("limits")))
+    topology.websocket = WebSocketSettings.of(section.section("websocket"))
     section.done()
     _check_tls(topology)
     if mesh.mode == "flood" and topology.guarded:
@@ -197,6 +200,8 @@ def _listen(section: Section) -> tuple[str, ...]:
         address = parse_address(section.checked_address("listen", text))
         if address.scheme != "unix" and not address.port:
             raise ConfigError(section.file, section.key("listen"), text, "a broker that others dial needs a fixed port, 1 to 65535")
+    if all(parse_address(text).websocket for text in listen):
+        raise section.error("listen", "links do not run over WebSocket: give an address such as mqtt://127.0.0.1:1883 too")
     return tuple(listen)
 
 

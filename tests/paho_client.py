@@ -26,7 +26,8 @@ def properties(packet_type: int, **values: Any) -> Properties:
 class Paho:
     """Connect on entry, DISCONNECT on exit. `version` is 4 or 5; `persistent` keeps the session when we leave.
 
-    `context`: of TLS. With `reading=False` nothing runs in the background, so that the caller decides when packets are handled.
+    `context`: of TLS. `path`: of a WebSocket, instead of plain TCP. With `reading=False` nothing runs in the background, so that the
+    caller decides when packets are handled.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class Paho:
         persistent: bool = False,
         will: Any = None,
         context: Any = None,
+        path: str = "",
         **connect: Any,
     ) -> None:
         self.version = version
@@ -55,6 +57,7 @@ class Paho:
             clean_session=None if version == 5 else not persistent,
             protocol=MQTTProtocolVersion(version),
             reconnect_on_failure=False,
+            transport="websockets" if path else "tcp",
         )
         client.on_connect = self._on_connect
         client.on_disconnect = lambda _c, _u, flags, reason, _p: self.disconnects.put(
@@ -62,6 +65,8 @@ class Paho:
         )
         client.on_message = lambda _c, _u, message: self.messages.put(message)
         client.on_subscribe = client.on_unsubscribe = client.on_publish = self._on_done  # type: ignore[assignment]
+        if path:
+            client.ws_set_options(path)
         if context is not None:
             client.tls_set_context(context)
         if will is not None:
@@ -118,7 +123,7 @@ class Paho:
         """End the connection without DISCONNECT, as a crash or a cut cable does."""
         sock = self.client.socket()
         assert sock is not None
-        sock.shutdown(2)
+        getattr(sock, "_socket", sock).shutdown(2)  # under paho's WebSocket
         assert self.disconnects.get(timeout=PATIENCE)
         self.client.loop_stop()
 

@@ -1,7 +1,6 @@
 """TLS of one broker: its contexts, the connections in their handshake, who was refused, and looking at the files again.
 
-Strangers that fail get one line in the log: a warning, the same one at most once a minute for each of them, the others at
-level debug and counted. Nothing that one of them does reaches another connection.
+Strangers that fail get one line in the log (`broker/refusals.py`). Nothing that one of them does reaches another connection.
 """
 
 from __future__ import annotations
@@ -12,7 +11,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ...mesh.settings import ConfigError
-from ...mesh.tls import TlsSettings
+from ...mesh.tls import TlsSettings, encrypted
+from ..refusals import Refusals
 from .certificate import covers
 from .contexts import SOON, Contexts, day
 from .transport import TlsTransport
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("mqmesh.tls")
 
 READ = 256 * 2**10  # bytes read from a socket at once
-SAY_AGAIN = 60.0  # seconds after which the same refusal is a warning again
-REFUSALS = 100  # different ones that are remembered for that
 LOOK = 86400.0  # seconds between looks at the certificate's end
 
 
@@ -38,13 +36,13 @@ class TlsService:
     def __init__(self, broker: Broker, settings: TlsSettings) -> None:
         self.broker = broker
         self.settings = settings
-        self._listens = any(address.startswith("mqtts://") for address in broker.config.listen)
+        self._listens = any(encrypted(address) for address in broker.config.listen)
         mesh = broker.config.mesh
         self._named = broker.config.name if mesh is not None and mesh.certified else None
         self.contexts = Contexts(settings, self._listens, self._named)
         self._buffer = memoryview(bytearray(READ))
         self._shaking: set[TlsTransport] = set()
-        self._refusals: dict[tuple[str, str], tuple[float, int]] = {}  # (host, text) -> when it was logged, how often it came since
+        self._refusals = Refusals(log, "tls-refused")
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -117,18 +115,7 @@ class TlsService:
     def _refused(self, transport: TlsTransport, text: str) -> None:
         self._shaking.discard(transport)
         self.broker.counters.tls_refused += 1
-        now = self.broker.loop.time()
-        key = (transport.address.rpartition(":")[0], text)
-        said, more = self._refusals.get(key, (now - SAY_AGAIN, 0))
-        level = logging.WARNING if now - said >= SAY_AGAIN else logging.DEBUG
-        if level == logging.WARNING:
-            if len(self._refusals) >= REFUSALS:
-                self._refusals.clear()
-            log.warning("event=tls-refused address=%s more=%d text=%s", transport.address, more, text)
-            self._refusals[key] = (now, 0)
-        else:
-            log.debug("event=tls-refused address=%s text=%s", transport.address, text)
-            self._refusals[key] = (said, more + 1)
+        self._refusals.say(self.broker.loop.time(), transport.address, text)
 
     # Links
 

@@ -14,9 +14,10 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from mqmesh.broker.config import BrokerConfig, Limits, MeshSettings, TlsSettings
+from mqmesh.broker.config import BrokerConfig, Limits, MeshSettings, TlsSettings, WebSocketSettings, parse_address
 from mqmesh.broker.server import Broker
 from mqmesh.broker.store import Store
+from mqmesh.broker.websocket.client import dial
 from mqmesh.mqtt import packets
 from mqmesh.mqtt.codec import encode
 from mqmesh.mqtt.decode import decode
@@ -210,8 +211,8 @@ class Client(asyncio.Protocol):
 class Site:
     """A broker at a free port.
 
-    tls: its certificates. store: what keeps its sessions. mesh: number and settings. http: host and port of its HTTP face. limits: fields
-    of `Limits` that differ.
+    tls: its certificates. store: what keeps its sessions. mesh: number and settings. http: host and port of its HTTP face. origins: of web
+    pages that may connect. limits: fields of `Limits` that differ.
     """
 
     def __init__(
@@ -221,6 +222,7 @@ class Site:
         store: Store | None = None,
         mesh: tuple[int, MeshSettings] | None = None,
         http: tuple[str, int] | None = None,
+        origins: tuple[str, ...] = (),
         **limits: Any,
     ) -> None:
         limits.setdefault("sys_interval", 0)
@@ -228,6 +230,7 @@ class Site:
         number, settings = mesh or (0, None)
         limited = replace(Limits(), **limits)
         config = BrokerConfig(f"site{number}", number, listen=[listen], mesh=settings, limits=limited, tls=tls, http=http)
+        config.websocket = WebSocketSettings(list(origins))
         self.broker = Broker(config, store)
         self.clients: list[Client] = []
 
@@ -247,8 +250,12 @@ class Site:
         if address.startswith("unix://"):
             _, client = await loop.create_unix_connection(lambda: Client(version), address[7:])
         else:
-            port = int(address.rpartition(":")[2])
-            _, client = await loop.create_connection(lambda: Client(version), "127.0.0.1", port, ssl=self.context)
+            to = parse_address(address)
+            if to.websocket:
+                client = Client(version)
+                await dial(client, to.host, to.port, to.path, self.context, TIMEOUT)
+            else:
+                _, client = await loop.create_connection(lambda: Client(version), "127.0.0.1", to.port, ssl=self.context)
         self.clients.append(client)
         return client
 

@@ -90,9 +90,30 @@ MESH = {"name": "m", "key": KEY}
         ({"listen": []}, 'F: listen = []: give at least one address, as ["mqtt://127.0.0.1:1883"]'),
         (
             {"listen": ["localhost:1883"]},
-            'F: listen = "localhost:1883": write mqtt://HOST:PORT, mqtts://HOST:PORT or unix:///PATH; perhaps "mqtt://localhost:1883"',
+            'F: listen = "localhost:1883": write mqtt://HOST:PORT, mqtts://HOST:PORT, ws://HOST:PORT/PATH, wss://HOST:PORT/PATH'
+            ' or unix:///PATH; perhaps "mqtt://localhost:1883"',
         ),
         ({"listen": ["mqtt://h:1", "mqtt://h:1"]}, 'F: listen = "mqtt://h:1": the address stands twice: leave one out'),
+        (
+            {"listen": ["ws://h:1/mqtt?a"]},
+            'F: listen = "ws://h:1/mqtt?a": write a path without ? and #, as ws://h:1/mqtt',
+        ),
+        ({"listen": ["wss://h:1"]}, 'F: listen = "wss://h:1": a TLS listener needs certificate and key in [tls]'),
+        (
+            {"websocket": {"origins": ["app.example.com"]}},
+            'F: websocket.origins = "app.example.com": write an origin such as https://app.example.com or '
+            "http://localhost:8080, null, or *",
+        ),
+        (
+            {"websocket": {"origins": "*"}},
+            'F: websocket.origins = "*": give a list of origins such as ["https://app.example.com"]',
+        ),
+        ({"websocket": {"origin": []}}, 'F: websocket.origin = []: unknown key; did you mean "origins"?'),
+        (
+            {"name": "a", "number": 1, "mesh": {**MESH, "peer": [{"address": "ws://h:1"}]}},
+            'F: mesh.peer[1].address = "ws://h:1": links do not run over WebSocket: write '
+            "mqtt://HOST:PORT, mqtts://HOST:PORT or unix:///PATH",
+        ),
         ({"limits": {"in_fligth": 5}}, 'F: limits.in_fligth = 5: unknown key; did you mean "in_flight"?'),
         ({"limits": {"in_flight": 0}}, "F: limits.in_flight = 0: give a whole number from 1 to 65535"),
         (
@@ -170,10 +191,33 @@ def test_addresses() -> None:
     assert parse_address("mqtts://example.org") == Address("mqtts", "example.org", 8883)
     assert str(parse_address("mqtts://[::1]:1")) == "mqtts://[::1]:1"
     assert parse_address("unix:///run/a b") == Address("unix", path="/run/a b")
+    assert parse_address("ws://h") == parse_address("ws://h/") == Address("ws", "h", 80, "/mqtt")
+    assert parse_address("wss://[::1]/a/b") == Address("wss", "::1", 443, "/a/b")
+    assert str(parse_address("ws://h:9001")) == "ws://h:9001/mqtt"
+
+
+def test_origins_in_their_usual_form() -> None:
+    config = parse({"websocket": {"origins": ["https://App.example.com:443", "null", "*"]}})
+    assert config.websocket.origins == ["https://app.example.com", "null", "*"]
 
 
 @pytest.mark.parametrize(
-    "text", ["", "h", "http://h", "mqtt://", "mqtt://:1", "mqtt://h:x", "mqtt://h:65536", "mqtt://::1:5", "unix://run", "mqtt://u@h"]
+    "text",
+    [
+        "",
+        "h",
+        "http://h",
+        "mqtt://",
+        "mqtt://:1",
+        "mqtt://h:x",
+        "mqtt://h:65536",
+        "mqtt://::1:5",
+        "unix://run",
+        "mqtt://u@h",
+        "mqtt://h/p",
+        "ws://h/a b",
+        "ws://h/#",
+    ],
 )
 def test_wrong_addresses(text: str) -> None:
     with pytest.raises(ValueError, match=r"write|above"):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mqmesh.broker.config import BrokerConfig, MeshSettings, PeerSettings, StoreSettings, TlsSettings, load, of_topology
+from mqmesh.broker.config import BrokerConfig, MeshSettings, PeerSettings, StoreSettings, TlsSettings, WebSocketSettings, load, of_topology
 from mqmesh.cli import broker_file
 from mqmesh.mesh.topology import load as load_topology
 
@@ -63,5 +63,11 @@ def test_certificates_read_back_equal(tmp_path: Path, brokers: dict[str, int] | 
 )
 def test_stores_read_back_equal(tmp_path: Path, store: StoreSettings) -> None:
     config = BrokerConfig(data=Path("/d"), store=store)
+    broker_file.write(tmp_path / "b.toml", config)
+    assert load(tmp_path / "b.toml") == config
+
+
+def test_web_listeners_read_back_equal(tmp_path: Path) -> None:
+    config = BrokerConfig(listen=["ws://127.0.0.1:1/a"], websocket=WebSocketSettings(["https://a.example", "*"]))
     broker_file.write(tmp_path / "b.toml", config)
     assert load(tmp_path / "b.toml") == config

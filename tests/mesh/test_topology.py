@@ -130,7 +130,12 @@ def test_a_data_folder_is_relative_to_the_file(tmp_path: Path) -> None:
         ),
         (
             MESH + TWO.replace("mqtt://127.0.0.1:1002", "tcp://h:1"),
-            'broker[2].listen = "tcp://h:1": write mqtt://HOST:PORT, mqtts://HOST:PORT or unix:///PATH',
+            'broker[2].listen = "tcp://h:1": write '
+            "mqtt://HOST:PORT, mqtts://HOST:PORT, ws://HOST:PORT/PATH, wss://HOST:PORT/PATH or unix:///PATH",
+        ),
+        (
+            MESH + TWO.replace("mqtt://127.0.0.1:1002", "ws://127.0.0.1:1002"),
+            'broker[2].listen = "ws://127.0.0.1:1002": links do not run over WebSocket: give an address such as mqtt://127.0.0.1:1883 too',
         ),
         (
             MESH + TWO.replace('"mqtt://127.0.0.1:1002"', "[]"),
@@ -182,3 +187,13 @@ def test_any_damage_to_a_file_is_accepted_or_a_config_error(tmp_path_factory: py
     except ConfigError as error:
         said = str(error)
     assert not said or said.startswith(f"{file}: ")
+
+
+def test_links_leave_web_listeners_alone_and_origins_are_everybodys(tmp_path: Path) -> None:
+    file = tmp_path / "t.toml"
+    both = TWO.replace('"mqtt://127.0.0.1:1001"', '["ws://127.0.0.1:1003", "mqtt://127.0.0.1:1001"]')
+    both = both.replace('"mqtt://127.0.0.1:1002"', '["ws://127.0.0.1:1004", "mqtt://127.0.0.1:1002"]')
+    file.write_text(MESH + both + LINK + '[websocket]\norigins = ["https://a.example"]\n')
+    topology = load(file)
+    assert [topology.dial_address(link) in ("mqtt://127.0.0.1:1001", "mqtt://127.0.0.1:1002") for link in topology.links] == [True]
+    assert of_topology(topology, "a").websocket.origins == ["https://a.example"]

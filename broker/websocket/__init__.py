@@ -1,0 +1,1 @@
+"""WebSocket listeners: `ws://` and `wss://`."""

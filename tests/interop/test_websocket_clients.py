@@ -1,0 +1,125 @@
+"""paho-mqtt and the package `websockets` over ws and wss, on both loops of the broker."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from certificates import Certificates
+from command import start
+from mqmesh.broker.config import parse_address
+from mqmesh.mqtt.codec import encode
+from mqmesh.mqtt.packets import Connect, Pingreq, Pingresp
+from paho_client import PATIENCE, Paho
+from services import wait_until
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    certificates = Certificates(tmp_path_factory.mktemp("tls"))
+    certificates.broker("porto")
+    return certificates
+
+
+class Broker:
+    """`mqmesh broker` with WebSocket listeners, without and with TLS, and one for TCP."""
+
+    def __init__(self, certificates: Certificates, folder: Path, loop: str) -> None:
+        self.log = folder / "broker.log"
+        listen = [word for scheme in ("ws", "wss", "mqtt") for word in ("--listen", f"{scheme}://127.0.0.1:0")]
+        environment = {**os.environ, "MQMESH_LOOP": loop}
+        self.process = start("broker", *listen, *certificates.options("porto"), stderr=self.log, env=environment)
+        line = self.process.stdout.readline()  # type: ignore[union-attr]
+        assert line.startswith("ready ws://127.0.0.1:"), self.log.read_text()
+        self.addresses = line.split()[1:4]
+        self.ws, self.wss, self.mqtt = (parse_address(one).port for one in self.addresses)
+
+    def stop(self) -> None:
+        self.process.terminate()
+        assert self.process.wait(10) == 0
+        self.process.communicate()
+        assert "Traceback" not in self.log.read_text()
+
+
+@pytest.fixture(scope="module", params=["uvloop", "asyncio"])
+def broker(request: pytest.FixtureRequest, made: Certificates, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    running = Broker(made, tmp_path_factory.mktemp("broker"), request.param)
+    yield running
+    running.stop()
+
+
+def client(broker: Broker, made: Certificates, scheme: str, version: int = 5, **options: object) -> Paho:
+    if scheme == "mqtt":
+        return Paho(broker.mqtt, version)
+    context = made.context() if scheme == "wss" else None
+    return Paho(broker.ws if scheme == "ws" else broker.wss, version, context=context, path="/mqtt", **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize("scheme", ["ws", "wss"])
+def test_paho_sends_and_receives_at_each_qos(broker: Broker, made: Certificates, scheme: str, version: int, name: str) -> None:
+    with client(broker, made, scheme, version) as one, client(broker, made, "mqtt", version) as other:
+        for receiver, sender, topic in ((one, other, f"{name}/in"), (other, one, f"{name}/out")):
+            receiver.subscribe(topic, 2)
+            for qos in (0, 1, 2):
+                for payload in (b"", b"x" * 120, b"y" * 200_000):
+                    sender.publish(topic, payload, qos)
+                    message = receiver.next()
+                    assert (message.qos, message.payload) == (qos, payload)
+
+
+def test_a_session_waits_for_its_client(broker: Broker, made: Certificates, name: str) -> None:
+    with client(broker, made, "ws", client_id=name, persistent=True) as one:
+        one.subscribe(name, 1)
+        one.vanish()
+    with client(broker, made, "mqtt") as other:
+        other.publish(name, b"meanwhile", 1)
+    with client(broker, made, "wss", client_id=name, persistent=True) as one:
+        assert one.session_present
+        assert one.next().payload == b"meanwhile"
+
+
+def test_paho_at_another_path_is_refused(broker: Broker) -> None:
+    with pytest.raises(ConnectionError):
+        Paho(broker.ws, path="/other").open()
+    wait_until(lambda: "asks for /other; here is /mqtt (status 404)" in broker.log.read_text(), 10, "line in the log")
+
+
+def test_websockets_of_others_and_the_end_in_order(broker: Broker, made: Certificates) -> None:
+    """A strict implementation, with fragments, pings and the closing handshake."""
+    from websockets.asyncio.client import connect
+
+    async def talk() -> None:
+        async with asyncio.timeout(PATIENCE), connect(broker.addresses[0], subprotocols=["mqtt"], compression="deflate") as ws:  # type: ignore[list-item]
+            assert ws.subprotocol == "mqtt"
+            assert ws.response is not None
+            assert "Sec-WebSocket-Extensions" not in ws.response.headers
+            packet = encode(Connect("strict", 5, True, 0), 5)
+            await ws.send([packet[:5], packet[5:9], packet[9:]])
+            assert (await ws.recv())[0] == 0x20
+            await (await ws.ping())
+            await ws.send(encode(Pingreq(), 5))
+            assert await ws.recv() == encode(Pingresp(), 5)
+            await ws.send("text")
+            await ws.wait_closed()
+            assert ws.close_code == 1003
+
+    asyncio.run(talk())
+
+
+def test_hangup_with_nothing_to_reload_is_survived(tmp_path: Path) -> None:
+    log = tmp_path / "broker.log"
+    process = start("broker", "--listen", "ws://127.0.0.1:0", stderr=log)
+    assert process.stdout is not None
+    port = parse_address(process.stdout.readline().split()[1]).port
+    os.kill(process.pid, signal.SIGHUP)
+    wait_until(lambda: "event=nothing-to-reload" in log.read_text(), 10, "line in the log")
+    with Paho(port, path="/mqtt") as one:
+        one.nothing_until("marker")
+    process.terminate()
+    assert process.wait(10) == 0
+    process.communicate()
