@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import ssl
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -29,6 +30,9 @@ def metabroker(
         str | None,
         typer.Option("--directory", metavar="URL", help="A directory, asked for names that are not in the file."),
     ] = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", metavar="DIR", help="A folder where sessions are kept over restarts; without it none are.")
+    ] = None,
     client_id: Annotated[str, typer.Option("-i", "--id", help="Client Identifier at the community broker.")] = "metabroker",
     version: Annotated[str, typer.Option("-V", "--protocol", metavar="5|4", help="MQTT version there: 5, or 4 for MQTT 3.1.1.")] = "5",
     cafile: Annotated[Path | None, typer.Option("--cafile", help="PEM file of the authorities of the community broker (mqtts://).")] = None,
@@ -46,6 +50,7 @@ def metabroker(
 
     Ends with SIGTERM or Ctrl-C. Status: 0 stopped; 2 it could not start, one line on stderr says why.
     """
+    from ..broker.store.base import StoreError
     from ..mesh.settings import ConfigError
     from ..metabroker.address import Address
     from ..metabroker.policy import load
@@ -77,15 +82,22 @@ def metabroker(
     except ValueError as error:
         raise fail(f"metabroker: --directory {error}", WRONG_USE) from None
     secret = password or where.password
-    login = Login(client_id, VERSIONS[version], where.username, secret.encode() if secret is not None else None)
+    kept = data is not None
+    login = Login(client_id, VERSIONS[version], where.username, secret.encode() if secret is not None else None, known=kept, durable=kept)
+    if kept:
+        login = replace(login, expiry=rules.limits.durable)
     start_logging(client_id, log_level)
     address = Address(where.host, where.port, where.tls)
-    run(
-        Community(address, login, os.fspath(cafile) if cafile else None),
-        rules,
-        Chain(*resolvers),
-        lambda: print(f"ready {address}", flush=True),
-    )
+    try:
+        run(
+            Community(address, login, os.fspath(cafile) if cafile else None),
+            rules,
+            Chain(*resolvers),
+            lambda: print(f"ready {address}", flush=True),
+            data,
+        )
+    except StoreError as error:
+        raise fail(f"metabroker: --data {error}", WRONG_USE) from None
 
 
 def _check_authorities(cafile: Path, tls: bool) -> None:

@@ -17,12 +17,16 @@ class Respond(NamedTuple):
 
 
 class Deliver(NamedTuple):
-    """Publish a remote's message to sessions; when the community has all of it, acknowledge it to the remote (packet_id 0: no need)."""
+    """Publish a remote's message to sessions; when the community has all of it, acknowledge it to the remote (packet_id 0: no need).
+
+    kept: not before what has been put is kept, too.
+    """
 
     remote: int
     packet_id: int
     epoch: int
     responses: list[Respond]
+    kept: bool = False
 
 
 class Resolve(NamedTuple):
@@ -33,17 +37,23 @@ class Resolve(NamedTuple):
 
 
 class Open(NamedTuple):
-    """Connect to a remote and stay connected, trying its addresses in turn."""
+    """Connect to a remote and stay connected, trying its addresses in turn.
+
+    client_id: as whom; empty: as anybody. known: the remote may have a session of ours from before. expiry: seconds that it is to keep one.
+    """
 
     remote: int
     addresses: list[str]
     username: str | None
     password: bytes | None
     rule: Rule
+    client_id: str = ""
+    known: bool = False
+    expiry: int = 3600
 
 
 class Close(NamedTuple):
-    """Leave a remote."""
+    """Leave a remote, which forgets our session."""
 
     remote: int
 
@@ -80,4 +90,19 @@ class Note(NamedTuple):
     text: str
 
 
-Action = Respond | Deliver | Resolve | Open | Close | Send | Ask | Drop | Note
+class Fetch(NamedTuple):
+    """Read a durable session's publications behind `after` up to `last`; the answer goes to `Core.on_fetched` under the token."""
+
+    session: str
+    token: int
+    after: int
+    last: int
+
+
+class After(NamedTuple):
+    """Do these once everything that has been put so far is kept."""
+
+    actions: list[Action]
+
+
+Action = Respond | Deliver | Resolve | Open | Close | Send | Ask | Drop | Note | Fetch | After

@@ -22,6 +22,7 @@ PROPERTIES: dict[str, tuple[Property, type]] = {
     "correlation": (Property.CORRELATION_DATA, bytes),
     "user": (Property.USER_PROPERTY, list),
 }
+LONGEST_EXPIRY = 0xFFFF_FFFF  # seconds
 LONGEST_NAME = 1024  # bytes of a remote, a user name, a client or message identifier
 
 
@@ -30,12 +31,17 @@ class BodyError(ValueError):
 
 
 class ConnectRequest(NamedTuple):
-    """`client`: its own identifier, one level of a topic. `remote`: an address or a service name."""
+    """`client`: its own identifier, one level of a topic. `remote`: an address or a service name.
+
+    `durable`: for how many seconds without a request the session is kept, 0: it is not durable. `clean`: without what an earlier one holds.
+    """
 
     client: str
     remote: str
     username: str | None
     password: bytes | None
+    durable: int
+    clean: bool
 
 
 class PublishRequest(NamedTuple):
@@ -88,7 +94,11 @@ def connect_request(body: dict[str, Any]) -> ConnectRequest:
         raise BodyError("password: text or bytes, at most 65535")
     if password is not None and username is None:
         raise BodyError("password: needs a username")
-    return ConnectRequest(client_of(body), _text(body, "remote"), username, password)
+    durable = LONGEST_EXPIRY if _flag(body, "durable") else 0
+    expiry = body.get("expiry", LONGEST_EXPIRY)
+    if type(expiry) is not int or not 0 < expiry <= LONGEST_EXPIRY:
+        raise BodyError(f"expiry: seconds, from 1 to {LONGEST_EXPIRY}")
+    return ConnectRequest(client_of(body), _text(body, "remote"), username, password, min(durable, expiry), _flag(body, "clean"))
 
 
 def message_of(body: dict[str, Any]) -> str | int:
@@ -136,13 +146,31 @@ def subscribe_request(body: dict[str, Any]) -> SubscribeRequest:
     return SubscribeRequest(message_of(body), topics, _qos(body), _flag(body, "durable"))
 
 
-def publication(number: int, publish: Publish, qos: int, retain: bool) -> bytes:
-    """The body of an incoming publication. number: counts the publications of a session, from 1."""
+def number_of(body: dict[str, Any], most: int) -> int:
+    """The last publication that a client has, 0 if it has none. most: the last one that was sent. Raises BodyError."""
+    number = body.get("id", 0)
+    if type(number) is not int or not 0 <= number <= most:
+        raise BodyError(f"id: of a publication of this session, at most {most}")
+    return number
+
+
+def topic_of(session: str, verb: str) -> str:
+    """Where a session's answers go."""
+    return f"metabroker/response/{session}/{verb}"
+
+
+def publication(number: int, publish: Publish, qos: int, retain: bool, before: int | None = None) -> bytes:
+    """The body of an incoming publication. number: counts the publications of a session, from 1; 0: it has none.
+
+    before: the number of the one that was sent before, if that is not the one below.
+    """
     properties: dict[str, Any] = {}
     for name, (identifier, _) in PROPERTIES.items():
         if identifier in publish.properties:
             properties[name] = publish.properties[identifier]
-    return pack(id=number, topic=publish.topic, payload=publish.payload, qos=qos, retain=retain, properties=properties or None)
+    return pack(
+        id=number or None, after=before, topic=publish.topic, payload=publish.payload, qos=qos, retain=retain, properties=properties or None
+    )
 
 
 def _text(body: dict[str, Any], key: str) -> str:

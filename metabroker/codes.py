@@ -21,3 +21,5 @@ class Code(IntEnum):
     TOO_LARGE = 10  # the body has more bytes than the policy allows
     NOT_SUPPORTED = 11  # known to the protocol, not served by this metabroker
     SESSION_ENDED = 12  # the metabroker has ended the session
+    MESSAGES_DROPPED = 13  # a durable session holds as much as it may: what comes is dropped until the client acknowledges some
+    RESUMED = 14  # the metabroker has been restarted, the session goes on: requests without an answer are to be repeated

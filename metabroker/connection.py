@@ -6,6 +6,7 @@ The machine is a `Wire` (MQTT) or what speaks another protocol behind the same f
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import ssl
 from collections.abc import Callable
@@ -27,7 +28,7 @@ M = TypeVar("M", bound=Machine)
 
 
 class Connection(Generic[M]):
-    """Stays connected to one broker while its task `run` lives.
+    """Stays connected to one broker while its task `run` lives. forget: whether the server is to forget our session when we leave.
 
     on_events: what has come in one chunk. on_down: after a connection has ended or all addresses were tried in vain, with whether the
     server refused our credentials (None: it did not refuse us) and one line.
@@ -48,6 +49,8 @@ class Connection(Generic[M]):
         self._on_down = on_down
         self._line: _Line[M] | None = None
         self._paused = False
+        self.forget = True
+        self.farewell: Machine | None = None  # what we are then for a moment, where leaving alone does not do
 
     async def run(self) -> None:
         """Until it is cancelled; the connection is left in order then."""
@@ -65,6 +68,8 @@ class Connection(Generic[M]):
                 pause = min(2 * pause, LONGEST_PAUSE)
         finally:
             self._leave()
+            if self.forget and self.farewell is not None:
+                await self._forget(self.farewell)
 
     async def _attempt(self, address: Address) -> tuple[bool, bool | None, str]:
         """One connection from beginning to end: (whether it was accepted, credentials refused, why it ended)."""
@@ -90,9 +95,24 @@ class Connection(Generic[M]):
     def _leave(self) -> None:
         line = self._line
         if line is not None:
-            self.wire.end(line.now())
+            self.wire.end(line.now(), self.forget)
             line.write()
             line.transport.close()
+
+    async def _forget(self, wire: Machine) -> None:
+        """Make a server of MQTT 3.1.1 forget our session: it does when we come once more and want none."""
+        for address in self.addresses:
+            with contextlib.suppress(OSError, TimeoutError, PeerError):
+                async with asyncio.timeout(CONNECT_TIMEOUT):
+                    context = ssl.create_default_context(cafile=self._ca) if address.tls else None
+                    reader, writer = await asyncio.open_connection(address.host, address.port, ssl=context)
+                    wire.begin(0.0)
+                    writer.write(wire.take())
+                    wire.receive(await reader.read(64), 0.0)
+                    wire.end(0.0)
+                    writer.write(wire.take())
+                    writer.close()
+                    return
 
     # What a connector does (connectors/connector.py)
 

@@ -13,90 +13,54 @@ Invariants
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
 
+from ..broker.store.records import StoredDelivery, StoredRun
 from ..mqtt.packets import Publish
-from ..mqtt.reasons import Reason
 from . import bodies
-from .actions import Action, Ask, Close, Deliver, Drop, Note, Open, Resolve, Respond, Send
+from .actions import After, Close, Deliver, Drop, Note, Open, Resolve, Respond, Send
 from .address import parse_address
+from .answering import ANSWERS, REQUEST, RESPONSE, words
 from .bodies import BodyError
 from .codes import Code
 from .policy import Policy, Rule
-from .remote import Credentials, Held, Remote, Waiter
+from .records import Changes
+from .remote import Credentials, Remote
+from .sessions import Durable, Session
+from .subscribing import Subscribing
 from .wire import Abilities, fits
 
-REQUEST = "metabroker/request/"
-RESPONSE = "metabroker/response/"
-ANSWERS = {"publish": "puback", "subscribe": "suback", "unsubscribe": "unsuback", "disconnect": "discack"}
 LONGEST_SESSION = 64  # characters of a session's identifier
+RETRY = 10.0  # seconds until a service that could not be resolved is looked up again
 
 
-@dataclass(slots=True)
-class Session:
-    """One client's use of one remote. filters: what it holds or waits for. done: message identifier -> code, None while under way."""
+class Core(Subscribing):
+    """The machine. Its arguments are those of `Answering`."""
 
-    id: str
-    client: str
-    remote: Remote
-    rule: Rule
-    ends: float
-    filters: set[str] = field(default_factory=set)
-    done: OrderedDict[str | int, Code | None] = field(default_factory=OrderedDict)
-    open: int = 0  # publish and subscribe requests without an answer
-    number: int = 0  # of its last incoming publication
-
-
-@dataclass(slots=True)
-class _Subscribe:
-    """A subscribe request under way: how many filters have no answer, and the codes of the others."""
-
-    session: str
-    message: str | int
-    codes: list[int]
-    left: int
-
-
-class Core:
-    """new_id: gives identifiers that nobody can guess."""
-
-    def __init__(self, policy: Policy, new_id: Callable[[], str]) -> None:
-        self.policy = policy
-        self.sessions: dict[str, Session] = {}
-        self.remotes: dict[int, Remote] = {}
-        self._new_id = new_id
+    def __init__(self, policy: Policy, new_id: Callable[[], str], changes: Changes | None = None, offset: float = 0.0) -> None:
+        super().__init__(policy, new_id, changes, offset)
         self._shared: dict[Credentials, Remote] = {}
         self._clients: dict[str, int] = {}  # client -> its sessions
         self._published: dict[int, tuple[str, str | int]] = {}  # token -> session, message
-        self._subscribing: dict[int, _Subscribe] = {}  # request -> what is known
-        self._places: dict[int, dict[str, list[int]]] = {}  # request -> filter -> places in the answer
-        self._askings: dict[int, Held] = {}  # token -> filter
-        self._last = 0  # token, request and remote
-        self._actions: list[Action] = []
         self._next_look = 0.0
-
-    def take(self) -> list[Action]:
-        """What is to be done, in order."""
-        actions, self._actions = self._actions, []
-        return actions
-
-    def _do(self, action: Action) -> None:
-        self._actions.append(action)
-
-    def _token(self) -> int:
-        self._last += 1
-        return self._last
+        self._late = False
 
     # Requests
 
-    def on_request(self, topic: str, body: bytes, now: float) -> None:
-        """A message has come from the community under `metabroker/request/`."""
+    def on_request(self, topic: str, body: bytes, now: float) -> bool:
+        """A message has come from the community under `metabroker/request/`. True: acknowledge it when what has been put is kept."""
+        self.counts.requests += 1
+        self._late = False
+        self._now = now
+        if self.memory is not None:
+            self.memory.heard(now)
         if topic == REQUEST + "connect":
             self._connect(body, now)
-            return
+        else:
+            self._request(topic, body, now)
+        return self._late
+
+    def _request(self, topic: str, body: bytes, now: float) -> None:
         session_id, _, verb = topic.removeprefix(REQUEST).partition("/")
         if verb not in ANSWERS or not topic.startswith(REQUEST) or not 0 < len(session_id) <= LONGEST_SESSION:
             self._do(Note(True, f"event=request-ignored topic={topic[:80]!r} error=unknown-request"))
@@ -105,10 +69,9 @@ class Core:
         if session is None or session_id in session.remote.joining:
             self._refuse(session_id, verb, None, Code.UNKNOWN_SESSION, "there is no such session")
             return
-        session.ends = now + self.policy.limits.idle
+        session.ends = now + session.life
         if verb == "disconnect":
-            self._end(session)
-            self._answer(session_id, verb, code=Code.OK)
+            self._disconnect(session, body)
             return
         if len(body) > self.policy.limits.body:
             self._refuse(session_id, verb, None, Code.TOO_LARGE, f"a body has at most {self.policy.limits.body} bytes")
@@ -116,8 +79,13 @@ class Core:
         message = None
         try:
             read = bodies.unpack(body)
+            if verb == "ack":
+                self._acknowledge(session, bodies.number_of(read, session.number))
+                return
             message = bodies.message_of(read)
-            if verb == "publish":
+            if verb == "resume":
+                self._resume(session, message, bodies.number_of(read, session.number))
+            elif verb == "publish":
                 self._publish(session, bodies.publish_request(read))
             elif verb == "subscribe":
                 self._subscribe(session, bodies.subscribe_request(read))
@@ -125,15 +93,6 @@ class Core:
                 self._unsubscribe(session, bodies.subscribe_request(read))
         except BodyError as error:
             self._refuse(session_id, verb, message, Code.MALFORMED, str(error))
-
-    def _answer(self, session_id: str, verb: str, **items: Any) -> None:
-        self._do(Respond(f"{RESPONSE}{session_id}/{ANSWERS.get(verb, verb)}", bodies.pack(**items), 1))
-
-    def _refuse(self, session_id: str, verb: str, message: str | int | None, code: Code, reason: str) -> None:
-        session = self.sessions.get(session_id)
-        who = f"client={session.client!r}" if session is not None else "client=unknown"
-        self._do(Note(True, f"event=request-refused request={verb} {who} code={code.name} error={reason!r}"))
-        self._answer(session_id, verb, message=message, code=code, reason=reason)
 
     # Connect
 
@@ -162,46 +121,159 @@ class Core:
         rule = self.policy.rule(client, name)
         if rule is None:
             self._no_session(client, Code.REFUSED_BY_POLICY, "the policy does not allow this remote to this client")
-        elif len(self.sessions) >= limits.sessions or self._clients.get(client, 0) >= limits.sessions_per_client:
+            return
+        credentials = Credentials(name, request.username, request.password, rule)
+        if request.durable:
+            if self.memory is None:
+                self._no_session(client, Code.NOT_SUPPORTED, "this metabroker keeps nothing: it has no folder for data")
+                return
+            earlier = self._durable_session(client, credentials)
+            if earlier is not None and not request.clean:
+                self._come_back(earlier, request.durable, now)
+                return
+            if earlier is not None:
+                self._end(earlier)
+        if len(self.sessions) >= limits.sessions or self._clients.get(client, 0) >= limits.sessions_per_client:
             self._no_session(client, Code.TOO_MANY_SESSIONS, "there are too many sessions")
         else:
-            self._join(client, Credentials(name, request.username, request.password, rule), now)
+            self._join(client, credentials, request.durable, now)
 
     def _no_session(self, client: str, code: Code, reason: str) -> None:
+        self.counts.refused[code] = self.counts.refused.get(code, 0) + 1
         self._do(Note(True, f"event=connect-refused client={client!r} code={code.name} error={reason!r}"))
         self._answer(client, "connack", code=code, reason=reason)
 
-    def _join(self, client: str, credentials: Credentials, now: float) -> None:
+    def _join(self, client: str, credentials: Credentials, durable: int, now: float) -> None:
         remote = self._shared.get(credentials)
         if remote is None:
-            remote = Remote(self._token(), credentials)
-            self._shared[credentials] = remote
-            self.remotes[remote.number] = remote
-            if "://" in credentials.remote:
-                self._open(remote, [credentials.remote])
-            else:
-                self._do(Resolve(remote.number, credentials.remote))
-        session = Session(self._new_id(), client, remote, credentials.rule, now + self.policy.limits.idle)
-        self.sessions[session.id] = session
-        self._clients[client] = self._clients.get(client, 0) + 1
-        remote.sessions.add(session.id)
+            remote = self.add_remote(credentials, self.new_client_id() if self.memory is not None else "")
+            if self.memory is not None:
+                self.memory.put_remote(remote)
+            self.reach(remote)
+        remote.leaves = None
+        session = self.add_session(self._new_id(), client, remote, credentials.rule, durable, now)
         if remote.ready:
             self._accept(session)
         else:
             remote.joining[session.id] = now + self.policy.limits.connect
             self._next_look = 0.0
 
+    def new_client_id(self) -> str:
+        """As which client we become known at a remote."""
+        return f"metabroker-{self._new_id()}"
+
+    def add_remote(self, credentials: Credentials, client_id: str) -> Remote:
+        """A remote that nobody has used yet."""
+        remote = Remote(self._token(), credentials, client_id=client_id)
+        self._shared[credentials] = remote
+        self.remotes[remote.number] = remote
+        return remote
+
+    def shared(self, credentials: Credentials) -> Remote | None:
+        """The remote that sessions with these credentials share."""
+        return self._shared.get(credentials)
+
+    def add_session(self, id_: str, client: str, remote: Remote, rule: Rule, durable: int, now: float) -> Session:
+        """A session that nobody has used yet. durable: seconds that it is kept without a request, 0: it is not durable."""
+        life = min(durable, self.policy.limits.durable) if durable else self.policy.limits.idle
+        session = Session(id_, client, remote, rule, now + life, life)
+        if durable:
+            session.durable = Durable(life)
+        self.sessions[id_] = session
+        self._clients[client] = self._clients.get(client, 0) + 1
+        remote.sessions.add(id_)
+        return session
+
+    def reach(self, remote: Remote) -> None:
+        """Connect to a remote, or find its addresses first."""
+        name = remote.credentials.remote
+        if "://" in name:
+            self._open(remote, [name])
+        else:
+            self._do(Resolve(remote.number, name))
+
     def _open(self, remote: Remote, addresses: list[str]) -> None:
-        credentials = remote.credentials
-        self._do(Open(remote.number, addresses, credentials.username, credentials.password, credentials.rule))
+        _, username, password, rule = remote.credentials
+        opened = Open(remote.number, addresses, username, password, rule)
+        if self.memory is not None:
+            opened = opened._replace(client_id=remote.client_id, known=remote.ready, expiry=self.policy.limits.durable)
+        if self.memory is not None and not remote.ready:
+            self._do(After([opened]))  # so that nobody is left at the remote of whom we know nothing
+        else:
+            self._do(opened)
+        remote.opened = True
+        for send in remote.waiting:
+            self._do(send)
+        remote.waiting.clear()
 
     def _accept(self, session: Session) -> None:
         remote = session.remote
         remote.joining.pop(session.id, None)
         self._note_session("begin", session)
-        self._answer(session.client, "connack", code=Code.OK, session=session.id)
+        if self.memory is not None:
+            self.memory.put_session(session)
+        present = None if session.durable is None else False
+        self._answer_kept(session.client, "connack", code=Code.OK, session=session.id, present=present)
         if not remote.up:
             self._status(session, Code.REMOTE_UNREACHABLE, remote.reason)
+
+    # Durable sessions
+
+    def _durable_session(self, client: str, credentials: Credentials) -> Session | None:
+        """The durable session of a client with a remote."""
+        remote = self._shared.get(credentials) if client in self._clients else None
+        for session_id in remote.sessions if remote is not None else ():
+            session = self.sessions[session_id]
+            if session.client == client and session.durable is not None:
+                return session
+        return None
+
+    def _come_back(self, session: Session, durable: int, now: float) -> None:
+        """The client of a durable session connects again: it is told which one it has, and is sent what it has not when it says so."""
+        if session.id in session.remote.joining:
+            return  # the answer is still to come
+        assert self.memory is not None
+        assert session.durable is not None
+        session.durable.expiry = min(durable, self.policy.limits.durable)
+        session.life = session.durable.expiry
+        session.ends = now + session.life
+        self.memory.leave(session)
+        self._answer_kept(session.client, "connack", code=Code.OK, session=session.id, present=True)
+        if not session.remote.up:
+            self._status(session, Code.REMOTE_UNREACHABLE, session.remote.reason)
+
+    def _resume(self, session: Session, message: str | int, number: int) -> None:
+        durable = session.durable
+        if durable is None or self.memory is None:
+            self._answer(session.id, "resume", message=message, code=Code.OK, id=session.number)
+            return
+        number = max(number, durable.acked)
+        waiting = session.number - number
+        self._answer_kept(session.id, "resume", message=message, code=Code.OK, id=session.number, waiting=waiting, dropped=durable.dropped)
+        self.memory.resume(session, number)
+
+    def _acknowledge(self, session: Session, number: int) -> None:
+        if session.durable is not None and self.memory is not None:
+            self.memory.acknowledge(session, number)
+
+    def _disconnect(self, session: Session, body: bytes) -> None:
+        """A durable session that holds subscriptions outlives this, unless the client wants it clean."""
+        try:
+            clean = bodies.unpack(body).get("clean") is True
+        except BodyError:
+            clean = False
+        stays = session.durable is not None and bool(session.filters or session.open) and not clean
+        if stays and self.memory is not None:
+            self.memory.leave(session)
+        else:
+            self._end(session)
+        self._answer_kept(session.id, "disconnect", code=Code.OK, present=True if stays else None)
+
+    def on_fetched(self, session_id: str, token: int, last: int, rows: list[tuple[StoredDelivery, StoredRun]] | None) -> None:
+        """The answer to `Fetch`: rows as the store has them; None: it failed."""
+        session = self.sessions.get(session_id)
+        if session is not None and self.memory is not None:
+            self.memory.on_fetched(session, token, last, rows)
 
     def on_resolved(self, number: int, addresses: list[str], error: str, now: float) -> None:
         """The answer to `Resolve`: addresses, or none and why."""
@@ -216,6 +288,9 @@ class Core:
                 self._do(Note(True, f"event=address-ignored service={remote.credentials.remote!r} address={text[:80]!r}"))
         if good:
             self._open(remote, good)
+        elif remote.ready:  # of sessions from before this process
+            remote.reason = error or "the service has no address that can be used"
+            remote.retry = now + RETRY
         else:
             self._fail_joining(remote, Code.NO_SUCH_SERVICE, error or "the service has no address that can be used")
 
@@ -239,31 +314,29 @@ class Core:
         remote.sessions.discard(session.id)
         remote.joining.pop(session.id, None)
         self._note_session("end", session)
-        if not remote.sessions:
-            del self._shared[remote.credentials]
-            del self.remotes[remote.number]
-            self._askings = {token: held for token, held in self._askings.items() if remote.held.get(held.filter) is not held}
-            self._do(Close(remote.number))
+        if self.memory is not None:
+            self.memory.forget_session(session)
+        if not remote.sessions and (remote.up or not remote.ready or self.memory is None):
+            self._leave(remote)
         else:
             for filter_ in session.filters:
                 self._release(remote, filter_, session.id)
+            if not remote.sessions:  # it keeps a session of ours, and is told when it is back
+                remote.leaves = self._now + self.policy.limits.durable
         if session.open:
             self._published = {token: to for token, to in self._published.items() if to[0] != session.id}
         for request in [number for number, one in self._subscribing.items() if one.session == session.id]:
             del self._subscribing[request]
             del self._places[request]
 
-    def _release(self, remote: Remote, filter_: str, session_id: str) -> None:
-        if remote.release(filter_, session_id) and remote.up:
-            self._do(Drop(remote.number, filter_))
-
-    def _note_session(self, what: str, session: Session) -> None:
-        remote = session.remote
-        text = f"event=session-{what} client={session.client!r} remote={remote.credentials.remote} sharers={len(remote.sessions)}"
-        self._do(Note(False, text))
-
-    def _status(self, session: Session, code: Code, reason: str | None = None) -> None:
-        self._answer(session.id, "status", code=code, reason=reason or None)
+    def _leave(self, remote: Remote) -> None:
+        """Nobody needs a remote any more."""
+        del self._shared[remote.credentials]
+        del self.remotes[remote.number]
+        self._askings = {token: held for token, held in self._askings.items() if remote.held.get(held.filter) is not held}
+        if self.memory is not None:
+            self.memory.forget_remote(remote)
+        self._do(Close(remote.number))
 
     # Publish
 
@@ -271,18 +344,20 @@ class Core:
         message, publish, remote = request.message, request.publish, session.remote
         if message in session.done:
             code = session.done[message]
+            self.counts.repeated += 1
             if code is not None:  # the answer got lost, or the request came twice
                 self._answer(session.id, "publish", message=message, code=code)
             return
         if not session.rule.may_publish(publish.topic):
             self._refuse(session.id, "publish", message, Code.REFUSED_BY_POLICY, "the policy does not allow this topic")
-        elif session.open >= self.policy.limits.waiting or remote.congested:
+        elif session.open >= self.policy.limits.waiting or remote.congested or (self.memory is not None and self.memory.congested):
             self._refuse(session.id, "publish", message, Code.TOO_MANY_REQUESTS, "too many requests have no answer yet")
         elif (cannot := _cannot(remote.abilities, publish)) is not None:
             self._refuse(session.id, "publish", message, *cannot)
         elif not publish.qos and not remote.up:
             self._refuse(session.id, "publish", message, Code.REMOTE_UNREACHABLE, remote.reason)
         elif not publish.qos:
+            self.counts.published += 1
             self._do(Send(remote.number, 0, publish))
             self._remember(session, message, Code.OK)
             self._answer(session.id, "publish", message=message, code=Code.OK)
@@ -291,13 +366,55 @@ class Core:
             self._published[token] = (session.id, message)
             self._remember(session, message, None)
             session.open += 1
-            self._do(Send(remote.number, token, publish))
+            self.counts.published += 1
+            if session.durable is not None and self.memory is not None:
+                self.memory.keep_request(session, token, message, publish)
+                self._late = True
+            self._send(remote, Send(remote.number, token, publish))
+
+    def _send(self, remote: Remote, send: Send) -> None:
+        """To a remote, or to be sent when its addresses are known."""
+        if remote.opened:
+            self._do(send)
+        else:
+            remote.waiting.append(send)
+
+    def come_back(self) -> None:
+        """Every session goes on behind the end of an earlier process: tell the clients, and send what waits."""
+        for session in self.sessions.values():
+            self._status(session, Code.RESUMED, "the metabroker has been restarted: repeat the requests that have no answer")
+            if session.durable is not None and self.memory is not None:
+                self.memory.pump(session)
+        if self.sessions:
+            self._do(Note(False, f"event=sessions-resumed sessions={len(self.sessions)} remotes={len(self.remotes)}"))
+
+    def refuse_restored(self, session: Session) -> None:
+        """A session from before that the policy does not allow any more."""
+        self._status(session, Code.SESSION_ENDED, "the policy does not allow this remote to this client any more")
+        self._end(session)
+
+    def note(self, text: str) -> None:
+        """A warning for the log."""
+        self._do(Note(True, text))
+
+    def send_again(self, session: Session, message: str | int, sequence: int, publish: Publish) -> None:
+        """A kept request that was under way when the process before this one ended."""
+        assert self.memory is not None
+        token = self._token()
+        self._published[token] = (session.id, message)
+        session.open += 1
+        self.memory.found_request(session, token, sequence)
+        self._send(session.remote, Send(session.remote.number, token, publish))
 
     def _remember(self, session: Session, message: str | int, code: Code | None) -> None:
         """Keep the identifier; the oldest one makes room."""
         session.done[message] = code
         while len(session.done) > 2 * self.policy.limits.waiting:
-            session.done.popitem(last=False)
+            oldest, code_ = session.done.popitem(last=False)
+            if code_ is None:
+                session.done[oldest] = None  # it has no answer yet
+            elif session.durable is not None and self.memory is not None:
+                self.memory.forget_request(session, oldest)
 
     def on_published(self, token: int, reason: int) -> None:
         """The remote has acknowledged or refused what was sent under a token."""
@@ -306,123 +423,16 @@ class Core:
         if session is None:
             return
         session.open -= 1
+        durable = session.durable is not None and self.memory is not None
+        if durable:
+            self.memory.request_done(session, token, message, reason < 0x80)  # type: ignore[union-attr]
         if reason < 0x80:
             if message in session.done:
                 session.done[message] = Code.OK
-            self._answer(session.id, "publish", message=message, code=Code.OK)
+            (self._answer_kept if durable else self._answer)(session.id, "publish", message=message, code=Code.OK)
         else:
             session.done.pop(message, None)
-            self._refuse(session.id, "publish", message, Code.REMOTE_REFUSED, _words(reason))
-
-    # Subscribe
-
-    def _subscribe(self, session: Session, request: bodies.SubscribeRequest) -> None:
-        limits, remote, message = self.policy.limits, session.remote, request.message
-        if request.durable:
-            self._refuse(session.id, "subscribe", message, Code.NOT_SUPPORTED, "durable subscriptions are not served yet")
-            return
-        if any(filter_.startswith("$share/") for filter_ in request.topics):
-            self._refuse(session.id, "subscribe", message, Code.NOT_SUPPORTED, "shared subscriptions are not served")
-            return
-        if not all(session.rule.may_subscribe(filter_) for filter_ in request.topics):
-            self._refuse(session.id, "subscribe", message, Code.REFUSED_BY_POLICY, "the policy does not allow this filter")
-            return
-        if len(session.filters.union(request.topics)) > limits.subscriptions or session.open >= limits.waiting:
-            self._refuse(session.id, "subscribe", message, Code.TOO_MANY_REQUESTS, "too many subscriptions, or requests without an answer")
-            return
-        if not request.topics:
-            self._answer(session.id, "subscribe", message=message, code=Code.OK, codes=[])
-            return
-        number = self._token()
-        places: dict[str, list[int]] = {}
-        for index, filter_ in enumerate(request.topics):
-            places.setdefault(filter_, []).append(index)
-        self._subscribing[number] = _Subscribe(session.id, message, [0] * len(request.topics), len(places))
-        self._places[number] = places
-        session.open += 1
-        for filter_ in places:
-            session.filters.add(filter_)
-            held = remote.hold(filter_)
-            held.next.append(Waiter(session.id, number, request.qos))
-            self._ask(remote, held)
-
-    def _ask(self, remote: Remote, held: Held) -> None:
-        """Ask for a filter on behalf of those who wait, if nothing is under way."""
-        if held.token or not held.next or not remote.up:
-            return
-        held.asking, held.next = held.next, []
-        self._send_ask(remote, held, frozenset(waiter.session for waiter in held.asking))
-
-    def _send_ask(self, remote: Remote, held: Held, who: frozenset[str]) -> None:
-        held.token = self._token()
-        self._askings[held.token] = held
-        for waiter in held.asking:  # from now on: what is retained may come before the answer does (3.8.4)
-            remote.grant(held, waiter.session, waiter.qos)
-        self._do(Ask(remote.number, held.token, held.filter, held.wanted(), remote.number_for(held, who)))
-
-    def on_subscribed(self, number: int, token: int, reason: int) -> None:
-        """The remote has answered an asking: granted QoS, or a refusal."""
-        held = self._askings.pop(token, None)
-        remote = self.remotes.get(number)
-        if held is None or remote is None or held.token != token:
-            return
-        held.token = 0
-        waiters, held.asking = held.asking, []
-        if reason < 0x80:
-            held.granted = reason
-            for waiter in waiters:
-                self._settle(waiter, held.filter, min(waiter.qos, reason))
-        else:
-            self._subscribe_refused(remote, held, waiters, reason)
-        self._ask(remote, held)
-        if held.idle() and not held.token:
-            remote.forget(held)
-            if remote.up and reason < 0x80:
-                self._do(Drop(remote.number, held.filter))
-
-    def _subscribe_refused(self, remote: Remote, held: Held, waiters: list[Waiter], reason: int) -> None:
-        """Who asked does not get the filter; if the remote has none of ours any more, nobody has it."""
-        self._do(Note(True, f"event=subscribe-refused remote={remote.credentials.remote} error={_words(reason)!r}"))
-        asked = {waiter.session for waiter in waiters}
-        for session_id in list(held.holders) if held.granted < 0 else asked:
-            held.holders.pop(session_id, None)
-            remote.tree.remove(held.filter, session_id)
-            session = self.sessions[session_id]
-            if not any(waiter.session == session_id for waiter in held.next):
-                session.filters.discard(held.filter)
-            if session_id not in asked:
-                self._status(session, Code.REMOTE_REFUSED, f"{held.filter}: {_words(reason)}")
-        for waiter in waiters:
-            self._settle(waiter, held.filter, reason)
-
-    def _settle(self, waiter: Waiter, filter_: str, code: int) -> None:
-        """One filter of a subscribe request has its answer; the request has, with the last one."""
-        request = self._subscribing.get(waiter.request)
-        if request is None:
-            return
-        for place in self._places[waiter.request][filter_]:
-            request.codes[place] = code
-        request.left -= 1
-        if request.left:
-            return
-        del self._subscribing[waiter.request]
-        del self._places[waiter.request]
-        self.sessions[request.session].open -= 1
-        refused = all(code >= 0x80 for code in request.codes)
-        reason = _words(request.codes[0]) if refused else None
-        code_ = Code.REMOTE_REFUSED if refused else Code.OK
-        self._answer(request.session, "subscribe", message=request.message, code=code_, reason=reason, codes=request.codes)
-
-    def _unsubscribe(self, session: Session, request: bodies.SubscribeRequest) -> None:
-        for filter_ in request.topics:
-            if filter_ in session.filters:
-                session.filters.discard(filter_)
-                held = session.remote.held[filter_]
-                waiters = [waiter for waiter in (*held.asking, *held.next) if waiter.session == session.id]
-                self._release(session.remote, filter_, session.id)
-                for waiter in waiters:
-                    self._settle(waiter, filter_, Reason.UNSPECIFIED_ERROR)
-        self._answer(session.id, "unsubscribe", message=request.message, code=Code.OK)
+            self._refuse(session.id, "publish", message, Code.REMOTE_REFUSED, words(reason))
 
     # What remotes say
 
@@ -433,6 +443,15 @@ class Core:
             return
         returned, remote.ready, remote.up, remote.abilities = remote.ready, True, True, abilities
         self._do(Note(False, f"event=remote-up remote={remote.credentials.remote} session_present={str(present).lower()}"))
+        if remote.leaves is not None:
+            self._leave(remote)
+            return
+        for filter_ in [one for one in remote.stale if one not in remote.held]:
+            if present:
+                self._do(Drop(number, filter_))
+            if self.memory is not None:
+                self.memory.forget_asked(remote, filter_)
+        remote.stale.clear()
         if returned:
             for session_id in remote.sessions:
                 self._status(self.sessions[session_id], Code.OK)
@@ -446,7 +465,9 @@ class Core:
                 held.asking = []
             if held.idle():
                 remote.forget(held)
-            elif held.holders and not present:
+                if self.memory is not None:
+                    self.memory.forget_asked(remote, held.filter)
+            elif held.holders and (not present or held.granted < 0):
                 held.granted = -1
                 held.asking, held.next = held.next, []
                 self._send_ask(remote, held, frozenset((*held.holders, *(waiter.session for waiter in held.asking))))
@@ -481,13 +502,25 @@ class Core:
         if remote is None:
             return
         responses = []
+        durable: list[tuple[Session, int]] = []
+        self.counts.incoming += 1
         for session_id, wanted in remote.recipients(publish).items():
             session = self.sessions[session_id]
-            session.number += 1
             qos = min(wanted, publish.qos)
-            body = bodies.publication(session.number, publish, qos, publish.retain)
+            self.counts.delivered += 1
+            if session.durable is None:
+                session.number += 1
+                body = bodies.publication(session.number, publish, qos, publish.retain)
+            elif qos:
+                durable.append((session, qos))
+                continue
+            elif session.durable.away:
+                continue
+            else:
+                body = bodies.publication(0, publish, qos, publish.retain)
             responses.append(Respond(f"{RESPONSE}{session_id}/publish", body, qos))
-        self._do(Deliver(number, publish.packet_id, epoch, responses))
+        kept = bool(durable) and self.memory is not None and self.memory.collect(publish, durable)
+        self._do(Deliver(number, publish.packet_id, epoch, responses, kept))
 
     # Time
 
@@ -499,14 +532,23 @@ class Core:
         """Answer connect requests that took too long; end sessions without a request."""
         if now < self._next_look:
             return
+        self._now = now
         for session in list(self.sessions.values()):
             until = session.remote.joining.get(session.id)
             if until is not None and now >= until:
                 self._end(session)
                 self._no_session(session.client, Code.REMOTE_UNREACHABLE, session.remote.reason or "the remote does not answer")
             elif until is None and now >= session.ends:
-                self._status(session, Code.SESSION_ENDED, f"no request for {self.policy.limits.idle} s")
+                self._status(session, Code.SESSION_ENDED, f"no request for {session.life:.0f} s")
                 self._end(session)
+            elif session.durable is not None and self.memory is not None:
+                self.memory.on_timer(session, now)
+        for remote in list(self.remotes.values()):
+            if remote.leaves is not None and now >= remote.leaves:
+                self._leave(remote)
+            elif remote.retry is not None and now >= remote.retry:
+                remote.retry = None
+                self.reach(remote)
         self._next_look = now + 1.0
 
 
@@ -521,7 +563,3 @@ def _cannot(abilities: Abilities, publish: Publish) -> tuple[Code, str] | None:
     if abilities.carries is not None and (why := abilities.carries(publish)) is not None:
         return Code.REMOTE_REFUSED, why
     return None
-
-
-def _words(reason: int) -> str:
-    return f"the remote says {Reason(reason).name.lower().replace('_', ' ')} (0x{reason:02x})"

@@ -32,7 +32,8 @@ class Limits:
     """How much. idle: seconds without a request until a session ends. connect: seconds until a connect request is answered.
 
     body: bytes of a request. waiting: publish requests of a session without an answer. subscriptions: filters of a session.
-    buffer: bytes that wait for the community broker until remotes are read no longer.
+    buffer: bytes that wait for the community broker until remotes are read no longer. durable: seconds without a request until a durable
+    session ends. stored, stored_bytes: publications that a durable session holds. window: those of them that are sent at one time.
     """
 
     sessions: int = 1000
@@ -43,6 +44,10 @@ class Limits:
     buffer: int = 8_388_608
     idle: int = 86_400
     connect: int = 30
+    durable: int = 604_800
+    stored: int = 10_000
+    stored_bytes: int = 67_108_864
+    window: int = 500
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,11 @@ from typing import NamedTuple
 from ..mqtt.packets import Publish
 from ..mqtt.properties import Property
 from ..mqtt.topics import FilterTree
+from .actions import Send
 from .policy import Rule
 from .wire import Abilities
 
+FEW = 8  # sessions that are remembered by name behind a number
 KEPT = 4  # numbers of one filter that are remembered: messages under older ones may be on their way
 
 
@@ -82,6 +84,7 @@ class Remote:
     credentials: Credentials
     sessions: set[str] = field(default_factory=set)
     joining: dict[str, float] = field(default_factory=dict)  # sessions that wait for the first connection -> until when
+    client_id: str = ""  # as which we are known there, when that outlives this process
     ready: bool = False
     up: bool = False
     congested: bool = False
@@ -90,6 +93,11 @@ class Remote:
     held: dict[str, Held] = field(default_factory=dict)
     tree: FilterTree[Target] = field(default_factory=FilterTree)
     asked: dict[int, tuple[Held, frozenset[str]]] = field(default_factory=dict)  # number -> filter, who asked then
+    stale: set[str] = field(default_factory=set)  # filters that were given up while it was away
+    leaves: float | None = None  # nobody needs it; it is left when it is up, or forgotten then
+    retry: float | None = None  # when its service's addresses are asked for again
+    opened: bool = False  # its addresses are known
+    waiting: list[Send] = field(default_factory=list)  # what is sent then
     _order: int = 0
     _number: int = 0
 
@@ -100,6 +108,15 @@ class Remote:
             self._order += 1
             held = self.held[filter_] = Held(filter_, self._order)
         return held
+
+    def restored(self, held: Held, order: int, numbers: list[tuple[int, frozenset[str]]]) -> None:
+        """A filter as it was known before this process."""
+        held.order = order
+        self._order = max(self._order, order)
+        for number, who in numbers:
+            self.asked[number] = (held, who)
+            held.numbers.append(number)
+            self._number = max(self._number, number)
 
     def number_for(self, held: Held, who: frozenset[str]) -> int:
         """A number for an asking on behalf of these sessions; 0 when the remote takes none."""

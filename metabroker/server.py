@@ -12,19 +12,24 @@ import contextlib
 import logging
 import secrets
 import signal
+import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 from ..mqtt.packets import Publish
-from .actions import Ask, Close, Deliver, Drop, Note, Open, Resolve, Respond, Send
+from .actions import After, Ask, Close, Deliver, Drop, Fetch, Note, Open, Resolve, Respond, Send
 from .address import Address, parse_address
+from .answering import REQUEST
 from .codes import Code
 from .connection import Connection
 from .connectors import Connector, Owner, make
-from .core import REQUEST, Core
+from .core import Core
+from .keeper import Keeper, Later
 from .policy import Policy
 from .resolver import Resolver
+from .restore import restore
 from .wire import Event, Login, Message, Published, Subscribed, Trouble, Up, Wire
 
 log = logging.getLogger(__name__)
@@ -52,10 +57,17 @@ class _Group:
 
 
 class Server:
-    """One metabroker. on_ready: called when it has subscribed at the community broker for the first time."""
+    """One metabroker. on_ready: called when it has subscribed at the community broker for the first time.
 
-    def __init__(self, community: Community, policy: Policy, resolver: Resolver, on_ready: Callable[[], None]) -> None:
-        self.core = Core(policy, partial(secrets.token_hex, 16))
+    data: where it keeps its sessions, None: nowhere. Raises StoreError.
+    """
+
+    def __init__(
+        self, community: Community, policy: Policy, resolver: Resolver, on_ready: Callable[[], None], data: Path | None = None
+    ) -> None:
+        self._keeper = Keeper(data, self._on_kept) if data is not None else None
+        changes = self._keeper.writer if self._keeper is not None else None
+        self.core = Core(policy, partial(secrets.token_hex, 16), changes, time.time() - self._now())
         self._limits = policy.limits
         self._resolver = resolver
         self._on_ready: Callable[[], None] | None = on_ready
@@ -68,19 +80,28 @@ class Server:
         self._groups: dict[int, _Group] = {}
         self._token = TOPIC
         self._paused = False
+        self._later: Later = []  # once what has been put is kept
+        self._community.forget = self._keeper is None
+        if self._keeper is not None:
+            restore(self.core, self._keeper.store, self._now())
 
     async def run(self) -> None:
-        """Until it is cancelled. Every connection is left in order."""
+        """Until it is cancelled. Every connection is left in order; with a folder for data sessions stay, here and at the remotes."""
+        self._carry_out()
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._community.run(), name="community")
                 group.create_task(self._tick(), name="tick")
         finally:
+            for remote in self._remotes.values():
+                remote.forget = self._keeper is None
             tasks = [*self._tasks.values(), *self._others]
             for task in tasks:
                 task.cancel()
             if tasks:
                 await asyncio.wait(tasks, timeout=LEAVING)
+            if self._keeper is not None:
+                self._keeper.close()
 
     async def _tick(self) -> None:
         while True:
@@ -100,14 +121,16 @@ class Server:
         for event in events:
             match event:
                 case Message(publish, epoch):
-                    self.core.on_request(publish.topic, publish.payload, now)
-                    if publish.qos:
+                    late = self.core.on_request(publish.topic, publish.payload, now)
+                    if publish.qos and late:
+                        self._later.append(partial(self._community.wire.acknowledge, publish.packet_id, epoch, now))
+                    elif publish.qos:
                         self._community.wire.acknowledge(publish.packet_id, epoch, now)
                 case Published(token, reason):
                     self._delivered(token, reason, now)
                 case Up(present, _):
                     log.info("event=community-up session_present=%s", str(present).lower())
-                    if not present:
+                    if not present or self._on_ready is not None:
                         self._community.wire.subscribe(REQUEST + "#", 2, 0, TOPIC, now)
                 case Subscribed(_, reason):
                     self._subscribed(reason)
@@ -125,8 +148,10 @@ class Server:
         if reason >= 0x80:
             log.warning("event=response-refused reason=0x%02x", reason)
         group = self._groups.pop(token, None)
-        if group is None:
-            return
+        if group is not None:
+            self._part_done(group, now)
+
+    def _part_done(self, group: _Group, now: float) -> None:
         group.left -= 1
         remote = self._remotes.get(group.remote)
         if not group.left and remote is not None:
@@ -189,6 +214,10 @@ class Server:
                         self._remotes[number].subscribe(filter_, qos, identifier, token, now)
                     case Drop(number, filter_):
                         self._remotes[number].unsubscribe(filter_, now)
+                    case After(later):
+                        self._later += later
+                    case Fetch():
+                        self._spawn(self._fetch(action))
                     case Open():
                         self._open(action)
                     case Close(number):
@@ -202,8 +231,32 @@ class Server:
         for number in dirty:
             if number in self._remotes:
                 self._remotes[number].flush()
+        if self._keeper is not None:
+            waiting, self._later = self._later, []
+            self._keeper.after(waiting)
         self._community.flush()
         self._pressure()
+
+    def _on_kept(self, actions: Later) -> None:
+        """What these waited for is kept."""
+        now = self._now()
+        for action in actions:
+            match action:
+                case Respond(topic, body, qos):
+                    self._respond(Publish(topic, body, qos), 0, now)
+                case Fetch():
+                    self._spawn(self._fetch(action))
+                case Open():
+                    self._open(action)
+                case _ if callable(action):
+                    action()
+        self._community.flush()
+
+    async def _fetch(self, action: Fetch) -> None:
+        assert self._keeper is not None
+        rows = await self._keeper.read(action)
+        self.core.on_fetched(action.session, action.token, action.last, rows)
+        self._carry_out()
 
     def _respond(self, publish: Publish, token: int, now: float) -> bool:
         if not self._community.wire.fits(publish):
@@ -223,11 +276,16 @@ class Server:
             if self._respond(Publish(topic, body, qos), token, now) and token:
                 self._groups[token] = group
                 group.left += 1
+        if action.kept:
+            group.left += 1
+            self._later.append(partial(self._part_done, group, now))
         if action.packet_id and not group.left:
             self._remotes[action.remote].acknowledge(action.packet_id, action.epoch, now)
 
     def _open(self, action: Open) -> None:
         number = action.remote
+        if number not in self.core.remotes:
+            return  # it waited to be kept, and is not wanted any more
         addresses = [parse_address(text) for text in action.addresses]
         connection = make(action, addresses, Owner(partial(self._on_remote, number), partial(self._remote_down, number)))
         connection.pause(self._paused)
@@ -261,6 +319,9 @@ class Server:
     def _pressure(self) -> None:
         """Read the remotes while the community keeps up."""
         backlog = self._community.backlog
+        if self._keeper is not None and self.core.memory is not None:
+            backlog += self._keeper.writer.bytes_pending
+            self.core.memory.congested = self._keeper.writer.bytes_pending > self._limits.buffer
         paused = backlog > (self._limits.buffer // 2 if self._paused else self._limits.buffer)
         if paused != self._paused:
             self._paused = paused
@@ -269,8 +330,8 @@ class Server:
                 remote.pause(paused)
 
 
-def run(community: Community, policy: Policy, resolver: Resolver, on_ready: Callable[[], None]) -> None:
-    """Run until SIGTERM or SIGINT."""
+def run(community: Community, policy: Policy, resolver: Resolver, on_ready: Callable[[], None], data: Path | None = None) -> None:
+    """Run until SIGTERM or SIGINT. data: folder for what it keeps. Raises StoreError."""
 
     async def main() -> None:
         task = asyncio.current_task()
@@ -279,7 +340,7 @@ def run(community: Community, policy: Policy, resolver: Resolver, on_ready: Call
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, task.cancel)
         with contextlib.suppress(asyncio.CancelledError):
-            await Server(community, policy, resolver, on_ready).run()
+            await Server(community, policy, resolver, on_ready, data).run()
 
     try:
         import uvloop

@@ -124,7 +124,10 @@ Event = Up | Refused | Message | Published | Subscribed | Unsubscribed | Trouble
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """As whom. keep_alive, expiry: seconds; expiry: how long an MQTT 5 server keeps the session of a lost connection."""
+    """As whom. keep_alive, expiry: seconds; expiry: how long an MQTT 5 server keeps the session of a lost connection.
+
+    known: the server may have a session of ours from before this process. durable: a server of 3.1.1 is to keep one, too.
+    """
 
     client_id: str
     version: int = 5
@@ -133,6 +136,8 @@ class Login:
     keep_alive: int = 30
     expiry: int = 3600
     max_packet: int = 16_777_216
+    known: bool = False
+    durable: bool = False
 
 
 @dataclass(slots=True)
@@ -163,7 +168,7 @@ class Wire:
         self._next = 1
         self._limit = 65_535
         self._largest = 0  # bytes of a packet that the server takes; 0: any
-        self._fresh = True  # no server has a session of ours
+        self._fresh = not login.known  # no server has a session of ours
         self._keep_alive = float(login.keep_alive)
         self._sent_at = self._heard_at = 0.0
         self._pinged = False
@@ -195,7 +200,7 @@ class Wire:
                 Property.RECEIVE_MAXIMUM: RECEIVE_MAXIMUM,
                 Property.MAXIMUM_PACKET_SIZE: login.max_packet,
             }
-        clean = self._fresh or login.version == 4
+        clean = self._fresh if login.version == 5 else not login.durable
         connect = Connect(login.client_id, login.version, clean, login.keep_alive, login.username, login.password, None, properties)
         self._pinged = False
         self._heard_at = now
@@ -208,10 +213,10 @@ class Wire:
         self._asked.clear()
         self._open.clear()
 
-    def end(self, now: float) -> None:
-        """Say DISCONNECT; the server forgets our session."""
+    def end(self, now: float, forget: bool = True) -> None:
+        """Say DISCONNECT. forget: an MQTT 5 server is to forget our session."""
         if self.state is State.UP:
-            properties: Properties = {Property.SESSION_EXPIRY_INTERVAL: 0} if self.login.version == 5 else {}
+            properties: Properties = {Property.SESSION_EXPIRY_INTERVAL: 0} if self.login.version == 5 and forget else {}
             self._send(Disconnect(Reason.NORMAL_DISCONNECTION, properties), now)
 
     # Requests

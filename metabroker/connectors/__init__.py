@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 from ..actions import Open
@@ -35,5 +36,10 @@ def make(action: Open, addresses: list[Address], owner: Owner) -> Connector:
         if address.kind != kind:
             log.warning("event=address-ignored address=%s error=the-first-address-speaks-%s", address, kind)
     addresses = [address for address in addresses if address.kind == kind]
-    login = Login(f"metabroker-{secrets.token_hex(6)}", rule.version, action.username, action.password)
-    return Connection(addresses, Wire(login), str(rule.ca) if rule.ca is not None else None, owner.on_events, owner.on_down)
+    kept = bool(action.client_id)
+    client_id = action.client_id or f"metabroker-{secrets.token_hex(6)}"
+    login = Login(client_id, rule.version, action.username, action.password, expiry=action.expiry, known=action.known, durable=kept)
+    connection = Connection(addresses, Wire(login), str(rule.ca) if rule.ca is not None else None, owner.on_events, owner.on_down)
+    if kept and rule.version == 4:
+        connection.farewell = Wire(replace(login, durable=False))
+    return connection

@@ -24,7 +24,11 @@ from ..wire import Event, State
 
 
 class Connector(Protocol):
-    """One remote. now: the loop's time, seconds."""
+    """One remote. now: the loop's time, seconds. forget: whether the remote is to forget what it keeps for us when we leave; it keeps it
+    where `Open` names a client identifier, so that it goes on collecting while there is no metabroker.
+    """
+
+    forget: bool
 
     async def run(self) -> None:
         """Stay connected until cancelled, trying the addresses in turn with growing pauses; then leave in order."""
@@ -78,8 +82,8 @@ class Machine(Protocol):
     def take(self) -> builtins.bytes:
         """What is to be written now."""
 
-    def end(self, now: float) -> None:
-        """Take leave: the connection is closed next."""
+    def end(self, now: float, forget: bool = True) -> None:
+        """Take leave: the connection is closed next. forget: the remote is to forget what it keeps for us."""
 
     def lost(self) -> None:
         """The connection has ended."""

@@ -93,7 +93,10 @@ class Member:
         """Send a request; the answer has to be what comes next."""
         self.send(verb, **keys)
         answer, body = self.next()
-        assert answer == {"publish": "puback", "subscribe": "suback", "unsubscribe": "unsuback", "disconnect": "discack"}[verb], body
+        assert (
+            answer
+            == {"publish": "puback", "subscribe": "suback", "unsubscribe": "unsuback", "disconnect": "discack", "resume": "resack"}[verb]
+        ), body
         return body
 
     def close(self) -> None:

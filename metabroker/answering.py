@@ -1,0 +1,85 @@
+"""What every part of the core shares: its state, the actions that it wants done, and the answers to requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..mqtt.reasons import Reason
+from . import bodies
+from .actions import Action, After, Note, Respond
+from .codes import Code
+from .durable import Memory
+from .policy import Policy
+from .records import Changes
+from .remote import Remote
+from .sessions import Counts, Session
+
+REQUEST = "metabroker/request/"
+RESPONSE = "metabroker/response/"
+ANSWERS = {
+    "publish": "puback",
+    "subscribe": "suback",
+    "unsubscribe": "unsuback",
+    "disconnect": "discack",
+    "resume": "resack",
+    "ack": "status",  # only when something is wrong
+}
+
+
+class Answering:
+    """The state of a core. new_id: gives identifiers that nobody can guess.
+
+    changes: where what outlives the process goes, None: nothing does. offset: from the core's time to the wall clock, seconds.
+    """
+
+    def __init__(self, policy: Policy, new_id: Callable[[], str], changes: Changes | None = None, offset: float = 0.0) -> None:
+        self.policy = policy
+        self.counts = Counts()
+        self.memory = Memory(changes, policy.limits, self.counts, offset, self._do) if changes is not None else None
+        self.sessions: dict[str, Session] = {}
+        self.remotes: dict[int, Remote] = {}
+        self._new_id = new_id
+        self._last = 0  # token, request and remote
+        self._actions: list[Action] = []
+        self._now = 0.0  # of the last request or look at the clock
+
+    def take(self) -> list[Action]:
+        """What is to be done, in order."""
+        actions, self._actions = self._actions, []
+        return actions
+
+    def _do(self, action: Action) -> None:
+        self._actions.append(action)
+
+    def _token(self) -> int:
+        self._last += 1
+        return self._last
+
+    def _answer(self, session_id: str, verb: str, **items: Any) -> None:
+        self._do(Respond(f"{RESPONSE}{session_id}/{ANSWERS.get(verb, verb)}", bodies.pack(**items), 1))
+
+    def _answer_kept(self, session_id: str, verb: str, **items: Any) -> None:
+        """Answer once what has been put is kept."""
+        response = Respond(f"{RESPONSE}{session_id}/{ANSWERS.get(verb, verb)}", bodies.pack(**items), 1)
+        self._do(After([response]) if self.memory is not None else response)
+
+    def _refuse(self, session_id: str, verb: str, message: str | int | None, code: Code, reason: str) -> None:
+        self.counts.refused[code] = self.counts.refused.get(code, 0) + 1
+        session = self.sessions.get(session_id)
+        who = f"client={session.client!r}" if session is not None else "client=unknown"
+        self._do(Note(True, f"event=request-refused request={verb} {who} code={code.name} error={reason!r}"))
+        self._answer(session_id, verb, message=message, code=code, reason=reason)
+
+    def _status(self, session: Session, code: Code, reason: str | None = None) -> None:
+        self._answer(session.id, "status", code=code, reason=reason or None)
+
+    def _note_session(self, what: str, session: Session) -> None:
+        remote = session.remote
+        text = f"event=session-{what} client={session.client!r} remote={remote.credentials.remote} sharers={len(remote.sessions)}"
+        self._do(Note(False, text))
+
+
+def words(reason: int) -> str:
+    """What the remote says, for people."""
+    return f"the remote says {Reason(reason).name.lower().replace('_', ' ')} (0x{reason:02x})"
