@@ -37,7 +37,8 @@ class Connection(Outgoing, asyncio.Protocol):
     session: set by CONNECT. need: bytes of the incomplete packet at the end of what came, 0 when unknown. pauses: why the socket is
     not read. held: the mesh had no room for what came last, or is not ready for CONNECT. clean_end: the client said goodbye, so its
     will is not published. ack: whether its messages are acknowledged behind receipts, None when it did not say. receive_maximum:
-    what we granted, 0 for all identifiers. taken: QoS 1 messages in the piece of bytes that is being taken.
+    what we granted, 0 for all identifiers. mqisdp: the client speaks MQTT 3.1. taken: QoS 1 messages in the piece of bytes that is
+    being taken.
     keep_alive: seconds of silence after which it is closed, 0 for none. closed_at: when it was closed from this side.
     """
 
@@ -55,6 +56,7 @@ class Connection(Outgoing, asyncio.Protocol):
         "held",
         "keep_alive",
         "last_received",
+        "mqisdp",
         "need",
         "opened",
         "pauses",
@@ -76,6 +78,7 @@ class Connection(Outgoing, asyncio.Protocol):
         self.closing = False
         self.closed_at = 0.0
         self.handed_over = False
+        self.mqisdp = False
         self.clean_end = False
         self.held = False
         self.refuse_when_full = False
@@ -302,10 +305,14 @@ class Connection(Outgoing, asyncio.Protocol):
         self.close()
 
     def refuse(self, reason: Reason, text: str, version: int) -> None:
-        """CONNACK that refuses, in the form of a protocol version, then close."""
+        """CONNACK that refuses, in the form of a protocol version, then close. Its words must fit the client (MQTT-3.2.2-19)."""
         log.warning("event=connect-refused address=%s client=%s reason=0x%02x text=%s", self.address, self.client_id, reason, text)
-        properties: dict[int, Any] = {Property.REASON_STRING: text} if version == 5 else {}
-        self.send(encode(packets.Connack(False, reason, properties), version))
+        forms: tuple[dict[int, Any], ...] = ({Property.REASON_STRING: text}, {}) if version == 5 else ({},)
+        for properties in forms:
+            data = encode(packets.Connack(False, reason, properties), version)
+            if not self.max_packet or len(data) <= self.max_packet:
+                self.send(data)
+                break
         self.close()
 
     def close(self) -> None:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from .session import Session
 
 
+OLD_DUP = (0x68, 0x88, 0xA8)  # PUBREL, SUBSCRIBE and UNSUBSCRIBE with the DUP flag, which MQTT 3.1 sets when it sends them again
+
+
 def handle(connection: Connection, first: int, body: bytes) -> None:
     """Decode and dispatch one packet. Raises PeerError for a peer that breaks a rule."""
     if connection.session is None:
@@ -30,6 +33,8 @@ def handle(connection: Connection, first: int, body: bytes) -> None:
             raise PeerError(Reason.PROTOCOL_ERROR, "the first packet is not CONNECT", "MQTT-3.1.0-1")
         handshake.connect(connection, first, body)
         return
+    if connection.mqisdp and first & 0xF8 in OLD_DUP:
+        first &= 0xF7
     packet = decode(first, body, connection.version)
     handler = HANDLERS.get(type(packet))
     if handler is None:
@@ -79,13 +84,13 @@ def subscribe(connection: Connection, packet: packets.Subscribe) -> None:
     identifier = identifiers[0] if identifiers else 0
     if session.replaying > session.max_messages:
         # it does not take the retained messages of its earlier subscriptions
-        connection.send_packet(packets.Suback(packet.packet_id, [Reason.QUOTA_EXCEEDED] * len(packet.subscriptions)))
+        _suback(connection, packet, [Reason.QUOTA_EXCEEDED] * len(packet.subscriptions), answer=False)
         return
     durable = broker.durable
     if durable is not None:
         durable.begin()
         if durable.error is not None and session.stored:
-            connection.send_packet(packets.Suback(packet.packet_id, [Reason.QUOTA_EXCEEDED] * len(packet.subscriptions)), answer=True)
+            _suback(connection, packet, [Reason.QUOTA_EXCEEDED] * len(packet.subscriptions))
             return
     reasons = []
     wanted: list[Replay] = []
@@ -104,7 +109,7 @@ def subscribe(connection: Connection, packet: packets.Subscribe) -> None:
             if runs:
                 wanted.append(Replay(broker.retained, runs, subscription.qos, Entry(session, subscription, identifier).identifier))
         reasons.append(Reason(subscription.qos))
-    connection.send_packet(packets.Suback(packet.packet_id, reasons), answer=True)
+    _suback(connection, packet, reasons)
     for subscription in packet.subscriptions:
         share = split_share(subscription.filter)
         if share is not None and share in broker.router.groups:
@@ -114,6 +119,13 @@ def subscribe(connection: Connection, packet: packets.Subscribe) -> None:
         durable.when(ticket, partial(_send_retained, connection, wanted))
     else:
         _send_retained(connection, wanted)
+
+
+def _suback(connection: Connection, packet: packets.Subscribe, reasons: list[Reason], answer: bool = True) -> None:
+    """SUBACK. MQTT 3.1 has no word for failure in it: there each filter is answered with the QoS that was asked for."""
+    if connection.mqisdp:
+        reasons = [Reason(one.qos) for one in packet.subscriptions]
+    connection.send_packet(packets.Suback(packet.packet_id, reasons), answer=answer)
 
 
 def _send_retained(connection: Connection, wanted: list[Replay]) -> None:

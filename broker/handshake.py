@@ -49,6 +49,8 @@ def connect(connection: Connection, first: int, body: bytes) -> None:
         raise
     assert isinstance(packet, packets.Connect)
     connection.version = packet.version
+    connection.mqisdp = packet.mqisdp
+    connection.max_packet = packet.properties.get(Property.MAXIMUM_PACKET_SIZE, 0)  # also for a refusal
     connection.broker.counters.connects += 1
     method = packet.properties.get(Property.AUTHENTICATION_METHOD)
     if method == LINK_METHOD and connection.broker.mesh is not None:
@@ -137,7 +139,7 @@ def _open(connection: Connection, packet: packets.Connect, connack: packets.Conn
     connection.session = session
     if broker.roaming is not None:
         broker.roaming.opened(client_id)
-    connack.session_present = present
+    connack.session_present = present and not connection.mqisdp  # MQTT 3.1 has a reserved byte there
     connection.send_packet(connack)
     _begin(connection, session, present)
 
@@ -172,7 +174,6 @@ def _note_wishes(connection: Connection, packet: packets.Connect, answer: dict[i
     """What the client asks of this connection, and what of it the broker changes."""
     limits, properties = connection.limits, packet.properties
     connection.request_problem = bool(properties.get(Property.REQUEST_PROBLEM_INFORMATION, 1))
-    connection.max_packet = properties.get(Property.MAXIMUM_PACKET_SIZE, 0)
     connection.alias_maximum = properties.get(Property.TOPIC_ALIAS_MAXIMUM, 0)
     connection.special = bool(connection.max_packet or connection.alias_maximum)
     if connection.broker.mesh is not None:
