@@ -1,0 +1,135 @@
+"""The statements of both specifications, the tests that hold the broker to them, and the table that says so in docs/conformance.md.
+
+    python -m tests.conformance.statements        # write the table anew
+
+A test names its statements with `states`; they stand in its name, as `test_x[5.0 MQTT-3.1.2-4]`, so that `pytest -k MQTT-3.1.2-4` finds
+it. The lists stand in `statements-3.1.1.toml` and `statements-5.0.toml`.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+TABLE = HERE.parent.parent / "docs" / "conformance.md"
+VERSIONS = {"mqtt311": "3.1.1", "mqtt5": "5.0"}
+LEVELS = {"mqtt311": 4, "mqtt5": 5}
+MARK = "<!-- from here on written by `python -m tests.conformance.statements` -->\n"
+PARTIES = ("server", "client", "both")
+
+
+def states(mqtt311: str = "", mqtt5: str = "") -> Callable[[Any], Any]:
+    """A test of these statements (numbers with spaces between them), run once for each version: `version` is 4 or 5."""
+    import pytest
+
+    named = {"mqtt311": mqtt311, "mqtt5": mqtt5}
+    return pytest.mark.parametrize(
+        "version",
+        [
+            pytest.param(LEVELS[key], id=" ".join([VERSIONS[key], *(f"MQTT-{number}" for number in numbers.split())]))
+            for key, numbers in named.items()
+            if numbers
+        ],
+    )
+
+
+@dataclass
+class Statement:
+    """One numbered statement. binds: server, client or both. says: in our words. none: why it has no test. tests: (file, function)."""
+
+    version: str
+    number: str
+    binds: str
+    says: str
+    none: str = ""
+    tests: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def chapter(self) -> str:
+        """The section of the specification that it stands in."""
+        section = self.number.rpartition("-")[0].split(".")
+        return ".".join(section[:-1] if section[-1] == "0" and len(section) > 2 else section)
+
+
+def listed() -> dict[tuple[str, str], Statement]:
+    """All statements by (version, number), in the order of the specifications."""
+    found = {}
+    for version in VERSIONS.values():
+        table = tomllib.loads((HERE / f"statements-{version}.toml").read_text())
+        for number, row in table.items():
+            found[version, number] = Statement(version, number, **row)
+    return found
+
+
+def named_by_tests() -> list[tuple[str, str, str, str]]:
+    """(version, number, file, function) of each statement that a test names, read from the source."""
+    found = []
+    for path in sorted(HERE.glob("test_*.py")):
+        for function in ast.walk(ast.parse(path.read_text())):
+            if isinstance(function, ast.FunctionDef) and function.name.startswith("test_"):
+                for call in function.decorator_list:
+                    if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "states":
+                        keys = list(zip(VERSIONS, call.args, strict=False)) + [(word.arg, word.value) for word in call.keywords]
+                        for key, value in keys:
+                            numbers = ast.literal_eval(value).split()
+                            found += [(VERSIONS[str(key)], number, path.name, function.name) for number in numbers]
+    return found
+
+
+def left_out() -> list[str]:
+    """Tests of this folder that may be passed over: a statement must not count as tested by one of them."""
+    pattern = re.compile(r"\b(skip|skipif|xfail|importorskip)\(")
+    return [
+        f"{path.name}:{number}"
+        for path in sorted(HERE.glob("test_*.py"))
+        for number, line in enumerate(path.open(), 1)
+        if pattern.search(line)
+    ]
+
+
+def with_tests() -> dict[tuple[str, str], Statement]:
+    """All statements with their tests. KeyError for a test that names a statement that is not in the lists."""
+    found = listed()
+    for version, number, file, function in named_by_tests():
+        one = found[version, number].tests
+        if (file, function) not in one:
+            one.append((file, function))
+    return found
+
+
+def render() -> str:
+    """The tables of docs/conformance.md."""
+    lines = []
+    statements = with_tests()
+    for version in VERSIONS.values():
+        rows = [one for one in statements.values() if one.version == version]
+        bound = [one for one in rows if one.binds != "client"]
+        lines += [
+            f"## MQTT {version}",
+            "",
+            f"{len(rows)} statements; {len(bound)} of them bind a server, {sum(bool(one.tests) for one in bound)} of these have a test.",
+            "",
+            "| statement | in short | binds | test |",
+            "|---|---|---|---|",
+        ]
+        for one in rows:
+            tests = ", ".join(f"[{name[5:]}](../tests/conformance/{file})" for file, name in one.tests)
+            lines.append(f"| MQTT-{one.number} | {one.says} | {one.binds} | {tests or one.none} |")
+        lines.append("")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def main() -> None:
+    """Write the table into docs/conformance.md, under what is written there by hand."""
+    head = TABLE.read_text().partition(MARK)[0]
+    TABLE.write_text(head + MARK + "\n" + render())
+
+
+if __name__ == "__main__":
+    main()
