@@ -45,7 +45,9 @@ class Arrivals:
             self.broker.retained.store(run, always=True)
         for pick in action.picks:
             group = router.groups.get(pick)
-            if group is not None:
+            if not router.access.sees(run.topic.decode(), pick[1], None):
+                self.broker.counters.dropped += run.count  # the origin does not know the rule
+            elif group is not None:
                 router.deliver_share(run, group)
             elif action.token is not None:
                 self.node.refuse(action.token, pick, self.broker.now)
@@ -82,14 +84,14 @@ class Arrivals:
     def _deliver_span(self, run: Loose) -> None:
         """Messages of different topics: those in a row that have the same recipients go together."""
         router = self.broker.router
-        known = router.fans.get
+        known, owned = router.fans.get, router.owned_fans.get
         fan: Fan | None = None
         start = 0
         for index, topic in enumerate(run.topics):
-            found = known(topic)
+            found = known(topic) or owned(topic)
             if found is None:
                 route = router.routes.get(topic) or router.route(topic)
-                found = known(topic)
+                found = known(topic) or owned(topic)
             if found is not None and found.local is fan:
                 continue
             if fan is not None:

@@ -29,6 +29,9 @@
     [http]                                  # left out: no /metrics, /health, /ready
     listen = "http://127.0.0.1:9883"
 
+    [metabroker]                            # who is the metabroker; see docs/metabroker.md
+    password_file = "metabroker.password"
+
     [limits]                                # see `Limits` and docs/configuration.md
     session_queue_bytes = "64 MiB"
 
@@ -60,6 +63,7 @@ from ..mesh.settings import (
 )
 from ..mesh.tls import TlsSettings, check
 from ..mesh.websocket import WebSocketSettings
+from .secret import MetabrokerSettings
 
 if TYPE_CHECKING:
     from ..mesh.topology import Topology
@@ -70,6 +74,7 @@ __all__ = [
     "ConfigError",
     "Limits",
     "MeshSettings",
+    "MetabrokerSettings",
     "PeerSettings",
     "StoreSettings",
     "TlsSettings",
@@ -110,7 +115,7 @@ class BrokerConfig:
     name, number: unique in the mesh. listen: addresses for `parse_address`, at least one. data: folder of what survives a
     restart, None to keep everything in memory. mesh: None for a broker alone. limits: what it grants and keeps to. store: where and
     how what must survive is kept. tls: its certificates, None without. http: host and port of `/metrics`, `/health` and `/ready`, None
-    for nowhere. websocket: which web pages may connect.
+    for nowhere. websocket: which web pages may connect. metabroker: the rule for its topics; None: there is none.
     """
 
     name: str = DEFAULT_NAME
@@ -123,6 +128,7 @@ class BrokerConfig:
     tls: TlsSettings | None = None
     http: tuple[str, int] | None = None
     websocket: WebSocketSettings = field(default_factory=WebSocketSettings)
+    metabroker: MetabrokerSettings | None = field(default_factory=MetabrokerSettings)
 
     @property
     def store_address(self) -> str | None:
@@ -163,6 +169,7 @@ def parse(table: Mapping[str, Any], file: str = "command line", folder: Path | N
         tls=TlsSettings.of(section.section("tls"), name, folder) if section.has("tls") else None,
         http=_http(section.section("http")) if section.has("http") else None,
         websocket=WebSocketSettings.of(section.section("websocket")),
+        metabroker=MetabrokerSettings.of(section.section("metabroker"), folder),
     )
     section.done()
     peers = [(f"mesh.peer[{i}].address", peer.address) for i, peer in enumerate(mesh.peers if mesh else (), 1)]

@@ -39,6 +39,7 @@ class Connection(Outgoing, asyncio.Protocol):
     will is not published. ack: whether its messages are acknowledged behind receipts, None when it did not say. receive_maximum:
     what we granted, 0 for all identifiers. mqisdp: the client speaks MQTT 3.1. taken: QoS 1 messages in the piece of bytes that is
     being taken.
+    fans: of the topics that its client may publish to without being asked. denied: messages that it might not publish.
     keep_alive: seconds of silence after which it is closed, 0 for none. closed_at: when it was closed from this side.
     """
 
@@ -52,6 +53,8 @@ class Connection(Outgoing, asyncio.Protocol):
         "client_id",
         "closed_at",
         "closing",
+        "denied",
+        "fans",
         "handed_over",
         "held",
         "keep_alive",
@@ -86,6 +89,8 @@ class Connection(Outgoing, asyncio.Protocol):
         self.last_received = 0.0
         self.opened = 0.0
         self.aliases_in: dict[int, bytes] = {}
+        self.fans = broker.router.fans
+        self.denied = 0
         self.pauses: set[object] = set()
         self.receive_maximum = 0
         self.ack: bool | None = None

@@ -100,19 +100,25 @@ def subscribe(connection: Connection, packet: packets.Subscribe) -> None:
         if too_deep(subscription.filter):  # well-formed, but each level is a node here and at every other site
             reasons.append(Reason.TOPIC_FILTER_INVALID)
             continue
+        refusal = broker.router.access.subscribe(connection.client_id, subscription.filter)
+        if refusal is not None:
+            broker.router.access.denied(connection.client_id, subscription.filter, refusal)
+            reasons.append(Reason.NOT_AUTHORIZED)
+            continue
         is_new = broker.router.subscribe(session, subscription, identifier)
         session.subscribed(subscription, identifier)
         shared = subscription.filter.startswith("$share/")
         if not shared and (subscription.retain_handling == 0 or (subscription.retain_handling == 1 and is_new)):
             # as of now: what is retained from now on comes as a message, whenever SUBACK goes
             runs = broker.retained.for_client(subscription.filter, session.client_id, broker.now)
+            runs = [run for run in runs if broker.router.access.sees(run.topic.decode(), subscription.filter, session.client_id)]
             if runs:
                 wanted.append(Replay(broker.retained, runs, subscription.qos, Entry(session, subscription, identifier).identifier))
         reasons.append(Reason(subscription.qos))
     _suback(connection, packet, reasons)
     for subscription in packet.subscriptions:
         share = split_share(subscription.filter)
-        if share is not None and share in broker.router.groups:
+        if share is not None and share in broker.router.groups and subscription.filter in session.subscriptions:
             broker.router.groups[share].gather(session)
     ticket = session.mark()
     if ticket and durable is not None:

@@ -88,7 +88,13 @@ def _refusal(connection: Connection, packet: packets.Connect, method: object) ->
         return Reason.CLIENT_IDENTIFIER_NOT_VALID, "an empty client identifier needs MQTT 3.1.1 and Clean Session 1 (MQTT-3.1.3-8)"
     if connection.broker.draining:
         return Reason.SERVER_UNAVAILABLE, "the broker is shutting down"
-    will = packet.will
+    access, will = connection.broker.router.access, packet.will
+    refusal = access.login(packet.client_id, packet.password)
+    if refusal is not None:
+        return refusal
+    refused = access.will(packet.client_id, will.topic, will.retain) if will is not None else None
+    if refused is not None:
+        return Reason.NOT_AUTHORIZED, f"the will: {refused}"
     if will is not None and will.properties.get(Property.PAYLOAD_FORMAT_INDICATOR):
         try:
             will.payload.decode()
@@ -137,6 +143,8 @@ def _open(connection: Connection, packet: packets.Connect, connack: packets.Conn
     session.will = will_of(packet)
     session.outbound.limit = packet.properties.get(Property.RECEIVE_MAXIMUM, limits.in_flight)
     connection.session = session
+    if client_id == broker.router.access.client:
+        connection.fans = broker.router.owned_fans
     if broker.roaming is not None:
         broker.roaming.opened(client_id)
     connack.session_present = present and not connection.mqisdp  # MQTT 3.1 has a reserved byte there

@@ -16,6 +16,7 @@ from ..mqtt.publish import PublishProperties
 from ..mqtt.reasons import Reason
 from ..mqtt.run import PID_HIGH, PID_LOW, Run, encode_length
 from ..mqtt.session import PUBACKS, PUBCOMPS, PUBRECS, PUBRELS, Sent
+from .access import identified
 from .receipts import Numbers, wish_of
 
 if TYPE_CHECKING:
@@ -62,6 +63,10 @@ def publish(
     if not topic:
         raise PeerError(Reason.PROTOCOL_ERROR, "PUBLISH with an empty topic and no topic alias", "MQTT-4.7.3-1")
     route = broker.router.routes.get(topic) or broker.router.route(topic)
+    rights = route.rights
+    if rights is not None and rights.identified:
+        block = identified(properties, connection.client_id)
+        version = 0
     offset = payload - position
     chunk = data if after - position == len(data) else data[position:after]
     retain = first & 1 == 1
@@ -80,6 +85,10 @@ def publish(
         broker.counters.dropped += count
         if qos:
             refuse(connection, session, run, identifiers(chunk, size, topic_end - position), Reason.NOT_AUTHORIZED)
+    elif rights is not None and rights.refuses(connection.client_id, retain):
+        broker.router.access.dropped(connection, run, rights)
+        if qos:
+            refuse(connection, session, run, identifiers(chunk, size, topic_end - position), Reason.NOT_AUTHORIZED, rights.text)
     elif qos:
         ack = wish_of(properties.user_properties) if properties is not None and properties.user_properties else None
         if not acknowledged_run(connection, session, run, route, identifiers(chunk, size, topic_end - position), ack):
@@ -240,7 +249,7 @@ def acknowledge(connection: Connection, qos: int, numbers: Numbers, reason: int 
         connection.confirm(qos, b"".join([table[4 * number : 4 * number + 4] for number in numbers]), count)
 
 
-def refuse(connection: Connection, session: Session, run: Run, numbers: Numbers, reason: int) -> None:
+def refuse(connection: Connection, session: Session, run: Run, numbers: Numbers, reason: int, text: str | None = None) -> None:
     """PUBACK or PUBREC with a reason of 0x80 or above; a plain one where the version has no reasons (MQTT-3.3.5-2 of 3.1.1)."""
     if run.qos == 2:
         if connection.version == 5:
@@ -253,7 +262,7 @@ def refuse(connection: Connection, session: Session, run: Run, numbers: Numbers,
     if connection.broker.durable is not None:
         connection.broker.durable.begin()  # a refusal promises nothing that must be kept first
     rest = bytes((reason,))
-    text = TEXTS.get(Reason(reason)) if connection.request_problem else None
+    text = (text or TEXTS.get(Reason(reason))) if connection.request_problem else None
     if text is not None:
         block = encode_properties({Property.REASON_STRING: text})
         longer = rest + encode_length(len(block)) + block

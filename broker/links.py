@@ -103,6 +103,7 @@ class MeshShell:
         self.roaming: Roaming | None = None
         self._waking = False
         self.receipts = Receipts(self, settings.receipts_wait, settings.receipts_kept)
+        self.node.reserve(broker.router.access.reserved)
         RequestTopic(self.receipts).join(broker.router)
         broker.router.receipts = self._wants_receipts
 

@@ -45,7 +45,7 @@ def _publish(connection: Connection, session: Session, data: bytes, size: int) -
     """QoS 1, no DUP, no RETAIN."""
     broker = connection.broker
     end = 4 + (data[2] << 8 | data[3])
-    fan = broker.router.fans.get(data[4:end])
+    fan = connection.fans.get(data[4:end])
     if fan is None or fan.lone is None or connection.receive_maximum or connection.tracker is not None:
         return False
     payload = end + 2

@@ -12,6 +12,7 @@ from ..mqtt.properties import Property, encode_properties
 if TYPE_CHECKING:
     from ..mqtt.publish import PublishProperties
     from ..mqtt.run import Run
+    from .access import Rights
     from .connection import Connection
     from .session import Session
     from .share import ShareGroup
@@ -106,10 +107,10 @@ class Route:
 
     plain: all targets take messages that are not retained as they come, and no shared subscription wants them. as_published: some
     target wants to see the retain flag. receipts: its messages are acknowledged behind receipts, unless their publisher says
-    otherwise. service: what answers requests on it, when it is not writable.
+    otherwise. service: what answers requests on it, when it is not writable. rights: what is special about who may publish, if anything.
     """
 
-    __slots__ = ("as_published", "local_groups", "mesh", "plain", "receipts", "service", "shares", "targets", "topic", "writable")
+    __slots__ = ("as_published", "local_groups", "mesh", "plain", "receipts", "rights", "service", "shares", "targets", "topic", "writable")
 
     def __init__(self, topic: str, targets: list[Target], shares: list[ShareGroup], mesh: Any, writable: bool) -> None:
         self.topic = topic
@@ -120,6 +121,7 @@ class Route:
         self.writable = writable
         self.receipts = False
         self.service: Service | None = None
+        self.rights: Rights | None = None
         self.plain = not shares and all(target.plain for target in targets)
         self.as_published = any(target.retain_as_published for target in targets)
 

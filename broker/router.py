@@ -18,6 +18,7 @@ from ..mqtt.packets import Subscription
 from ..mqtt.run import Run
 from ..mqtt.session import Delivery
 from ..mqtt.topics import FilterTree, check_topic, matches, split_share
+from .access import Access
 from .route import Entry, Fan, Fans, Route, Service, Target, target_of
 from .session import Session
 from .share import ShareGroup
@@ -38,17 +39,20 @@ SCAN_FREE = 200_000  # bytes compared for nothing: a cache of few topics need no
 class Router:
     """Subscriptions and routes of one broker.
 
-    receipts: whether messages of a topic are acknowledged behind receipts. services: what answers requests, by topic. refused: of the
-    last run of QoS 1 or 2 that was delivered, how many of its last messages some session had no room for.
+    access: who may see and publish what. receipts: whether messages of a topic are acknowledged behind receipts. services: what answers
+    requests, by topic. refused: of the last run of QoS 1 or 2 that was delivered, how many of its last messages some session had no room
+    for.
     """
 
-    def __init__(self, counters: Counters) -> None:
+    def __init__(self, counters: Counters, access: Access | None = None) -> None:
         self.counters = counters
+        self.access = access or Access()
         self.tree: FilterTree[Any] = FilterTree()
         self.groups: dict[tuple[str, str], ShareGroup] = {}
         self.stirred: set[ShareGroup] = set()  # those whose members are looked at
         self.routes: dict[bytes, Route] = {}
-        self.fans: dict[bytes, Fan] = {}  # of those routes that have one
+        self.fans: dict[bytes, Fan] = {}  # of those routes that have one, and that any client may publish to
+        self.owned_fans: dict[bytes, Fan] = {}  # of those that belong to the metabroker
         self.subscriptions = 0
         self.holders: dict[str, int] = {}
         self.mesh: MeshShell | None = None
@@ -181,7 +185,7 @@ class Router:
         if "+" not in topic_filter and "#" not in topic_filter:
             topic = topic_filter.encode()
             self.routes.pop(topic, None)
-            self.fans.pop(topic, None)
+            self._forget_fan(topic)
         elif self.routes:
             cost = self._route_bytes + 64 * len(self.routes)
             self._scanned += cost
@@ -191,11 +195,16 @@ class Router:
             start = topic_filter[: min(at for at in map(topic_filter.find, "+#") if at >= 0)].rstrip("/").encode()  # `a/#` matches `a` too
             for topic in [one for one, route in self.routes.items() if one.startswith(start) and matches(topic_filter, route.topic)]:
                 del self.routes[topic]
-                self.fans.pop(topic, None)
+                self._forget_fan(topic)
+
+    def _forget_fan(self, topic: bytes) -> None:
+        self.fans.pop(topic, None)
+        self.owned_fans.pop(topic, None)
 
     def _clear(self) -> None:
         self.routes.clear()
         self.fans.clear()
+        self.owned_fans.clear()
         self._route_bytes = 0
         self._scanned = 0
 
@@ -212,24 +221,28 @@ class Router:
         topic = check_topic(topic_bytes)
         entries: dict[Session, list[Entry]] = {}
         shares = []
+        rights = self.access.rights(topic)
         for value in self.tree.match(topic):
             if isinstance(value, ShareGroup):
-                shares.append(value)
-            else:
+                if rights is None or self.access.sees(topic, value.filter, None):
+                    shares.append(value)
+            elif rights is None or self.access.sees(topic, value.subscription.filter, value.session.client_id):
                 entries.setdefault(value.session, []).append(value)
         mesh = self.mesh.route(topic_bytes) if self.mesh is not None else None
         writable = topic != "$SYS" and not topic.startswith(("$SYS/", "$mqmesh/"))
         route = Route(topic, [target_of(found) for found in entries.values()], shares, mesh, writable)
         route.receipts = self.receipts(topic)
         route.service = self.services.get(topic)
+        route.rights = rights
         self._route_bytes += len(topic_bytes)
         if len(self.routes) >= ROUTES_MAX or self._route_bytes > ROUTE_BYTES_MAX:
             self._clear()
         self.routes[topic_bytes] = route
-        if route.plain and writable:
+        if route.plain and writable and not (rights is not None and rights.identified):
+            fans = self.fans if rights is None or rights.owner is None else self.owned_fans
             mask = self.mesh.mask(mesh) if mesh is not None and self.mesh is not None else 0
             if mask is not None:
-                self.fans[topic_bytes] = self._fans.of(route.targets, mask, route.receipts and mask > 0)
+                fans[topic_bytes] = self._fans.of(route.targets, mask, route.receipts and mask > 0)
         return route
 
     # Delivery

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from ..mesh.tls import encrypted
 from ..mqtt.reasons import Reason
 from ..mqtt.run import Run
+from .access import Access
 from .config import Address, BrokerConfig, ConfigError, parse_address
 from .connection import Connection
 from .durable import Durable
@@ -64,7 +65,7 @@ class Broker:
         self.now = 0.0
         self.started = 0.0
         self.counters = Counters()
-        self.router = Router(self.counters)
+        self.router = Router(self.counters, Access(config.metabroker, self.counters))
         self.account = Account(config.limits.broker_bytes)
         self.pressure = Pressure(self)
         self.retained = Retained(self.account)

@@ -231,6 +231,10 @@ class Sessions:
             return
         session.record()
         log.info("event=will client=%s topic=%s", session.client_id, will.topic.decode())
+        if broker.router.access.will(session.client_id, will.topic.decode(), will.retain) is not None:
+            log.warning("event=will-refused client=%s topic=%s", session.client_id, will.topic.decode())
+            broker.counters.dropped += 1
+            return
         run = will.run(broker.loop.time())
         if not self._publish_will(run):
             # its session's record is without it from now on

@@ -36,7 +36,7 @@ def take_span(connection: Connection, data: bytes, position: int, end: int, maxi
     version5 = version == 5
     first = data[position]
     skip = 2 if first != 0x30 else 0
-    fans = connection.broker.router.fans
+    fans = connection.fans
     fan: Fan | None = None
     far = 0
     begin = position

@@ -12,6 +12,9 @@ class Counters:
         "clients_expired",
         "clients_maximum",
         "connects",
+        "denied_connects",
+        "denied_messages",
+        "denied_subscriptions",
         "dropped",
         "errors",
         "expired",
@@ -38,6 +41,9 @@ class Counters:
         self.expired = 0  # messages whose lifetime ended before they were sent
         self.sockets = 0
         self.connects = 0
+        self.denied_connects = 0  # by `access.py`: CONNECT and wills, subscriptions, messages
+        self.denied_subscriptions = 0
+        self.denied_messages = 0
         self.clients_maximum = 0
         self.clients_expired = 0
         self.errors = 0

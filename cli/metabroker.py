@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import ssl
 from dataclasses import replace
+from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +16,10 @@ from .address import AddressError, parse
 from .broker import LEVELS, start_logging
 from .output import WRONG_USE, fail
 
+if TYPE_CHECKING:
+    from .address import Address as Community
+
+log = logging.getLogger(__name__)
 VERSIONS = {"5": 5, "3.1.1": 4, "4": 4}
 
 
@@ -39,6 +45,7 @@ def metabroker(
     password: Annotated[
         str | None, typer.Option("-P", "--password", envvar="MQMESH_PASSWORD", show_envvar=True, help="Password at the community broker.")
     ] = None,
+    password_file: Annotated[Path | None, typer.Option("--password-file", help="File with the password there in its first line.")] = None,
     log_level: Annotated[str, typer.Option("--log-level", metavar="|".join(LEVELS), help="What goes to stderr.")] = "info",
 ) -> None:
     """Let the clients of one broker reach other brokers through it.
@@ -81,12 +88,13 @@ def metabroker(
         raise fail(f"metabroker: {error}", WRONG_USE) from None
     except ValueError as error:
         raise fail(f"metabroker: --directory {error}", WRONG_USE) from None
-    secret = password or where.password
+    start_logging(client_id, log_level)
+    secret = _password(password or where.password, password_file, where)
+    username = where.username if where.username is not None or secret is None else client_id
     kept = data is not None
-    login = Login(client_id, VERSIONS[version], where.username, secret.encode() if secret is not None else None, known=kept, durable=kept)
+    login = Login(client_id, VERSIONS[version], username, secret, known=kept, durable=kept)
     if kept:
         login = replace(login, expiry=rules.limits.durable)
-    start_logging(client_id, log_level)
     address = Address(where.host, where.port, where.tls)
     try:
         run(
@@ -98,6 +106,31 @@ def metabroker(
         )
     except StoreError as error:
         raise fail(f"metabroker: --data {error}", WRONG_USE) from None
+
+
+def _password(given: str | None, file: Path | None, where: Community) -> bytes | None:
+    """The password at the community broker; None: without one. On this machine it is what all programs of this user share."""
+    from ..broker.secret import SecretError, make_shared, read_secret
+
+    try:
+        if file is not None:
+            if given is not None:
+                raise fail("metabroker: --password-file: there is a password already: leave one out", WRONG_USE)
+            return read_secret(file)
+        if given is None and where.username is None and _is_local(where.host):
+            return make_shared()
+    except SecretError as error:
+        if file is not None:
+            raise fail(f"metabroker: --password-file {error}", WRONG_USE) from None
+        log.warning("event=no-shared-password text=%s", error)
+    return given.encode() if given is not None else None
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _check_authorities(cafile: Path, tls: bool) -> None:

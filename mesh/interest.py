@@ -94,6 +94,7 @@ class Interests:
         self.changed: set[str] | None = set()  # filters whose routes are stale; None for all
         self.generation = 0
         self.memory: Remembered | None = None
+        self.reserved: tuple[str, ...] = ()  # topics that begin so are matched by filters that begin so alone
 
     def restore(self, sets: dict[Key, InterestSet], active: dict[int, bytes]) -> None:
         """What an earlier life knew: all sets, and whose counts for each number."""
@@ -201,6 +202,8 @@ class Interests:
 
     def _ask(self, topic: str) -> Match:
         values = self._tree.match(topic)
+        if topic.startswith(self.reserved):
+            values = [value for value in values if value[3].startswith(self.reserved)]
         if not values:
             return NOBODY
         mask = 0

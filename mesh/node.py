@@ -389,6 +389,10 @@ class Node:
 
     # ---- messages
 
+    def reserve(self, prefixes: tuple[str, ...]) -> None:
+        """Topics that begin so are wanted by those brokers alone whose filters begin so too."""
+        self._interests.reserved = prefixes
+
     def route(self, topic: bytes, retain: bool = False) -> MeshRoute | None:
         """Who elsewhere wants a topic; None: nobody. Valid until a `FiltersChanged` that concerns it.
 

@@ -207,6 +207,12 @@ class Section:
             raise self.error(key, right + guess(value, choices))
         return value
 
+    def flag(self, key: str, default: Any = MISSING) -> bool:
+        value = self._take(key, default, "write true or false")
+        if not isinstance(value, bool):
+            raise self.error(key, "write true or false")
+        return value
+
     def whole(self, key: str, low: int, high: int, default: Any = MISSING) -> int:
         right = f"give a whole number from {low} to {high}"
         value = self._take(key, default, right)

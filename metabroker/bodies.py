@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 
 import msgpack
 
+from ..broker.access import IDENTITY
 from ..mqtt.errors import MqttError
 from ..mqtt.packets import Publish
-from ..mqtt.properties import PacketKind, Property, encode_properties
+from ..mqtt.properties import PacketKind, Properties, Property, encode_properties
 from ..mqtt.topics import check_filter, check_topic, too_deep
 
 PROPERTIES: dict[str, tuple[Property, type]] = {
@@ -79,9 +80,20 @@ def pack(**items: Any) -> bytes:
 def client_of(body: dict[str, Any]) -> str:
     """Who asks: one level of a topic, because the answer goes there."""
     client = _text(body, "client")
-    if not client or any(mark in client for mark in "/+#\0"):
+    if not is_level(client):
         raise BodyError("client: one level of a topic, without / + #")
     return client
+
+
+def sender_of(properties: Properties) -> str | None:
+    """Who sent a request, as far as the community broker says so, where only it can; None: it does not say."""
+    said = [value for name, value in properties.get(Property.USER_PROPERTY, ()) if name == IDENTITY]
+    return said[-1] if said else None
+
+
+def is_level(client: str) -> bool:
+    """Whether a client identifier can be one level of a topic."""
+    return bool(client) and not any(mark in client for mark in "/+#\0")
 
 
 def connect_request(body: dict[str, Any]) -> ConnectRequest:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 
 from ..broker.store.records import StoredDelivery, StoredRun
 from ..mqtt.packets import Publish
+from ..mqtt.properties import Properties
 from . import bodies
 from .actions import After, Close, Deliver, Drop, Note, Open, Resolve, Respond, Send
 from .address import parse_address
@@ -47,15 +48,16 @@ class Core(Subscribing):
 
     # Requests
 
-    def on_request(self, topic: str, body: bytes, now: float) -> bool:
-        """A message has come from the community under `metabroker/request/`. True: acknowledge it when what has been put is kept."""
+    def on_request(self, topic: str, body: bytes, now: float, properties: Properties | None = None) -> bool:
+        """A message has come from the community under `metabroker/request/`. properties: of its PUBLISH. True: acknowledge it when what
+        has been put is kept."""
         self.counts.requests += 1
         self._late = False
         self._now = now
         if self.memory is not None:
             self.memory.heard(now)
         if topic == REQUEST + "connect":
-            self._connect(body, now)
+            self._connect(body, now, bodies.sender_of(properties or {}))
         else:
             self._request(topic, body, now)
         return self._late
@@ -96,7 +98,7 @@ class Core(Subscribing):
 
     # Connect
 
-    def _connect(self, body: bytes, now: float) -> None:
+    def _connect(self, body: bytes, now: float, sender: str | None) -> None:
         client = None
         limits = self.policy.limits
         try:
@@ -104,6 +106,9 @@ class Core(Subscribing):
                 raise BodyError("the body is too large")
             read = bodies.unpack(body)
             client = bodies.client_of(read)
+            if sender is not None and sender != client:
+                self._not_theirs(client, sender)
+                return
             request = bodies.connect_request(read)
             if "://" in request.remote:
                 try:
@@ -137,6 +142,13 @@ class Core(Subscribing):
             self._no_session(client, Code.TOO_MANY_SESSIONS, "there are too many sessions")
         else:
             self._join(client, credentials, request.durable, now)
+
+    def _not_theirs(self, client: str, sender: str) -> None:
+        """A request in another client's name: it hears nothing of it, and nothing counts for it."""
+        code = Code.REFUSED_BY_POLICY
+        self._do(Note(True, f"event=connect-refused client={client!r} sender={sender!r} code={code.name} error='not its name'"))
+        if bodies.is_level(sender):
+            self._answer(sender, "connack", code=code, reason=f"client: your client identifier here is {sender!r}")
 
     def _no_session(self, client: str, code: Code, reason: str) -> None:
         self.counts.refused[code] = self.counts.refused.get(code, 0) + 1

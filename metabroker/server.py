@@ -121,7 +121,7 @@ class Server:
         for event in events:
             match event:
                 case Message(publish, epoch):
-                    late = self.core.on_request(publish.topic, publish.payload, now)
+                    late = self.core.on_request(publish.topic, publish.payload, now, publish.properties)
                     if publish.qos and late:
                         self._later.append(partial(self._community.wire.acknowledge, publish.packet_id, epoch, now))
                     elif publish.qos:
@@ -138,7 +138,8 @@ class Server:
 
     def _subscribed(self, reason: int) -> None:
         if reason >= 0x80:
-            log.error("event=community-refuses topic=%s# reason=0x%02x", REQUEST, reason)
+            text = "it does not take this client for the metabroker: see its access rules and this client's identifier and password"
+            log.error("event=community-refuses topic=%s# reason=0x%02x text=%r", REQUEST, reason, text)
         elif self._on_ready is not None:
             on_ready, self._on_ready = self._on_ready, None
             on_ready()

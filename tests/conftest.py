@@ -34,6 +34,14 @@ def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitMQ]:
         yield running
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _settings_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What programs keep for their user stays in a folder of the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+        yield
+
+
 _names = itertools.count(1)
 
 

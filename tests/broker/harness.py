@@ -14,7 +14,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from mqmesh.broker.config import BrokerConfig, Limits, MeshSettings, TlsSettings, WebSocketSettings, parse_address
+from mqmesh.broker.config import BrokerConfig, Limits, MeshSettings, MetabrokerSettings, TlsSettings, WebSocketSettings, parse_address
 from mqmesh.broker.server import Broker
 from mqmesh.broker.store import Store
 from mqmesh.broker.websocket.client import dial
@@ -212,7 +212,7 @@ class Site:
     """A broker at a free port.
 
     tls: its certificates. store: what keeps its sessions. mesh: number and settings. http: host and port of its HTTP face. origins: of web
-    pages that may connect. limits: fields of `Limits` that differ.
+    pages that may connect. metabroker: its rule. limits: fields of `Limits` that differ.
     """
 
     def __init__(
@@ -223,6 +223,7 @@ class Site:
         mesh: tuple[int, MeshSettings] | None = None,
         http: tuple[str, int] | None = None,
         origins: tuple[str, ...] = (),
+        metabroker: MetabrokerSettings | None = None,
         **limits: Any,
     ) -> None:
         limits.setdefault("sys_interval", 0)
@@ -231,6 +232,8 @@ class Site:
         limited = replace(Limits(), **limits)
         config = BrokerConfig(f"site{number}", number, listen=[listen], mesh=settings, limits=limited, tls=tls, http=http)
         config.websocket = WebSocketSettings(list(origins))
+        if metabroker is not None:
+            config.metabroker = metabroker
         self.broker = Broker(config, store)
         self.clients: list[Client] = []
 
@@ -267,6 +270,7 @@ class Site:
         expiry: int = 0,
         will: Will | None = None,
         keep_alive: int = 0,
+        password: bytes | None = None,
         **properties: Any,
     ) -> Client:
         """A client whose CONNECT was accepted. properties: of CONNECT, by name in small letters."""
@@ -275,7 +279,8 @@ class Site:
         found: dict[int, Any] = {Property[key.upper()]: value for key, value in properties.items()}
         if expiry:
             found[Property.SESSION_EXPIRY_INTERVAL] = expiry
-        client.send(Connect(name, version, clean, keep_alive, will=will, properties=found if version == 5 else {}))
+        user = None if password is None else name
+        client.send(Connect(name, version, clean, keep_alive, user, password, will, found if version == 5 else {}))
         client.connack = await client.expect(Connack, reason=0)
         return client
 

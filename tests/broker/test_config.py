@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mqmesh.broker.config import Address, BrokerConfig, ConfigError, Limits, load, parse, parse_address, parse_size
+from mqmesh.broker.config import Address, BrokerConfig, ConfigError, Limits, MetabrokerSettings, load, parse, parse_address, parse_size
 
 KEY = "0123456789abcdef"
 FULL = """
@@ -287,3 +287,41 @@ def test_every_key_is_documented() -> None:
         "cost",
     ):
         assert f"| `{key}` |" in page, key
+
+
+# The metabroker
+
+
+def test_the_metabrokers_rule(tmp_path: Path) -> None:
+    assert parse({}).metabroker == MetabrokerSettings("metabroker", None, None)
+    assert parse({"metabroker": {"protect": False}}).metabroker is None
+    settings = parse({"metabroker": {"client": "gate", "password": "a secret of 16 bytes"}}).metabroker
+    assert settings is not None
+    assert (settings.client, settings.secret()) == ("gate", b"a secret of 16 bytes")
+    assert "secret" not in repr(settings)
+    (tmp_path / "file").write_text("another secret of 16 bytes\nand more\n")
+    (tmp_path / "porto.toml").write_text('[metabroker]\npassword_file = "file"')
+    settings = load(tmp_path / "porto.toml").metabroker
+    assert settings is not None
+    assert settings.secret() == b"another secret of 16 bytes"
+    (tmp_path / "file").write_text("a new secret of 16 bytes")
+    assert settings.secret() == b"a new secret of 16 bytes"
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        ({"protect": 1}, "metabroker.protect = 1: write true or false"),
+        ({"client": "a b"}, 'metabroker.client = "a b": give a name'),
+        ({"password": "short"}, "metabroker.password = (5 bytes): give a secret of at least 16 bytes"),
+        ({"password": 5}, "metabroker.password = (not a string): give a secret"),
+        ({"password_file": "/nowhere"}, 'metabroker.password_file = "/nowhere": /nowhere: No such file'),
+        ({"password_file": "/dev/null"}, "its first line is no password"),
+        ({"password": "a secret of 16 bytes", "password_file": "/dev/null"}, "there is a password already"),
+        ({"user": "x"}, "metabroker.user"),
+    ],
+)
+def test_mistakes_in_the_metabrokers_rule(table: dict[str, object], says: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse({"metabroker": table})
+    assert says in str(caught.value)

@@ -64,7 +64,7 @@ class Member:
 
     def __init__(self, port: int, client: str, version: int = 5) -> None:
         self.name = client
-        self.paho = Paho(port, version).open()
+        self.paho = Paho(port, version, client).open()
         self.session = ""
 
     def connect(self, remote: str, **keys: Any) -> dict[str, Any]:

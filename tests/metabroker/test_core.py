@@ -9,6 +9,7 @@ import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mqmesh.broker.access import IDENTITY
 from mqmesh.mesh.settings import ConfigError
 from mqmesh.metabroker.actions import Ask, Close, Deliver, Drop, Open, Resolve, Respond, Send
 from mqmesh.metabroker.codes import Code
@@ -114,6 +115,24 @@ def test_services_policy_and_bounds() -> None:
     assert code(world.request("connect", client="c", remote="other")[0]) == Code.REFUSED_BY_POLICY
     assert code(world.request("connect", client="c", remote="mqtt://u:p@far")[0]) == Code.MALFORMED
     assert world.request("connect", client="a/b", remote=REMOTE) == []  # there is nowhere to answer
+
+
+def test_a_request_in_another_clients_name() -> None:
+    """The community broker says who sent it: the other hears nothing, whatever else is wrong, and nothing counts for it."""
+    world = World(sessions_per_client=1)
+
+    def ask(sender: str, **keys: Any) -> list[Any]:
+        body = msgpack.packb({"client": "victim", "remote": REMOTE, **keys})
+        world.core.on_request("metabroker/request/connect", body, 0.0, {Property.USER_PROPERTY: [("x", "y"), (IDENTITY, sender)]})
+        return world.actions()
+
+    for keys in ({}, {"remote": 1}, {"remote": "mqtt://elsewhere"}):
+        [answer] = ask("thief", **keys)
+        assert (answer.topic, code(answer)) == ("metabroker/response/thief/connack", Code.REFUSED_BY_POLICY)
+    assert ask("a/b") == []  # there is nowhere to answer
+    assert not world.core.sessions
+    [opened] = ask("victim")
+    assert isinstance(opened, Open)
 
 
 def test_equal_credentials_share_and_others_do_not() -> None:

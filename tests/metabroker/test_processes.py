@@ -7,7 +7,6 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgpack
 import pytest
 from brokers import RunningBroker, running_broker
 from certificates import Certificates
@@ -221,7 +220,7 @@ def test_a_remote_that_comes_back(tmp_path: Path, community: int) -> None:
 def test_a_client_of_mosquitto_tools_and_a_file(community: int, remote: RunningBroker) -> None:
     """The example in docs/metabroker-protocol.md."""
     require("mosquitto_pub")
-    require("mosquitto_sub")
+    require("mosquitto_rr")
     far = Paho(remote.port).open()
     far.subscribe("demo/#", 1)
     done = subprocess.run(["sh", str(EXAMPLE), "127.0.0.1", str(community), remote.url], capture_output=True, text=True, timeout=60)
@@ -316,6 +315,8 @@ def test_tls_on_both_sides(tmp_path: Path) -> None:
         ({"--community": "http://x"}, b"--community"),
         ({"--protocol": "6"}, b"-V 6"),
         ({"--cafile": "x"}, b"--cafile needs TLS"),
+        ({"--password-file": "none"}, b"--password-file none: No such file"),
+        ({"--password-file": "policy.toml", "--password": "x"}, b"there is a password already"),
         ({"--directory": "ftp://x"}, b"--directory"),
         ({"--services": "policy.toml"}, b"[services]"),
     ],
@@ -328,12 +329,44 @@ def test_mistakes_on_the_command_line(tmp_path: Path, change: dict[str, str], sa
     assert says in done.stderr
 
 
-def test_a_host_that_is_none(members: list[Member], tmp_path: Path, community: int) -> None:
+def test_a_password_in_a_file(tmp_path: Path) -> None:
+    """The broker knows its metabroker by it; one with another password, or with another name, is refused and says so."""
+    (tmp_path / "right").write_text("a secret of the two of them\n")
+    (tmp_path / "wrong").write_text("a secret of somebody else\n")
+    (tmp_path / "policy.toml").write_text(POLICY)
+    (tmp_path / "broker.toml").write_text('listen = ["mqtt://127.0.0.1:0"]\n[metabroker]\nclient = "gate"\npassword_file = "right"\n')
+    broker = start("broker", "--config", tmp_path / "broker.toml", stderr=tmp_path / "broker.log")
+    port = int(broker.stdout.readline().split()[1].rpartition(":")[2])  # type: ignore[union-attr]
+    try:
+        for options, says in (
+            (("--id", "gate", "--password-file", tmp_path / "wrong"), "event=community-down"),
+            (("--id", "other"), "event=community-refuses"),
+        ):
+            log = tmp_path / "refused.log"
+            files = ("--policy", tmp_path / "policy.toml")
+            refused = start("metabroker", "--community", f"mqtt://127.0.0.1:{port}", *files, *options, stderr=log)
+            wait_until(lambda log=log, says=says: says in log.read_text(), 10, "refusal")
+            refused.terminate()
+            assert refused.wait(10) == 0
+            assert refused.communicate()[0] == ""
+        with running_metabroker(tmp_path, port, POLICY, "", "--id", "gate", "--password-file", str(tmp_path / "right")):
+            pass
+    finally:
+        broker.terminate()
+        assert broker.wait(10) == 0
+        broker.communicate()
+    said = (tmp_path / "broker.log").read_text()
+    assert "event=connect-refused" in said
+    assert "event=subscribe-refused client=other filter=metabroker/request/#" in said
+
+
+def test_a_host_that_is_none(members: list[Member], tmp_path: Path) -> None:
     assert members[0].connect("mqtt://127.0.0.1:" + "9" * 9)["code"] == Code.MALFORMED
-    with running_metabroker(tmp_path, community, POLICY.replace("127.0.0.1:*", "*"), "", "--id", "second"):
-        answers = []
-        members[1].paho.subscribe("metabroker/response/odd/connack", 1)
-        members[1].paho.publish("metabroker/request/connect", msgpack.packb({"client": "odd", "remote": "mqtt://" + "a" * 300}), 1)
-        for _ in range(2):  # of both metabrokers: one does not allow it
-            answers.append(members[1].next()[1])
-        assert {answer["code"] for answer in answers} == {Code.REFUSED_BY_POLICY, Code.REMOTE_UNREACHABLE}
+    assert members[0].connect("mqtt://" + "a" * 300)["code"] == Code.REFUSED_BY_POLICY
+    with (
+        running_broker(tmp_path, "mqmesh") as running,
+        running_metabroker(tmp_path, running.port, POLICY.replace("127.0.0.1:*", "*")),
+    ):
+        odd = Member(running.port, "odd")
+        assert odd.connect("mqtt://" + "a" * 300)["code"] == Code.REMOTE_UNREACHABLE
+        odd.close()
