@@ -9,9 +9,11 @@ from urllib.parse import quote, unquote, urlsplit
 SCHEMES: dict[str, tuple[str, bool, int]] = {
     "mqtt": ("mqtt", False, 1883),
     "mqtts": ("mqtt", True, 8883),
+    "amqp": ("amqp", False, 5672),
+    "amqps": ("amqp", True, 5671),
 }
 NAMES = {(kind, tls): scheme for scheme, (kind, tls, _) in SCHEMES.items()}
-EXAMPLES = "write mqtt://host:1883 or mqtts://host:8883"
+EXAMPLES = "write mqtt://host:1883, mqtts://host:8883, amqp://host:5672/vhost or amqps://host:5671/vhost"
 
 
 class Address(NamedTuple):

@@ -22,6 +22,7 @@ from .wire import Event, Refused, State, Up
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds between attempts; a random part is left out
 CONNECT_TIMEOUT = 10.0
+LEAVING = 1.0  # seconds for the server to answer when we take our leave
 
 
 M = TypeVar("M", bound=Machine)
@@ -67,7 +68,7 @@ class Connection(Generic[M]):
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))
                 pause = min(2 * pause, LONGEST_PAUSE)
         finally:
-            self._leave()
+            await self._leave()
             if self.forget and self.farewell is not None:
                 await self._forget(self.farewell)
 
@@ -92,11 +93,15 @@ class Connection(Generic[M]):
         """Connect a transport to a line."""
         await asyncio.get_running_loop().create_connection(lambda: line, address.host, address.port, ssl=context)
 
-    def _leave(self) -> None:
+    async def _leave(self) -> None:
         line = self._line
         if line is not None:
-            self.wire.end(line.now(), self.forget)
+            answered = self.wire.end(line.now(), self.forget)
             line.write()
+            if answered:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LEAVING):
+                        await line.closed.wait()
             line.transport.close()
 
     async def _forget(self, wire: Machine) -> None:

@@ -25,6 +25,7 @@ from ..mqtt.errors import MqttError
 from ..mqtt.topics import check_filter, matches
 
 VERSIONS = {"5": 5, "3.1.1": 4}
+EXCHANGE, QUEUE_LENGTH = "amq.topic", 100_000  # of AMQP remotes
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One `[[allow]]`. version: of MQTT, 4 or 5. ca: PEM file of the authorities that sign the remotes' certificates."""
+    """One `[[allow]]`. version: of MQTT, 4 or 5. ca: PEM file of the authorities that sign the remotes' certificates.
+
+    Of AMQP remotes: exchange: where topics are. queue_length: messages that wait there for us.
+    """
 
     clients: tuple[str, ...]
     remotes: tuple[str, ...]
@@ -60,6 +64,8 @@ class Rule:
     subscribe: tuple[str, ...] = ()
     version: int = 5
     ca: Path | None = None
+    exchange: str = EXCHANGE
+    queue_length: int = QUEUE_LENGTH
 
     def may_publish(self, topic: str) -> bool:
         """Whether a topic may be published to."""
@@ -142,7 +148,13 @@ def _rule(file: str, where: str, table: dict[str, Any], folder: Path | None) -> 
     path = None if ca is None else (folder or Path()) / Path(ca).expanduser()
     if path is not None and not path.is_file():
         raise ConfigError(file, f"{where}ca", ca, "there is no such file: give the PEM file of the remotes' authorities")
-    return Rule(clients, remotes, publish, subscribe, VERSIONS[version], path)
+    exchange = table.get("exchange", EXCHANGE)
+    if type(exchange) is not str or not 0 < len(exchange.encode()) <= 255:
+        raise ConfigError(file, f"{where}exchange", exchange, "give the name of a topic exchange of an AMQP remote")
+    length = table.get("queue_length", QUEUE_LENGTH)
+    if type(length) is not int or not 1 <= length < 1 << 31:
+        raise ConfigError(file, f"{where}queue_length", length, "give a whole number of messages, at least 1")
+    return Rule(clients, remotes, publish, subscribe, VERSIONS[version], path, exchange, length)
 
 
 def _known(file: str, where: str, table: dict[str, Any], names: tuple[str, ...]) -> None:

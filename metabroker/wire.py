@@ -213,11 +213,12 @@ class Wire:
         self._asked.clear()
         self._open.clear()
 
-    def end(self, now: float, forget: bool = True) -> None:
-        """Say DISCONNECT. forget: an MQTT 5 server is to forget our session."""
+    def end(self, now: float, forget: bool = True) -> bool:
+        """Say DISCONNECT. forget: an MQTT 5 server is to forget our session. False: it says nothing to that."""
         if self.state is State.UP:
             properties: Properties = {Property.SESSION_EXPIRY_INTERVAL: 0} if self.login.version == 5 and forget else {}
             self._send(Disconnect(Reason.NORMAL_DISCONNECTION, properties), now)
+        return False
 
     # Requests
 

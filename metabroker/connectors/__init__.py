@@ -14,8 +14,6 @@ from ..wire import Event, Login, Wire
 from .connector import Connector
 
 __all__ = ["Connector", "Owner", "make"]
-
-
 log = logging.getLogger(__name__)
 
 
@@ -30,16 +28,21 @@ class Owner(NamedTuple):
 def make(action: Open, addresses: list[Address], owner: Owner) -> Connector:
     """The connector for these addresses: what the first one speaks decides, others are left out."""
     from ..connection import Connection
+    from .amqp import machine as amqp
 
     rule, kind = action.rule, addresses[0].kind
     for address in addresses:
-        if address.kind != kind:
-            log.warning("event=address-ignored address=%s error=the-first-address-speaks-%s", address, kind)
-    addresses = [address for address in addresses if address.kind == kind]
+        if (address.kind, address.path) != (kind, addresses[0].path):
+            log.warning("event=address-ignored address=%s error=it-is-of-another-kind-than-the-first", address)
+    addresses = [address for address in addresses if (address.kind, address.path) == (kind, addresses[0].path)]
     kept = bool(action.client_id)
-    client_id = action.client_id or f"metabroker-{secrets.token_hex(6)}"
-    login = Login(client_id, rule.version, action.username, action.password, expiry=action.expiry, known=action.known, durable=kept)
-    connection = Connection(addresses, Wire(login), str(rule.ca) if rule.ca is not None else None, owner.on_events, owner.on_down)
+    name = action.client_id or f"metabroker-{secrets.token_hex(6)}"
+    ca = str(rule.ca) if rule.ca is not None else None
+    if kind == "amqp":
+        queue = amqp.Login(name, action.username, action.password, addresses[0].path, rule.exchange, action.expiry, rule.queue_length)
+        return Connection(addresses, amqp.Machine(queue), ca, owner.on_events, owner.on_down)
+    login = Login(name, rule.version, action.username, action.password, expiry=action.expiry, known=action.known, durable=kept)
+    connection = Connection(addresses, Wire(login), ca, owner.on_events, owner.on_down)
     if kept and rule.version == 4:
         connection.farewell = Wire(replace(login, durable=False))
     return connection

@@ -82,8 +82,8 @@ class Machine(Protocol):
     def take(self) -> builtins.bytes:
         """What is to be written now."""
 
-    def end(self, now: float, forget: bool = True) -> None:
-        """Take leave: the connection is closed next. forget: the remote is to forget what it keeps for us."""
+    def end(self, now: float, forget: bool = True) -> bool:
+        """Take leave. forget: the remote is to forget what it keeps for us. The connection is closed next, if True by the server."""
 
     def lost(self) -> None:
         """The connection has ended."""
