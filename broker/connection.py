@@ -23,6 +23,7 @@ from ..mqtt.reasons import DISCONNECT_REASONS, Reason
 from . import handlers, handshake
 from .ingest import ingest
 from .lone import LARGEST, lone
+from .nothing import NOBODY
 from .outgoing import Outgoing
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class Connection(Outgoing, asyncio.Protocol):
         self.aliases_in: dict[int, bytes] = {}
         self.fans = broker.router.fans
         self.denied = 0
-        self.pauses: set[object] = set()
+        self.pauses: set[object] = NOBODY
         self.receive_maximum = 0
         self.ack: bool | None = None
         self.received = 0
@@ -211,6 +212,8 @@ class Connection(Outgoing, asyncio.Protocol):
         """Stop reading the socket until `resume_reading_after(cause)`."""
         if not self.pauses and not self.closing and not self.transport.is_closing():
             self.transport.pause_reading()
+        if self.pauses is NOBODY:
+            self.pauses = set()
         self.pauses.add(cause)
 
     def resume_reading_after(self, cause: object) -> None:

@@ -19,12 +19,14 @@ What it does not know: when commits happen, other sessions.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
 from ..mqtt.session import Delivery
 from ..mqtt.topics import split_share
 from .kept import SENT, WAITING, Extra, Kept, KeptInbound, KeptOutbound
+from .nothing import NOTHING
 from .session import Session, Waiting
 from .share import ShareGroup
 from .store.base import Kind, Store, StoreError
@@ -219,7 +221,7 @@ class DurableSession(Session):
         if self.connection is not None and not self.spilled and (not self.queue or self.loaded_bytes + kept.weight <= self.memory):
             if kept.count < kept.run.count:
                 kept.cut_out()
-            self.queue.append(kept)
+            self._put(kept)
             self._queued(kept, 1)
             self.reached = kept.order
         else:
@@ -349,7 +351,7 @@ class DurableSession(Session):
         self._spilled(-row.count, -weight)
         self.loaded_bytes += weight
         self.account.queued += weight
-        self.queue.append(kept)
+        self._put(kept)
 
     def delivery_of(self, row: StoredDelivery, extra: Extra) -> Kept:
         """The delivery that a row stands for, its messages not in memory."""
@@ -405,7 +407,8 @@ class DurableSession(Session):
             origin = outbound.flight(piece.serial)
             if origin is not None and not piece.loaded:
                 piece.load(origin.run)
-        self.resending = type(self.resending)([piece for piece in self.resending if piece.run is not None])
+        pieces = [piece for piece in self.resending if piece.run is not None]
+        self.resending = deque(pieces) if pieces else NOTHING
         self.unsent = sum([piece.count for piece in self.resending])
         self.pump()
         self.broker.flush()

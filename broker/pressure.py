@@ -19,6 +19,8 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from .nothing import NOBODY
+
 if TYPE_CHECKING:
     from .connection import Connection
     from .server import Broker
@@ -53,14 +55,15 @@ class Pressure:
             return
         if (session.pressing or self._broker.account.tight) and self._broker.now - session.moved < STALLED:
             publisher.pause_reading_for(session)
+            if session.paused is NOBODY:
+                session.paused = set()
             session.paused.add(publisher)
             self._pressed.add(session)
 
     def relax(self, session: Session) -> None:
         """Read from the publishers again that were slowed for this session."""
         self._pressed.discard(session)
-        publishers = list(session.paused)
-        session.paused.clear()
+        publishers, session.paused = session.paused, NOBODY
         for publisher in publishers:
             publisher.resume_reading_after(session)
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from ..mqtt.packets import Subscription
 from ..mqtt.run import Run
 from ..mqtt.session import PUBRELS, Delivery, Inbound, Outbound
+from .nothing import NOBODY, NOTHING
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -118,16 +119,16 @@ class Session:
         self.subscriptions: dict[str, Subscription] = {}
         self.outbound = Outbound(1)
         self.inbound = Inbound()
-        self.queue: deque[Delivery] = deque()
+        self.queue: deque[Delivery] = NOTHING
         self.queued = 0
         self.queued_bytes = 0
         self.max_messages, self.max_bytes = broker.config.limits.queue(on_disk=False)
-        self.resending: deque[Delivery] = deque()
+        self.resending: deque[Delivery] = NOTHING
         self.unsent = 0  # messages in `resending`: in flight, not yet sent on this connection
-        self.replays: deque[Replay] = deque()
+        self.replays: deque[Replay] = NOTHING
         self.waiting = Waiting.NOTHING
         self.will: Will | None = None
-        self.paused: set[Connection] = set()
+        self.paused: set[Connection] = NOBODY
         self.moved = 0.0
 
     # Bounds
@@ -219,9 +220,14 @@ class Session:
             delivery.cut_out()
         if not self.queue:
             self.moved = self.broker.now
-        self.queue.append(delivery)
+        self._put(delivery)
         self._queued(delivery, 1)
         return delivery.count
+
+    def _put(self, delivery: Delivery) -> None:
+        if self.queue is NOTHING:
+            self.queue = deque()
+        self.queue.append(delivery)
 
     def _queued(self, delivery: Delivery, sign: int) -> None:
         weight = sign * delivery.weight
@@ -272,6 +278,8 @@ class Session:
 
     def replay(self, replay: Replay) -> None:
         """Send a subscription's retained messages as the connection takes them."""
+        if not self.replays:
+            self.replays = deque()
         self.replays.append(replay)
         if len(self.replays) == 1 and not self.resending and self.connection is not None:
             self._replay(self.connection)
@@ -319,7 +327,8 @@ class Session:
         self.account.queued -= self.outbound.bytes
         for first, count in self.outbound.released():
             connection.send_after(self.mark(), PUBRELS[4 * first : 4 * (first + count)])
-        self.resending = deque(self.outbound.unfinished())
+        unfinished = self.outbound.unfinished()
+        self.resending = deque(unfinished) if unfinished else NOTHING
         self.unsent = sum([delivery.count for delivery in self.resending])
         self.pump()
 
@@ -327,9 +336,8 @@ class Session:
         """The connection is gone."""
         self.connection = None
         self.account.queued += self.outbound.bytes
-        self.resending.clear()
+        self.resending = self.replays = NOTHING
         self.unsent = 0
-        self.replays.clear()
         self.waiting = Waiting.AWAY if self.queue else Waiting.NOTHING
         self.broker.pressure.relax(self)
 
