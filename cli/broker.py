@@ -48,7 +48,10 @@ def broker(
     listen: Annotated[
         list[str],
         typer.Option(
-            "--listen", metavar="URL", help="mqtt[s]://host:port or unix:///path; again for more. Port 0: any.", show_default=False
+            "--listen",
+            metavar="URL",
+            help="mqtt[s]://host:port, ws[s]://host:port/path or unix:///path; again for more. Port 0: any.",
+            show_default=False,
         ),
     ] = [],  # noqa: B006
     name: Annotated[str | None, typer.Option("--name", help="This broker's name, unique in its mesh.")] = None,

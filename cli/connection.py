@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from paho.mqtt.client import Client, ConnectFlags, DisconnectFlags
+from paho.mqtt.client import Client, ConnectFlags, DisconnectFlags, WebsocketConnectionError
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
@@ -134,6 +134,8 @@ def describe(reason: ReasonCode) -> str:
 def _explain(error: OSError, address: Address) -> str:
     """What an error on opening means and what to do about it."""
     match error:
+        case WebsocketConnectionError():
+            return "the server opens no WebSocket there. Are path, scheme and port right?"
         case ConnectionRefusedError():
             return "connection refused. Does a broker listen there?"
         case FileNotFoundError():
@@ -177,8 +179,10 @@ class Connection:
             client_id=options.client_id or "",
             clean_session=None if options.version == 5 else not options.persistent,
             protocol=MQTTProtocolVersion.MQTTv5 if options.version == 5 else MQTTProtocolVersion.MQTTv311,
-            transport="unix" if options.address.path else "tcp",
+            transport="unix" if options.address.path else "tcp" if options.address.websocket is None else "websockets",
         )
+        if options.address.websocket is not None:
+            client.ws_set_options(options.address.websocket)
         client.on_socket_open = no_delay
         client.on_connect = self.guarded(self._connected)
         client.on_disconnect = self.guarded(self._disconnected)

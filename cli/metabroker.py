@@ -74,7 +74,7 @@ def metabroker(
     except AddressError as error:
         raise fail(f"metabroker: --community {error}", WRONG_USE) from None
     if where.path is not None or where.topic is not None:
-        raise fail(f"metabroker: --community {community}: write mqtt://host:1883 or mqtts://host:8883", WRONG_USE)
+        raise fail(f"metabroker: --community {community}: write mqtt://host:1883, mqtts://host:8883 or ws://host:80/mqtt", WRONG_USE)
     if cafile is not None:
         _check_authorities(cafile, where.tls)
     resolvers: list[Resolver] = []
@@ -95,7 +95,7 @@ def metabroker(
     login = Login(client_id, VERSIONS[version], username, secret, known=kept, durable=kept)
     if kept:
         login = replace(login, expiry=rules.limits.durable)
-    address = Address(where.host, where.port, where.tls)
+    address = Address(where.host, where.port, where.tls, path=where.websocket or "")
     try:
         run(
             Community(address, login, os.fspath(cafile) if cafile else None),
@@ -135,7 +135,7 @@ def _is_local(host: str) -> bool:
 
 def _check_authorities(cafile: Path, tls: bool) -> None:
     if not tls:
-        raise fail("metabroker: --cafile needs TLS: give an mqtts:// address", WRONG_USE)
+        raise fail("metabroker: --cafile needs TLS: give an mqtts:// or wss:// address", WRONG_USE)
     try:
         ssl.create_default_context(cafile=cafile)
     except OSError as error:

@@ -13,7 +13,12 @@ will = partial(typer.Option, rich_help_panel="Will")
 
 Host = Annotated[
     str,
-    broker("-h", "--host", metavar="HOST|URL", help="Host name, or mqtt://user:password@host:port, mqtts://..., unix:///path."),
+    broker(
+        "-h",
+        "--host",
+        metavar="HOST|URL",
+        help="Host name, or mqtt://user:password@host:port, mqtts://..., ws://host:port/path, wss://..., unix:///path.",
+    ),
 ]
 Port = Annotated[int | None, broker("-p", "--port", min=1, max=65535, help="TCP port; 1883, or 8883 with TLS.")]
 Username = Annotated[str | None, broker("-u", "--username", help="User name.")]

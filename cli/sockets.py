@@ -12,6 +12,7 @@ from typing import Any
 
 
 def no_delay(_client: object, _userdata: object, sock: Any) -> None:
-    """For paho's `on_socket_open`: switch Nagle's algorithm off; a Unix socket has none."""
+    """For paho's `on_socket_open`: switch Nagle's algorithm off; a Unix socket has none, a WebSocket has it below paho's own layer."""
     with contextlib.suppress(OSError, AttributeError):
+        sock = getattr(sock, "_socket", sock) if not hasattr(sock, "setsockopt") else sock
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

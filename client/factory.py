@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from dataclasses import replace
 from typing import Any
 
 from .address import parse_address
@@ -17,9 +18,10 @@ from .transport import Transport
 class ConnectionFactory:
     """Connections to one MQTT 5 broker.
 
-    url: ``mqtt://host:port`` or ``mqtts://host:port``, with ``user:password@`` where the broker wants it. client_id: JMS client identifier,
-    to which durable subscriptions belong; also the MQTT client identifier of the connection's own link, so one connection at a time.
-    tls: for ``mqtts://``; by default the system's authorities. Everything else is in `Settings`.
+    url: ``mqtt://host:port`` or ``mqtts://host:port``, over WebSocket ``ws://host:port/path`` or ``wss://host:port/path``, with
+    ``user:password@`` where the broker wants it. client_id: JMS client identifier, to which durable subscriptions belong; also the MQTT
+    client identifier of the connection's own link, so one connection at a time. tls: for ``mqtts://`` and ``wss://``; by default the
+    system's authorities. Everything else is in `Settings`.
     """
 
     def __init__(
@@ -47,7 +49,7 @@ class ConnectionFactory:
         """The network of one connection; another kind of network is a subclass with another one of these."""
         address = self.address
         if user is not None:
-            address = type(address)(address.host, address.port, address.tls, user, password)
+            address = replace(address, user=user, password=password)
         return PahoTransport(Network(address, *self._network))
 
     def create_connection(self, user: str | None = None, password: str | None = None) -> Connection:

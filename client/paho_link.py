@@ -225,7 +225,10 @@ class PahoLink:
             protocol=MQTTProtocolVersion.MQTTv5,
             reconnect_on_failure=False,
             manual_ack=True,
+            transport="websockets" if network.address.path else "tcp",
         )
+        if network.address.path:
+            client.ws_set_options(network.address.path)
         client.max_inflight_messages_set(0)  # the window is kept here
         if network.address.user is not None:
             client.username_pw_set(network.address.user, network.address.password)

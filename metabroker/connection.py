@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from ..broker.tls.words import explain
+from ..broker.websocket.client import dial
 from ..mqtt.errors import PeerError
 from ..mqtt.packets import Publish
 from ..mqtt.reasons import Reason
@@ -91,6 +92,9 @@ class Connection(Generic[M]):
 
     async def _dial(self, line: _Line[M], address: Address, context: ssl.SSLContext | None) -> None:
         """Connect a transport to a line."""
+        if address.websocket:
+            await dial(line, address.host, address.port, address.path, context, CONNECT_TIMEOUT)
+            return
         await asyncio.get_running_loop().create_connection(lambda: line, address.host, address.port, ssl=context)
 
     async def _leave(self) -> None:

@@ -14,33 +14,39 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from mqmesh.mesh.settings import parse_address
 from services import free_port, require, wait_for_port
 
 
 @dataclass(frozen=True)
 class RunningBroker:
-    """A broker that listens at `host`:`port`; `kind` is "mqmesh" or "mosquitto"."""
+    """A broker that listens at `host`:`port`; `kind` is "mqmesh" or "mosquitto". `web`: port of its WebSocket listener, 0 for none."""
 
     kind: str
     port: int
     process: subprocess.Popen[str]
     log: Path
     host: str = "127.0.0.1"
+    web: int = 0
 
     @property
     def url(self) -> str:
         return f"mqtt://{self.host}:{self.port}"
 
+    @property
+    def web_url(self) -> str:
+        return f"ws://{self.host}:{self.web}/mqtt"
+
 
 @contextlib.contextmanager
-def running_broker(folder: Path, kind: str | None = None) -> Iterator[RunningBroker]:
-    """Start a broker, yield it once it listens, stop it. `folder` takes its log and configuration."""
+def running_broker(folder: Path, kind: str | None = None, web: bool = False) -> Iterator[RunningBroker]:
+    """Start a broker, yield it once it listens, stop it. `folder` takes its log and configuration. web: with a WebSocket listener too."""
     kind = kind or os.environ.get("MQMESH_TEST_BROKER", "mqmesh")
     log = folder / f"{kind}.log"
     with log.open("w") as stderr:
-        process, port = _mosquitto(folder, stderr) if kind == "mosquitto" else _mqmesh(stderr)
+        process, ports = _mosquitto(folder, stderr, web) if kind == "mosquitto" else _mqmesh(stderr, web)
         try:
-            yield RunningBroker(kind, port, process, log)
+            yield RunningBroker(kind, ports[0], process, log, web=ports[-1] if web else 0)
             assert process.poll() is None, f"{kind} died with status {process.returncode}: {log.read_text()[-2000:]}"
         finally:
             process.terminate()
@@ -53,19 +59,23 @@ def running_broker(folder: Path, kind: str | None = None) -> Iterator[RunningBro
                 process.stdout.close()
 
 
-def _mqmesh(stderr: object) -> tuple[subprocess.Popen[str], int]:
+def _mqmesh(stderr: object, web: bool) -> tuple[subprocess.Popen[str], list[int]]:
     command = [sys.executable, "-m", "mqmesh.cli.main", "broker", "--listen", "mqtt://127.0.0.1:0"]
+    if web:
+        command += ["--listen", "ws://127.0.0.1:0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)  # type: ignore[call-overload]
     line = process.stdout.readline()
     assert line.startswith("ready mqtt://127.0.0.1:"), f"the broker printed {line!r}"
-    return process, int(line.split()[1].rpartition(":")[2])
+    return process, [parse_address(word).port for word in line.split() if "://" in word]
 
 
-def _mosquitto(folder: Path, stderr: object) -> tuple[subprocess.Popen[str], int]:
+def _mosquitto(folder: Path, stderr: object, web: bool) -> tuple[subprocess.Popen[str], list[int]]:
     program = require("mosquitto")
-    port = free_port()
+    ports = [free_port() for _ in range(1 + web)]
     config = folder / "mosquitto.conf"
-    config.write_text(f"listener {port} 127.0.0.1\nallow_anonymous true\npersistence false\nmax_queued_messages 0\n")
+    listeners = [f"listener {port} 127.0.0.1\n" for port in ports] + ["protocol websockets\n"] * web
+    config.write_text("".join(listeners) + "allow_anonymous true\npersistence false\nmax_queued_messages 0\n")
     process = subprocess.Popen([program, "-c", str(config)], stdout=subprocess.DEVNULL, stderr=stderr, text=True)  # type: ignore[call-overload]
-    wait_for_port(port)
-    return process, port
+    for port in ports:
+        wait_for_port(port)
+    return process, ports

@@ -88,6 +88,12 @@ class BrokerCollector(Collector):
         if broker.tls is not None:
             yield _counter("mqmesh_tls_handshakes", "TLS handshakes that listeners have finished.", counters.tls_handshakes)
             yield _counter("mqmesh_tls_refused", "TLS handshakes of listeners that failed or did not end.", counters.tls_refused)
+        if broker.websocket is not None:
+            yield _counter(
+                "mqmesh_websocket_handshakes", "WebSocket handshakes that listeners have finished.", counters.websocket_handshakes
+            )
+            yield _counter("mqmesh_websocket_refused", "WebSocket handshakes that failed or did not end.", counters.websocket_refused)
+            yield _counter("mqmesh_websocket_broken", "WebSockets ended because of what the peer sent.", counters.websocket_broken)
         yield from _store(broker)
         yield from _roaming(broker)
         yield from _mesh(broker)

@@ -22,6 +22,8 @@ from mqmesh.cli.address import Address, AddressError, parse
         ("mqtt://u%40x:p%3Aw@h:1/a/b", Address("h", 1, username="u@x", password="p:w", topic="a/b")),
         ("mqtt://[::1]:7", Address("::1", 7)),
         ("unix:///run/x.sock", Address(path="/run/x.sock")),
+        ("ws://h", Address("h", 80, websocket="/mqtt")),
+        ("wss://u:p@h:9001/a/b", Address("h", 9001, tls=True, username="u", password="p", websocket="/a/b")),
     ],
 )
 def test_forms(text: str, expected: Address) -> None:
@@ -29,7 +31,22 @@ def test_forms(text: str, expected: Address) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "mqtt://", "mqtt://h:0", "mqtt://h:x", "mqtt://h:70000", "http://h", "h:0", "h:99999", "h:x", "unix://x", ":1"]
+    "text",
+    [
+        "",
+        "mqtt://",
+        "mqtt://h:0",
+        "mqtt://h:x",
+        "mqtt://h:70000",
+        "http://h",
+        "h:0",
+        "h:99999",
+        "h:x",
+        "unix://x",
+        ":1",
+        "ws://h/a?b",
+        "ws://",
+    ],
 )
 def test_mistakes_get_one_line_with_an_example(text: str) -> None:
     with pytest.raises(AddressError) as caught:
@@ -47,4 +64,5 @@ def test_any_text_is_an_address_or_an_address_error(text: str) -> None:
 
 
 def test_written_back() -> None:
+    assert [str(parse(text)) for text in ("ws://h:1", "wss://[::1]/a")] == ["ws://h:1/mqtt", "wss://[::1]:443/a"]
     assert [str(parse(text)) for text in ("h", "[::1]:7", "unix:///a")] == ["h:1883", "[::1]:7", "unix:///a"]

@@ -41,13 +41,14 @@ def running_amqtt(folder: Path) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def running_metabroker(folder: Path, community: int, policy: str = POLICY, services: str = "", *options: str) -> Iterator[Path]:
-    """`mqmesh metabroker` beside the broker at a port; its log file."""
+def running_metabroker(folder: Path, community: int | str, policy: str = POLICY, services: str = "", *options: str) -> Iterator[Path]:
+    """`mqmesh metabroker` beside the broker at a port, or an address; its log file."""
     (folder / "policy.toml").write_text(policy)
     (folder / "services.toml").write_text("[services]\n" + services)
     log = folder / "metabroker.log"
     files = ("--policy", folder / "policy.toml", "--services", folder / "services.toml")
-    process = start("metabroker", "--community", f"mqtt://127.0.0.1:{community}", *files, *options, stderr=log)
+    address = community if isinstance(community, str) else f"mqtt://127.0.0.1:{community}"
+    process = start("metabroker", "--community", address, *files, *options, stderr=log)
     try:
         line = process.stdout.readline()  # type: ignore[union-attr]
         assert line.startswith("ready"), log.read_text()
