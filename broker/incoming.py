@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .session import Session
 
 TEXTS = {
+    Reason.PAYLOAD_FORMAT_INVALID: "the payload is not the UTF-8 that its Payload Format Indicator says it is",
     Reason.QUOTA_EXCEEDED: "no room: the queue of a subscriber is full",
     Reason.NOT_AUTHORIZED: "topics that begin with $SYS/ or $mqmesh/ belong to the broker",
     Reason.IMPLEMENTATION_SPECIFIC_ERROR: "the message cannot be carried to another site",
@@ -73,8 +74,9 @@ def publish(
     run = Run(topic, qos, retain, None, block, expiry, broker.now, (chunk, offset, size, size - offset))
     if version:
         run.as_received(version)
-    if properties is not None and properties.payload_format == 1:
-        check_payloads(run)
+    ill_formed = properties is not None and properties.payload_format == 1 and not all_utf8(run.payloads)
+    if ill_formed and not (qos and route.writable):
+        raise PeerError(Reason.PAYLOAD_FORMAT_INVALID, TEXTS[Reason.PAYLOAD_FORMAT_INVALID], "3.3.2.3.2")
     count = run.count
     connection.received += count
     broker.counters.publish_bytes_received += after - position
@@ -91,7 +93,8 @@ def publish(
             refuse(connection, session, run, identifiers(chunk, size, topic_end - position), Reason.NOT_AUTHORIZED, rights.text)
     elif qos:
         ack = wish_of(properties.user_properties) if properties is not None and properties.user_properties else None
-        if not acknowledged_run(connection, session, run, route, identifiers(chunk, size, topic_end - position), ack):
+        take = acknowledged_run if not ill_formed else well_formed_part
+        if not take(connection, session, run, route, identifiers(chunk, size, topic_end - position), ack):
             connection.received -= count
             connection.hold()
             return False
@@ -104,13 +107,28 @@ def publish(
     return True
 
 
-def check_payloads(run: Run) -> None:
+def all_utf8(payloads: list[bytes]) -> bool:
     """Payload Format Indicator 1: the payload has to be UTF-8 (MQTT 5: 3.3.2.3.2)."""
     try:
-        b"\n".join(run.payloads).decode()
+        b"\n".join(payloads).decode()
     except UnicodeDecodeError:
-        text = "the payload is not the UTF-8 that its Payload Format Indicator says it is"
-        raise PeerError(Reason.PAYLOAD_FORMAT_INVALID, text, "3.3.2.3.2") from None
+        return False
+    return True
+
+
+def well_formed_part(connection: Connection, session: Session, run: Run, route: Route, numbers: Numbers, ack: bool | None = None) -> bool:
+    """`acknowledged_run` for those whose payloads are the UTF-8 that they say; the others are refused.
+
+    Their publisher is not disconnected: a client that comes back sends what is unacknowledged again, and would be for ever.
+    """
+    good = [index for index, payload in enumerate(run.payloads) if all_utf8([payload])]
+    if good and not acknowledged_run(connection, session, run.chosen(good), route, [numbers[index] for index in good], ack):
+        return False
+    taken = set(good)
+    connection.broker.counters.dropped += run.count - len(good)
+    bad = [number for index, number in enumerate(numbers) if index not in taken]
+    refuse(connection, session, run, bad, Reason.PAYLOAD_FORMAT_INVALID)
+    return True
 
 
 def resolve_alias(connection: Connection, topic: bytes, alias: int) -> bytes:

@@ -219,3 +219,24 @@ async def test_payload_format():
         publisher.send(Publish("t", b"\xc3\xa9", properties={Property.PAYLOAD_FORMAT_INDICATOR: 1}))
         publisher.send(Publish("t", b"\xc3\xc3", properties={Property.PAYLOAD_FORMAT_INDICATOR: 1}))
         await publisher.closed(Reason.PAYLOAD_FORMAT_INVALID)
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+async def test_payload_format_in_the_middle_of_a_run(qos):
+    """What is not the UTF-8 that it says is refused alone, and its publisher, who would send it again for ever, stays connected."""
+    async with Site() as site:
+        subscriber = await site.client("s")
+        await subscriber.subscribe("t", qos=qos)
+        publisher = await site.client("p")
+        payloads = [b"ab", b"\xc3\xa9", b"\xc3\xc3", b"cd", b"\xff\xff", b"ef"]
+        marked = {Property.PAYLOAD_FORMAT_INDICATOR: 1}
+        publisher.send(*[Publish("t", payload, qos, packet_id=1 + index, properties=marked) for index, payload in enumerate(payloads)])
+        answers = {}
+        for _ in payloads:
+            answer = await publisher.receive()
+            answers[answer.packet_id] = answer.reason
+        assert answers == {1: 0, 2: 0, 3: 0x99, 4: 0, 5: 0x99, 6: 0}
+        assert [message.payload for message in await subscriber.messages(4)] == [b"ab", b"\xc3\xa9", b"cd", b"ef"]
+        publisher.send(Publish("t", b"new", qos, packet_id=3, properties=marked))  # its identifier is free again (MQTT-4.3.3-9)
+        assert (await publisher.receive()).reason == 0
+        await subscriber.messages(1)
