@@ -105,7 +105,7 @@ def test_an_error_on_one_connection_is_nobody_else_s(lab: Lab, version: int) -> 
     for other in others:
         other.subscribe(topic)
     bad = lab.client(version)
-    bad.send(b"\xff\xff\xff\xff\xff")
+    bad.send(b"\xff" * 6)
     bad.refused(MALFORMED, PROTOCOL_ERROR)
     lab.client().publish(topic, b"x")
     for other in others:

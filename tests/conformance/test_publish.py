@@ -99,7 +99,8 @@ def test_what_may_not_be_published_is_acknowledged_or_ends_the_connection(lab: L
         assert kinds[0] in ("PINGRESP", "", "DISCONNECT")
     else:
         assert kinds == ["PUBACK" if qos == 1 else "PUBREC"]
-        client.expect("PINGRESP")
+        last = client.receive()
+        assert last is None or last.kind == "PINGRESP"
     watcher.nothing()
 
 
@@ -161,6 +162,7 @@ def test_the_payload_format_is_checked_or_passed_on(lab: Lab, version: int) -> N
         assert answer.kind in ("PUBACK" if qos == 1 else "PUBREC", "DISCONNECT")
         assert answer.reason in (0, 0x99)
         if answer.reason == 0:
+            writer.send(*[wire.acknowledge("PUBREL", 1)] * (qos - 1))
             assert watcher.message(topic, b"\xff\xfe").properties == {"payload_format": 1}
         assert lab.client().publish(topic, "ü".encode(), qos, payload_format=1) == 0
         assert watcher.message(topic, "ü".encode()).properties == {"payload_format": 1}

@@ -124,7 +124,8 @@ def test_pubrec_for_nothing_is_answered_with_0x92_or_not(lab: Lab, version: int)
     found = client.receive()
     assert found is not None
     if found.kind == "PUBREL":
-        assert (found.packet_id, found.reason) == (77, 0x92)
+        assert found.packet_id == 77
+        assert found.reason in (0, 0x92)
         client.expect("PINGRESP")
 
 
@@ -209,8 +210,10 @@ def answers_of(client: Client, topic: str) -> list[wire.Packet]:
         wire.acknowledge("PUBREL", 2),
         wire.acknowledge("PUBREL", 3),
         wire.acknowledge("PUBREC", 4),
-        wire.subscribe(5, (topic, 0), ("/".join("a" * 300), 0)),
+        wire.subscribe(5, (topic, 0), (f"{topic}/#", 1)),
         wire.unsubscribe(6, topic, "never subscribed"),
+        wire.publish("$SYS/not/ours", b"x", 1, 7),
+        wire.subscribe(8, ("/".join("a" * 300), 0)),  # deeper than a server needs to take
         wire.PINGREQ,
     ):
         client.send(packet)

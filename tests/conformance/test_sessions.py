@@ -227,7 +227,9 @@ def test_qos_2_identifiers_of_a_session_end_with_it(lab: Lab, version: int) -> N
     again.expect("PUBREC", packet_id=7, reason=0)
     again.send(wire.acknowledge("PUBREL", 7))
     again.expect("PUBCOMP", packet_id=7)
-    assert watcher.payloads(2) == [b"1", b"2"]
+    # the first one was never released: a server may deliver a message at PUBLISH or at PUBREL (4.3.3)
+    found = watcher.payloads(1)
+    assert found + (watcher.payloads(1) if found == [b"1"] else []) in ([b"1", b"2"], [b"2"])
 
 
 @states(mqtt311="4.3.3-2 4.4.0-1", mqtt5="4.3.3-10 4.4.0-1 3.1.2-23")
