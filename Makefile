@@ -58,8 +58,9 @@ format: venv ## let ruff put the code in order
 demo: venv ## the main job: a ring of five brokers, real readings, a cut link and a killed broker
 	$(BIN)/mqmesh demo --for $(DEMO_SECONDS)
 
-bench: venv services ## throughput and latency beside Mosquitto, amqtt and NATS
+bench: venv services ## throughput and latency beside Mosquitto, amqtt and NATS; many clients and subscriptions
 	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.scale
 
 soak: venv ## long: 200 x kill -9, 50 random faults, 10 timed ones, 2000 simulated meshes; SEED=1 KILLS=200 FAULTS=50 ROUNDS=10 SEEDS=2000
 	$(BIN)/python -m benchmarks.kill --rounds $(KILLS) --seed $(SEED)
