@@ -22,6 +22,11 @@
     [websocket]                             # see mesh/websocket.py; for ws:// and wss:// listeners
     origins = ["https://app.example.com"]
 
+    [directory]                             # see broker/registrar.py
+    url = "http://127.0.0.1:8090"
+    account = "plant-a"
+    secret_file = "directory.secret"
+
     [store]                                 # left out: SQLite in the data folder; without a data folder, memory
     kind = "sqlite"                         # or "lmdb", "postgresql", "memory"
     durability = "fsync"                    # or "os", "memory"
@@ -63,6 +68,7 @@ from ..mesh.settings import (
 )
 from ..mesh.tls import TlsSettings, check
 from ..mesh.websocket import WebSocketSettings
+from .registrar import BY_NAME, DirectorySettings
 from .secret import MetabrokerSettings
 
 if TYPE_CHECKING:
@@ -72,6 +78,7 @@ __all__ = [
     "Address",
     "BrokerConfig",
     "ConfigError",
+    "DirectorySettings",
     "Limits",
     "MeshSettings",
     "MetabrokerSettings",
@@ -90,6 +97,7 @@ DEFAULT_NAME = "mqmesh"
 DEFAULT_LISTEN = "mqtt://127.0.0.1:1883"
 STORES = ("sqlite", "lmdb", "postgresql", "memory")
 DURABILITIES = ("fsync", "os", "memory")
+UNASSIGNED = -1  # the number of a broker that gets one from its directory
 
 
 @dataclass(slots=True)
@@ -112,10 +120,11 @@ class StoreSettings:
 class BrokerConfig:
     """One broker.
 
-    name, number: unique in the mesh. listen: addresses for `parse_address`, at least one. data: folder of what survives a
-    restart, None to keep everything in memory. mesh: None for a broker alone. limits: what it grants and keeps to. store: where and
-    how what must survive is kept. tls: its certificates, None without. http: host and port of `/metrics`, `/health` and `/ready`, None
-    for nowhere. websocket: which web pages may connect. metabroker: the rule for its topics; None: there is none.
+    name, number: unique in the mesh; UNASSIGNED until its directory has given it one. listen: addresses for `parse_address`, at least
+    one. data: folder of what survives a restart, None to keep everything in memory. mesh: None for a broker alone. limits: what it
+    grants and keeps to. store: where and how what must survive is kept. tls: its certificates, None without. http: host and port of
+    `/metrics`, `/health` and `/ready`, None for nowhere. websocket: which web pages may connect. metabroker: the rule for its topics;
+    None: there is none. directory: where it is registered, None for nowhere.
     """
 
     name: str = DEFAULT_NAME
@@ -129,6 +138,7 @@ class BrokerConfig:
     http: tuple[str, int] | None = None
     websocket: WebSocketSettings = field(default_factory=WebSocketSettings)
     metabroker: MetabrokerSettings | None = field(default_factory=MetabrokerSettings)
+    directory: DirectorySettings | None = None
 
     @property
     def store_address(self) -> str | None:
@@ -156,14 +166,18 @@ def load(path: str | Path, extra: Mapping[str, Any] | None = None) -> BrokerConf
 def parse(table: Mapping[str, Any], file: str = "command line", folder: Path | None = None) -> BrokerConfig:
     """Check a table of the file's shape. folder: what a relative `data` is relative to. Raises ConfigError."""
     section = Section(file, table)
-    mesh = _mesh(section.section("mesh")) if section.has("mesh") else None
-    name = section.name("name", MISSING if mesh else DEFAULT_NAME)  # a member of a mesh has to say who it is
+    with_directory = section.has("directory")
+    mesh = _mesh(section.section("mesh"), with_directory) if section.has("mesh") else None
+    name = section.name("name", MISSING if mesh or with_directory else DEFAULT_NAME)  # a member of a mesh has to say who it is
+    listen = _listen(section)
+    directory = _directory(section.section("directory"), mesh, listen, folder) if with_directory else None
     config = BrokerConfig(
         name=name,
-        number=number_of(section, "number", MISSING if mesh else 0),
-        listen=_listen(section),
+        number=_number(section, mesh, directory),
+        listen=listen,
         data=_data(section, folder),
         mesh=mesh,
+        directory=directory,
         limits=Limits.of(section.section("limits")),
         store=_store(section.section("store"), folder, section.has("data")),
         tls=TlsSettings.of(section.section("tls"), name, folder) if section.has("tls") else None,
@@ -173,7 +187,8 @@ def parse(table: Mapping[str, Any], file: str = "command line", folder: Path | N
     )
     section.done()
     peers = [(f"mesh.peer[{i}].address", peer.address) for i, peer in enumerate(mesh.peers if mesh else (), 1)]
-    check(section.file, config.tls, ("listen", config.listen), mesh, peers)
+    dialled = [(where, address) for where, address in peers if not address.startswith(BY_NAME)]
+    check(section.file, config.tls, ("listen", config.listen), mesh, dialled)
     return config
 
 
@@ -198,6 +213,19 @@ def of_topology(topology: Topology, name: str, data: str | Path | None = None) -
     return BrokerConfig(
         name, broker.number, list(broker.listen), folder, mesh, topology.limits, tls=broker.tls, websocket=topology.websocket
     )
+
+
+def _number(section: Section, mesh: MeshSettings | None, directory: DirectorySettings | None) -> int:
+    if mesh is not None and directory is not None and directory.register and not section.has("number"):
+        return UNASSIGNED
+    return number_of(section, "number", MISSING if mesh else 0)
+
+
+def _directory(section: Section, mesh: MeshSettings | None, listen: list[str], folder: Path | None) -> DirectorySettings:
+    settings = DirectorySettings.of(section, mesh.name if mesh else None, listen, folder)
+    if settings.neighbours and mesh is not None and mesh.start_wait is None:
+        mesh.start_wait = START_WAIT  # links will come
+    return settings
 
 
 def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -264,12 +292,14 @@ def _store(section: Section, folder: Path | None, has_data: bool) -> StoreSettin
     return settings
 
 
-def _mesh(section: Section) -> MeshSettings:
+def _mesh(section: Section, with_directory: bool) -> MeshSettings:
     settings = MeshSettings.of(section)
     for one in section.sections("peer"):
         number = number_of(one, "number") if one.has("number") else None
         name = one.name("name") if one.has("name") else None
-        settings.peers.append(PeerSettings(one.address("address"), one.whole("cost", 1, 65535, 1), number, name))
+        by_name = with_directory and name is not None and not one.has("address")
+        address = f"{BY_NAME}{name}" if by_name else one.address("address")
+        settings.peers.append(PeerSettings(address, one.whole("cost", 1, 65535, 1), number, name))
         if one.has("policy"):
             if number is None:
                 raise one.error("number", "a policy needs the neighbour's number, so that it counts too when the neighbour dials")

@@ -45,10 +45,10 @@ def own_identity(data: Path | None, mesh: str, name: str, number: int, stored: t
 def keep_identity(data: Path, identity: Identity) -> None:
     """Write down who this broker is in this life. Raises OSError."""
     table = {"uuid": str(identity.uuid), "epoch": identity.epoch, "name": identity.name, "number": identity.number, "mesh": identity.mesh}
-    _write(data / FILE, json.dumps(table) + "\n")
+    replace_file(data / FILE, json.dumps(table) + "\n")
 
 
-def _write(path: Path, text: str) -> None:
+def replace_file(path: Path, text: str) -> None:
     """Replace the file so that a crash leaves the old one or the new one."""
     fresh = path.with_suffix(".new")
     with open(fresh, "w") as file:

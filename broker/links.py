@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
 from typing import TYPE_CHECKING
 
@@ -24,7 +23,7 @@ from ..mesh.link import Link
 from ..mesh.linkconfig import LinkConfig
 from ..mesh.node import MeshConfig, Node, Verdict
 from ..mesh.rules import LinkRules, rules_for
-from ..mesh.settings import MeshSettings, PeerSettings, parse_address
+from ..mesh.settings import MeshSettings, PeerSettings
 from ..mqtt import packets
 from ..mqtt.loose import Loose
 from ..mqtt.reasons import Reason
@@ -32,6 +31,7 @@ from ..mqtt.run import Run
 from ..mqtt.topics import matches
 from .arrivals import Arrivals
 from .custody import Custody, stored_identity
+from .dialling import Dialler
 from .identity import keep_identity, own_identity
 from .link import LinkProtocol
 from .pacing import Pacer
@@ -39,7 +39,7 @@ from .post import Post
 from .receipts import Receipts
 from .request import RequestTopic
 from .roaming import Roaming
-from .tls.service import TlsError, trusted_names
+from .tls.service import trusted_names
 from .tls.transport import TlsTransport
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class MeshShell:
         self._refusals: dict[str, float] = {}  # text -> when it was logged
         self._last_number = 0
         self._pending: dict[int, packets.Connect] = {}
-        self._dialling: list[asyncio.Task[None]] = []
+        self.dialler = Dialler(self)
         self._held: dict[Connection, asyncio.TimerHandle] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0  # when the timer fires
@@ -153,16 +153,19 @@ class MeshShell:
     def _dial_all(self) -> None:
         self.open = True
         for peer in self.settings.peers:
-            self.errors[peer.address] = "not tried yet"
-            task = self.broker.loop.create_task(self._keep_dialling(peer), name=f"dial {peer.address}")
-            self._dialling.append(task)
-        self._status_soon()
+            self.dialler.dial(peer)
+        self.status_soon()
         self.drain()
+
+    def add_peer(self, peer: PeerSettings) -> None:
+        """Dial one neighbour more, from now on."""
+        self.settings.peers = [*self.settings.peers, peer]
+        if self.open:
+            self.dialler.dial(peer)
 
     def stop(self) -> None:
         """Say goodbye, so that neighbours route around this broker at once."""
-        for task in self._dialling:
-            task.cancel()
+        self.dialler.stop()
         for link in list(self.links.values()):
             link.close(Reason.SERVER_SHUTTING_DOWN, f"{self.identity} is shutting down")
         for timer in (self._timer, self._status_timer, self._start_timer, *self._held.values()):
@@ -206,14 +209,14 @@ class MeshShell:
             return
         self.broker.connections.discard(connection)
         connection.closing = True
-        config = self._link_config(None, connection.address, self._channel(connection.transport.get_extra_info("tls")))
+        config = self.link_config(None, connection.address, self.channel(connection.transport.get_extra_info("tls")))
         machine = Link.accept(self.identity, self.key, config, connect, rest, self.now(), holders=self.node.holders())
-        link = self._link(machine, 1, connection.address)
+        link = self.make_link(machine, 1, connection.address)
         connection.transport.set_protocol(link)
         link.connection_made(connection.transport)
         link.data_received(b"")
 
-    def _link_config(self, peer: PeerSettings | None, where: str, channel: Channel) -> LinkConfig:
+    def link_config(self, peer: PeerSettings | None, where: str, channel: Channel) -> LinkConfig:
         number, name = (None, None) if peer is None else (peer.number, peer.name)
         return LinkConfig(
             silence=self.settings.silence,
@@ -225,7 +228,7 @@ class MeshShell:
             brokers=self.settings.brokers,
         )
 
-    def _channel(self, tls: TlsTransport | None, host: str | None = None) -> Channel:
+    def channel(self, tls: TlsTransport | None, host: str | None = None) -> Channel:
         """What a link runs over. host: that was dialled; None for the end that was dialled, which asks nobody's host for a name."""
         if tls is None:
             return Channel(b"", frozenset() if self.settings.certified else None)
@@ -233,70 +236,9 @@ class MeshShell:
             return Channel(tls.binding, tls.names, CLIENTS_ONLY if host is None and not tls.serves else "")
         return Channel(tls.binding, None if host is None else trusted_names(tls, host))
 
-    def _link(self, machine: Link, cost: int, address: str) -> LinkProtocol:
+    def make_link(self, machine: Link, cost: int, address: str) -> LinkProtocol:
         self._last_number += 1
         return LinkProtocol(self, machine, self._last_number, cost, address)
-
-    async def _keep_dialling(self, peer: PeerSettings) -> None:
-        """One peer, for as long as the broker lives."""
-        settings = self.settings
-        delay = settings.retry_first
-        while True:
-            other = self._standing(peer)
-            if other is not None:
-                await other.closed.wait()
-            begun = self.now()
-            link, error = await self._dial(peer)
-            if link is not None:
-                await link.closed.wait()
-                error = link.error
-                if link.peer is not None and link.machine.incarnation:
-                    self.met[peer.address] = link.peer
-                if link.up and self.now() - begun > STEADY:
-                    delay = settings.retry_first
-                if self._standing(peer) is not None:
-                    continue
-            if self.errors.get(peer.address) != error:
-                log.warning("event=link-down address=%s text=%s", peer.address, error)
-                self.errors[peer.address] = error
-                self._status_soon()
-            await asyncio.sleep(delay * random.uniform(0.8, 1.2))
-            delay = min(2 * delay, settings.retry_last)
-
-    def _standing(self, peer: PeerSettings) -> LinkProtocol | None:
-        """The link to the broker at this address, whichever side dialled it."""
-        met = self.met.get(peer.address)
-        number = peer.number if met is None else met.number
-        link = self.by_number.get(number) if number is not None else None
-        return link if link is not None and (met is None or link.peer is None or link.peer.uuid == met.uuid) else None
-
-    async def _dial(self, peer: PeerSettings) -> tuple[LinkProtocol | None, str]:
-        address = parse_address(peer.address)
-        loop = self.broker.loop
-
-        def made(tls: TlsTransport | None = None) -> LinkProtocol:
-            config = self._link_config(peer, peer.address, self._channel(tls, address.host))
-            machine = Link.dial(self.identity, self.key, config, loop.time(), holders=self.node.holders())
-            return self._link(machine, peer.cost, peer.address)
-
-        try:
-            async with asyncio.timeout(self.broker.config.limits.connect_timeout):
-                if address.scheme == "unix":
-                    _, link = await loop.create_unix_connection(made, address.path)
-                elif address.scheme == "mqtts":
-                    assert self.broker.tls is not None
-                    transport = await self.broker.tls.dial(address.host, address.port)
-                    link = made(transport)
-                    transport.begin(link)
-                else:
-                    _, link = await loop.create_connection(made, address.host, address.port)
-        except TimeoutError:
-            return None, f"{peer.address} does not answer; is the host up and the port open?"
-        except TlsError as error:
-            return None, f"no TLS with {peer.address}: {error}"
-        except OSError as error:
-            return None, f"{peer.address} cannot be reached: {error.strerror or error}; is a broker listening there?"
-        return link, ""
 
     def link_up(self, link: LinkProtocol, peer: Identity, incarnation: int) -> None:
         """The handshake is done: make the link the one for this peer, or give it up for the one that stands."""
@@ -322,7 +264,7 @@ class MeshShell:
             words_of(rules),
         )
         self.node.link_up(link.id, peer, incarnation, link.cost, self.now(), rules.policy)
-        self._status_soon()
+        self.status_soon()
 
     def set_rules(self, rules: dict[int | str, LinkRules]) -> int:
         """Take over other rules for links: how many links end because theirs have changed. A link keeps its rules for its whole life."""
@@ -357,7 +299,7 @@ class MeshShell:
             del self.by_number[link.peer.number]
         log.info("event=link-closed peer=%s address=%s text=%s", link.peer.name if link.peer else "?", link.address, text)
         self.node.link_down(link.id, self.now())
-        self._status_soon()
+        self.status_soon()
 
     # Interest and messages
 
@@ -493,7 +435,7 @@ class MeshShell:
             self.broker.router.filters_changed(action.filters)
             if self.roaming is not None:
                 self.roaming.interest_changed()
-            self._status_soon()
+            self.status_soon()
         elif isinstance(action, actions.Confirmed):
             self.receipts.confirmed(action.watch)
         elif isinstance(action, actions.Unblocked):
@@ -520,7 +462,7 @@ class MeshShell:
                 self.broker.loop.call_soon(self.broker.sessions.joined)  # behind the interest that came with it
             elif action.name == "informed":
                 self.broker.loop.call_soon(self._serve)
-            self._status_soon()
+            self.status_soon()
 
     def _keep_epoch(self) -> None:
         """The epoch was raised above that of an earlier life: the next one begins above it."""
@@ -551,7 +493,7 @@ class MeshShell:
         self.node.handle_timer(max(self.now(), self._due))
         self.broker.flush()
 
-    def _status_soon(self, delay: float = STATUS_DELAY) -> None:
+    def status_soon(self, delay: float = STATUS_DELAY) -> None:
         if self._status_timer is not None:
             if self._status_timer.when() <= self.now() + delay:
                 return
@@ -564,7 +506,7 @@ class MeshShell:
         self.arrivals.weigh()
         self.broker.sys_topics.say_json("$SYS/broker/mesh/status", self.status())
         self.broker.flush()
-        self._status_soon(STATUS_INTERVAL)
+        self.status_soon(STATUS_INTERVAL)
 
     def status(self) -> dict[str, object]:
         """Links, members, digests and counters of this broker's view, fit for JSON."""
@@ -585,7 +527,7 @@ class MeshShell:
                 }
             )
         for peer in self.settings.peers:
-            if peer.address in self.errors and self._standing(peer) is None:
+            if peer.address in self.errors and self.dialler.standing(peer) is None:
                 error = self.errors[peer.address]
                 links.append({"number": peer.number, "name": None, "address": peer.address, "up": False, "cost": peer.cost, "error": error})
         return {

@@ -40,6 +40,7 @@ from .websocket.service import WebSocketService
 if TYPE_CHECKING:
     from .http.face import HttpFace
     from .links import MeshShell
+    from .registrar import Registrar
     from .roaming import Roaming
 
 log = logging.getLogger("mqmesh.broker")
@@ -82,6 +83,7 @@ class Broker:
         self.websocket: WebSocketService | None = None
         self.roaming: Roaming | None = None
         self.http: HttpFace | None = None
+        self.registrar: Registrar | None = None
         self.addresses: list[str] = []
         self.sys_topics = SysTopics(self)
         self._servers: list[asyncio.AbstractServer] = []
@@ -390,22 +392,31 @@ def _reason(error: OSError) -> str:
 
 
 async def serve(
-    config: BrokerConfig, ready: Callable[[Broker], None] | None = None, reload: Callable[[], BrokerConfig] | None = None
+    config: BrokerConfig,
+    ready: Callable[[Broker], None] | None = None,
+    reload: Callable[[], BrokerConfig] | None = None,
+    registrar: Registrar | None = None,
 ) -> None:
     """Run a broker until SIGTERM or SIGINT; SIGHUP looks at its certificates, the policies of its links and its web origins again.
 
-    ready: called once when it listens. reload: gives the configuration anew; None: it has no file.
+    ready: called once when it listens. reload: gives the configuration anew; None: it has no file. registrar: keeps it in a directory.
     """
     broker = Broker(config)
+    broker.registrar = registrar
     await broker.start()
     stopped = asyncio.Event()
     for one in (signal.SIGTERM, signal.SIGINT):
         broker.loop.add_signal_handler(one, stopped.set)
     broker.loop.add_signal_handler(signal.SIGHUP, _reload, broker, reload)
+    if registrar is not None:
+        registrar.begin(broker)
     if ready is not None:
         ready(broker)
     await stopped.wait()
+    leaving = asyncio.create_task(asyncio.to_thread(registrar.end), name="leave the directory") if registrar is not None else None
     await broker.stop()
+    if leaving is not None:
+        await leaving
 
 
 def _reload(broker: Broker, reload: Callable[[], BrokerConfig] | None) -> None:
@@ -437,16 +448,16 @@ def announce(broker: Broker) -> None:
     print(f"ready {' '.join(broker.addresses)} name={broker.config.name} number={broker.config.number}{http}", flush=True)
 
 
-def run(config: BrokerConfig, reload: Callable[[], BrokerConfig] | None = None) -> None:
+def run(config: BrokerConfig, reload: Callable[[], BrokerConfig] | None = None, registrar: Registrar | None = None) -> None:
     """Run a broker in this thread until a signal ends it; with uvloop where it is installed. Raises StartError.
 
-    reload: gives the configuration anew, for SIGHUP; raises ConfigError.
+    reload: gives the configuration anew, for SIGHUP; raises ConfigError. registrar: keeps the broker in a directory.
     """
     try:
         if os.environ.get("MQMESH_LOOP") == "asyncio":
             raise ImportError
         import uvloop
     except ImportError:
-        asyncio.run(serve(config, announce, reload))
+        asyncio.run(serve(config, announce, reload, registrar))
     else:
-        uvloop.run(serve(config, announce, reload))
+        uvloop.run(serve(config, announce, reload, registrar))

@@ -144,6 +144,8 @@ class SysTopics:
             values.update(broker.tls.values())
         if broker.websocket is not None:
             values.update(broker.websocket.values())
+        if broker.registrar is not None:
+            values.update(broker.registrar.values())
         if broker.roaming is not None:
             values.update(broker.roaming.values())
         values["version"] = f"mqmesh version {__version__}"

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..broker.config import BrokerConfig, ConfigError
+    from ..directory.registration import Registration
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 DEFAULT_MESH = "mesh"
@@ -37,6 +38,8 @@ OPTION_OF = {
     "mesh.mode": "--mode",
     "store.durability": "--durability",
     "http.listen": "--http",
+    "directory.url": "--directory",
+    "directory.mesh": "--mesh",
     "tls.certificate": "--tls-certificate",
     "tls.key": "--tls-key",
     "tls.ca": "--tls-ca",
@@ -87,6 +90,10 @@ def broker(
     http: Annotated[
         str | None, typer.Option("--http", metavar="URL", help="http://host:port for /metrics, /health and /ready; nowhere without.")
     ] = None,
+    directory: Annotated[
+        str | None,
+        typer.Option("--directory", metavar="URL", help="Where it registers, as $MQMESH_DIRECTORY_ACCOUNT with ..._SECRET."),
+    ] = None,
     config: Annotated[Path | None, typer.Option("--config", help="A TOML file; options here go over what it says.")] = None,
     log_level: Annotated[str, typer.Option("--log-level", metavar="|".join(LEVELS), help="What goes to stderr.")] = "info",
     stop_with_stdin: Annotated[bool, typer.Option("--stop-with-stdin", hidden=True, help="End when stdin is closed.")] = False,
@@ -108,6 +115,10 @@ def broker(
       mqmesh broker --listen mqtts://127.0.0.1:8883 --tls-certificate tls/porto.crt --tls-key tls/porto.key
 
     \b
+    In a mesh with a directory, which gives it its number and knows the others:
+      mqmesh broker --name graz --mesh sites --listen mqtt://127.0.0.1:1885 --data data/graz --directory http://127.0.0.1:8090
+
+    \b
     From a file, on another port:
       mqmesh broker --config porto.toml --listen mqtt://127.0.0.1:2883
 
@@ -126,6 +137,10 @@ def broker(
             table["tls"] = given
         if http:
             table["http"] = {"listen": http}
+        if directory:
+            table["directory"] = {"url": directory}
+            if config is None and mesh and not peer:
+                table["directory"]["neighbours"] = "all"
         return load(config, table) if config is not None else parse(table)
 
     try:
@@ -142,12 +157,27 @@ def _run(settings: BrokerConfig, reload: Callable[[], BrokerConfig] | None) -> i
     from ..broker import server
     from ..broker.config import ConfigError
 
+    registration = _registration(settings) if settings.directory is not None else None
     try:
-        server.run(settings, reload)
+        server.run(settings, reload, registration)
     except (server.StartError, OSError) as error:
         text = _explain(error.__cause__) if isinstance(error.__cause__, ConfigError) else str(error)
         raise fail(f"broker {settings.name}: {text}", WRONG_USE) from None
     return 0
+
+
+def _registration(settings: BrokerConfig) -> Registration:
+    """Who keeps the broker in its directory; it has its number afterwards, however long that takes."""
+    from ..directory.registration import Refused, Registration
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(0))  # there is nothing yet that has to end in order
+    try:
+        registration = Registration(settings)
+        settings.number = registration.number()
+    except (Refused, OSError, ValueError) as error:
+        raise fail(f"broker {settings.name}: directory: {error}", WRONG_USE) from None
+    return registration
 
 
 def _stop_with_stdin() -> None:

@@ -7,6 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..broker.registrar import BY_NAME, DirectorySettings
 from ..mesh.rules import LinkRules, table_of
 from ..mesh.tls import FILES
 
@@ -23,7 +24,8 @@ def write(path: Path, config: BrokerConfig) -> None:
 
 def render(config: BrokerConfig) -> str:
     """The text of the file; `broker.config.load` reads it back as an equal configuration."""
-    lines = _pairs({"name": config.name, "number": config.number, "listen": config.listen, "data": config.data})
+    number = config.number if config.number >= 0 else None  # the directory gives it
+    lines = _pairs({"name": config.name, "number": number, "listen": config.listen, "data": config.data})
     if config.mesh is not None:
         values = {field.name: getattr(config.mesh, field.name) for field in fields(config.mesh)}
         peers, rules = values.pop("peers"), values.pop("rules")
@@ -33,9 +35,14 @@ def render(config: BrokerConfig) -> str:
         if brokers is not None:
             lines += ["", "[mesh.brokers]", *(f"{_value(name)} = {number}" for name, number in brokers.items())]
         for peer in peers:
-            lines += ["", "[[mesh.peer]]", *_pairs({field.name: getattr(peer, field.name) for field in fields(peer)})]
+            table = {field.name: getattr(peer, field.name) for field in fields(peer)}
+            if peer.address.startswith(BY_NAME):
+                del table["address"]
+            lines += ["", "[[mesh.peer]]", *_pairs(table)]
         for peer_key, one in rules.items():
             lines += ["", f"[mesh.policy.{_value(str(peer_key))}]", *_pairs(table_of(one)), *_map(one)]
+    if config.directory is not None:
+        lines += _directory(config.directory)
     if config.tls is not None:
         tls = config.tls
         lines += ["", "[tls]", *_pairs({key: getattr(tls, key) for key in (*FILES, "client_certificates")})]
@@ -44,6 +51,18 @@ def render(config: BrokerConfig) -> str:
     lines += ["", "[store]", *_pairs({field.name: getattr(config.store, field.name) for field in fields(config.store)})]
     lines += ["", "[limits]", *_pairs({field.name: getattr(config.limits, field.name) for field in fields(config.limits)})]
     return "\n".join(lines) + "\n"
+
+
+def _directory(directory: DirectorySettings) -> list[str]:
+    values = {field.name: getattr(directory, field.name) for field in fields(directory)}
+    services = values.pop("services")
+    values["url"] = values.pop("urls")
+    values["neighbours"] = "all" if directory.neighbours else "configured"
+    lines = ["", "[directory]", *_pairs({key: None if value == "" else value for key, value in values.items()})]
+    for service in services:
+        table = {field.name: getattr(service, field.name) or None for field in fields(service)}
+        lines += ["", "[[directory.service]]", *_pairs(table)]
+    return lines
 
 
 def _map(rules: LinkRules) -> list[str]:

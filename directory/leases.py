@@ -105,7 +105,7 @@ def claim(records: Records, owner: Account, wanted: Claim, keep: float = KEEP) -
         lease = _written(records, mine, wanted, keep, mine.digest)
         return Granted(lease, False, [])
     static = _static(records, owner, mesh, wanted)
-    number = _number(records, owner, mesh, wanted, mine, static)
+    number = _number(records, owner, mesh, wanted, static)
     if mine is not None and mine.number != number:
         _end(records, mine)
         mine = None
@@ -198,7 +198,7 @@ def _static(records: Records, owner: Account, mesh: str, wanted: Claim) -> Recor
     return all_records.get(records, "broker", wanted.broker.mesh, wanted.broker.name)
 
 
-def _number(records: Records, owner: Account, mesh: str, wanted: Claim, mine: Lease | None, static: Record | None) -> int:
+def _number(records: Records, owner: Account, mesh: str, wanted: Claim, static: Record | None) -> int:
     asked = wanted.broker.number
     if static is not None and static.number is not None:
         if asked not in (None, static.number):
@@ -209,10 +209,10 @@ def _number(records: Records, owner: Account, mesh: str, wanted: Claim, mine: Le
         if holder is not None and not _passes(records, owner, holder, wanted):
             raise DirectoryError("E_valueNotAllowed", f"the number {asked} is kept for the broker {holder.name!r}")
         return asked
-    if mine is not None:
-        return mine.number
-    for lease in records.leases_like(mesh, wanted.holder, wanted.broker.name):
-        if _passes(records, owner, lease, wanted):
+    had = records.leases_like(mesh, wanted.holder, wanted.broker.name)
+    for lease in sorted(had, key=lambda one: one.holder != wanted.holder):
+        passes = _passes(records, owner, lease, wanted)
+        if passes and records.fixed(mesh, lease.number) in (None, wanted.broker.name):
             return lease.number
     taken = records.numbers(mesh)
     number = next((one for one in range(FIRST, LAST + 1) if one not in taken), None)

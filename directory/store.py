@@ -249,6 +249,12 @@ class Records:
         of_brokers = self._connection.scalars(sa.select(entities.c.number).where(entities.c.parent == mesh, entities.c.number.is_not(None)))
         return {*of_leases, *of_brokers}
 
+    def fixed(self, mesh: str, number: int) -> str | None:
+        """The name of the broker that has a number in a mesh without a lease."""
+        held = entities.c.key.in_(sa.select(leased.c.entity))
+        named = sa.select(entities.c.name).where(entities.c.parent == mesh, entities.c.number == number, ~held)
+        return self._connection.scalar(named)
+
     def put_lease(self, lease: Lease) -> None:
         """Write a lease over the one of its number; what it has leased lasts as long."""
         place = (leases.c.mesh == lease.mesh, leases.c.number == lease.number)

@@ -386,8 +386,8 @@ class Limits:
 class PeerSettings:
     """A neighbour to dial.
 
-    address: the peer's listener (or a proxy before it). cost: of the link for shortest paths, 1 to 65535. number, name: the
-    peer's, when known: the link refuses any other broker at that address.
+    address: the peer's listener (or a proxy before it), or "directory:NAME" for what a directory says of it. cost: of the link for
+    shortest paths, 1 to 65535. number, name: the peer's, when known: the link refuses any other broker at that address.
     """
 
     address: str

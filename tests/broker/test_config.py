@@ -8,7 +8,18 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mqmesh.broker.config import Address, BrokerConfig, ConfigError, Limits, MetabrokerSettings, load, parse, parse_address, parse_size
+from mqmesh.broker.config import (
+    UNASSIGNED,
+    Address,
+    BrokerConfig,
+    ConfigError,
+    Limits,
+    MetabrokerSettings,
+    load,
+    parse,
+    parse_address,
+    parse_size,
+)
 
 KEY = "0123456789abcdef"
 FULL = """
@@ -161,6 +172,78 @@ def test_each_mistake_is_one_line_that_names_file_key_value_and_remedy(table: di
     with pytest.raises(ConfigError) as raised:
         parse(table, "F")
     assert str(raised.value) == line
+
+
+WHERE = {"url": "http://d", "account": "a"}
+
+
+@pytest.mark.parametrize(
+    ("directory", "more", "line"),
+    [
+        ({}, {}, "directory.url is missing: give http://HOST:PORT or https://HOST:PORT, or a list of equal directories"),
+        ({**WHERE, "url": "d:8090"}, {}, 'directory.url = "d:8090": give http://HOST:PORT or'),
+        ({**WHERE, "url": []}, {}, "directory.url = []: give http://HOST:PORT or"),
+        ({**WHERE, "url": ["http://d", "ftp://e"]}, {}, 'directory.url = "ftp://e": give http'),
+        (
+            {"url": "http://d"},
+            {},
+            "directory.account is missing: give the name of an account of the directory",
+        ),
+        (WHERE, {}, "directory.secret_file is missing: give a file with the account's secret, or set MQMESH_DIRECTORY_SECRET"),
+        ({**WHERE, "secret_file": "/no/such"}, {}, 'directory.secret_file = "/no/such": cannot be used: No such file'),
+        (
+            {**WHERE, "secret_file": "/dev/null"},
+            {},
+            'directory.secret_file = "/dev/null": cannot be used: write the secret',
+        ),
+        ({**WHERE, "lease": 0}, {}, "directory.lease = 0: give seconds from 1 to 86400"),
+        ({**WHERE, "visibility": "all"}, {}, 'directory.visibility = "all": give "public" or "organisation"'),
+        ({**WHERE, "register": 1}, {}, "directory.register = 1: write true or false"),
+        ({**WHERE, "mesh": "other"}, {}, 'directory.mesh = "other": the broker is a member of "m": leave this out'),
+        ({**WHERE, "neighbours": "some"}, {}, 'directory.neighbours = "some": give "configured" or "all"'),
+        ({**WHERE, "service": [{}]}, {}, "directory.service[1].name is missing: give the name under which the service is looked up"),
+        ({**WHERE, "service": [{"name": "s"}] * 2}, {}, 'directory.service[2].name = "s": this service stands twice'),
+        ({**WHERE, "user": "a"}, {}, 'directory.user = "a": unknown key'),
+        (
+            {**WHERE, "secret_file": __file__, "addresses": ["mqtt://0.0.0.0:1"]},
+            {},
+            'directory.addresses = "mqtt://0.0.0.0:1": others',
+        ),
+        (
+            {**WHERE, "secret_file": __file__},
+            {"listen": ["mqtt://[::]:1883"]},
+            "directory.addresses is missing: no listener",
+        ),
+        ({"url": "http://d", "register": False}, {}, "number is missing: give a whole number"),
+    ],
+)
+def test_each_mistake_about_a_directory(
+    monkeypatch: pytest.MonkeyPatch, directory: dict[str, object], more: dict[str, object], line: str
+) -> None:
+    for variable in ("MQMESH_DIRECTORY_ACCOUNT", "MQMESH_DIRECTORY_SECRET"):
+        monkeypatch.delenv(variable, raising=False)
+    with pytest.raises(ConfigError) as raised:
+        parse({"name": "a", "mesh": MESH, "directory": directory, **more}, "F")
+    assert str(raised.value).startswith(f"F: {line}")
+
+
+def test_a_broker_with_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MQMESH_DIRECTORY_ACCOUNT", "alice")
+    monkeypatch.setenv("MQMESH_DIRECTORY_SECRET", "hush")
+    config = parse({"name": "a", "mesh": {**MESH, "peer": [{"name": "lyon"}]}, "directory": {"url": ["http://d", "http://e"]}})
+    assert config.directory is not None
+    assert config.mesh is not None
+    assert (config.number, config.directory.urls, config.directory.mesh) == (UNASSIGNED, ["http://d", "http://e"], "m")
+    assert (config.directory.account, config.directory.secret()) == ("alice", "hush")
+    assert [(peer.name, peer.address) for peer in config.mesh.peers] == [("lyon", "directory:lyon")]
+    alone = parse({"name": "a", "directory": {"url": "http://d", "mesh": "m"}})
+    assert (alone.number, alone.mesh) == (0, None)
+    with pytest.raises(ConfigError, match=r"directory\.mesh is missing"):
+        parse({"name": "a", "directory": {"url": "http://d"}})
+    (tmp_path / "s").write_text("from the file \n")
+    of_file = parse({"name": "a", "mesh": MESH, "directory": {"url": "http://d", "secret_file": "s"}}, "F", tmp_path).directory
+    assert of_file is not None
+    assert of_file.secret() == "from the file"
 
 
 @pytest.mark.parametrize("mesh", [{"key": "hush"}, {"key": ["hush"]}, {"kye": "hush"}, {**MESH, "kei": "hush"}])

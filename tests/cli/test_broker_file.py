@@ -7,7 +7,18 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mqmesh.broker.config import BrokerConfig, MeshSettings, PeerSettings, StoreSettings, TlsSettings, WebSocketSettings, load, of_topology
+from mqmesh.broker.config import (
+    UNASSIGNED,
+    BrokerConfig,
+    MeshSettings,
+    PeerSettings,
+    StoreSettings,
+    TlsSettings,
+    WebSocketSettings,
+    load,
+    of_topology,
+)
+from mqmesh.broker.registrar import DirectorySettings, OfferedService
 from mqmesh.cli import broker_file
 from mqmesh.mesh.topology import load as load_topology
 
@@ -69,5 +80,21 @@ def test_stores_read_back_equal(tmp_path: Path, store: StoreSettings) -> None:
 
 def test_web_listeners_read_back_equal(tmp_path: Path) -> None:
     config = BrokerConfig(listen=["ws://127.0.0.1:1/a"], websocket=WebSocketSettings(["https://a.example", "*"]))
+    broker_file.write(tmp_path / "b.toml", config)
+    assert load(tmp_path / "b.toml") == config
+
+
+def test_a_directory_reads_back_equal(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("x")
+    services = [OfferedService("weather", ["mqtt://h:1"], ["acme"], "of the roof"), OfferedService("tides")]
+    directory = DirectorySettings(
+        ["http://a:1", "https://b"], "m", "alice", tmp_path / "secret", 30.0, "organisation", "x", services=services
+    )
+    mesh = MeshSettings("m", "sixteen bytes or more", peers=[PeerSettings("directory:lyon", name="lyon")])
+    config = BrokerConfig("porto", UNASSIGNED, ["mqtt://127.0.0.1:1"], tmp_path, mesh, directory=directory)
+    broker_file.write(tmp_path / "b.toml", config)
+    assert load(tmp_path / "b.toml") == config
+    directory.neighbours, directory.register, config.number = True, False, 4
+    mesh.start_wait = 1.0
     broker_file.write(tmp_path / "b.toml", config)
     assert load(tmp_path / "b.toml") == config

@@ -176,6 +176,14 @@ def test_a_broker_changes_its_number_and_its_name(world: World) -> None:
     assert world.number(B, "porto") == 2
 
 
+def test_the_number_of_a_record_stays_with_it_when_its_broker_takes_another_name(world: World) -> None:
+    world.claim(B, "other")
+    world.register("porto", 6)
+    assert world.number(A, "porto") == 6
+    assert world.number(A, "lyon") == 2
+    assert world.found() == {"other": 1, "porto": 6, "lyon": 2}
+
+
 def test_only_the_owner_claims_renews_and_leaves(world: World) -> None:
     world.claim(A, "porto")
     for act in (
@@ -287,8 +295,9 @@ class Machine(RuleBasedStateMachine):
     def claim(self, holder: uuid.UUID, name: str, wish: int | None, seconds: float) -> None:
         now, held = self.world.now, self._held()
         before = {number: one for number, one in self.kept.items() if one[2] > now}
-        had = [number for number, (other, _, _) in before.items() if other == holder]
-        of_name = [number for number, (_, other, _) in before.items() if other == name]
+        others = {number for other, number in self.fixed.items() if other != name}
+        had = [number for number, (other, _, _) in before.items() if other == holder and number not in others]
+        of_name = [number for number, (_, other, _) in before.items() if other == name and number not in others]
         granted = self._granted(holder, name, wish, seconds)
         if granted is None:
             taken_name = any(other != holder and one[0] == name for other, one in held.items())
