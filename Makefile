@@ -36,7 +36,7 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 .typing/mqmesh:
 	@mkdir -p .typing && ln -sfn .. $@
 
-services: ## the real brokers and clients that some tests talk to (mosquitto, nats-server, postgresql, rabbitmq), from Debian's packages
+services: ## the real brokers and clients that some tests talk to (mosquitto, nats-server, chromium, postgresql, rabbitmq), from Debian's packages
 	@.ci/services
 
 quick: venv ## unit and simulation tests, under two minutes

@@ -23,6 +23,7 @@ import pytest
 _FOLDERS = ["/usr/sbin", "/sbin", *sorted(glob.glob("/usr/lib/postgresql/*/bin"), reverse=True)]
 SEARCH_PATH = os.pathsep.join([os.environ.get("PATH", ""), *_FOLDERS])
 PACKAGES = {
+    "chromium": "chromium",
     "mosquitto": "mosquitto",
     "mosquitto_pub": "mosquitto-clients",
     "mosquitto_sub": "mosquitto-clients",
