@@ -5,7 +5,8 @@ sessions that belong to whoever knows their identifiers:
 
     metabroker/request/...              anyone may publish; only the metabroker subscribes
     metabroker/response/CLIENT/...      only the metabroker publishes; only the client of that identifier subscribes
-    metabroker/response/SESSION/...     the same for 32 hexadecimal digits, which nobody can guess: whoever spells them out
+    metabroker/response/SESSION/...     the same for 32 hexadecimal digits, which nobody can guess: the client that spells them out first
+    metabroker/request/SESSION/...      where a client has subscriptions to the session's answers, nobody else publishes
 
 The metabroker is the client with the identifier in the configuration, and its CONNECT has to show the password. As with topics that
 begin with `$` (MQTT-4.7.2-1), a filter that begins with a wildcard matches none of these topics, whoever has it: it is granted, so that
@@ -29,6 +30,8 @@ from ..mqtt.topics import split_share
 from .secret import SecretError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
     from ..mqtt.publish import PublishProperties
     from ..mqtt.run import Run
     from .connection import Connection
@@ -49,21 +52,22 @@ SESSION = re.compile(r"[0-9a-f]{32}")
 class Rights(NamedTuple):
     """What is special about publishing to a topic.
 
-    owner: the only client that may; None: anyone. retained: whether messages there may be retained. identified: messages carry who sent
+    owners: the only clients that may; None: anyone. retained: whether messages there may be retained. identified: messages carry who sent
     them, in a user property that only the broker writes. text: for those who are refused.
     """
 
-    owner: str | None
+    owners: frozenset[str] | None
     retained: bool
     identified: bool
     text: str
 
     def refuses(self, client_id: str, retain: bool) -> bool:
         """Whether this client may not publish there."""
-        return (retain and not self.retained) or (self.owner is not None and self.owner != client_id)
+        return (retain and not self.retained) or (self.owners is not None and client_id not in self.owners)
 
 
 _WRITERS = "only the metabroker publishes below metabroker/response/"
+_BOUND = "this session of the metabroker is another client's"
 _KEPT = "messages to the metabroker are not retained"
 _READERS = "only the metabroker subscribes below metabroker/request/"
 _OWN = "below metabroker/response/ subscribe to your own client identifier or to a session, without a wildcard in their place"
@@ -78,7 +82,7 @@ class Access:
         self.client = settings.client if settings is not None else None  # the metabroker
         self.reserved = RESERVED if settings is not None else ()  # how topics and filters under the rule begin
         if settings is not None:
-            self._response = Rights(settings.client, False, False, _WRITERS)
+            self._response = Rights(frozenset((settings.client,)), False, False, _WRITERS)
             self._request = Rights(None, False, False, _KEPT)
             self._connect = Rights(None, False, True, _KEPT)
 
@@ -102,17 +106,19 @@ class Access:
             self._counters.denied_connects += 1
         return refusal
 
-    def will(self, client_id: str, topic: str, retain: bool) -> str | None:
-        """Why a client's will may not go to a topic; None: it may."""
-        rights = self.rights(topic)
+    def will(self, client_id: str, rights: Rights | None, retain: bool) -> str | None:
+        """Why a client's will may not go to a topic with these rights; None: it may."""
         if rights is None or client_id == self.client:
             return None
         return rights.text if rights.identified or rights.refuses(client_id, retain) else None
 
     # When it subscribes
 
-    def subscribe(self, client_id: str, full: str) -> str | None:
-        """Why a client may not have a subscription (a well-formed filter, perhaps shared); None: it may."""
+    def subscribe(self, client_id: str, full: str, holders: Callable[[str], Collection[str]]) -> str | None:
+        """Why a client may not have a subscription (a well-formed filter, perhaps shared); None: it may.
+
+        holders: gives the clients that have subscriptions to a session's answers.
+        """
         if self._settings is None or client_id == self.client:
             return None
         share = split_share(full)
@@ -126,11 +132,9 @@ class Access:
         if levels[1] != "response":
             return None
         name = levels[2] if len(levels) > 2 else "#"
-        if name == client_id and share is None:
-            return None
-        if SESSION.fullmatch(name) is None or levels[3:4] == ["connack"]:
+        if share is not None or (name != client_id and (SESSION.fullmatch(name) is None or levels[3:4] == ["connack"])):
             return _OWN
-        return None
+        return None if name == client_id or set(holders(name)) <= {client_id} else _BOUND
 
     def denied(self, client_id: str, full: str, text: str) -> None:
         """A subscription was refused: count and log it."""
@@ -164,6 +168,10 @@ class Access:
         if topic.startswith(RESPONSE):
             return self._response
         return self._connect if topic == CONNECT else self._request
+
+    def bound(self, owners: frozenset[str]) -> Rights:
+        """What is special about requests in a session that clients have."""
+        return Rights(owners, False, False, _BOUND)
 
     def sees(self, topic: str, topic_filter: str, client_id: str | None) -> bool:
         """Whether a subscription that matches a topic with `rights` gets its messages. client_id: None for a shared one.

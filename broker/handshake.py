@@ -92,7 +92,8 @@ def _refusal(connection: Connection, packet: packets.Connect, method: object) ->
     refusal = access.login(packet.client_id, packet.password)
     if refusal is not None:
         return refusal
-    refused = access.will(packet.client_id, will.topic, will.retain) if will is not None else None
+    rights = connection.broker.router.rights(will.topic) if will is not None else None
+    refused = access.will(packet.client_id, rights, will.retain) if will is not None else None
     if refused is not None:
         return Reason.NOT_AUTHORIZED, f"the will: {refused}"
     if will is not None and will.properties.get(Property.PAYLOAD_FORMAT_INDICATOR):

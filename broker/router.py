@@ -18,7 +18,7 @@ from ..mqtt.packets import Subscription
 from ..mqtt.run import Run
 from ..mqtt.session import Delivery
 from ..mqtt.topics import FilterTree, check_topic, matches, split_share
-from .access import Access
+from .access import REQUEST, RESPONSE, SESSION, Access, Rights
 from .route import Entry, Fan, Fans, Route, Service, Target, target_of
 from .session import Session
 from .share import ShareGroup
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Entry", "Fan", "Route", "Router", "Target"]
 
+ANSWERS = ("/publish", "/puback", "/suback", "/unsuback", "/status", "/discack", "/resack")  # of a session of the metabroker
 ROUTES_MAX = 100_000  # cached topics; beyond, the cache starts anew
 ROUTE_BYTES_MAX = 32 * 2**20  # bytes of the cached topics
 SCAN_MAX = 2_000  # cached topics that are compared with a changed filter; beyond, the cache starts anew
@@ -53,6 +54,7 @@ class Router:
         self.routes: dict[bytes, Route] = {}
         self.fans: dict[bytes, Fan] = {}  # of those routes that have one, and that any client may publish to
         self.owned_fans: dict[bytes, Fan] = {}  # of those that belong to the metabroker
+        self._bound: dict[str, set[bytes]] = {}  # session of the metabroker -> cached topics of requests in it
         self.subscriptions = 0
         self.holders: dict[str, int] = {}
         self.mesh: MeshShell | None = None
@@ -182,6 +184,10 @@ class Router:
 
     def _changed(self, topic_filter: str) -> None:
         """Drop the cached routes that a filter's change concerns."""
+        if self._bound and topic_filter.startswith(RESPONSE):
+            for topic in self._bound.pop(topic_filter.split("/")[2], ()):  # somebody else may ask from now on
+                self.routes.pop(topic, None)
+                self._forget_fan(topic)
         if "+" not in topic_filter and "#" not in topic_filter:
             topic = topic_filter.encode()
             self.routes.pop(topic, None)
@@ -205,6 +211,7 @@ class Router:
         self.routes.clear()
         self.fans.clear()
         self.owned_fans.clear()
+        self._bound.clear()
         self._route_bytes = 0
         self._scanned = 0
 
@@ -221,7 +228,7 @@ class Router:
         topic = check_topic(topic_bytes)
         entries: dict[Session, list[Entry]] = {}
         shares = []
-        rights = self.access.rights(topic)
+        rights = self.rights(topic)
         for value in self.tree.match(topic):
             if isinstance(value, ShareGroup):
                 if rights is None or self.access.sees(topic, value.filter, None):
@@ -238,12 +245,41 @@ class Router:
         if len(self.routes) >= ROUTES_MAX or self._route_bytes > ROUTE_BYTES_MAX:
             self._clear()
         self.routes[topic_bytes] = route
+        if rights is not None and topic.startswith(REQUEST):
+            self._bound.setdefault(topic[len(REQUEST) :].partition("/")[0], set()).add(topic_bytes)
         if route.plain and writable and not (rights is not None and rights.identified):
-            fans = self.fans if rights is None or rights.owner is None else self.owned_fans
+            fans = self.fans if rights is None or rights.owners is None else self.owned_fans
             mask = self.mesh.mask(mesh) if mesh is not None and self.mesh is not None else 0
             if mask is not None:
                 fans[topic_bytes] = self._fans.of(route.targets, mask, route.receipts and mask > 0)
         return route
+
+    # Who may
+
+    def refusal(self, client_id: str, full: str) -> str | None:
+        """Why a client may not have a subscription; None: it may."""
+        return self.access.subscribe(client_id, full, self._holders)
+
+    def rights(self, topic: str) -> Rights | None:
+        """What is special about publishing to a topic; None: nothing."""
+        rights = self.access.rights(topic)
+        if rights is None or not topic.startswith(REQUEST):
+            return rights
+        name = topic[len(REQUEST) :].partition("/")[0]
+        if SESSION.fullmatch(name) is None:
+            return rights
+        holders = self._holders(name)
+        return self.access.bound(frozenset(holders)) if holders else rights
+
+    def _holders(self, name: str) -> set[str]:
+        """The clients that have subscriptions to answers in a session of the metabroker. Those that move to another site do not count."""
+        prefix = f"{RESPONSE}{name}"
+        found = set()
+        for verb in ANSWERS:
+            for value in self.tree.match(prefix + verb):
+                if isinstance(value, Entry) and value.subscription.filter.startswith(prefix):
+                    found.add(value.session.client_id)
+        return {client_id for client_id in found if client_id != self.access.client and not client_id.startswith("\0")}
 
     # Delivery
 

@@ -231,7 +231,8 @@ class Sessions:
             return
         session.record()
         log.info("event=will client=%s topic=%s", session.client_id, will.topic.decode())
-        if broker.router.access.will(session.client_id, will.topic.decode(), will.retain) is not None:
+        rights = broker.router.rights(will.topic.decode())
+        if broker.router.access.will(session.client_id, rights, will.retain) is not None:
             log.warning("event=will-refused client=%s topic=%s", session.client_id, will.topic.decode())
             broker.counters.dropped += 1
             return

@@ -49,7 +49,7 @@ def test_no_filter_brings_what_is_not_for_its_client(levels, end, shared, client
     """Whatever a client is granted, it sees answers to itself, and those to a session that it spells out; never more."""
     access = Access(RULE)
     bare = "/".join((["metabroker", "response"] if rooted else []) + levels) + end
-    if access.subscribe(client, f"$share/g/{bare}" if shared else bare) is not None:
+    if access.subscribe(client, f"$share/g/{bare}" if shared else bare, lambda _: ()) is not None:
         return
     for topic in [f"metabroker/{name}" for name in NAMES]:
         if not matches(bare, topic) or not access.sees(topic, bare, None if shared else client):
@@ -85,7 +85,7 @@ def test_no_filter_brings_what_is_not_for_its_client(levels, end, shared, client
         ("$share/g/metabroker/response/me/connack", False),
         ("metabroker/response/you/connack", False),
         (f"metabroker/response/{HEX}/#", True),
-        (f"$share/g/metabroker/response/{HEX}/#", True),
+        (f"$share/g/metabroker/response/{HEX}/#", False),
         (f"metabroker/response/{HEX}/connack", False),
         (f"metabroker/response/{HEX[:-1]}/#", False),
         (f"metabroker/response/{HEX.upper()}/#", False),
@@ -107,7 +107,7 @@ async def test_subscriptions(topic_filter, granted, version):
 
 def test_without_the_rule_these_are_topics_as_any_others():
     access = Access(None)
-    assert access.subscribe("me", "metabroker/#") is None
+    assert access.subscribe("me", "metabroker/#", lambda _: ()) is None
     assert access.rights("metabroker/response/x/publish") is None
     assert access.sees("metabroker/request/connect", "#", "me")
     assert access.login("metabroker", None) is None
@@ -188,6 +188,52 @@ async def test_a_connack_goes_to_its_client_alone_though_its_identifier_looks_li
         await server.publish(f"metabroker/response/{HEX}/connack", b"its session", 1)
         assert (await owner.messages(1))[0].payload == b"its session"
         await other.nothing()
+
+
+@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize("own", ["#", "+", "puback", "publish", "status"])
+async def test_a_session_is_its_clients_while_it_listens(version, own):
+    """Another client that knows its identifier neither reads nor writes there; afterwards it may."""
+    async with protected() as site:
+        server = await metabroker(site)
+        owner, other = await site.client("owner", version), await site.client("other", version)
+        request, refused = f"metabroker/request/{HEX}/publish", Reason.NOT_AUTHORIZED if version == 5 else 0x80
+        assert await other.publish(request, b"early", 1) == 0, "nobody listens yet"
+        await server.messages(1)
+        await owner.subscribe(f"metabroker/response/{HEX}/{own}", qos=1)
+        for _ in range(2):
+            for topic_filter in ("#", "publish", "+"):
+                assert list((await other.subscribe(f"metabroker/response/{HEX}/{topic_filter}")).reasons) == [refused]
+            for qos in (1, 2):
+                assert await other.publish(request, b"not its own", qos) == (Reason.NOT_AUTHORIZED if version == 5 else 0)
+            other.send(*[Publish(request, b"." * size) for size in range(20)])
+            await other.nothing()
+            assert await owner.publish(request, b"its own", 1) == 0
+            assert [one.payload for one in await server.messages(1)] == [b"its own"]
+        stranger = await site.dial(version)
+        stranger.send(Connect("stranger", version, will=Will(f"metabroker/request/{HEX}/disconnect")))
+        assert (await stranger.expect(Connack)).reason == (Reason.NOT_AUTHORIZED if version == 5 else 5)
+        await server.nothing()
+        await owner.unsubscribe(f"metabroker/response/{HEX}/{own}")
+        assert await other.publish(request, b"late", 1) == 0
+        assert [one.payload for one in await server.messages(1)] == [b"late"]
+        assert list((await other.subscribe(f"metabroker/response/{HEX}/#")).reasons) == [0]
+
+
+async def test_a_session_stays_its_clients_while_that_is_away():
+    store = MemoryStore()
+    async with protected(store=store) as site:
+        owner = await site.client("owner", clean=False, expiry=FOREVER)
+        await owner.subscribe(f"metabroker/response/{HEX}/#")
+        await owner.leave()
+        await site.gone("owner")
+    async with protected(store=store) as site:
+        await metabroker(site)
+        other = await site.client("other")
+        assert list((await other.subscribe(f"metabroker/response/{HEX}/#")).reasons) == [Reason.NOT_AUTHORIZED]
+        assert await other.publish(f"metabroker/request/{HEX}/publish", b"x", 1) == Reason.NOT_AUTHORIZED
+        owner = await site.client("owner")  # a clean start: its session is gone
+        assert list((await other.subscribe(f"metabroker/response/{HEX}/#")).reasons) == [0]
 
 
 async def test_retained_messages_from_before_the_rule_are_not_shown():
