@@ -26,6 +26,7 @@ from .errors import (
 from .factory import ConnectionFactory, TopicConnectionFactory
 from .messages import DeliveryMode, Message, ObjectMessage, TextMessage
 from .producer import MessageProducer
+from .remote_factory import MetabrokerConnectionFactory
 from .requestor import TopicRequestor
 from .selector import Selector
 from .session import Session
@@ -63,6 +64,7 @@ __all__ = [
     "MessageNotReadableError",
     "MessageNotWriteableError",
     "MessageProducer",
+    "MetabrokerConnectionFactory",
     "ObjectMessage",
     "Producer",
     "Queue",

@@ -10,10 +10,12 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
+from urllib.parse import quote
 
+from ..mqtt.reasons import Reason
 from .consumer import Subscription
 from .destinations import TEMPORARY, Destination, TemporaryTopic, durable_client_id, filter_to_consume
-from .errors import IllegalStateError, InvalidDestinationError, JMSError, of_reason
+from .errors import IllegalStateError, InvalidDestinationError, JMSError, of_outcome
 from .session import Session, unique_client_id
 from .settings import AckMode, Settings, Waiter
 from .transport import Incoming, Link, LinkSpec, Outcome, Transport
@@ -146,7 +148,7 @@ class Connection:
 
     def link_id(self) -> str:
         """MQTT client identifier of a link that is not durable."""
-        return unique_client_id()
+        return f"{quote(self._client_id, safe='')}:{uuid.uuid4().hex}" if self._client_id else unique_client_id()
 
     def forget_session(self, session: Session) -> None:
         with self._lock:
@@ -252,16 +254,16 @@ class _Publisher:
         self._up = True
         self._first.set()
 
-    def down(self, text: str) -> None:
+    def down(self, text: str, word: str = "") -> None:
         if not self._first.is_set():
-            self._error = JMSError(text, "connect")
+            self._error = of_outcome(Outcome(Reason.SERVER_UNAVAILABLE, text, word or "connect"), text)
             self._first.set()
         elif self._up:
             self._up = False
-            self._connection.report(JMSError(f"{text}; connecting again", "connection_lost"))
+            self._connection.report(JMSError(f"{text}; connecting again", word or "connection_lost"))
 
     def failed(self, outcome: Outcome) -> None:
-        error = of_reason(outcome.code, outcome.text)
+        error = of_outcome(outcome, outcome.text)
         if not self._first.is_set():
             self._error = error
             self._first.set()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from .destinations import Topic
-from .errors import IllegalStateError, JMSError, of_reason
+from .errors import IllegalStateError, JMSError, of_outcome
 from .inbox import Held, Inbox
 from .messages import Message
 from .selector import Selector
@@ -201,12 +201,12 @@ class MessageConsumer:
         self._was_up = True
         self._connected.set()
 
-    def down(self, text: str) -> None:
+    def down(self, text: str, word: str = "") -> None:
         log.info("event=consumer_down destination=%s text=%s", self.destination, text)
         self._trouble = text
 
     def failed(self, outcome: Outcome) -> None:
-        error = of_reason(outcome.code, f"consumer of {self.destination}{outcome.text and ': '}{outcome.text}")
+        error = of_outcome(outcome, f"consumer of {self.destination}{outcome.text and ': '}{outcome.text}")
         with self.session.cond:
             self.error = error
             self.session.cond.notify_all()

@@ -7,6 +7,7 @@ One tree serves both interfaces: what Jakarta splits into checked exceptions and
 from __future__ import annotations
 
 from ..mqtt.reasons import Reason
+from .transport import Outcome
 
 
 class JMSError(Exception):
@@ -88,6 +89,23 @@ _BY_REASON: dict[int, type[JMSError]] = {
     Reason.QUOTA_EXCEEDED: ResourceAllocationError,
     Reason.PAYLOAD_FORMAT_INVALID: MessageFormatError,
 }
+
+
+_BY_WORD: dict[str, type[JMSError]] = {  # what a metabroker answers (docs/metabroker-protocol.md)
+    "no_such_service": InvalidDestinationError,
+    "refused_by_policy": JMSSecurityError,
+    "remote_refused_credentials": JMSSecurityError,
+    "too_many_sessions": ResourceAllocationError,
+    "too_many_requests": ResourceAllocationError,
+    "too_large": ResourceAllocationError,
+}
+
+
+def of_outcome(outcome: Outcome, text: str) -> JMSError:
+    """The exception for a failed outcome. text: what was tried, and what was said."""
+    if outcome.word:
+        return _BY_WORD.get(outcome.word, JMSError)(text or outcome.word.replace("_", " "), outcome.word)
+    return of_reason(outcome.code, text)
 
 
 def of_reason(code: int, text: str) -> JMSError:

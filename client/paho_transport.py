@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from .address import Address
 from .paho_link import PahoLink
@@ -38,6 +38,16 @@ class Network:
     retry_last: float = 5.0
 
 
+class Timer(Protocol):
+    """Something that wants to be called at a time."""
+
+    def deadline(self) -> float | None:
+        """When, of the monotonic clock; None: never."""
+
+    def work(self, now: float) -> None:
+        """Called when something has happened, and at the deadline at the latest."""
+
+
 class PahoTransport:
     """See `transport.Transport`. The thread starts with the first link and ends with `close`."""
 
@@ -47,6 +57,7 @@ class PahoTransport:
         self.network = network
         self._commands: deque[Callable[[], None]] = deque()
         self._links: set[PahoLink] = set()
+        self.timers: set[Timer] = set()  # changed by the network thread
         self._selector = selectors.DefaultSelector()
         self._wake_out, self._wake_in = socket.socketpair()
         for end in (self._wake_out, self._wake_in):
@@ -61,11 +72,15 @@ class PahoTransport:
 
     def open(self, spec: LinkSpec, handler: LinkHandler) -> PahoLink:
         """Begin to connect."""
+        link = PahoLink(self, spec, handler)
+        self.begin(link)
+        return link
+
+    def begin(self, link: PahoLink) -> None:
+        """Begin to connect a link that was made before."""
         if self._started.acquire(blocking=False):
             self._thread.start()
-        link = PahoLink(self, spec, handler)
         self.call(link.start)
-        return link
 
     def call(self, command: Callable[[], None]) -> None:
         """Have `command` done by the network thread, in the order of the calls."""
@@ -114,7 +129,8 @@ class PahoTransport:
                 tick = now + TICK
                 for link in list(self._links):
                     link.tick()
-            due = min((link.retry_at for link in self._links if link.retry_at is not None), default=tick)
+            dues = [link.retry_at for link in self._links] + [timer.deadline() for timer in self.timers]
+            due = min((at for at in dues if at is not None), default=tick)
             for key, events in self._selector.select(max(0.0, min(tick, due) - now)):
                 if key.data is None:
                     with contextlib.suppress(BlockingIOError):
@@ -129,6 +145,8 @@ class PahoTransport:
                 except Exception:
                     log.exception("event=command_failed")
             now = time.monotonic()
+            for timer in list(self.timers):
+                timer.work(now)
             for link in list(self._links):
                 link.work(now)
         self._shut()

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NoReturn, Self
 from .consumer import MessageConsumer, Subscription, now
 from .destinations import Destination, Queue, TemporaryTopic, Topic, no_queues, topic_to_send
 from .dispatcher import Dispatcher, Job
-from .errors import IllegalStateError, JMSError, TransactionRolledBackError, of_reason
+from .errors import IllegalStateError, JMSError, TransactionRolledBackError, of_outcome
 from .inbox import Held
 from .making import MessageMaker
 from .messages import DeliveryMode, Message
@@ -141,9 +141,7 @@ class Session(Subscriptions, MessageMaker):
 
         def done(outcome: Outcome) -> None:
             error = (
-                of_reason(outcome.code, f"sending to {publication.topic!r}{outcome.text and ': '}{outcome.text}")
-                if outcome.failed
-                else None
+                of_outcome(outcome, f"sending to {publication.topic!r}{outcome.text and ': '}{outcome.text}") if outcome.failed else None
             )
             with self.cond:
                 waited_for = self._sending.pop(number, None) is not None

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from .consumer import MessageConsumer, Subscription
 from .destinations import Destination, Topic, durable_client_id, filter_to_consume
-from .errors import IllegalStateError, InvalidDestinationError, JMSError, of_reason
+from .errors import IllegalStateError, InvalidDestinationError, JMSError, of_outcome
 from .selector import Selector
 from .settings import Waiter
 from .transport import Incoming, LinkSpec, Outcome
@@ -139,9 +139,9 @@ class _Visitor:
         self._existed = resumed
         self._event.set()
 
-    def down(self, text: str) -> None:
+    def down(self, text: str, word: str = "") -> None:
         self._trouble = text
 
     def failed(self, outcome: Outcome) -> None:
-        self._error = of_reason(outcome.code, outcome.text)
+        self._error = of_outcome(outcome, outcome.text)
         self._event.set()

@@ -1,8 +1,8 @@
 """What the client needs from a network: links that publish, subscribe, deliver and come back by themselves.
 
-`Connection` and `Session` know nothing else of the network. `PahoTransport` (paho_transport.py) is a broker reached by MQTT 5; a
-metabroker is another implementation. A *link* is one MQTT session: the connection has one to publish, each consumer has its own, so
-that a consumer that is slow (its prefetch is full) stops nobody else.
+`Connection` and `Session` know nothing else of the network. `PahoTransport` (paho_transport.py) is a broker reached by MQTT 5;
+`MetabrokerTransport` (remote_transport.py) one reached through a metabroker. A *link* is one MQTT session: the connection has one to
+publish, each consumer has its own, so that a consumer that is slow (its prefetch is full) stops nobody else.
 
 Threads: every method may be called from any thread, never blocks and calls back only later (or at once, when it is closed). All
 callbacks of one transport come from one thread of its own, one after another; they must be quick and must not wait for anything that a
@@ -56,10 +56,12 @@ class Incoming:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a request ended: an MQTT 5 reason code (>= 0x80: failed) and what was said about it."""
+    """How a request ended: an MQTT 5 reason code (>= 0x80: failed) and what was said about it. word: says more than the code does, for
+    networks that are not MQTT alone; it becomes the `error_code`."""
 
     code: int = 0
     text: str = ""
+    word: str = ""
 
     @property
     def failed(self) -> bool:
@@ -90,8 +92,8 @@ class LinkHandler(Protocol):
         """Connected, for the first time or again. resumed False: the broker has no session of ours (any more); the link has made its
         subscriptions again by itself, what the broker held for us is gone."""
 
-    def down(self, text: str) -> None:
-        """An attempt to connect failed, or the connection broke; the link goes on trying."""
+    def down(self, text: str, word: str = "") -> None:
+        """An attempt to connect failed, or the connection broke; the link goes on trying. word: as in `Outcome`."""
 
     def failed(self, outcome: Outcome) -> None:
         """The link has given up: refused for good, or another took the client identifier over."""

@@ -64,12 +64,14 @@ class Answering:
         response = Respond(f"{RESPONSE}{session_id}/{ANSWERS.get(verb, verb)}", bodies.pack(**items), 1)
         self._do(After([response]) if self.memory is not None else response)
 
-    def _refuse(self, session_id: str, verb: str, message: str | int | None, code: Code, reason: str) -> None:
+    def _refuse(
+        self, session_id: str, verb: str, message: str | int | None, code: Code, reason: str, codes: list[int] | None = None
+    ) -> None:
         self.counts.refused[code] = self.counts.refused.get(code, 0) + 1
         session = self.sessions.get(session_id)
         who = f"client={session.client!r}" if session is not None else "client=unknown"
         self._do(Note(True, f"event=request-refused request={verb} {who} code={code.name} error={reason!r}"))
-        self._answer(session_id, verb, message=message, code=code, reason=reason)
+        self._answer(session_id, verb, message=message, code=code, reason=reason, codes=codes)
 
     def _status(self, session: Session, code: Code, reason: str | None = None) -> None:
         self._answer(session.id, "status", code=code, reason=reason or None)

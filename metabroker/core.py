@@ -224,10 +224,16 @@ class Core(Subscribing):
         self._note_session("begin", session)
         if self.memory is not None:
             self.memory.put_session(session)
-        present = None if session.durable is None else False
-        self._answer_kept(session.client, "connack", code=Code.OK, session=session.id, present=present)
+        self._answer_session(session, None if session.durable is None else False)
         if not remote.up:
             self._status(session, Code.REMOTE_UNREACHABLE, remote.reason)
+
+    def _answer_session(self, session: Session, present: bool | None) -> None:
+        """The connack: which session it is, and how much it may ask."""
+        limits = self.policy.limits
+        self._answer_kept(
+            session.client, "connack", code=Code.OK, session=session.id, present=present, body=limits.body, requests=limits.waiting
+        )
 
     # Durable sessions
 
@@ -250,7 +256,7 @@ class Core(Subscribing):
         session.life = session.durable.expiry
         session.ends = now + session.life
         self.memory.leave(session)
-        self._answer_kept(session.client, "connack", code=Code.OK, session=session.id, present=True)
+        self._answer_session(session, True)
         if not session.remote.up:
             self._status(session, Code.REMOTE_UNREACHABLE, session.remote.reason)
 
@@ -444,7 +450,7 @@ class Core(Subscribing):
             (self._answer_kept if durable else self._answer)(session.id, "publish", message=message, code=Code.OK)
         else:
             session.done.pop(message, None)
-            self._refuse(session.id, "publish", message, Code.REMOTE_REFUSED, words(reason))
+            self._refuse(session.id, "publish", message, Code.REMOTE_REFUSED, words(reason), [reason])
 
     # What remotes say
 

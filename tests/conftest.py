@@ -17,6 +17,7 @@ settings.load_profile("mqmesh")
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow: takes more than a few seconds; left out of `make quick`")
+    config.addinivalue_line("markers", "direct(reason): of the client's tests, not through a metabroker")
     config.addinivalue_line("markers", "service: talks to a real third-party broker or client; left out of `make quick`")
 
 

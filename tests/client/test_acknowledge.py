@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from jms_client import PATIENCE, Collected, texts
@@ -18,6 +19,7 @@ def sent(connection: Connection, name: str, *words: str) -> None:
             producer.send(session.create_text_message(word))
 
 
+@pytest.mark.direct("the metabroker serves no durable subscriptions")
 def test_6_2_10_auto_what_is_received_is_not_delivered_again(factory: ConnectionFactory, name: str) -> None:
     with factory.create_connection() as connection:
         connection.start()
@@ -35,6 +37,7 @@ def test_6_2_10_auto_what_is_received_is_not_delivered_again(factory: Connection
         context.unsubscribe(name)
 
 
+@pytest.mark.direct("the metabroker serves no durable subscriptions")
 def test_6_2_10_client_one_acknowledgement_is_for_all_before_it(connection: Connection, name: str) -> None:
     session = connection.create_session(acknowledge_mode=AckMode.CLIENT)
     consumer = session.create_durable_consumer(session.create_topic(name), name)
@@ -89,6 +92,7 @@ def test_individual_acknowledges_one_message(connection: Connection, name: str) 
     assert texts(consumer, 2) == ["a", "c"]
 
 
+@pytest.mark.direct("the metabroker serves no durable subscriptions")
 def test_6_2_10_dups_ok_delivers_each_message(connection: Connection, name: str) -> None:
     session = connection.create_session(acknowledge_mode=AckMode.DUPS_OK)
     consumer = session.create_durable_consumer(session.create_topic(name), name)
@@ -127,6 +131,7 @@ def test_6_2_7_a_transaction_sends_and_acknowledges_together(connection: Connect
     assert requests.receive_no_wait() is None
 
 
+@pytest.mark.direct("the metabroker serves no durable subscriptions")
 def test_6_2_7_closing_rolls_back(connection: Connection, name: str) -> None:
     session = connection.create_session(transacted=True)
     consumer = session.create_durable_consumer(session.create_topic(name), name)
@@ -145,6 +150,7 @@ def test_6_2_7_closing_rolls_back(connection: Connection, name: str) -> None:
         session.unsubscribe(name)
 
 
+@pytest.mark.direct("the metabroker serves no durable subscriptions")
 def test_6_2_7_a_consumer_closed_in_a_transaction_stays_part_of_it(connection: Connection, name: str) -> None:
     session = connection.create_session(transacted=True)
     consumer = session.create_durable_consumer(session.create_topic(name), name)
@@ -162,8 +168,8 @@ def test_6_2_7_a_consumer_closed_in_a_transaction_stays_part_of_it(connection: C
         other.unsubscribe(name)
 
 
-def test_6_2_7_a_commit_that_the_broker_does_not_answer_is_rolled_back(factory: ConnectionFactory, name: str) -> None:
-    impatient = ConnectionFactory(str(factory.address), send_timeout=0.2)
+def test_6_2_7_a_commit_that_the_broker_does_not_answer_is_rolled_back(factory: ConnectionFactory, way: Any, name: str) -> None:
+    impatient = way.factory(send_timeout=0.2)
     with factory.create_connection() as sender, impatient.create_connection() as connection:
         connection.start()
         session = connection.create_session(transacted=True)
@@ -187,8 +193,8 @@ def test_modes_refuse_what_is_not_theirs(connection: Connection) -> None:
         session.recover()
 
 
-def test_6_2_12_a_listener_that_raises_gets_the_message_again_some_times(factory: ConnectionFactory, name: str) -> None:
-    with ConnectionFactory(str(factory.address), redeliveries=2).create_connection() as connection:
+def test_6_2_12_a_listener_that_raises_gets_the_message_again_some_times(way: Any, name: str) -> None:
+    with way.factory(redeliveries=2).create_connection() as connection:
         failures = Collected()
         connection.exception_listener = failures
 
@@ -218,8 +224,9 @@ with ConnectionFactory(sys.argv[1], client_id=sys.argv[2]).create_context(AckMod
 """
 
 
-def test_3_4_7_a_program_that_is_killed_gets_again_what_it_had_not_acknowledged(factory: ConnectionFactory, name: str) -> None:
-    clerk, topic = ConnectionFactory(str(factory.address), client_id=f"clerk-{name}"), Topic(f"clerk-{name}")
+@pytest.mark.direct("the metabroker serves no durable subscriptions")
+def test_3_4_7_a_program_that_is_killed_gets_again_what_it_had_not_acknowledged(factory: ConnectionFactory, way: Any, name: str) -> None:
+    clerk, topic = way.factory(client_id=f"clerk-{name}"), Topic(f"clerk-{name}")
     with clerk.create_context() as context:
         context.create_durable_consumer(topic, "work").close()
         for word in "abcde":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from jms_client import PATIENCE
 from mqmesh.client import AckMode, AsyncContext, ConnectionFactory
@@ -30,11 +31,11 @@ def test_send_receive_iterate_and_close(factory: ConnectionFactory, name: str) -
     assert asyncio.run(program()) == [str(n) for n in range(100)]
 
 
-def test_transactions_redelivery_and_timeouts(factory: ConnectionFactory, name: str) -> None:
+def test_transactions_redelivery_and_timeouts(factory: ConnectionFactory, way: Any, name: str) -> None:
     async def program() -> None:
         async with (
             AsyncContext(factory, AckMode.SESSION_TRANSACTED) as context,
-            AsyncContext(ConnectionFactory(str(factory.address))) as other,
+            AsyncContext(way.factory()) as other,
         ):
             topic = context.create_topic(name)
             consumer = await context.create_consumer(topic)

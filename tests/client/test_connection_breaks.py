@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
-from brokers import RunningBroker
 from jms_client import Collected, texts
 from mqmesh.cli.proxy import Proxy
-from mqmesh.client import AckMode, ConnectionFactory, JMSError, Message, Session, Topic
+from mqmesh.client import AckMode, JMSError, Message, Session, Topic
 
 CUTS = 6
 BETWEEN = 100  # messages between two cuts
@@ -17,8 +17,9 @@ AHEAD = 50  # of the slowest consumer
 
 
 @pytest.fixture
-def proxy(broker: RunningBroker) -> Iterator[Proxy]:
-    made = Proxy("127.0.0.1", broker.port)
+def proxy(way: Any) -> Iterator[Proxy]:
+    """Before the first broker on the way."""
+    made = Proxy("127.0.0.1", way.first.port)
     yield made
     made.close()
 
@@ -35,8 +36,8 @@ def publish(session: Session, topic: str, consumers: list[Collected], completed:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("qos", [1, 2])
-def test_each_message_once_and_in_order(proxy: Proxy, name: str, qos: int) -> None:
-    factory = ConnectionFactory(proxy.url, persistent_qos=qos, retry_last=0.3, keep_alive=1)
+def test_each_message_once_and_in_order(proxy: Proxy, name: str, qos: int, way: Any) -> None:
+    factory = way.factory(proxy.url, persistent_qos=qos, retry_last=0.3, keep_alive=1)
     told, completed, ending = Collected(), Collected(), threading.Event()
     with factory.create_connection() as source, factory.create_connection() as connection:
         source.exception_listener = told
@@ -76,10 +77,10 @@ def test_each_message_once_and_in_order(proxy: Proxy, name: str, qos: int) -> No
         assert {error.error_code for error in told.items} == {"connection_lost"}
 
 
-def test_what_happens_to_sends_without_a_connection(proxy: Proxy, name: str) -> None:
+def test_what_happens_to_sends_without_a_connection(proxy: Proxy, name: str, way: Any) -> None:
     """PERSISTENT ones wait, and raise after `send_timeout`; NON_PERSISTENT ones raise at once."""
     told = Collected()
-    with ConnectionFactory(proxy.url, retry_last=0.2, send_timeout=0.3).create_context() as context:
+    with way.factory(proxy.url, retry_last=0.2, send_timeout=0.3).create_context() as context:
         context.exception_listener = told
         consumer = context.create_consumer(Topic(name))
         proxy.cut()
@@ -93,9 +94,9 @@ def test_what_happens_to_sends_without_a_connection(proxy: Proxy, name: str) -> 
         assert texts(consumer, 1) == ["persistent"]
 
 
-def test_7_3_closing_without_a_connection_tells_the_completion_listeners(proxy: Proxy, name: str) -> None:
+def test_7_3_closing_without_a_connection_tells_the_completion_listeners(proxy: Proxy, name: str, way: Any) -> None:
     told, completed = Collected(), Collected()
-    with ConnectionFactory(proxy.url, send_timeout=0.3).create_context() as context:
+    with way.factory(proxy.url, send_timeout=0.3).create_context() as context:
         context.exception_listener = told
         proxy.cut()
         told.wait(1)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
-from brokers import RunningBroker
 from jms_client import PATIENCE, Collected, texts
 from mqmesh.client import (
     AckMode,
@@ -178,8 +178,8 @@ def test_3_4_2_non_persistent_messages_are_qos_0(context: Context, name: str) ->
     assert message.delivery_mode is DeliveryMode.NON_PERSISTENT
 
 
-def test_persistent_messages_with_qos_2(factory: ConnectionFactory, name: str) -> None:
-    with ConnectionFactory(str(factory.address), persistent_qos=2).create_context() as context:
+def test_persistent_messages_with_qos_2(name: str, way: Any) -> None:
+    with way.factory(persistent_qos=2).create_context() as context:
         consumer = context.create_consumer(context.create_topic(name))
         for number in range(50):
             context.create_producer().send(context.create_topic(name), str(number))
@@ -201,9 +201,9 @@ def test_3_4_9_and_7_9_time_to_live_and_delivery_delay(factory: ConnectionFactor
     assert message.delivery_time == message.timestamp + 300
 
 
-def test_6_1_2_a_client_identifier_is_one_connections(broker: RunningBroker, factory: ConnectionFactory) -> None:
+def test_6_1_2_a_client_identifier_is_one_connections(way: Any, factory: ConnectionFactory) -> None:
     """MQTT lets the second take over: the first is told, and does not fight for it."""
-    if broker.kind == "mosquitto":
+    if way.first.kind == "mosquitto":
         pytest.skip("Mosquitto 2.0 closes the first connection without saying why")
     told = Collected()
     with factory.create_connection() as first:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from jms_client import PATIENCE, texts
 from mqmesh.client import (
@@ -26,6 +28,7 @@ def sent(session: Session, topic: str, *words: str) -> None:
         producer.send(session.create_text_message(word))
 
 
+@pytest.mark.direct("the metabroker serves no durable subscriptions")
 def test_8_3_3_a_durable_subscription_collects_while_nobody_consumes(factory: ConnectionFactory, name: str) -> None:
     with factory.create_context() as context:
         context.create_durable_consumer(context.create_topic(name), "news").close()
@@ -50,6 +53,7 @@ def test_8_3_3_a_durable_subscription_collects_while_nobody_consumes(factory: Co
             context.unsubscribe("news")
 
 
+@pytest.mark.direct("the metabroker serves no durable subscriptions")
 @pytest.mark.parametrize("change", ["selector", "topic"])
 def test_8_3_3_a_durable_subscription_with_another_definition_begins_anew(context: Context, name: str, change: str) -> None:
     context.create_durable_consumer(context.create_topic(name), name).close()
@@ -64,18 +68,20 @@ def test_8_3_3_a_durable_subscription_with_another_definition_begins_anew(contex
     context.unsubscribe(name)
 
 
-def test_8_3_3_a_durable_subscription_needs_a_client_identifier(factory: ConnectionFactory, name: str) -> None:
-    with ConnectionFactory(str(factory.address)).create_connection() as connection:
+@pytest.mark.direct("the metabroker serves no durable subscriptions")
+def test_8_3_3_a_durable_subscription_needs_a_client_identifier(name: str, way: Any) -> None:
+    with way.factory().create_connection() as connection:
         connection.client_id = f"late-{name}"
         session = connection.create_session()
         session.create_durable_consumer(session.create_topic(name), "a").close()
         session.unsubscribe("a")
         with pytest.raises(IllegalStateError):
             connection.client_id = "again"
-    with ConnectionFactory(str(factory.address)).create_connection() as connection, pytest.raises(IllegalStateError):
+    with way.factory().create_connection() as connection, pytest.raises(IllegalStateError):
         connection.create_session().create_durable_consumer(Topic(name), "a")
 
 
+@pytest.mark.direct("the metabroker serves no shared subscriptions")
 def test_8_3_2_consumers_of_a_shared_subscription_divide_the_messages(factory: ConnectionFactory, name: str) -> None:
     with factory.create_context() as context:
         topic = context.create_topic(name)
@@ -93,6 +99,7 @@ def test_8_3_2_consumers_of_a_shared_subscription_divide_the_messages(factory: C
         assert sorted(found, key=int) == words
 
 
+@pytest.mark.direct("the metabroker serves no shared subscriptions")
 def test_8_3_4_a_shared_durable_subscription_collects(factory: ConnectionFactory, name: str) -> None:
     with factory.create_context() as context:
         topic = context.create_topic(name)
@@ -112,8 +119,8 @@ def test_8_3_4_a_shared_durable_subscription_collects(factory: ConnectionFactory
         context.unsubscribe("jobs")
 
 
-def test_8_3_no_local(factory: ConnectionFactory, name: str) -> None:
-    with factory.create_context() as context, ConnectionFactory(str(factory.address)).create_context() as other:
+def test_8_3_no_local(factory: ConnectionFactory, name: str, way: Any) -> None:
+    with factory.create_context() as context, way.factory().create_context() as other:
         consumer = context.create_consumer(context.create_topic(name), no_local=True)
         sent(context.session, name, "own")
         sent(other.session, name, "other")
@@ -150,6 +157,7 @@ def test_wrong_destinations_are_refused(context: Context, wrong: str) -> None:
             context.create_consumer(Topic(wrong))
 
 
+@pytest.mark.direct("TopicConnectionFactory is a ConnectionFactory")
 def test_the_names_of_jms_1_1(factory: ConnectionFactory, name: str) -> None:
     with TopicConnectionFactory(str(factory.address), client_id=f"old-{name}").create_topic_connection() as connection:
         connection.start()
@@ -189,8 +197,8 @@ def test_3_4_10_higher_priority_first_among_what_waits(connection: Connection, n
     assert texts(consumer, 3) == ["high", "normal", "low"]
 
 
-def test_6_2_2_a_temporary_topic_is_its_connections(factory: ConnectionFactory, name: str) -> None:
-    with factory.create_context() as context, ConnectionFactory(str(factory.address)).create_context() as other:
+def test_6_2_2_a_temporary_topic_is_its_connections(factory: ConnectionFactory, name: str, way: Any) -> None:
+    with factory.create_context() as context, way.factory().create_context() as other:
         topic = context.create_temporary_topic()
         consumer = context.create_consumer(topic)
         with pytest.raises(InvalidDestinationError):
@@ -205,9 +213,8 @@ def test_6_2_2_a_temporary_topic_is_its_connections(factory: ConnectionFactory, 
             context.create_producer().send(topic, "x")
 
 
-def test_6_2_16_a_requestor_gets_the_reply(factory: ConnectionFactory, name: str) -> None:
-    names = TopicConnectionFactory(str(factory.address))
-    with names.create_topic_connection() as connection, ConnectionFactory(str(factory.address)).create_connection() as server:
+def test_6_2_16_a_requestor_gets_the_reply(way: Any, name: str) -> None:
+    with way.factory().create_connection() as connection, way.factory().create_connection() as server:
         connection.start()
         server.start()
         session = server.create_session()

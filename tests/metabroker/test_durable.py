@@ -96,11 +96,11 @@ def test_a_client_finds_its_session_by_its_name_and_credentials() -> None:
     session = client.session
     client.connect()
     world.commit()
-    assert client.answers[-1][1] == {"code": 0, "session": session, "present": True}
+    assert client.answers[-1][1] == {"code": 0, "session": session, "present": True, "body": 1_048_576, "requests": 1000}
     client.connect(clean=True)
     world.commit()
     world.commit()
-    assert client.answers[-1][1] == {"code": 0, "session": client.session, "present": False}
+    assert client.answers[-1][1] == {"code": 0, "session": client.session, "present": False, "body": 1_048_576, "requests": 1000}
     assert list(world.core.sessions) == [client.session] != [session]
     client.connect(username="other")
     assert len(world.core.sessions) == 2
