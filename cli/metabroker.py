@@ -46,6 +46,9 @@ def metabroker(
         str | None, typer.Option("-P", "--password", envvar="MQMESH_PASSWORD", show_envvar=True, help="Password at the community broker.")
     ] = None,
     password_file: Annotated[Path | None, typer.Option("--password-file", help="File with the password there in its first line.")] = None,
+    by_client: Annotated[
+        bool, typer.Option("--by-client", help="Session identifiers begin with the client's: for Mosquitto's access rules.")
+    ] = False,
     log_level: Annotated[str, typer.Option("--log-level", metavar="|".join(LEVELS), help="What goes to stderr.")] = "info",
 ) -> None:
     """Let the clients of one broker reach other brokers through it.
@@ -98,7 +101,7 @@ def metabroker(
     address = Address(where.host, where.port, where.tls, path=where.websocket or "")
     try:
         run(
-            Community(address, login, os.fspath(cafile) if cafile else None),
+            Community(address, login, os.fspath(cafile) if cafile else None, by_client),
             rules,
             Chain(*resolvers),
             lambda: print(f"ready {address}", flush=True),

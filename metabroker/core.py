@@ -31,12 +31,17 @@ from .sessions import Durable, Session
 from .subscribing import Subscribing
 from .wire import Abilities, fits
 
-LONGEST_SESSION = 64  # characters of a session's identifier
+LONGEST_SESSION = 64 + bodies.LONGEST_NAME  # characters of a session's identifier
 RETRY = 10.0  # seconds until a service that could not be resolved is looked up again
 
 
 class Core(Subscribing):
-    """The machine. Its arguments are those of `Answering`."""
+    """The machine. Its arguments are those of `Answering`.
+
+    by_client: identifiers of sessions begin with their clients' and a slash, for access rules that know clients alone.
+    """
+
+    by_client = False
 
     def __init__(self, policy: Policy, new_id: Callable[[], str], changes: Changes | None = None, offset: float = 0.0) -> None:
         super().__init__(policy, new_id, changes, offset)
@@ -63,7 +68,7 @@ class Core(Subscribing):
         return self._late
 
     def _request(self, topic: str, body: bytes, now: float) -> None:
-        session_id, _, verb = topic.removeprefix(REQUEST).partition("/")
+        session_id, _, verb = topic.removeprefix(REQUEST).rpartition("/")
         if verb not in ANSWERS or not topic.startswith(REQUEST) or not 0 < len(session_id) <= LONGEST_SESSION:
             self._do(Note(True, f"event=request-ignored topic={topic[:80]!r} error=unknown-request"))
             return
@@ -163,7 +168,8 @@ class Core(Subscribing):
                 self.memory.put_remote(remote)
             self.reach(remote)
         remote.leaves = None
-        session = self.add_session(self._new_id(), client, remote, credentials.rule, durable, now)
+        id_ = f"{client}/{self._new_id()}" if self.by_client else self._new_id()
+        session = self.add_session(id_, client, remote, credentials.rule, durable, now)
         if remote.ready:
             self._accept(session)
         else:

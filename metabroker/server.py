@@ -39,11 +39,15 @@ TOPIC = 65_535  # token of the community subscription
 
 
 class Community(NamedTuple):
-    """The broker that the metabroker stands beside, and as whom. ca: PEM file of its authorities; None: those of the system."""
+    """The broker that the metabroker stands beside, and as whom. ca: PEM file of its authorities; None: those of the system.
+
+    by_client: see `Core`.
+    """
 
     address: Address
     login: Login
     ca: str | None = None
+    by_client: bool = False
 
 
 class _Group:
@@ -68,6 +72,7 @@ class Server:
         self._keeper = Keeper(data, self._on_kept) if data is not None else None
         changes = self._keeper.writer if self._keeper is not None else None
         self.core = Core(policy, partial(secrets.token_hex, 16), changes, time.time() - self._now())
+        self.core.by_client = community.by_client
         self._limits = policy.limits
         self._resolver = resolver
         self._on_ready: Callable[[], None] | None = on_ready
