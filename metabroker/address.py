@@ -13,12 +13,15 @@ SCHEMES: dict[str, tuple[str, bool, int]] = {
     "wss": ("mqtt", True, 443),
     "amqp": ("amqp", False, 5672),
     "amqps": ("amqp", True, 5671),
+    "nats": ("nats", False, 4222),
+    "tls": ("nats", True, 4222),
 }
 WEBSOCKETS = ("ws", "wss")  # MQTT in frames of WebSocket
 WEBSOCKET_PATH = "/mqtt"  # where an address names none
 NAMES = {(kind, tls, scheme in WEBSOCKETS): scheme for scheme, (kind, tls, _) in SCHEMES.items()}
 EXAMPLES = (
-    "write mqtt://host:1883, mqtts://host:8883, ws://host:80/mqtt, wss://host:443/mqtt, amqp://host:5672/vhost or amqps://host:5671/vhost"
+    "write mqtt://host:1883, mqtts://host:8883, ws://host:80/mqtt, wss://host:443/mqtt, amqp://host:5672/vhost, amqps://host:5671/vhost, "
+    "nats://host:4222 or tls://host:4222"
 )
 
 

@@ -24,7 +24,7 @@ from .wire import Event, Refused, State, Up
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds between attempts; a random part is left out
 CONNECT_TIMEOUT = 10.0
-LEAVING = 1.0  # seconds for the server to answer when we take our leave
+LEAVING = 5.0  # seconds for the server to answer when we take our leave
 # A broker that leaves Nagle's algorithm on (Mosquitto) holds a second small packet back until the kernel has confirmed the first, which it
 # puts off for 40 ms. Linux can be told not to.
 QUICK_ACK: int | None = getattr(socket, "TCP_QUICKACK", None)
@@ -53,7 +53,7 @@ class Connection(Generic[M]):
         self._ca = ca
         self._on_events = on_events
         self._on_down = on_down
-        self._line: _Line[M] | None = None
+        self._line: Line[M] | None = None
         self._paused = False
         self.forget = True
         self.farewell: Machine | None = None  # what we are then for a moment, where leaving alone does not do
@@ -79,7 +79,7 @@ class Connection(Generic[M]):
 
     async def _attempt(self, address: Address) -> tuple[bool, bool | None, str]:
         """One connection from beginning to end: (whether it was accepted, credentials refused, why it ended)."""
-        line = _Line(self)
+        line = Line(self)
         try:
             context = ssl.create_default_context(cafile=self._ca) if address.tls else None
             async with asyncio.timeout(CONNECT_TIMEOUT):
@@ -94,7 +94,7 @@ class Connection(Generic[M]):
         await line.closed.wait()
         return line.accepted, line.refused, f"{address}: {line.error or 'connection lost'}"
 
-    async def _dial(self, line: _Line[M], address: Address, context: ssl.SSLContext | None) -> None:
+    async def _dial(self, line: Line[M], address: Address, context: ssl.SSLContext | None) -> None:
         """Connect a transport to a line."""
         if address.websocket:
             await dial(line, address.host, address.port, address.path, context, CONNECT_TIMEOUT)
@@ -166,7 +166,7 @@ class Connection(Generic[M]):
         return self.wire.bytes + (self._line.transport.get_write_buffer_size() if self._line is not None else 0)
 
 
-class _Line(asyncio.Protocol, Generic[M]):
+class Line(asyncio.Protocol, Generic[M]):
     """One transport."""
 
     transport: asyncio.Transport

@@ -29,20 +29,30 @@ def make(action: Open, addresses: list[Address], owner: Owner) -> Connector:
     """The connector for these addresses: what the first one speaks decides, others are left out."""
     from ..connection import Connection
     from .amqp import machine as amqp
+    from .nats import machine as nats
+    from .nats.shell import NatsConnection
 
     rule, kind = action.rule, addresses[0].kind
     for address in addresses:
-        if (address.kind, address.path) != (kind, addresses[0].path):
+        if _family(address) != _family(addresses[0]):
             log.warning("event=address-ignored address=%s error=it-is-of-another-kind-than-the-first", address)
-    addresses = [address for address in addresses if (address.kind, address.path) == (kind, addresses[0].path)]
+    addresses = [address for address in addresses if _family(address) == _family(addresses[0])]
     kept = bool(action.client_id)
     name = action.client_id or f"metabroker-{secrets.token_hex(6)}"
     ca = str(rule.ca) if rule.ca is not None else None
     if kind == "amqp":
         queue = amqp.Login(name, action.username, action.password, addresses[0].path, rule.exchange, action.expiry, rule.queue_length)
         return Connection(addresses, amqp.Machine(queue), ca, owner.on_events, owner.on_down)
+    if kind == "nats":
+        account = nats.Login(name, action.username, action.password, action.expiry, addresses[0].tls)
+        return NatsConnection(addresses, nats.Machine(account, secrets.token_hex(4)), ca, owner.on_events, owner.on_down)
     login = Login(name, rule.version, action.username, action.password, expiry=action.expiry, known=action.known, durable=kept)
     connection = Connection(addresses, Wire(login), ca, owner.on_events, owner.on_down)
     if kept and rule.version == 4:
         connection.farewell = Wire(replace(login, durable=False))
     return connection
+
+
+def _family(address: Address) -> tuple[str, str, bool]:
+    """What addresses have in common that one machine can try in turn."""
+    return address.kind, address.path if address.kind == "amqp" else "", address.tls and address.kind == "nats"
