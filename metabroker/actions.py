@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..mqtt.packets import Publish
+from .bursts import Outgoing
 from .policy import Rule
 
 
@@ -27,6 +28,30 @@ class Deliver(NamedTuple):
     epoch: int
     responses: list[Respond]
     kept: bool = False
+
+
+class SendMany(NamedTuple):
+    """Publish messages of one QoS, 0 or 1, to a remote; at QoS 1 the answers go to `Fast.on_settled` under the token."""
+
+    remote: int
+    token: int
+    qos: int
+    messages: list[Outgoing]
+
+
+class RespondMany(NamedTuple):
+    """Publish bodies to the community at QoS 1."""
+
+    messages: list[Outgoing]
+
+
+class DeliverMany(NamedTuple):
+    """Publish a run of a remote's messages to sessions, (QoS, bodies) for each; then acknowledge it to the remote (no acks: no need)."""
+
+    remote: int
+    acks: bytes
+    epoch: int
+    bursts: list[tuple[int, list[Outgoing]]]
 
 
 class Resolve(NamedTuple):
@@ -105,4 +130,4 @@ class After(NamedTuple):
     actions: list[Action]
 
 
-Action = Respond | Deliver | Resolve | Open | Close | Send | Ask | Drop | Note | Fetch | After
+Action = Respond | RespondMany | Deliver | DeliverMany | SendMany | Resolve | Open | Close | Send | Ask | Drop | Note | Fetch | After

@@ -49,12 +49,18 @@ class Answering:
         actions, self._actions = self._actions, []
         return actions
 
-    def _do(self, action: Action) -> None:
+    def do(self, action: Action) -> None:
+        """An action behind the others."""
         self._actions.append(action)
 
-    def _token(self) -> int:
+    _do = do
+
+    def new_token(self) -> int:
+        """A number that no token, request or remote has."""
         self._last += 1
         return self._last
+
+    _token = new_token
 
     def _answer(self, session_id: str, verb: str, **items: Any) -> None:
         self._do(Respond(f"{RESPONSE}{session_id}/{ANSWERS.get(verb, verb)}", bodies.pack(**items), 1))

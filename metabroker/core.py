@@ -56,16 +56,20 @@ class Core(Subscribing):
     def on_request(self, topic: str, body: bytes, now: float, properties: Properties | None = None) -> bool:
         """A message has come from the community under `metabroker/request/`. properties: of its PUBLISH. True: acknowledge it when what
         has been put is kept."""
-        self.counts.requests += 1
+        self.hear(1, now)
         self._late = False
-        self._now = now
-        if self.memory is not None:
-            self.memory.heard(now)
         if topic == REQUEST + "connect":
             self._connect(body, now, bodies.sender_of(properties or {}))
         else:
             self._request(topic, body, now)
         return self._late
+
+    def hear(self, requests: int, now: float) -> None:
+        """So many requests have come."""
+        self.counts.requests += requests
+        self._now = now
+        if self.memory is not None:
+            self.memory.heard(now)
 
     def _request(self, topic: str, body: bytes, now: float) -> None:
         session_id, _, verb = topic.removeprefix(REQUEST).rpartition("/")
@@ -383,12 +387,12 @@ class Core(Subscribing):
         elif not publish.qos:
             self.counts.published += 1
             self._do(Send(remote.number, 0, publish))
-            self._remember(session, message, Code.OK)
+            self.remember(session, message, Code.OK)
             self._answer(session.id, "publish", message=message, code=Code.OK)
         else:
             token = self._token()
             self._published[token] = (session.id, message)
-            self._remember(session, message, None)
+            self.remember(session, message, None)
             session.open += 1
             self.counts.published += 1
             if session.durable is not None and self.memory is not None:
@@ -430,7 +434,7 @@ class Core(Subscribing):
         self.memory.found_request(session, token, sequence)
         self._send(session.remote, Send(session.remote.number, token, publish))
 
-    def _remember(self, session: Session, message: str | int, code: Code | None) -> None:
+    def remember(self, session: Session, message: str | int, code: Code | None) -> None:
         """Keep the identifier; the oldest one makes room."""
         session.done[message] = code
         while len(session.done) > 2 * self.policy.limits.waiting:
@@ -456,7 +460,11 @@ class Core(Subscribing):
             (self._answer_kept if durable else self._answer)(session.id, "publish", message=message, code=Code.OK)
         else:
             session.done.pop(message, None)
-            self._refuse(session.id, "publish", message, Code.REMOTE_REFUSED, words(reason), [reason])
+            self.refuse_published(session, message, reason)
+
+    def refuse_published(self, session: Session, message: str | int, reason: int) -> None:
+        """The remote does not take a message."""
+        self._refuse(session.id, "publish", message, Code.REMOTE_REFUSED, words(reason), [reason])
 
     # What remotes say
 

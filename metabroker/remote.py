@@ -13,7 +13,7 @@ Invariant: of each filter at most one asking is under way; who comes meanwhile w
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..mqtt.packets import Publish
 from ..mqtt.properties import Property
@@ -98,6 +98,7 @@ class Remote:
     retry: float | None = None  # when its service's addresses are asked for again
     opened: bool = False  # its addresses are known
     waiting: list[Send] = field(default_factory=list)  # what is sent then
+    routes: dict[Any, Any] = field(default_factory=dict)  # topics whose recipients are known (fast.py); empty when subscriptions change
     _order: int = 0
     _number: int = 0
 
@@ -122,6 +123,7 @@ class Remote:
         """A number for an asking on behalf of these sessions; 0 when the remote takes none."""
         if not self.abilities.identifiers:
             return 0
+        self.routes.clear()
         self._number = self._number % 268_435_455 + 1
         self.asked[self._number] = (held, who)
         held.numbers.append(self._number)
@@ -131,6 +133,7 @@ class Remote:
 
     def grant(self, held: Held, session: str, qos: int) -> None:
         """A session holds a filter from now on."""
+        self.routes.clear()
         held.holders[session] = qos
         self.tree.add(held.filter, session, Target(session, qos, held))
 
@@ -139,6 +142,7 @@ class Remote:
         held = self.held.get(filter_)
         if held is None:
             return False
+        self.routes.clear()
         if held.holders.pop(session, None) is not None:
             self.tree.remove(filter_, session)
         held.next = [waiter for waiter in held.next if waiter.session != session]
@@ -150,6 +154,7 @@ class Remote:
 
     def forget(self, held: Held) -> None:
         """Nobody needs a filter."""
+        self.routes.clear()
         del self.held[held.filter]
         for number in held.numbers:
             self.asked.pop(number, None)

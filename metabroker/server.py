@@ -19,18 +19,20 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..mqtt.packets import Publish
-from .actions import After, Ask, Close, Deliver, Drop, Fetch, Note, Open, Resolve, Respond, Send
+from .actions import After, Ask, Close, Deliver, DeliverMany, Drop, Fetch, Note, Open, Resolve, Respond, RespondMany, Send, SendMany
 from .address import Address, parse_address
 from .answering import REQUEST
+from .bursts import Messages
 from .codes import Code
 from .connection import Connection
 from .connectors import Connector, Owner, make
 from .core import Core
+from .fast import Fast
 from .keeper import Keeper, Later
 from .policy import Policy
 from .resolver import Resolver
 from .restore import restore
-from .wire import Event, Login, Message, Published, Subscribed, Trouble, Up, Wire
+from .wire import Event, Login, Message, Published, Settled, Subscribed, Trouble, Up, Wire
 
 log = logging.getLogger(__name__)
 TICK = 0.5  # seconds
@@ -60,6 +62,31 @@ class _Group:
         self.left = left
 
 
+class _Run:
+    """A run of a remote's messages at the community. recipients: sessions that acknowledge it. left: of each message, how many have to."""
+
+    __slots__ = ("acks", "epoch", "left", "open", "recipients", "remote")
+
+    def __init__(self, deliver: DeliverMany) -> None:
+        self.remote, self.acks, self.epoch = deliver.remote, deliver.acks, deliver.epoch
+        self.recipients = 0
+        self.open: dict[int, int] = {}  # token -> messages without an acknowledgement
+        self.left: list[int] = []
+
+    def settled(self, start: int, count: int) -> bytes:
+        """One recipient has `count` messages, from number `start` on: what the remote is told now."""
+        if self.recipients == 1:
+            return self.acks[4 * start : 4 * (start + count)]
+        if not self.left:
+            self.left = [self.recipients] * (len(self.acks) // 4)
+        found = []
+        for index in range(start, start + count):
+            self.left[index] -= 1
+            if not self.left[index]:
+                found.append(self.acks[4 * index : 4 * index + 4])
+        return b"".join(found)
+
+
 class Server:
     """One metabroker. on_ready: called when it has subscribed at the community broker for the first time.
 
@@ -83,6 +110,9 @@ class Server:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._others: set[asyncio.Task[None]] = set()  # lookups, and connections that are being left
         self._groups: dict[int, _Group] = {}
+        self._runs: dict[int, _Run] = {}
+        self._fast = Fast(self.core, community.login.version)
+        self._dirty: set[int] = set()  # remotes with something to write
         self._token = TOPIC
         self._paused = False
         self._later: Later = []  # once what has been put is kept
@@ -125,6 +155,14 @@ class Server:
         now = self._now()
         for event in events:
             match event:
+                case Messages():
+                    acknowledge = partial(self._community.wire.acknowledge_run, event.acks, event.epoch, now)
+                    if self._fast.on_requests(event, now):
+                        self._later.append(acknowledge)
+                    else:
+                        acknowledge()
+                case Settled(token, start, many, reason):
+                    self._settled(token, start, many, reason, now)
                 case Message(publish, epoch):
                     late = self.core.on_request(publish.topic, publish.payload, now, publish.properties)
                     if publish.qos and late:
@@ -162,7 +200,22 @@ class Server:
         remote = self._remotes.get(group.remote)
         if not group.left and remote is not None:
             remote.acknowledge(group.packet_id, group.epoch, now)
-            remote.flush()
+            self._dirty.add(group.remote)
+
+    def _settled(self, token: int, start: int, count: int, reason: int, now: float) -> None:
+        """The community has messages of a run for one session; the remote is told of those that all have."""
+        if reason >= 0x80:
+            log.warning("event=response-refused reason=0x%02x", reason)
+        run = self._runs.get(token)
+        if run is None:
+            return
+        run.open[token] -= count
+        if not run.open[token]:
+            del self._runs[token]
+        remote = self._remotes.get(run.remote)
+        if isinstance(remote, Connection) and (acks := run.settled(start, count)):
+            remote.wire.acknowledge_run(acks, run.epoch, now)
+            self._dirty.add(run.remote)
 
     @staticmethod
     def _community_down(address: Address, refused: bool | None, text: str) -> None:
@@ -174,6 +227,10 @@ class Server:
         now = self._now()
         for event in events:
             match event:
+                case Messages():
+                    self._fast.on_messages(number, event)
+                case Settled(token, start, many, reason):
+                    self._fast.on_settled(number, token, start, many, reason)
                 case Message(publish, epoch):
                     self.core.on_message(number, publish, epoch)
                 case Published(token, reason):
@@ -205,12 +262,18 @@ class Server:
 
     def _carry_out(self) -> None:
         now = self._now()
-        dirty: set[int] = set()
         while actions := self.core.take():
             for action in actions:
                 match action:
                     case Respond(topic, body, qos):
                         self._respond(Publish(topic, body, qos), 0, now)
+                    case SendMany(number, token, qos, messages):
+                        self._remotes[number].wire.publish_burst(messages, qos, token, now)  # type: ignore[attr-defined]
+                        self._congestion(number, now)
+                    case RespondMany(messages):
+                        self._community.wire.publish_burst(messages, 1, 0, now)
+                    case DeliverMany():
+                        self._deliver_many(action, now)
                     case Deliver():
                         self._deliver(action, now)
                     case Send(number, token, publish):
@@ -232,8 +295,9 @@ class Server:
                         self._spawn(self._resolve(number, name))
                     case Note(warning, text):
                         log.log(logging.WARNING if warning else logging.INFO, "%s", text)
-                if isinstance(action, Send | Ask | Drop | Deliver):
-                    dirty.add(action.remote)
+                if isinstance(action, Send | SendMany | Ask | Drop | Deliver | DeliverMany):
+                    self._dirty.add(action.remote)
+        dirty, self._dirty = self._dirty, set()
         for number in dirty:
             if number in self._remotes:
                 self._remotes[number].flush()
@@ -288,6 +352,29 @@ class Server:
         if action.packet_id and not group.left:
             self._remotes[action.remote].acknowledge(action.packet_id, action.epoch, now)
 
+    def _deliver_many(self, action: DeliverMany, now: float) -> None:
+        wire = self._community.wire
+        run = _Run(action)
+        for qos, messages in action.bursts:
+            head, body = messages[0]  # all have this size
+            if not wire.fits(Publish(head.topic, body, qos)):
+                log.warning(
+                    "event=response-dropped topic=%s bytes=%d messages=%d error=too-large-for-the-community-broker",
+                    head.topic,
+                    len(body),
+                    len(messages),
+                )
+                continue
+            token = 0
+            if action.acks and qos:
+                self._token = token = self._token + 1
+                self._runs[token] = run
+                run.open[token] = len(messages)
+                run.recipients += 1
+            wire.publish_burst(messages, qos, token, now)
+        if action.acks and not run.recipients:
+            self._remotes[action.remote].wire.acknowledge_run(action.acks, action.epoch, now)  # type: ignore[attr-defined]
+
     def _open(self, action: Open) -> None:
         number = action.remote
         if number not in self.core.remotes:
@@ -296,10 +383,13 @@ class Server:
         connection = make(action, addresses, Owner(partial(self._on_remote, number), partial(self._remote_down, number)))
         connection.pause(self._paused)
         self._remotes[number] = connection
+        if isinstance(connection, Connection) and isinstance(connection.wire, Wire):
+            self._fast.enable(number)
         self._tasks[number] = asyncio.get_running_loop().create_task(connection.run(), name=f"remote-{number}")
 
     def _close(self, number: int) -> None:
         self._remotes.pop(number, None)
+        self._fast.forget(number)
         task = self._tasks.pop(number, None)
         if task is not None:
             self._keep(task)

@@ -124,6 +124,7 @@ class Subscribing(Answering):
         for session_id in list(held.holders) if held.granted < 0 else asked:
             held.holders.pop(session_id, None)
             remote.tree.remove(held.filter, session_id)
+            remote.routes.clear()
             session = self.sessions[session_id]
             if not any(waiter.session == session_id for waiter in held.next):
                 session.filters.discard(held.filter)

@@ -56,7 +56,7 @@ class Framer:
         """Append the whole packets of `data` to `frames`; how many bytes they have."""
         position = 0
         while True:
-            header = self._header(data, position)
+            header = self.header(data, position)
             if header is None:
                 return position
             start, end = header
@@ -70,7 +70,7 @@ class Framer:
         """How many bytes of an incomplete packet are held."""
         return len(self._buffer)
 
-    def _header(self, data: bytes, position: int) -> tuple[int, int] | None:
+    def header(self, data: bytes, position: int) -> tuple[int, int] | None:
         """(start of the body, end of the packet), or None while the fixed header is incomplete."""
         if position >= len(data):
             return None

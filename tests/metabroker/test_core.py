@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from mqmesh.broker.access import IDENTITY
 from mqmesh.mesh.settings import ConfigError
 from mqmesh.metabroker.actions import Ask, Close, Deliver, Drop, Open, Resolve, Respond, Send
+from mqmesh.metabroker.bursts import Messages
 from mqmesh.metabroker.codes import Code
 from mqmesh.metabroker.core import ANSWERS, Core
 from mqmesh.metabroker.policy import Policy, covers, parse
@@ -343,10 +344,15 @@ def wire(version: int = 5, **connack: Any) -> Wire:
 def test_the_wire_acknowledges_when_its_owner_does() -> None:
     made = wire()
     [message] = made.receive(encode(Publish("t", b"x", 1, packet_id=7), 5), 0.0)
+    assert isinstance(message, Messages)
+    assert made.take() == b""
+    made.acknowledge_run(message.acks, message.epoch, 0.0)
+    assert made.take() == encode(Puback(7), 5)
+    [message] = made.receive(encode(Publish("t", b"x", 1, retain=True, packet_id=9), 5), 0.0)
     assert isinstance(message, Message)
     assert made.take() == b""
-    made.acknowledge(7, message.epoch, 0.0)
-    assert made.take() == encode(Puback(7), 5)
+    made.acknowledge(9, message.epoch, 0.0)
+    assert made.take() == encode(Puback(9), 5)
     [message] = made.receive(encode(Publish("t", b"x", 2, packet_id=8), 5), 0.0)
     assert made.receive(encode(Publish("t", b"x", 2, dup=True, packet_id=8), 5), 0.0) == []
     made.acknowledge(8, message.epoch, 0.0)
