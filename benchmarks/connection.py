@@ -12,6 +12,7 @@ import socket
 
 from benchmarks import wire
 from benchmarks.tls import TlsSocket
+from benchmarks.websocket import WebSocket
 
 Buffer = bytes | bytearray | memoryview
 CHUNK = 1 << 18  # bytes of one recv or send
@@ -21,15 +22,17 @@ class Connection:
     """One client. `address` is (host, port); the constructor returns when CONNACK has come (10 s at most).
 
     ca: the PEM file of the authority to trust where the broker speaks TLS. persistent: its session outlives the connection.
-    present: the broker had a session of this client.
+    web: over WebSocket.    present: the broker had a session of this client.
     """
 
-    def __init__(self, address: tuple[str, int], client_id: str, version: int, ca: str = "", persistent: bool = False) -> None:
+    def __init__(
+        self, address: tuple[str, int], client_id: str, version: int, ca: str = "", persistent: bool = False, web: bool = False
+    ) -> None:
         self.version = version
         sock = socket.create_connection(address, 10)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.tls = TlsSocket(sock, ca, address[0]) if ca else None
-        self.sock: socket.socket | TlsSocket = self.tls or sock
+        self.layer = WebSocket(sock, address[0]) if web else TlsSocket(sock, ca, address[0]) if ca else None
+        self.sock: socket.socket | TlsSocket | WebSocket = self.layer or sock
         self.fd = self.sock.fileno()
         self.left = bytearray()
         self.kept = bytearray()  # an incomplete packet that the slow path waits to see whole
@@ -87,19 +90,19 @@ class Connection:
             sent = self.sock.send(data)
         except BlockingIOError:
             return 0
-        if self.tls is not None and self.tls.unsent:
+        if self.layer is not None and self.layer.unsent:
             self.keep(b"")
         return sent
 
     def writable(self) -> None:
         """The socket takes bytes again."""
-        if self.tls is not None and not self.tls.flush():
+        if self.layer is not None and not self.layer.flush():
             return
         if self.left:
             with memoryview(self.left) as view:
                 sent = self.try_send(view)
             del self.left[:sent]
-        if not self.left and not (self.tls is not None and self.tls.unsent):
+        if not self.left and not (self.layer is not None and self.layer.unsent):
             assert self.epoll
             self.epoll.modify(self.fd, select.EPOLLIN)
 

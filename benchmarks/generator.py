@@ -57,7 +57,7 @@ class Load:
         traffics = [self.traffics[number]] if self.spec.pairs else self.traffics
         if self.spec.gateway == "in":
             return Hearer(self.spec.exit, f"subscriber{number}", traffics[0], self.spec.remote)
-        return Subscriber(self.spec.exit, f"subscriber{number}", traffics, self.spec.ca, self.spec.persistent)
+        return Subscriber(self.spec.exit, f"subscriber{number}", traffics, self.spec.ca, self.spec.persistent, web=self.spec.web)
 
     def leave(self, subscriber: Subscriber) -> None:
         """The subscriber says goodbye."""
@@ -78,7 +78,7 @@ class Load:
         name = f"publisher{traffic.publisher}"
         if self.spec.gateway == "out":
             return Asker(self.spec.entry, name, traffic, targets, self.spec.remote, max(1, self.spec.window // self.spec.publishers))
-        return Publisher(self.spec.entry, name, traffic, targets, self.spec.ca)
+        return Publisher(self.spec.entry, name, traffic, targets, self.spec.ca, self.spec.web)
 
     def step(self, timeout: float) -> None:
         """Wait for sockets, serve them, send what the windows allow."""

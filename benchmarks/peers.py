@@ -12,7 +12,8 @@
 - amqtt: anonymous clients, no other plugin (its default ones log every packet).
 - forward: no broker. It copies bytes from publishers to subscribers and shows what the load generator can reach at most.
 
-With TLS all have the same certificate (P-256), made for the run, and their own defaults otherwise.
+With TLS all have the same certificate (P-256), made for the run, and their own defaults otherwise. Over WebSocket publishers send a
+frame for each message, as clients do.
 
 Every deployment is fresh: a new process on a free port of 127.0.0.1 and an empty folder. MOSQUITTO and NATS_SERVER may name
 other binaries.
@@ -59,6 +60,7 @@ class Deployment:
     folder: Path
     tls: Path | None = None
     durable: bool = False  # where a broker can: data folders, acknowledgements behind fsync
+    web: bool = False  # listeners for WebSocket
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     ports: list[int] = field(default_factory=list)
     remote: tuple[str, int] | None = None
@@ -125,10 +127,10 @@ class Peer(ABC):
     def launch(self, deployment: Deployment, index: int, qos: int) -> None:
         """Start broker `index` of the deployment on its port; broker i is joined to broker i + 1."""
 
-    def deploy(self, folder: Path, brokers: int, qos: int, tls: bool = False, durable: bool = False) -> Deployment:
-        """Start one broker or a chain of them; tls: its clients use TLS. PeerError if one does not start."""
+    def deploy(self, folder: Path, brokers: int, qos: int, tls: bool = False, durable: bool = False, web: bool = False) -> Deployment:
+        """Start one broker or a chain of them; tls, web: its clients use TLS, or WebSocket. PeerError if one does not start."""
         folder.mkdir(parents=True)
-        deployment = Deployment(folder, folder / "tls" if tls else None, durable, ports=[free_port() for _ in range(brokers)])
+        deployment = Deployment(folder, folder / "tls" if tls else None, durable, web, ports=[free_port() for _ in range(brokers)])
         if deployment.tls is not None:
             make_certificates(deployment.tls)
         try:
@@ -198,7 +200,7 @@ class Mqmesh(Peer):
 
     def launch(self, deployment: Deployment, index: int, qos: int) -> None:
         port = deployment.ports[index]
-        scheme = "mqtts" if deployment.tls else "mqtt"
+        scheme = "ws" if deployment.web else "mqtts" if deployment.tls else "mqtt"
         options = ["--listen", f"{scheme}://127.0.0.1:{port}", "--name", f"bench{index + 1}", "--number", str(index + 1)]
         if deployment.durable:
             options += ["--data", str(deployment.folder / f"data{index}")]
@@ -271,6 +273,8 @@ class Mosquitto(Peer):
             lines[1:1] = [f"certfile {deployment.tls}/broker.crt", f"keyfile {deployment.tls}/broker.key"]
             if os.getuid() == 0:
                 lines.append("user root")  # else it gives its rights up before it reads the key
+        if deployment.web:
+            lines[:1] = [f"listener {free_port()} 127.0.0.1", lines[0], "protocol websockets"]  # alone it would not start
         if index + 1 < len(deployment.ports):
             lines += [
                 f"connection to{index + 2}",

@@ -50,8 +50,10 @@ class Expected:
 class Publisher(Connection):
     """A client that publishes one `Traffic`; `targets` are what each subscriber has from it."""
 
-    def __init__(self, address: tuple[str, int], client_id: str, traffic: Traffic, targets: list[Source], ca: str = "") -> None:
-        super().__init__(address, client_id, traffic.version, ca)
+    def __init__(
+        self, address: tuple[str, int], client_id: str, traffic: Traffic, targets: list[Source], ca: str = "", web: bool = False
+    ) -> None:
+        super().__init__(address, client_id, traffic.version, ca, web=web)
         self.traffic = traffic
         self.targets = targets
         self.window = min(traffic.window, self.receive_maximum) if traffic.qos else traffic.window

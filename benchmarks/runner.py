@@ -86,7 +86,9 @@ def measure(scenario: Scenario, peer: Peer, settings: Settings, folder: Path) ->
         if scenario.gateway:
             deployment = peer.deploy_gateway(folder, scenario.gateway, fields.get("qos", 0))
         else:
-            deployment = peer.deploy(folder, scenario.brokers, fields.get("qos", 0), fields.get("tls", False), scenario.durable)
+            deployment = peer.deploy(
+                folder, scenario.brokers, fields.get("qos", 0), fields.get("tls", False), scenario.durable, fields.get("web", False)
+            )
     except PeerError as error:
         return failed(str(error))
     if "messages" in fields:

@@ -76,6 +76,7 @@ SCENARIOS = (
     Scenario("chain3-latency-qos0", "chain of three, one at a time, QoS 0", {"kind": "latency"}, brokers=3),
     Scenario("chain3-latency-qos1", "chain of three, one at a time, QoS 1", {"kind": "latency", "qos": 1}, brokers=3),
     Scenario("qos0-1to1-tls", "QoS 0, 1:1, TLS", {"tls": True}, bars={"mosquitto": 2}, peers=ENCRYPTED),
+    Scenario("qos0-1to1-ws", "QoS 0, 1:1, WebSocket", {"web": True}, bars={"mosquitto": 2}, peers=QUEUES),
     Scenario("qos0-v5", "QoS 0, 1:1, MQTT 5", {"version": 5}, peers=FAST),
     Scenario("qos1-v5", "QoS 1, 1:1, MQTT 5", {"version": 5, "qos": 1, "window": ACKNOWLEDGED}, peers=FAST),
     Scenario("qos0-topics", "QoS 0, 1:1, 1,000 topics in turn", {"topics": 1000}, peers=FAST),

@@ -15,7 +15,8 @@ class Spec:
     used in turn by each publisher. sizes: smallest and largest payload in bytes. window: messages in flight, shared by the
     publishers. seconds: aimed at for the measured part, after `warm_up` seconds; least: deliveries to measure at least.
     patience: seconds without progress that count as failure. persistent: subscribers keep their sessions. pids: the broker's
-    processes. tls: whether clients use TLS; ca: the PEM file of the authority that they trust then. gateway: "out" where publishers,
+    processes. tls: whether clients use TLS; ca: the PEM file of the authority that they trust then. web: clients use
+    WebSocket. gateway: "out" where publishers,
     "in" where subscribers are clients of a metabroker that brings them to the broker at `remote`; "": neither.
     """
 
@@ -39,6 +40,7 @@ class Spec:
     pids: list[int] = field(default_factory=list)
     tls: bool = False
     ca: str = ""
+    web: bool = False
     gateway: str = ""
     remote: tuple[str, int] = ("", 0)
 

@@ -96,8 +96,9 @@ class Subscriber(Connection):
         persistent: bool = False,
         before: Subscriber | None = None,
         join: bool = True,
+        web: bool = False,
     ) -> None:
-        super().__init__(address, client_id, traffics[0].version, ca, persistent)
+        super().__init__(address, client_id, traffics[0].version, ca, persistent, web)
         self.qos = traffics[0].qos
         self.sources: dict[int, Source] = before.sources if before else {traffic.publisher: Source(traffic) for traffic in traffics}
         self.only = next(iter(self.sources.values())) if len(traffics) == 1 else None

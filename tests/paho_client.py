@@ -26,8 +26,8 @@ def properties(packet_type: int, **values: Any) -> Properties:
 class Paho:
     """Connect on entry, DISCONNECT on exit. `version` is 4 or 5; `persistent` keeps the session when we leave.
 
-    `context`: of TLS. `path`: of a WebSocket, instead of plain TCP. With `reading=False` nothing runs in the background, so that the
-    caller decides when packets are handled.
+    `context`: of TLS. `path`, `headers`: of a WebSocket, instead of plain TCP. With `reading=False` nothing runs in the background, so
+    that the caller decides when packets are handled.
     """
 
     def __init__(
@@ -39,6 +39,7 @@ class Paho:
         will: Any = None,
         context: Any = None,
         path: str = "",
+        headers: dict[str, str] | None = None,
         **connect: Any,
     ) -> None:
         self.version = version
@@ -66,7 +67,7 @@ class Paho:
         client.on_message = lambda _c, _u, message: self.messages.put(message)
         client.on_subscribe = client.on_unsubscribe = client.on_publish = self._on_done  # type: ignore[assignment]
         if path:
-            client.ws_set_options(path)
+            client.ws_set_options(path, headers)
         if context is not None:
             client.tls_set_context(context)
         if will is not None:

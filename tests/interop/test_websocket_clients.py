@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -120,6 +121,54 @@ def test_hangup_with_nothing_to_reload_is_survived(tmp_path: Path) -> None:
     wait_until(lambda: "event=nothing-to-reload" in log.read_text(), 10, "line in the log")
     with Paho(port, path="/mqtt") as one:
         one.nothing_until("marker")
+    process.terminate()
+    assert process.wait(10) == 0
+    process.communicate()
+
+
+def test_a_new_certificate_is_taken_over_without_dropping_clients(tmp_path: Path) -> None:
+    """SIGHUP: who is connected stays, who comes sees the new certificate; a wrong file changes nothing. The list of origins goes along."""
+    certificates = Certificates(tmp_path)
+    certificates.broker("porto")
+    file, log = tmp_path / "broker.toml", tmp_path / "broker.log"
+
+    def write(origin: str) -> None:
+        tls = f'[tls]\ncertificate = "{certificates.certificate("porto")}"\nkey = "{certificates.key("porto")}"\n'
+        file.write_text(f'listen = ["wss://127.0.0.1:0"]\n[websocket]\norigins = ["{origin}"]\n{tls}')
+
+    def hang_up(event: str) -> None:
+        before = log.read_text().count(event)
+        os.kill(process.pid, signal.SIGHUP)
+        wait_until(lambda: log.read_text().count(event) > before, 10, f"another {event}")
+
+    write("https://old.example")
+    process = start("broker", "--config", file, stderr=log)
+    assert process.stdout is not None
+    port = parse_address(process.stdout.readline().split()[1]).port
+
+    def shown() -> bytes:
+        return ssl.get_server_certificate(("127.0.0.1", port), ca_certs=str(certificates.ca)).encode()
+
+    old = certificates.certificate("porto").read_bytes()
+    with Paho(port, context=certificates.context(), path="/mqtt") as one:
+        assert shown().strip() == old.strip()
+        certificates.broker("porto", renew=True)
+        write("https://new.example")
+        hang_up("event=reloaded")
+        assert "event=tls-reloaded" in log.read_text()
+        assert shown().strip() == certificates.certificate("porto").read_bytes().strip() != old.strip()
+        certificates.certificate("porto").write_text("nothing")
+        hang_up("event=tls-not-reloaded")
+        one.nothing_until("still-there")
+        with Paho(port, context=certificates.context(), path="/mqtt") as other:
+            other.nothing_until("newcomer")
+        for origin, comes in (("https://old.example", False), ("https://new.example", True)):
+            page = Paho(port, context=certificates.context(), path="/mqtt", headers={"Origin": origin})
+            if comes:
+                page.open().close()
+            else:
+                with pytest.raises(ConnectionError):
+                    page.open()
     process.terminate()
     assert process.wait(10) == 0
     process.communicate()
