@@ -34,7 +34,7 @@ def metabroker(
     services: Annotated[Path | None, typer.Option("--services", metavar="FILE", help="Names of services and their addresses.")] = None,
     directory: Annotated[
         str | None,
-        typer.Option("--directory", metavar="URL", help="A directory, asked for names that are not in the file."),
+        typer.Option("--directory", metavar="URL", help="A directory, or the WSDL of a UDDI registry: for names that are not in the file."),
     ] = None,
     data: Annotated[
         Path | None, typer.Option("--data", metavar="DIR", help="A folder where sessions are kept over restarts; without it none are.")
@@ -86,9 +86,11 @@ def metabroker(
         if services is not None:
             resolvers.append(Services.load(services))
         if directory is not None:
-            resolvers.append(Directory(directory))
+            resolvers.append(Directory(directory, _account()))
     except ConfigError as error:
         raise fail(f"metabroker: {error}", WRONG_USE) from None
+    except ImportError as error:
+        raise fail(f"metabroker: --directory needs an extra: pip install 'mqmesh[uddi]' ({error})", WRONG_USE) from None
     except ValueError as error:
         raise fail(f"metabroker: --directory {error}", WRONG_USE) from None
     start_logging(client_id, log_level)
@@ -109,6 +111,12 @@ def metabroker(
         )
     except StoreError as error:
         raise fail(f"metabroker: --data {error}", WRONG_USE) from None
+
+
+def _account() -> tuple[str, str] | None:
+    """Of the directory; None: what is public is enough."""
+    name, secret = os.environ.get("MQMESH_DIRECTORY_ACCOUNT"), os.environ.get("MQMESH_DIRECTORY_SECRET")
+    return (name, secret) if name and secret else None
 
 
 def _password(given: str | None, file: Path | None, where: Community) -> bytes | None:

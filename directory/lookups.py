@@ -13,15 +13,22 @@ from collections import OrderedDict
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from .client import Client, ClientError
+from .client import ClientError
 
 PAUSE = 5.0  # seconds
 
 log = logging.getLogger(__name__)
 
 Question = tuple[str, str | None, str | None]
+
+
+class Finder(Protocol):
+    """Who is asked: `client.Client` over REST, or `inquiry.Inquiry` over UDDI."""
+
+    def find(self, sort: str = ..., mesh: str | None = ..., name: str | None = ...) -> list[dict[str, Any]]:
+        """Records; ClientError with a status of 0, or 500 and more, when there is no answer, with others when it is refused."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -34,14 +41,14 @@ class Found:
 
 
 class Lookups:
-    """Finds records through a client.
+    """Finds records through a client, or any other `Finder`.
 
     fresh: seconds for which an answer is good without asking. stale: seconds after which an old one is no answer. As a context manager
     it also asks its questions again each `fresh` seconds, in a thread of its own.
     """
 
     def __init__(
-        self, client: Client, *, fresh: float = 30.0, stale: float = 3600.0, most: int = 256, clock: Callable[[], float] = time.monotonic
+        self, client: Finder, *, fresh: float = 30.0, stale: float = 3600.0, most: int = 256, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._client = client
         self._fresh, self._stale, self._most = fresh, stale, most
@@ -52,15 +59,19 @@ class Lookups:
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def find(self, sort: str = "broker", mesh: str | None = None, name: str | None = None) -> Found:
-        """The records as `Client.find` has them; ClientError when the directory refuses, or is away and no answer is young enough."""
+    def find(self, sort: str = "broker", mesh: str | None = None, name: str | None = None, *, fresh: float | None = None) -> Found:
+        """The records as `Client.find` has them; ClientError when the directory refuses, or is away and no answer is young enough.
+
+        fresh: seconds, for this question now, in place of those for all.
+        """
+        fresh = self._fresh if fresh is None else fresh
         question = (sort, mesh, name)
         with self._lock:
             now, kept, away = self._clock(), self._answers.get(question), self._away
             if kept is not None:
                 self._answers.move_to_end(question)
         paused = away is not None and now - away < PAUSE
-        if kept is not None and (now - kept[0] <= self._fresh or (paused and now - kept[0] <= self._stale)):
+        if kept is not None and (now - kept[0] <= fresh or (paused and now - kept[0] <= self._stale)):
             return Found(deepcopy(kept[1]), now - kept[0], away is not None)
         try:
             records = self._ask(question)

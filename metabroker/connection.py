@@ -150,6 +150,12 @@ class Connection(Generic[M]):
             if self._line is not None:
                 self._line.pause(paused)
 
+    def move(self, addresses: list[Address]) -> None:
+        """See `Connector`."""
+        first = self.addresses[0]
+        alike = [address for address in addresses if (address.kind, address.path) == (first.kind, first.path)]
+        self.addresses = alike or self.addresses
+
     def flush(self) -> None:
         """Write what the wire has to say."""
         if self._line is not None:

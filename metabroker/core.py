@@ -303,6 +303,11 @@ class Core(Subscribing):
         if session is not None and self.memory is not None:
             self.memory.on_fetched(session, token, last, rows)
 
+    def service(self, number: int) -> str:
+        """The service that a remote was asked for as; "" when it was asked for by its address, or is gone."""
+        remote = self.remotes.get(number)
+        return remote.credentials.remote if remote is not None and "://" not in remote.credentials.remote else ""
+
     def on_resolved(self, number: int, addresses: list[str], error: str, now: float) -> None:
         """The answer to `Resolve`: addresses, or none and why."""
         remote = self.remotes.get(number)

@@ -6,17 +6,22 @@ import tomllib
 from pathlib import Path
 from typing import Protocol
 
-from ..directory.client import Client, ClientError
+from ..directory.client import ClientError
 from ..directory.lookups import Lookups
 from ..mesh.settings import ConfigError
 from .address import parse_address
+
+FRESH, AGAIN = 30.0, 2.0  # seconds for which an answer is good, and where it led nowhere
 
 
 class Resolver(Protocol):
     """Finds services. It may block."""
 
-    def resolve(self, name: str) -> list[str]:
-        """The addresses of a service, the preferred first; empty when there is none. Raises LookupError when it cannot be asked."""
+    def resolve(self, name: str, again: bool = False) -> list[str]:
+        """The addresses of a service, the preferred first; empty when there is none. Raises LookupError when it cannot be asked.
+
+        again: the addresses that were given before do not answer, there may be others by now.
+        """
 
 
 class Services:
@@ -48,25 +53,30 @@ class Services:
                     raise ConfigError(name, f"services.{service}", address, str(error)) from None
         return cls(services)
 
-    def resolve(self, name: str) -> list[str]:
+    def resolve(self, name: str, again: bool = False) -> list[str]:
         """See `Resolver`."""
         return list(self._table.get(name, ()))
 
 
 class Directory:
-    """Services that are registered in a directory, as NAME or MESH/NAME; its answers outlive its absence (`directory/lookups.py`).
+    """Services of a UDDI v3 registry, ours or another, as NAME or MESH/NAME; its answers outlive its absence (`directory/lookups.py`).
 
-    A NAME that several meshes have is refused: anybody with an account may give it to a service of a mesh of his own.
+    A NAME that several meshes have is refused: anybody with an account may give it to a service of a mesh of his own. url: of our
+    directory, or of a registry's WSDL. account: name and secret, for what is not public. fresh: seconds after which an answer is asked for
+    again, as are all that are in use in that rhythm. Raises ValueError for a URL that cannot be, ImportError without zeep.
     """
 
-    def __init__(self, url: str) -> None:
-        self._lookups = Lookups(Client(url))
+    def __init__(self, url: str, account: tuple[str, str] | None = None, fresh: float = FRESH) -> None:
+        from ..directory.inquiry import Inquiry
 
-    def resolve(self, name: str) -> list[str]:
+        self._lookups = Lookups(Inquiry(url, account), fresh=fresh)
+        self._lookups.__enter__()
+
+    def resolve(self, name: str, again: bool = False) -> list[str]:
         """See `Resolver`."""
         mesh, _, service = name.rpartition("/")
         try:
-            found = self._lookups.find("service", mesh or None, service).records
+            found = self._lookups.find("service", mesh or None, service, fresh=AGAIN if again else None).records
         except ClientError as error:
             if error.status == 404:
                 return []
@@ -83,9 +93,9 @@ class Chain:
     def __init__(self, *resolvers: Resolver) -> None:
         self._resolvers = resolvers
 
-    def resolve(self, name: str) -> list[str]:
+    def resolve(self, name: str, again: bool = False) -> list[str]:
         """See `Resolver`."""
         for resolver in self._resolvers:
-            if found := resolver.resolve(name):
+            if found := resolver.resolve(name, again):
                 return found
         return []

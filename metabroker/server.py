@@ -14,6 +14,7 @@ import secrets
 import signal
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -36,6 +37,7 @@ from .wire import Event, Login, Message, Published, Settled, Subscribed, Trouble
 
 log = logging.getLogger(__name__)
 TICK = 0.5  # seconds
+LOOKUPS = 4  # threads
 LEAVING = 2.0  # seconds for connections to be left
 TOPIC = 65_535  # token of the community subscription
 
@@ -115,6 +117,8 @@ class Server:
         self._dirty: set[int] = set()  # remotes with something to write
         self._token = TOPIC
         self._paused = False
+        self._moving: set[int] = set()  # remotes whose services are looked for again
+        self._lookups = ThreadPoolExecutor(LOOKUPS, "lookup")  # a slow directory keeps nothing else waiting
         self._later: Later = []  # once what has been put is kept
         self._community.forget = self._keeper is None
         if self._keeper is not None:
@@ -135,6 +139,7 @@ class Server:
                 task.cancel()
             if tasks:
                 await asyncio.wait(tasks, timeout=LEAVING)
+            self._lookups.shutdown(wait=False, cancel_futures=True)
             if self._keeper is not None:
                 self._keeper.close()
 
@@ -252,6 +257,26 @@ class Server:
             code = Code.REMOTE_REFUSED_CREDENTIALS if refused else Code.REMOTE_REFUSED
         self.core.on_failed(number, code, text)
         self._carry_out()
+        name = self.core.service(number)
+        if name and number not in self._moving:
+            self._moving.add(number)
+            self._spawn(self._find_again(number, name))
+
+    async def _find_again(self, number: int, name: str) -> None:
+        """A service may be somewhere else now."""
+        try:
+            found = await self._look_up(name, again=True)
+        except LookupError:
+            return  # the addresses that are known are tried
+        finally:
+            self._moving.discard(number)
+        addresses = []
+        for text in found:
+            with contextlib.suppress(ValueError):
+                addresses.append(parse_address(text))
+        remote = self._remotes.get(number)
+        if remote is not None and addresses:
+            remote.move(addresses)
 
     def _congestion(self, number: int, now: float) -> None:
         remote = self._remotes.get(number)
@@ -402,11 +427,20 @@ class Server:
         self._others.add(task)
         task.add_done_callback(self._others.discard)
 
+    async def _look_up(self, name: str, again: bool = False) -> list[str]:
+        """The addresses of a service; it may take as long as a client waits for a connection. Raises LookupError."""
+        asked = asyncio.get_running_loop().run_in_executor(self._lookups, self._resolver.resolve, name, again)
+        try:
+            async with asyncio.timeout(self._limits.connect):
+                return await asked
+        except TimeoutError:
+            raise LookupError("the directory does not answer in time") from None
+
     async def _resolve(self, number: int, name: str) -> None:
         found: list[str] = []
         error = ""
         try:
-            found = await asyncio.to_thread(self._resolver.resolve, name)
+            found = await self._look_up(name)
         except LookupError as failure:
             error = str(failure)
         self.core.on_resolved(number, found, error, self._now())

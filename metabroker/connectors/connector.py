@@ -20,6 +20,7 @@ import builtins
 from typing import Protocol
 
 from ...mqtt.packets import Publish
+from ..address import Address
 from ..wire import Event, State
 
 
@@ -47,6 +48,9 @@ class Connector(Protocol):
 
     def pause(self, paused: bool) -> None:
         """Take no more messages from the remote, as far as its protocol allows that, or take them again."""
+
+    def move(self, addresses: list[Address]) -> None:
+        """The remote is somewhere else now: try these from the next attempt on. A connection that stands is left alone."""
 
     def flush(self) -> None:
         """Write what is waiting to be written: called after the actions of a chunk."""
