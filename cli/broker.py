@@ -44,6 +44,7 @@ OPTION_OF = {
     "tls.key": "--tls-key",
     "tls.ca": "--tls-ca",
     "tls.client_certificates": "--client-certificates",
+    "websocket.origins": "--origin",
 }
 
 
@@ -94,6 +95,10 @@ def broker(
         str | None,
         typer.Option("--directory", metavar="URL", help="Where it registers, as $MQMESH_DIRECTORY_ACCOUNT with ..._SECRET."),
     ] = None,
+    origin: Annotated[
+        list[str],
+        typer.Option("--origin", metavar="URL", help="Web pages that may connect, as https://app.example.com; again.", show_default=False),
+    ] = [],  # noqa: B006
     config: Annotated[Path | None, typer.Option("--config", help="A TOML file; options here go over what it says.")] = None,
     log_level: Annotated[str, typer.Option("--log-level", metavar="|".join(LEVELS), help="What goes to stderr.")] = "info",
     stop_with_stdin: Annotated[bool, typer.Option("--stop-with-stdin", hidden=True, help="End when stdin is closed.")] = False,
@@ -115,6 +120,10 @@ def broker(
       mqmesh broker --listen mqtts://127.0.0.1:8883 --tls-certificate tls/porto.crt --tls-key tls/porto.key
 
     \b
+    For web pages, and for others beside them:
+      mqmesh broker --listen ws://127.0.0.1:9001/mqtt --origin http://127.0.0.1:8000 --listen mqtt://127.0.0.1:1883
+
+    \b
     In a mesh with a directory, which gives it its number and knows the others:
       mqmesh broker --name graz --mesh sites --listen mqtt://127.0.0.1:1885 --data data/graz --directory http://127.0.0.1:8090
 
@@ -122,7 +131,8 @@ def broker(
     From a file, on another port:
       mqmesh broker --config porto.toml --listen mqtt://127.0.0.1:2883
 
-    Ends with SIGTERM or Ctrl-C; with SIGHUP it looks at its certificates and, in its file, at the policies of its links again.
+    Ends with SIGTERM or Ctrl-C; with SIGHUP it looks at its certificates and, in its file, at
+    the policies of its links and the origins of web pages again.
     Status: 0 stopped; 2 it could not start, one line on stderr says why.
     """
     from ..broker.config import ConfigError, load, parse
@@ -135,6 +145,8 @@ def broker(
         tls = {"certificate": tls_certificate, "key": tls_key, "ca": tls_ca, "client_certificates": client_certificates}
         if given := {option: str(value.absolute() if isinstance(value, Path) else value) for option, value in tls.items() if value}:
             table["tls"] = given
+        if origin:
+            table["websocket"] = {"origins": origin}
         if http:
             table["http"] = {"listen": http}
         if directory:

@@ -212,9 +212,9 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
     def _control(self) -> None:
         """Answer pings, and the peer's close."""
         controls, self._deframer.controls = self._deframer.controls, []
-        pongs = [self._frame(PONG, payload) for opcode, payload in controls if opcode == PING]
-        if pongs and not self._closing and not self._congested:
-            self._under.write(b"".join(pongs))
+        pings = [payload for opcode, payload in controls if opcode == PING]
+        if pings and not self._closing and not self._congested:
+            self._under.write(self._frame(PONG, pings[-1]))  # one answer to all that have come at once (5.5.3)
         opcode, payload = controls[-1]
         if opcode == CLOSE and not self._closing:
             self._code = close_code(payload)

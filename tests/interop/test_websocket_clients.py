@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import queue
 import signal
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from certificates import Certificates
@@ -15,8 +17,10 @@ from command import start
 from mqmesh.broker.config import parse_address
 from mqmesh.mqtt.codec import encode
 from mqmesh.mqtt.packets import Connect, Pingreq, Pingresp
+from paho.mqtt.client import Client, MQTTv311
+from paho.mqtt.enums import CallbackAPIVersion
 from paho_client import PATIENCE, Paho
-from services import wait_until
+from services import free_port, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +86,55 @@ def test_a_session_waits_for_its_client(broker: Broker, made: Certificates, name
     with client(broker, made, "wss", client_id=name, persistent=True) as one:
         assert one.session_present
         assert one.next().payload == b"meanwhile"
+
+
+@pytest.mark.parametrize("scheme", ["ws", "wss"])
+def test_paho_comes_back_behind_a_killed_broker(made: Certificates, tmp_path: Path, scheme: str) -> None:
+    """By itself, to its session, whose subscription and queue the broker has kept."""
+    listen = ["--listen", f"{scheme}://127.0.0.1:{free_port()}", "--listen", f"mqtt://127.0.0.1:{free_port()}"]
+    command = ("broker", *listen, *made.options("porto"), "--data", tmp_path / "data")
+
+    def begin() -> None:
+        nonlocal process
+        process = start(*command, stderr=tmp_path / "log")
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("ready ")
+
+    process: Any = None
+    begin()
+    connects: queue.Queue[bool] = queue.Queue()
+    messages: queue.Queue[bytes] = queue.Queue()
+    client = Client(CallbackAPIVersion.VERSION2, "rover", clean_session=False, protocol=MQTTv311, transport="websockets")
+    if scheme == "wss":
+        client.tls_set_context(made.context())
+    client.reconnect_delay_set(0.2, 1)
+    client.on_connect = lambda _c, _u, flags, reason, _p: connects.put(flags.session_present)
+    client.on_message = lambda _c, _u, message: messages.put(message.payload)
+    client.connect("127.0.0.1", parse_address(listen[1]).port)
+    client.loop_start()
+    try:
+        assert connects.get(timeout=PATIENCE) is False
+        client.subscribe("t", 1)
+        with Paho(parse_address(listen[3]).port) as other:
+            while other.publish("t", b"first", 1) != 0:  # until there is a subscription: 0x10 before
+                pass
+        assert messages.get(timeout=PATIENCE) == b"first"
+        process.kill()
+        process.communicate()
+        begin()
+        assert connects.get(timeout=PATIENCE) is True
+        with Paho(parse_address(listen[3]).port) as other:
+            other.publish("t", b"second", 1)
+        found = [messages.get(timeout=PATIENCE)]
+        while found[-1] != b"second":  # what was not acknowledged before the kill comes again
+            found.append(messages.get(timeout=PATIENCE))
+        assert client.publish("u", b"x", 1).wait_for_publish(PATIENCE) is None
+    finally:
+        client.disconnect()
+        client.loop_stop()
+        process.terminate()
+        assert process.wait(10) == 0
+        process.communicate()
 
 
 def test_paho_at_another_path_is_refused(broker: Broker) -> None:
