@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 from certificates import Certificates
 from mqmesh.broker.config import parse_address
+from mqmesh.broker.websocket.transport import WebSocketTransport
 from mqmesh.mqtt.codec import encode
 from mqmesh.mqtt.packets import Connect, Disconnect, Pingreq, Pingresp, Publish, Will
 from mqmesh.mqtt.reasons import Reason
-from mqmesh.mqtt.websocket.frames import BINARY, FINAL, PING, TEXT, Deframer, close_frame, frame
-from mqmesh.mqtt.websocket.opening import ClientOpening
+from mqmesh.mqtt.websocket.frames import BINARY, FINAL, PING, PONG, TEXT, Deframer, close_frame, frame
+from mqmesh.mqtt.websocket.opening import ClientOpening, ServerOpening
 
 from .harness import TIMEOUT, Site, until
 from .test_tls_files import settings
@@ -294,18 +295,35 @@ async def test_a_peer_that_does_not_answer_our_close_is_not_waited_for() -> None
         assert await raw.closed() == 1000
 
 
-async def test_pings_of_one_who_does_not_read_take_no_memory() -> None:
-    async with site(unsent_bytes=4096) as porto:
-        raw = await Raw(porto).client("pinger")
-        (connection,) = porto.broker.connections
-        raw.writer.transport.pause_reading()  # type: ignore[attr-defined]
-        ping, most = frame(PING, b"x" * 125, KEY) * 500, 0
-        for _ in range(200):
-            raw.send(ping)
-            await asyncio.sleep(0)
-            most = max(most, connection.unsent)
-        assert most < 2**20
-        raw.writer.transport.abort()
+class Under(asyncio.Transport):
+    """What is below the layer: it keeps what it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+
+    def write(self, data: Any) -> None:
+        self.written += data
+
+    def is_closing(self) -> bool:
+        return False
+
+
+async def test_pings_are_answered_once_a_chunk_and_not_at_all_to_one_who_does_not_read() -> None:
+    loop, under, pings = asyncio.get_running_loop(), Under(), frame(PING, b"1", KEY) + frame(PING, b"2", KEY)
+    layer = WebSocketTransport(loop, ServerOpening("/mqtt"), 1000, 10, lambda made: made.begin(asyncio.Protocol()), lambda *_: None)
+    layer.connection_made(under)
+    layer.data_received(ClientOpening("h", "/mqtt", bytes(16)).request)
+    under.written = b""
+    layer.data_received(pings)
+    assert under.written == frame(PONG, b"2")
+    layer.pause_writing()
+    for _ in range(100):
+        layer.data_received(pings)
+    assert under.written == frame(PONG, b"2")
+    layer.resume_writing()
+    layer.data_received(pings)
+    assert under.written == frame(PONG, b"2") * 2
 
 
 async def test_origins_that_are_listed_come_in_and_a_reload_changes_them() -> None:
