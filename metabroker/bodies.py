@@ -5,6 +5,7 @@ MQTT 5 properties travel as a map of their own with the names in `PROPERTIES`; w
 
 from __future__ import annotations
 
+import re
 from typing import Any, NamedTuple
 
 import msgpack
@@ -24,6 +25,9 @@ PROPERTIES: dict[str, tuple[Property, type]] = {
     "user": (Property.USER_PROPERTY, list),
 }
 LONGEST_EXPIRY = 0xFFFF_FFFF  # seconds
+UNWELCOME = re.compile(  # characters for which a broker may close a connection (MQTT-1.5.4), which others share, and some do
+    "[\x00-\x1f\x7f-\x9f\ufdd0-\ufdef" + "".join([chr(plane << 16 | last) for plane in range(17) for last in (0xFFFE, 0xFFFF)]) + "]"
+)
 LONGEST_NAME = 1024  # bytes of a remote, a user name, a client or message identifier
 
 
@@ -137,9 +141,15 @@ def publish_request(body: dict[str, Any]) -> PublishRequest:
         check_topic(topic.encode())
     except (MqttError, UnicodeEncodeError) as error:
         raise BodyError(f"topic: {getattr(error, 'text', 'it is not Unicode')}") from None
-    if too_deep(topic) or len(topic.encode()) > 65_535:
-        raise BodyError("topic: it is too long")
-    return PublishRequest(message_of(body), Publish(topic, payload, _qos(body), _flag(body, "retain"), properties=_properties(body)))
+    if too_deep(topic) or len(topic.encode()) > 65_535 or UNWELCOME.search(topic):
+        raise BodyError("topic: it is too long, or has a control character")
+    properties = _properties(body)
+    if properties.get(Property.PAYLOAD_FORMAT_INDICATOR):
+        try:
+            payload.decode()
+        except UnicodeDecodeError:
+            raise BodyError("properties: format is 1, and the payload is not UTF-8") from None
+    return PublishRequest(message_of(body), Publish(topic, payload, _qos(body), _flag(body, "retain"), properties=properties))
 
 
 def subscribe_request(body: dict[str, Any]) -> SubscribeRequest:
@@ -150,11 +160,11 @@ def subscribe_request(body: dict[str, Any]) -> SubscribeRequest:
     for topic in topics:
         try:
             check_filter(topic)
-            long = len(topic.encode()) > 65_535 or too_deep(topic) or "\0" in topic
+            long = len(topic.encode()) > 65_535 or too_deep(topic) or UNWELCOME.search(topic)
         except (MqttError, UnicodeEncodeError) as error:
             raise BodyError(f"topics: {getattr(error, 'text', 'it is not Unicode')}") from None
         if long:
-            raise BodyError("topics: a Topic Filter is too long or has a character that MQTT forbids")
+            raise BodyError("topics: a Topic Filter is too long or has a control character")
     return SubscribeRequest(message_of(body), topics, _qos(body), _flag(body, "durable"))
 
 
@@ -222,6 +232,9 @@ def _properties(body: dict[str, Any]) -> dict[int, Any]:
             raise BodyError(f"properties: {str(name)[:40]!r} is none of {', '.join(PROPERTIES)}")
         if type(value) is not kind:
             raise BodyError(f"properties: {name} has another type")
+        texts = [str(value)] if kind is str else [text for pair in _pairs(value) for text in pair] if kind is list else []
+        if any(UNWELCOME.search(text) for text in texts) or (identifier == Property.RESPONSE_TOPIC and not value):
+            raise BodyError(f"properties: {name} is empty or has a control character")
         found[identifier] = _pairs(value) if kind is list else value
     try:
         encode_properties(found, PacketKind.PUBLISH)
