@@ -142,7 +142,7 @@ class Access:
             self._counters.denied_subscriptions += 1
         log.warning("event=subscribe-refused client=%s filter=%s text=%s", client_id, full, text)
 
-    def dropped(self, connection: Connection, run: Run, rights: Rights) -> None:
+    def dropped(self, connection: Connection, run: Run, text: str) -> None:
         """A client's messages were refused: count them, and log the first, the tenth, the hundredth... of a connection."""
         counters = connection.broker.counters
         counters.dropped += run.count
@@ -156,7 +156,7 @@ class Access:
                 connection.address,
                 run.topic.decode()[:200],
                 connection.denied,
-                rights.text,
+                text,
             )
 
     # For a topic

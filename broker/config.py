@@ -34,6 +34,9 @@
     [http]                                  # left out: no /metrics, /health, /ready
     listen = "http://127.0.0.1:9883"
 
+    [access]                                # who may come in and what it may do; see broker/auth/settings.py
+    users = "users"
+
     [metabroker]                            # who is the metabroker; see docs/metabroker.md
     password_file = "metabroker.password"
 
@@ -68,6 +71,7 @@ from ..mesh.settings import (
 )
 from ..mesh.tls import TlsSettings, check
 from ..mesh.websocket import WebSocketSettings
+from .auth.settings import AccessSettings
 from .registrar import BY_NAME, DirectorySettings
 from .secret import MetabrokerSettings
 
@@ -124,7 +128,7 @@ class BrokerConfig:
     one. data: folder of what survives a restart, None to keep everything in memory. mesh: None for a broker alone. limits: what it
     grants and keeps to. store: where and how what must survive is kept. tls: its certificates, None without. http: host and port of
     `/metrics`, `/health` and `/ready`, None for nowhere. websocket: which web pages may connect. metabroker: the rule for its topics;
-    None: there is none. directory: where it is registered, None for nowhere.
+    None: there is none. directory: where it is registered, None for nowhere. access: who may come in and what it may do; None: all, all.
     """
 
     name: str = DEFAULT_NAME
@@ -139,6 +143,7 @@ class BrokerConfig:
     websocket: WebSocketSettings = field(default_factory=WebSocketSettings)
     metabroker: MetabrokerSettings | None = field(default_factory=MetabrokerSettings)
     directory: DirectorySettings | None = None
+    access: AccessSettings | None = None
 
     @property
     def store_address(self) -> str | None:
@@ -178,6 +183,7 @@ def parse(table: Mapping[str, Any], file: str = "command line", folder: Path | N
         data=_data(section, folder),
         mesh=mesh,
         directory=directory,
+        access=AccessSettings.of(section.section("access"), folder) if section.has("access") else None,
         limits=Limits.of(section.section("limits")),
         store=_store(section.section("store"), folder, section.has("data")),
         tls=TlsSettings.of(section.section("tls"), name, folder) if section.has("tls") else None,

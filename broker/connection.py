@@ -27,6 +27,7 @@ from .nothing import NOBODY
 from .outgoing import Outgoing
 
 if TYPE_CHECKING:
+    from .auth.service import Outcome
     from .server import Broker
 
 log = logging.getLogger("mqmesh.broker")
@@ -40,7 +41,8 @@ class Connection(Outgoing, asyncio.Protocol):
     will is not published. ack: whether its messages are acknowledged behind receipts, None when it did not say. receive_maximum:
     what we granted, 0 for all identifiers. mqisdp: the client speaks MQTT 3.1. taken: QoS 1 messages in the piece of bytes that is
     being taken.
-    fans: of the topics that its client may publish to without being asked. denied: messages that it might not publish.
+    fans: of the topics that its client may publish to without being asked. denied: messages that it might not publish. user: the name that
+    it has proven. allowed: topics that the rules of access let it publish to, as far as it was asked; None: there are no rules.
     keep_alive: seconds of silence after which it is closed, 0 for none. closed_at: when it was closed from this side.
     """
 
@@ -50,6 +52,7 @@ class Connection(Outgoing, asyncio.Protocol):
         "ack",
         "address",
         "aliases_in",
+        "allowed",
         "clean_end",
         "client_id",
         "closed_at",
@@ -70,6 +73,7 @@ class Connection(Outgoing, asyncio.Protocol):
         "stuck_since",
         "taken",
         "unsent_before",
+        "user",
     )
 
     def __init__(self, broker: Broker) -> None:
@@ -92,6 +96,8 @@ class Connection(Outgoing, asyncio.Protocol):
         self.aliases_in: dict[int, bytes] = {}
         self.fans = broker.router.fans
         self.denied = 0
+        self.user: str | None = None
+        self.allowed: set[bytes] | None = None
         self.pauses: set[object] = NOBODY
         self.receive_maximum = 0
         self.ack: bool | None = None
@@ -251,13 +257,18 @@ class Connection(Outgoing, asyncio.Protocol):
             self.resume_reading_after(self.broker)
         self.broker.flush()
 
-    def admit(self, packet: packets.Connect) -> None:
-        """Answer a CONNECT that was held while the broker did not know what other brokers want, and go on with what came behind it."""
+    def admit(self, packet: packets.Connect, outcome: Outcome | None = None) -> None:
+        """Answer a CONNECT that was held, and go on with what came behind it: the broker did not know what other brokers want, or
+        (outcome) who the client is.
+        """
         if not self.held or self.closing:
             return
         self.held = False
         try:
-            handshake.admit(self, packet, packet.properties.get(Property.AUTHENTICATION_METHOD))
+            if outcome is not None:
+                handshake.known(self, packet, outcome)
+            else:
+                handshake.admit(self, packet, packet.properties.get(Property.AUTHENTICATION_METHOD))
         except PeerError as error:
             self.fail(error)
             return

@@ -100,7 +100,9 @@ def subscribe(connection: Connection, packet: packets.Subscribe) -> None:
         if too_deep(subscription.filter):  # well-formed, but each level is a node here and at every other site
             reasons.append(Reason.TOPIC_FILTER_INVALID)
             continue
-        refusal = broker.router.refusal(connection.client_id, subscription.filter)
+        refusal = broker.router.refusal(connection.client_id, subscription.filter) or broker.guard.subscription(
+            connection.user, connection.client_id, subscription.filter
+        )
         if refusal is not None:
             broker.router.access.denied(connection.client_id, subscription.filter, refusal)
             reasons.append(Reason.NOT_AUTHORIZED)

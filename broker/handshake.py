@@ -18,6 +18,7 @@ from .receipts import WISH, WISHES, wish_of
 from .will import will_of
 
 if TYPE_CHECKING:
+    from .auth.service import Outcome
     from .connection import Connection
     from .session import Session
 
@@ -57,10 +58,25 @@ def connect(connection: Connection, first: int, body: bytes) -> None:
         connection.handed_over = True
         connection.broker.mesh.accept(connection, packet)
         return
+    outcome = connection.broker.guard.ask(connection, packet, partial(connection.admit, packet))
+    if outcome is None:
+        connection.held = True
+        connection.pause_reading_for(connection.broker)
+        return
+    known(connection, packet, outcome)
+
+
+def known(connection: Connection, packet: packets.Connect, outcome: Outcome) -> None:
+    """It is known who sent a CONNECT, or why that is nobody. Raises PeerError where there is no answer."""
+    refusal = connection.broker.guard.let_in(connection, packet, outcome)
+    if refusal is not None:
+        connection.client_id = packet.client_id
+        connection.refuse(*refusal, packet.version)
+        return
     if connection.broker.mesh is not None and connection.broker.mesh.starting:
         connection.broker.mesh.keep_waiting(connection, packet)
         return
-    admit(connection, packet, method)
+    admit(connection, packet, packet.properties.get(Property.AUTHENTICATION_METHOD))
 
 
 def admit(connection: Connection, packet: packets.Connect, method: object = None) -> None:
@@ -94,6 +110,8 @@ def _refusal(connection: Connection, packet: packets.Connect, method: object) ->
         return refusal
     rights = connection.broker.router.rights(will.topic) if will is not None else None
     refused = access.will(packet.client_id, rights, will.retain) if will is not None else None
+    if will is not None and refused is None:
+        refused = connection.broker.guard.will(connection.user, packet.client_id, will.topic)
     if refused is not None:
         return Reason.NOT_AUTHORIZED, f"the will: {refused}"
     if will is not None and will.properties.get(Property.PAYLOAD_FORMAT_INDICATOR):
@@ -140,7 +158,7 @@ def _open(connection: Connection, packet: packets.Connect, connack: packets.Conn
         return
     session, present = broker.sessions.open(client_id, packet.clean_start, expiry)
     session.expiry = expiry
-    session.user = packet.user_name
+    session.user = packet.user_name if broker.guard.authenticator is None else connection.user
     session.will = will_of(packet)
     session.outbound.limit = packet.properties.get(Property.RECEIVE_MAXIMUM, limits.in_flight)
     connection.session = session

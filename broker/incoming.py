@@ -87,8 +87,16 @@ def publish(
         broker.counters.dropped += count
         if qos:
             refuse(connection, session, run, identifiers(chunk, size, topic_end - position), Reason.NOT_AUTHORIZED)
+    elif (
+        connection.allowed is not None
+        and topic not in connection.allowed
+        and (text := broker.guard.topic(connection, route.topic, run)) is not None
+    ):
+        broker.router.access.dropped(connection, run, text)
+        if qos:
+            refuse(connection, session, run, identifiers(chunk, size, topic_end - position), Reason.NOT_AUTHORIZED, text)
     elif rights is not None and rights.refuses(connection.client_id, retain):
-        broker.router.access.dropped(connection, run, rights)
+        broker.router.access.dropped(connection, run, rights.text)
         if qos:
             refuse(connection, session, run, identifiers(chunk, size, topic_end - position), Reason.NOT_AUTHORIZED, rights.text)
     elif qos:

@@ -46,6 +46,8 @@ def _publish(connection: Connection, session: Session, data: bytes, size: int) -
     broker = connection.broker
     end = 4 + (data[2] << 8 | data[3])
     fan = connection.fans.get(data[4:end])
+    if connection.allowed is not None and data[4:end] not in connection.allowed:
+        return False
     if fan is None or fan.lone is None or connection.receive_maximum or connection.tracker is not None:
         return False
     payload = end + 2

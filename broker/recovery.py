@@ -142,7 +142,9 @@ def _sessions(broker: Broker, durable: Durable, progress: Progress) -> dict[str,
         holder = sessions.get(recipient_of(owner))
         if holder is not None:
             holder.filters.add(subscription.filter)
-            refusal = broker.router.refusal(holder.client_id, subscription.filter)
+            refusal = broker.router.refusal(holder.client_id, subscription.filter) or broker.guard.subscription(
+                broker.guard.user_of(holder), holder.client_id, subscription.filter
+            )
             if refusal is not None and not holder.client_id.startswith("\0"):  # else it leaves, and had it under its own name
                 broker.router.access.denied(holder.client_id, subscription.filter, refusal)
                 continue

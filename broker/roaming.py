@@ -493,7 +493,10 @@ class Roaming:
             self._changed(session)
         self.gate(place)
         for subscription, number in found.subscriptions:
-            if subscription.filter not in session.subscriptions:
+            refusal = broker.guard.subscription(broker.guard.user_of(session), place.client, subscription.filter)
+            if refusal is not None:  # the site that it comes from has other rules
+                broker.router.access.denied(place.client, subscription.filter, refusal)
+            elif subscription.filter not in session.subscriptions:
                 broker.router.subscribe(session, subscription, number)
                 session.subscribed(subscription, number)
         log.info("event=session-%s client=%s subscriptions=%d", "merges" if merge else "comes", place.client, len(found.subscriptions))

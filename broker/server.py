@@ -20,6 +20,8 @@ from ..mesh.tls import encrypted
 from ..mqtt.reasons import Reason
 from ..mqtt.run import Run
 from .access import Access
+from .auth.guard import Guard
+from .auth.service import AuthError
 from .config import Address, BrokerConfig, ConfigError, parse_address
 from .connection import Connection
 from .durable import Durable
@@ -67,6 +69,7 @@ class Broker:
         self.started = 0.0
         self.counters = Counters()
         self.router = Router(self.counters, Access(config.metabroker, self.counters))
+        self.guard = Guard(self, config.access)
         self.account = Account(config.limits.broker_bytes)
         self.pressure = Pressure(self)
         self.retained = Retained(self.account)
@@ -98,6 +101,10 @@ class Broker:
         """Listen. Raises StartError."""
         self.loop = asyncio.get_running_loop()
         self.now = self.started = self.loop.time()
+        try:
+            self.guard.start()
+        except AuthError as error:
+            raise StartError(str(error)) from error
         if self.config.tls is not None:
             try:
                 self.tls = TlsService(self, self.config.tls)
@@ -204,6 +211,7 @@ class Broker:
         if self._ticker is not None:
             self._ticker.cancel()
         self.sys_topics.stop()
+        self.guard.stop()
         if self.tls is not None:
             self.tls.stop()
         if self.websocket is not None:
@@ -433,12 +441,20 @@ def _reload(broker: Broker, reload: Callable[[], BrokerConfig] | None) -> None:
     except ConfigError as error:
         log.error("event=reload-failed text=%s", error)
         return
+    try:
+        ended = broker.guard.renew(config.access)
+    except AuthError as error:
+        log.error("event=reload-failed text=%s", error)
+        return
     policies = renewed = 0
     if broker.mesh is not None and config.mesh is not None:
         policies, renewed = len(config.mesh.rules), broker.mesh.set_rules(config.mesh.rules)
     if broker.websocket is not None:
         broker.websocket.origins = frozenset(config.websocket.origins)
-    log.info("event=reloaded policies=%d links_renewed=%d origins=%d", policies, renewed, len(config.websocket.origins))
+    log.info(
+        "event=reloaded policies=%d links_renewed=%d origins=%d rules=%d subscriptions_ended=%d",
+        *(policies, renewed, len(config.websocket.origins), len(broker.guard.rules.rules), ended),
+    )
     broker.flush()
 
 

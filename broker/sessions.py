@@ -232,7 +232,10 @@ class Sessions:
         session.record()
         log.info("event=will client=%s topic=%s", session.client_id, will.topic.decode())
         rights = broker.router.rights(will.topic.decode())
-        if broker.router.access.will(session.client_id, rights, will.retain) is not None:
+        refused = broker.router.access.will(session.client_id, rights, will.retain) or broker.guard.will(
+            broker.guard.user_of(session), session.client_id, will.topic.decode()
+        )
+        if refused is not None:
             log.warning("event=will-refused client=%s topic=%s", session.client_id, will.topic.decode())
             broker.counters.dropped += 1
             return

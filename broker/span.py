@@ -36,7 +36,7 @@ def take_span(connection: Connection, data: bytes, position: int, end: int, maxi
     version5 = version == 5
     first = data[position]
     skip = 2 if first != 0x30 else 0
-    fans = connection.fans
+    fans, allowed = connection.fans, connection.allowed
     fan: Fan | None = None
     far = 0
     begin = position
@@ -62,7 +62,10 @@ def take_span(connection: Connection, data: bytes, position: int, end: int, maxi
                 break
         elif payload > stop:
             break
-        found = fans.get(data[start + 2 : topic_end])
+        topic = data[start + 2 : topic_end]
+        found = fans.get(topic)
+        if allowed is not None and topic not in allowed:
+            break  # nobody has been asked for it yet
         if found is not fan:
             if fan is not None:
                 break

@@ -22,6 +22,8 @@ COMMANDS = {
         "Check, draw or simulate a topology file: what does each failure do, how often is a message copied?",
     ),
     "cert": ("cert", "cert", "Make an authority and certificates, for tests, first steps, and meshes without another authority."),
+    "passwd": ("passwd", "passwd", "Give a user a password, or take the user out."),
+    "acl": ("acl", "acl", "Look at a broker's rules of access."),
     "directory": ("directory", "app", "A directory of brokers, services and applications: serve one, register there, find."),
     "metabroker": ("metabroker", "metabroker", "Let the clients of one broker reach other brokers through it."),
     "pub": ("pub", "pub", "Publish messages to an MQTT broker."),

@@ -22,7 +22,7 @@ from typing import Any
 
 from ..mesh.settings import ConfigError
 from ..mqtt.errors import MqttError
-from ..mqtt.topics import check_filter, matches
+from ..mqtt.topics import check_filter, covers, matches
 
 VERSIONS = {"5": 5, "3.1.1": 4}
 EXCHANGE, QUEUE_LENGTH = "amq.topic", 100_000  # of AMQP remotes
@@ -89,20 +89,6 @@ class Policy:
             if any(fnmatchcase(client, one) for one in rule.clients) and any(fnmatchcase(remote, one) for one in rule.remotes):
                 return rule
         return None
-
-
-def covers(wide: str, narrow: str) -> bool:
-    """Whether one filter matches every topic that another one matches."""
-    if narrow.startswith("$") and wide[0] in "+#":
-        return False
-    levels = narrow.split("/")
-    wanted = wide.split("/")
-    for index, level in enumerate(wanted):
-        if level == "#":
-            return True
-        if index == len(levels) or levels[index] == "#" or (level != "+" and level != levels[index]):
-            return False
-    return len(wanted) == len(levels)
 
 
 def load(file: Path) -> Policy:

@@ -17,6 +17,7 @@ What they do not know: sessions, QoS, shared groups (`split_share` is for the ca
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
+from itertools import zip_longest
 from typing import Any, Generic, TypeVar
 
 from .errors import MalformedPacket, protocol_error
@@ -86,6 +87,32 @@ def matches(filter_: str, topic: str) -> bool:
         if index == len(levels) or (level != "+" and level != levels[index]):
             return False
     return len(wanted) == len(levels)
+
+
+def covers(wide: str, narrow: str) -> bool:
+    """Whether one filter matches every topic that another one matches."""
+    if narrow.startswith("$") and wide[0] in "+#":
+        return False
+    levels = narrow.split("/")
+    wanted = wide.split("/")
+    for index, level in enumerate(wanted):
+        if level == "#":
+            return True
+        if index == len(levels) or levels[index] == "#" or (level != "+" and level != levels[index]):
+            return False
+    return len(wanted) == len(levels)
+
+
+def overlaps(one: str, other: str) -> bool:
+    """Whether there is a topic that both filters match."""
+    if (one.startswith("$") and other[0] in "+#") or (other.startswith("$") and one[0] in "+#"):
+        return False
+    for level, beside in zip_longest(one.split("/"), other.split("/")):
+        if "#" in (level, beside):  # `a/#` matches `a` too
+            return True
+        if level is None or beside is None or not (level == beside or "+" in (level, beside)):
+            return False
+    return True
 
 
 def has_wildcard(filter_: str) -> bool:

@@ -304,6 +304,13 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         return names(self._object.getpeercert())
 
     @property
+    def common_name(self) -> str | None:
+        """The common name in the peer's verified certificate; None when it showed none, or one without exactly one such name."""
+        subject: Any = (self._object.getpeercert() or {}).get("subject", ())
+        found = [value for part in subject for key, value in part if key == "commonName"]
+        return found[0] if len(found) == 1 else None
+
+    @property
     def serves(self) -> bool:
         """Whether the peer's certificate says that it is for servers: a client's, of the same authority, is no broker's."""
         return for_servers(self._object.getpeercert(binary_form=True) or b"")

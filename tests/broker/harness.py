@@ -14,6 +14,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from mqmesh.broker.auth.settings import AccessSettings
 from mqmesh.broker.config import BrokerConfig, Limits, MeshSettings, MetabrokerSettings, TlsSettings, WebSocketSettings, parse_address
 from mqmesh.broker.server import Broker
 from mqmesh.broker.store import Store
@@ -222,6 +223,7 @@ class Site:
         store: Store | None = None,
         mesh: tuple[int, MeshSettings] | None = None,
         http: tuple[str, int] | None = None,
+        access: AccessSettings | None = None,
         origins: tuple[str, ...] = (),
         metabroker: MetabrokerSettings | None = None,
         **limits: Any,
@@ -232,6 +234,7 @@ class Site:
         limited = replace(Limits(), **limits)
         config = BrokerConfig(f"site{number}", number, listen=[listen], mesh=settings, limits=limited, tls=tls, http=http)
         config.websocket = WebSocketSettings(list(origins))
+        config.access = access
         if metabroker is not None:
             config.metabroker = metabroker
         self.broker = Broker(config, store)

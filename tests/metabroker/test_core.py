@@ -15,12 +15,12 @@ from mqmesh.metabroker.actions import Ask, Close, Deliver, Drop, Open, Resolve, 
 from mqmesh.metabroker.bursts import Messages
 from mqmesh.metabroker.codes import Code
 from mqmesh.metabroker.core import ANSWERS, Core
-from mqmesh.metabroker.policy import Policy, covers, parse
+from mqmesh.metabroker.policy import Policy, parse
 from mqmesh.metabroker.wire import Abilities, Login, Message, Published, Up, Wire
 from mqmesh.mqtt.codec import encode
 from mqmesh.mqtt.packets import Connack, Puback, Pubcomp, Publish, Pubrec, Pubrel
 from mqmesh.mqtt.properties import Property
-from mqmesh.mqtt.topics import matches
+from mqmesh.mqtt.topics import covers, matches
 
 REMOTE = "mqtt://far:1883"
 

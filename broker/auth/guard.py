@@ -1,0 +1,154 @@
+"""What the rest of a broker asks: who is this client, and may it? One `Guard` a broker, also where everything is open.
+
+A connection under rules has a set of topics that it was allowed to publish to (`Connection.allowed`); the fast paths only look whether
+a topic is in it, everything else comes here once. The client that is the metabroker is above the rules.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from ...mqtt.reasons import Reason
+from .rules import Rules
+from .service import Authenticator, AuthError, Outcome, seconds_left
+from .settings import AccessSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ...mqtt.packets import Connect
+    from ...mqtt.run import Run
+    from ..connection import Connection
+    from ..server import Broker
+    from ..session import Session
+
+log = logging.getLogger("mqmesh.broker")
+
+KNOWN = 1000  # topics that are remembered for a connection...
+LONGEST = 256  # ...if they have no more bytes than this
+
+
+class Guard:
+    """settings: None: everything is open. `start` before the first client; it raises AuthError."""
+
+    def __init__(self, broker: Broker, settings: AccessSettings | None) -> None:
+        self._broker = broker
+        self.settings = settings
+        self.rules: Rules = settings.rules if settings is not None else Rules()
+        self.authenticator: Authenticator | None = None
+
+    def start(self) -> None:
+        """Read the files of users and keys."""
+        if self.settings is not None and self.settings.asks:
+            self.authenticator = Authenticator(self._broker, self.settings)
+
+    def stop(self) -> None:
+        if self.authenticator is not None:
+            self.authenticator.stop()
+
+    # Who
+
+    def ask(self, connection: Connection, packet: Connect, go: Callable[[Outcome], None]) -> Outcome | None:
+        """Who sent a CONNECT; None: `go` is called with it later."""
+        if self.authenticator is None or self._exempt(packet.client_id):
+            return Outcome()
+        return self.authenticator.ask(connection, packet, go)
+
+    def let_in(self, connection: Connection, packet: Connect, outcome: Outcome) -> tuple[Reason, str] | None:
+        """Note who a client is. Why it may not come in all the same; None: it may."""
+        counters = self._broker.counters
+        if outcome.refusal is not None:
+            counters.denied_connects += 1
+            return outcome.refusal
+        if self.authenticator is not None and not self._exempt(packet.client_id):
+            known = self._broker.sessions.get(packet.client_id) if packet.client_id else None
+            if known is not None and known.user is not None and known.user != outcome.user:
+                counters.denied_connects += 1
+                return Reason.NOT_AUTHORIZED, "the session of this client identifier belongs to another user"
+        connection.user = outcome.user
+        connection.allowed = set() if self.rules and not self._exempt(packet.client_id) else None
+        left = seconds_left(outcome)
+        if left is not None:
+            self._broker.loop.call_later(left, self._over, connection)
+        return None
+
+    @staticmethod
+    def _over(connection: Connection) -> None:
+        connection.disconnect(Reason.MAXIMUM_CONNECT_TIME, "the token has expired: come again with a new one")
+
+    def _exempt(self, client_id: str) -> bool:
+        return client_id != "" and client_id == self._broker.router.access.client
+
+    # May it
+
+    def user_of(self, session: Session) -> str | None:
+        """The proven name behind a session."""
+        return session.user if self.authenticator is not None else None
+
+    def will(self, user: str | None, client_id: str, topic: str) -> str | None:
+        """Why a client's will may not go to a topic; None: it may."""
+        if not self.rules or self._exempt(client_id):
+            return None
+        verdict = self.rules.publish(user, client_id, topic)
+        return None if verdict.allowed else str(verdict)
+
+    def subscription(self, user: str | None, client_id: str, full: str) -> str | None:
+        """Why a client may not have a subscription; None: it may."""
+        if not self.rules or self._exempt(client_id):
+            return None
+        verdict = self.rules.subscribe(user, client_id, full)
+        return None if verdict.allowed else str(verdict)
+
+    def topic(self, connection: Connection, topic: str, run: Run) -> str | None:
+        """Why a client that is under rules may not publish a run; None: it may, and is not asked for this topic again."""
+        allowed = connection.allowed
+        assert allowed is not None
+        if topic.startswith("$mqmesh/"):  # questions to the broker itself
+            return None
+        verdict = self.rules.publish(connection.user, connection.client_id, topic)
+        if not verdict.allowed:
+            return str(verdict)
+        if len(run.topic) <= LONGEST:
+            if len(allowed) >= KNOWN:
+                allowed.clear()
+            allowed.add(bytes(run.topic))
+        return None
+
+    # Anew
+
+    def renew(self, settings: AccessSettings | None) -> int:
+        """Take over users, keys and rules that were read anew: how many subscriptions they end. Raises AuthError, and changes nothing then.
+
+        Clients whose user is gone are disconnected. Whether clients are asked at all (`asks`) needs a restart.
+        """
+        settings = settings or AccessSettings()
+        if settings.asks != (self.authenticator is not None):
+            raise AuthError("[access]: whether clients say who they are is decided at the start; restart the broker")
+        if self.authenticator is not None:
+            self.authenticator.apply(settings)
+        self.settings, self.rules = settings, settings.rules
+        ended = 0
+        for connection in list(self._broker.connections):
+            if connection.session is None or self._exempt(connection.client_id):
+                continue
+            connection.allowed = set() if self.rules else None
+            if self.authenticator is not None and not self.authenticator.knows(connection.user):
+                connection.disconnect(Reason.ADMINISTRATIVE_ACTION, "this user may not come in any more")
+        for session in list(self._broker.sessions):
+            ended += self._recheck(session)
+        return ended
+
+    def _recheck(self, session: Session) -> int:
+        """End the subscriptions of a session that it may not have any more: how many."""
+        ended = 0
+        if session.client_id.startswith("\0"):
+            return ended
+        for full in list(session.subscriptions):
+            text = self.subscription(self.user_of(session), session.client_id, full)
+            if text is not None:
+                self._broker.router.unsubscribe(session, full)
+                session.unsubscribed(full)
+                self._broker.router.access.denied(session.client_id, full, text)
+                ended += 1
+        return ended

@@ -1,0 +1,86 @@
+"""The tables `[access]`, `[access.tokens]` and `[[access.rule]]` of a broker's file.
+
+[access]
+anonymous = false            # clients without a name of their own; true unless users, certificates or tokens are given
+users = "users"              # written by `mqmesh passwd`, relative to the file
+certificates = true          # the common name of a verified client certificate is the user
+
+[access.tokens]
+key = "tokens.pem"           # a public key, or a shared secret of at least 32 bytes
+issuer = "https://id.example.com"
+audience = "mqtt"
+user = "sub"                 # the claim that names the user
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .rules import Rules, rules_of
+
+if TYPE_CHECKING:
+    from ...mesh.settings import Section
+
+
+@dataclass(slots=True)
+class TokenSettings:
+    """Which tokens are good. key: the file. user: the claim that names the user."""
+
+    key: Path
+    issuer: str | None = None
+    audience: str | None = None
+    user: str = "sub"
+
+
+@dataclass(slots=True)
+class AccessSettings:
+    """Who may come, and what they may do. anonymous: also those who show nothing. users: the file of passwords."""
+
+    anonymous: bool = True
+    users: Path | None = None
+    certificates: bool = False
+    tokens: TokenSettings | None = None
+    rules: Rules = field(default_factory=Rules)
+
+    @property
+    def asks(self) -> bool:
+        """Whether clients have a way to say who they are."""
+        return self.users is not None or self.certificates or self.tokens is not None
+
+    @classmethod
+    def of(cls, section: Section, folder: Path | None) -> AccessSettings:
+        """Read the table. folder: what relative files are relative to. Raises ConfigError."""
+        settings = cls()
+        if section.has("users"):
+            settings.users = _file(section, "users", folder, "give the path of a file that mqmesh passwd writes")
+        settings.certificates = section.flag("certificates", False)
+        if section.has("tokens"):
+            settings.tokens = _tokens(section.section("tokens"), folder)
+        settings.anonymous = section.flag("anonymous", not settings.asks)
+        if not settings.anonymous and not settings.asks:
+            raise section.error("anonymous", "nobody could come in: give users, certificates or tokens too")
+        settings.rules = rules_of(section.sections("rule"))
+        named = next((rule for rule in settings.rules.rules if rule.users is not None), None)
+        if named is not None and not settings.asks:
+            raise section.error("rule", f"rule {named.number} is for users, and no name is proven: give users, certificates or tokens")
+        section.done()
+        return settings
+
+
+def _file(section: Section, key: str, folder: Path | None, right: str) -> Path:
+    path = Path(section.string(key, right=right)).expanduser()
+    path = path if folder is None else folder / path
+    if not path.is_file():
+        raise section.error(key, f"there is no such file: {right}")
+    return path
+
+
+def _tokens(section: Section, folder: Path | None) -> TokenSettings:
+    settings = TokenSettings(_file(section, "key", folder, "give the path of a public key in PEM, or of a shared secret"))
+    for key in ("issuer", "audience", "user"):
+        if section.has(key):
+            setattr(settings, key, section.string(key))
+    section.done()
+    return settings
