@@ -225,7 +225,7 @@ class Connection:
 
     def _open_publisher(self) -> Link:
         handler = _Publisher(self)
-        spec = LinkSpec(self._client_id or unique_client_id(), self.settings.session_keep)
+        spec = LinkSpec(self._client_id or unique_client_id(), self.settings.session_keep, sends=True)
         link = self.transport.open(spec, handler)
         handler.wait(self.settings.connect_timeout)
         return link
@@ -261,6 +261,9 @@ class _Publisher:
         elif self._up:
             self._up = False
             self._connection.report(JMSError(f"{text}; connecting again", word or "connection_lost"))
+
+    def told(self, text: str, word: str) -> None:
+        self._connection.report(JMSError(text, word))
 
     def failed(self, outcome: Outcome) -> None:
         error = of_outcome(outcome, outcome.text)

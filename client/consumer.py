@@ -205,6 +205,9 @@ class MessageConsumer:
         log.info("event=consumer_down destination=%s text=%s", self.destination, text)
         self._trouble = text
 
+    def told(self, text: str, word: str) -> None:
+        self.session.connection.report(JMSError(f"consumer of {self.destination}: {text}", word))
+
     def failed(self, outcome: Outcome) -> None:
         error = of_outcome(outcome, f"consumer of {self.destination}{outcome.text and ': '}{outcome.text}")
         with self.session.cond:

@@ -19,7 +19,7 @@ from .transport import Outcome, Properties, Publication
 
 REQUEST = "metabroker/request/"
 RESPONSE = "metabroker/response/"
-ANSWERS = {"publish": "puback", "subscribe": "suback", "unsubscribe": "unsuback", "disconnect": "discack"}
+ANSWERS = {"publish": "puback", "subscribe": "suback", "unsubscribe": "unsuback", "resume": "resack", "disconnect": "discack"}
 NAMES = {  # key of the map `properties` -> attribute of `Properties`
     "format": "text",
     "expiry": "expiry",
@@ -124,8 +124,8 @@ def publish_body(message: int, publication: Publication) -> bytes:
 
 
 def publication_of(body: dict[str, Any]) -> tuple[int, Publication, bool] | None:
-    """(id, publication, whether it was retained) of an incoming publication; None if the body is no such thing."""
-    number, topic, payload, qos, retain = (body.get(key) for key in ("id", "topic", "payload", "qos", "retain"))
+    """(id, publication, whether it was retained) of an incoming publication; None if the body is no such thing. Without an id: 0."""
+    number, topic, payload, qos, retain = (body.get(key, 0) for key in ("id", "topic", "payload", "qos", "retain"))
     if type(number) is not int or type(topic) is not str or type(payload) is not bytes or qos not in (0, 1, 2):
         return None
     return number, Publication(topic, payload, int(qos), _properties(body.get("properties"))), retain is True

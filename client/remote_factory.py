@@ -19,7 +19,9 @@ class MetabrokerConnectionFactory(ConnectionFactory):
     remote broker, with ``user:password@`` where *that* wants them, or the name of a service, ``NAME`` or ``MESH/NAME``; then user name and
     password are `username` and `password`. Those that `create_connection` is given are for the remote broker, too. client_id: as in
     `ConnectionFactory`, and what the metabroker's policy decides by. probe: seconds between two questions whether the metabroker still
-    knows us. Everything else as in `ConnectionFactory`; keep_alive, retry_first, retry_last and tls concern the community broker.
+    knows us. durable_sends: the metabroker, started with a folder for data, keeps each message before it counts as taken; without,
+    messages that are under way when it is killed are repeated, behind others perhaps. Everything else as in `ConnectionFactory`;
+    keep_alive, retry_first, retry_last and tls concern the community broker.
     """
 
     def __init__(
@@ -30,6 +32,7 @@ class MetabrokerConnectionFactory(ConnectionFactory):
         username: str | None = None,
         password: str | None = None,
         probe: float = 10.0,
+        durable_sends: bool = False,
         **settings: Any,
     ) -> None:
         super().__init__(community, **{"connect_timeout": 20.0, **settings})
@@ -40,8 +43,8 @@ class MetabrokerConnectionFactory(ConnectionFactory):
             raise JMSError("password: needs a username", "password")
         if not isinstance(probe, int | float) or isinstance(probe, bool) or not 0.1 <= probe <= 86_400:
             raise JMSError(f"probe = {probe!r}: expected seconds from 0.1 to 86400", "probe")
-        self.remote, self._probe = login, float(probe)
+        self.remote, self._probe, self._durable_sends = login, float(probe), durable_sends
 
     def make_transport(self, user: str | None, password: str | None) -> Transport:
         login = self.remote if user is None else RemoteLogin(self.remote.remote, user, password)
-        return MetabrokerTransport(Network(self.address, *self._network), login, self._probe)
+        return MetabrokerTransport(Network(self.address, *self._network), login, self._probe, self._durable_sends)

@@ -20,6 +20,10 @@ States and what leads on:
 Answers are subscribed to at QoS 0, publications at QoS 1: a consumer that has as many unacknowledged messages as it may (Receive
 Maximum) still hears answers. An answer that is lost with a connection is asked for again.
 
+A *durable* session outlives this link. Its publications are numbered without gaps; the metabroker keeps them until they are acknowledged
+up to a number (`ack`), and sends them again from there on when it is asked (`resume`): behind a connection to the community broker that
+has lost our subscriptions, and when one is missing. What has been given to the user and is not acknowledged yet is a repeat then.
+
 Invariants: requests to publish reach one session in the order of their numbers, unless the metabroker refuses some for want of room
 (code 9), which are sent again when all others are answered; a publication is given to the user once for each time that it must be
 acknowledged; what a former session of this link has sent still counts.
@@ -28,12 +32,14 @@ acknowledged; what a former session of this link has sent still counts.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..mqtt.reasons import Reason
+from ..mqtt.topics import matches
+from .remote_actions import Acknowledge, Action, Down, Failed, Ignore, Leave, Listen, Request, Say, Settle, Token, Told, Up
 from .remote_bodies import ANSWERS, REQUEST, RESPONSE, Code, RemoteLogin, code_of, outcome_of, pack, publication_of, publish_body, unpack
+from .remote_numbers import Numbers
 from .transport import Done, Incoming, Outcome, Publication
 
 WINDOW = 200  # requests to publish without an answer
@@ -59,95 +65,23 @@ class State(Enum):
     ENDED = "ended"
 
 
-class Say(NamedTuple):
-    """Publish at the community broker; `said` hears of it. session: for which one, "" for a connect request."""
-
-    topic: str
-    body: bytes
-    qos: int
-    session: str
-
-
-class Listen(NamedTuple):
-    """Subscribe at the community broker; `listening` hears of it."""
-
-    filter: str
-    qos: int
-
-
-class Ignore(NamedTuple):
-    """Unsubscribe there."""
-
-    filter: str
-
-
-class Acknowledge(NamedTuple):
-    """Acknowledge to the community broker."""
-
-    token: object
-
-
-class Settle(NamedTuple):
-    """A request of the user has ended."""
-
-    done: Done
-    outcome: Outcome
-
-
-class Up(NamedTuple):
-    """Tell the user."""
-
-    resumed: bool
-
-
-class Down(NamedTuple):
-    """Tell the user."""
-
-    text: str
-    word: str
-
-
-class Failed(NamedTuple):
-    """Tell the user; the link is of no more use."""
-
-    outcome: Outcome
-
-
-class Leave(NamedTuple):
-    """Close the connection to the community broker."""
-
-
-Action = Say | Listen | Ignore | Acknowledge | Settle | Up | Down | Failed | Leave | Incoming
-
-
-class Token(NamedTuple):
-    """What acknowledges a publication: at the community broker, and by name."""
-
-    inner: object
-    session: str
-    id: int
-
-
-@dataclass(slots=True)
-class _Request:
-    """A request of the user. work: the publication, or the filter."""
-
-    number: int
-    verb: str
-    work: Publication | str
-    qos: int
-    done: Done | None
-    sent: float = 0.0
-
-
 class RemoteSession:
     """client: as whom the metabroker and the community broker know us. number: identifiers of requests begin there.
 
     probe: seconds between two questions whether the session is still known. retry: seconds until the first and the last of growing pauses.
+    durable: seconds that a durable session is kept without us, 0: it is not durable.
     """
 
-    def __init__(self, client: str, login: RemoteLogin, number: int, probe: float = 10.0, retry: tuple[float, float] = (0.1, 5.0)) -> None:
-        self.client, self.login = client, login
+    def __init__(
+        self,
+        client: str,
+        login: RemoteLogin,
+        number: int,
+        probe: float = 10.0,
+        retry: tuple[float, float] = (0.1, 5.0),
+        durable: int = 0,
+    ) -> None:
+        self.client, self.login, self.durable = client, login, durable
         self.state = State.AWAY
         self.session = ""
         self._connack = f"{RESPONSE}{client}/connack"
@@ -165,14 +99,15 @@ class RemoteSession:
         self._probe_at = 0.0  # when to probe, or to probe again
         self._takes: set[str] = set()  # topics of the session that the community broker has not confirmed
         self._former: deque[str] = deque(maxlen=FORMER)
-        self._waiting: deque[_Request] = deque()  # to publish, not sent
-        self._open: dict[int, _Request] = {}  # sent, not answered
-        self._refused: list[_Request] = []  # to be sent again when there is room
+        self._waiting: deque[Request] = deque()  # to publish, not sent
+        self._open: dict[int, Request] = {}  # sent, not answered
+        self._refused: list[Request] = []  # to be sent again when there is room
         self._room_at = 0.0
         self._window, self._largest = WINDOW, 0
         self._filters: dict[str, int] = {}  # granted, with the QoS asked for
         self._renewing: set[int] = set()  # numbers of requests that subscribe anew
         self._done: OrderedDict[tuple[str, int], None] = OrderedDict()
+        self._numbers = Numbers()  # of a durable session
 
     def take(self) -> list[Action]:
         """What is to be done, in order."""
@@ -195,7 +130,7 @@ class RemoteSession:
         elif not publication.qos and not self._told_up:
             self._settle(done, Outcome(Reason.SERVER_UNAVAILABLE, "no connection"))
         else:
-            self._waiting.append(_Request(self._next(), "publish", publication, publication.qos, done))
+            self._waiting.append(Request(self._next(), "publish", publication, publication.qos, done))
             self._drain(now)
 
     def subscribe(self, filter_: str, qos: int, done: Done | None, now: float) -> None:
@@ -206,7 +141,7 @@ class RemoteSession:
         self._ask("unsubscribe", filter_, 0, done, now)
 
     def _ask(self, verb: str, filter_: str, qos: int, done: Done | None, now: float) -> int:
-        request = _Request(self._next(), verb, filter_, qos, done)
+        request = Request(self._next(), verb, filter_, qos, done)
         if self.state in (State.LEAVING, State.ENDED):
             self._settle(done, self._too_late)
         else:
@@ -222,9 +157,11 @@ class RemoteSession:
             if len(self._done) > REMEMBERED:
                 self._done.popitem(last=False)
             self._actions.append(Acknowledge(token.inner))
+            if self.durable and token.session == self.session:
+                self._numbers.done(token.id)
 
-    def close(self, now: float) -> None:
-        """End the session, behind everything asked before."""
+    def close(self, forget: bool, now: float) -> None:
+        """Leave the session, behind everything asked before. forget: a durable one is to end."""
         if self.state in (State.LEAVING, State.ENDED):
             return
         if not self._talking:
@@ -233,8 +170,9 @@ class RemoteSession:
         self._window = len(self._waiting) + len(self._open) + len(self._refused) + 1
         self._back_to_waiting(open_too=False)
         self._drain(now)
+        self._tell()
         self.state, self._at = State.LEAVING, now + GOODBYE
-        self._say("disconnect", pack(), 1)
+        self._say("disconnect", pack(clean=True) if forget else pack(), 1)
 
     def end(self, outcome: Outcome) -> None:
         """Nothing more: answer what is open."""
@@ -254,7 +192,8 @@ class RemoteSession:
         if self.state is State.ENDED:
             return
         self._connected = True
-        self._kept = self._kept and resumed
+        self._kept = self._kept and (resumed or bool(self.durable))
+        self._numbers.connected(resumed)
         if self.state is State.AWAY:
             self.state = State.LISTENING
             self._actions.append(Listen(self._connack, 0))
@@ -303,7 +242,7 @@ class RemoteSession:
         name, _, verb = incoming.topic.removeprefix(RESPONSE).rpartition("/")
         body = unpack(incoming.payload)
         if verb == "publish" and (name == self.session or name in self._former) and body is not None and self.state is not State.ENDED:
-            self._publication(name, incoming, body)
+            self._publication(name, incoming, body, now)
             return
         if incoming.token is not None:
             self._actions.append(Acknowledge(incoming.token))
@@ -321,6 +260,7 @@ class RemoteSession:
 
     def tick(self, now: float) -> None:
         """What is due."""
+        self._tell()
         due = self.deadline()
         if due is None or now < due:
             return
@@ -341,7 +281,8 @@ class RemoteSession:
     def _connect(self, now: float) -> None:
         self._asked, self._at = True, now + CONNACK
         login = self.login
-        body = pack(client=self.client, remote=login.remote, username=login.username, password=login.password)
+        durable = {"durable": True, "expiry": self.durable} if self.durable else {}
+        body = pack(client=self.client, remote=login.remote, username=login.username, password=login.password, **durable)
         self._actions.append(Say(REQUEST + "connect", body, 1, ""))
 
     def _nobody(self, now: float) -> None:
@@ -371,7 +312,7 @@ class RemoteSession:
                 self._actions.append(Say(f"{REQUEST}{session}/disconnect", pack(), 1, session))  # of a request that was sent twice
             return
         if code == Code.OK and type(session) is str and session and not set(session) & set("/+#\0"):
-            self.session = session
+            self._begin(session, body.get("present") is True)
             self._window, self._largest = WINDOW, 0
             if type(waiting := body.get("requests")) is int and waiting > 0:
                 self._window = min(WINDOW, waiting)
@@ -390,11 +331,20 @@ class RemoteSession:
         else:
             self._connect_later(outcome.text, outcome.word, now)
 
+    def _begin(self, session: str, present: bool) -> None:
+        """A session: what was counted of another one counts no more."""
+        if session in self._former:  # it was known after all
+            self._former.remove(session)
+            self._numbers.connected(False)
+        else:
+            self._numbers = Numbers(present)
+        self.session, self._present = session, present
+
     def _opened(self, now: float) -> None:
         """The session's topics are subscribed to: ask for everything that is not answered."""
         self.state, self._silent, self._remote_down, self._probe = State.OPEN, False, False, None
         self._probe_at = now + self._probe_every
-        self._kept = False
+        self._kept = self._present
         self._renewing.clear()
         for request in list(self._open.values()):
             if request.verb == "subscribe" and request.done is None:
@@ -473,8 +423,10 @@ class RemoteSession:
         if not self._silent:
             return
         self._silent, self._pause = False, self._retry[0]
+        self._numbers.told = 0
         for request in list(self._open.values()):
             self._send(request, now)
+        self._ask_for_more(now)
         if not self._renewing and not self._remote_down:
             self._up()
         self._drain(now)
@@ -492,7 +444,7 @@ class RemoteSession:
     def _say(self, verb: str, body: bytes, qos: int) -> None:
         self._actions.append(Say(f"{REQUEST}{self.session}/{verb}", body, qos, self.session))
 
-    def _send(self, request: _Request, now: float) -> None:
+    def _send(self, request: Request, now: float) -> None:
         request.sent = now
         if isinstance(request.work, Publication):
             try:
@@ -507,6 +459,8 @@ class RemoteSession:
                 self._settle(request.done, Outcome(Reason.PACKET_TOO_LARGE, text, "too_large"))
                 return
             self._say("publish", body, min(request.qos, 1))
+        elif request.verb == "resume":
+            self._say("resume", pack(message=request.number, id=self._numbers.acked), 1)
         else:
             self._say(request.verb, pack(message=request.number, topics=[request.work], qos=request.qos or None), 1)
 
@@ -554,8 +508,12 @@ class RemoteSession:
         del self._open[request.number]
         if request.verb == "publish":
             self._published(request, code, outcome_of(body), now)
+        elif request.verb == "resume":
+            self._numbers.resumed(body.get("id"), body.get("waiting", 0), body.get("sent"))
+            self._ask_for_more(now)
         else:
             self._subscribed(request, body)
+            self._ask_for_more(now)
 
     def _unknown(self, now: float) -> None:
         if self.state is State.LEAVING:
@@ -563,11 +521,29 @@ class RemoteSession:
         else:
             self._lost_session(now)
 
+    # Durable sessions
+
+    def _tell(self) -> None:
+        """Acknowledge what is done with."""
+        numbers = self._numbers
+        if numbers.acked > numbers.told and self._talking:
+            numbers.told = numbers.acked
+            self._say("ack", pack(id=numbers.acked), 1)
+
+    def _ask_for_more(self, now: float) -> None:
+        """Have the publications behind the last acknowledged one sent, if need be and if somebody wants them."""
+        numbers = self._numbers
+        if self.durable and numbers.resume and not numbers.resuming and self._filters and self._talking:
+            numbers.resume, numbers.resuming = False, True
+            self._ask("resume", "", 0, None, now)
+
     def _status(self, code: int, outcome: Outcome, now: float) -> None:
         """The remote broker has come or gone, or the metabroker itself."""
         if code == Code.RESUMED:
             self._remote_down = False
             self._hush(now)
+        elif code == Code.MESSAGES_DROPPED:
+            self._actions.append(Told(outcome.text, outcome.word))
         elif code == Code.OK:
             self._remote_down = False
             for request in self._open.values():
@@ -580,7 +556,7 @@ class RemoteSession:
             self._remote_down = True
             self._down(outcome.text, outcome.word)
 
-    def _published(self, request: _Request, code: int, outcome: Outcome, now: float) -> None:
+    def _published(self, request: Request, code: int, outcome: Outcome, now: float) -> None:
         if code == Code.TOO_MANY_REQUESTS and request.qos and self.state is State.OPEN:
             if not self._refused:
                 self._room_at = self._later(now)
@@ -591,7 +567,7 @@ class RemoteSession:
         self._settle(request.done, outcome)
         self._drain(now)
 
-    def _subscribed(self, request: _Request, body: dict[str, Any]) -> None:
+    def _subscribed(self, request: Request, body: dict[str, Any]) -> None:
         filter_, outcome = str(request.work), outcome_of(body)
         codes = body.get("codes")
         if not outcome.failed and request.verb == "subscribe":
@@ -609,16 +585,25 @@ class RemoteSession:
 
     # Publications
 
-    def _publication(self, session: str, incoming: Incoming, body: dict[str, Any]) -> None:
+    def _publication(self, session: str, incoming: Incoming, body: dict[str, Any], now: float) -> None:
         read = publication_of(body)
-        if read is None or read[2] or (session, read[0]) in self._done:
-            # of no use; retained, which nobody here asks for (3.3.1.3 of MQTT 5: sent because of a subscription); or a repeat
+        number = read[0] if read is not None else 0
+        known = (session, number) in self._done
+        if read is not None and self.durable and number:
+            known = session != self.session or not self._numbers.next(number, body.get("after"))
+            self._ask_for_more(now)
+        if read is None or known:  # of no use, or a repeat
             if incoming.token is not None:
                 self._actions.append(Acknowledge(incoming.token))
             return
-        number, publication, _ = read
+        _, publication, retained = read
         token = None if incoming.token is None else Token(incoming.token, session, number)
+        unwanted = self.durable and not any(matches(filter_, publication.topic) for filter_ in self._filters)
+        if retained or unwanted:  # sent because of a subscription, which nobody here asks for; of an earlier definition of a durable one
+            self.acknowledge(token)
+            return
         packet = 0 if token is None else number
+        again = incoming.duplicate or 0 < number <= self._numbers.sent
         self._actions.append(
-            Incoming(publication.topic, publication.payload, publication.qos, incoming.duplicate, publication.properties, (), token, packet)
+            Incoming(publication.topic, publication.payload, publication.qos, again, publication.properties, (), token, packet)
         )

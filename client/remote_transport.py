@@ -12,33 +12,23 @@ from collections.abc import Callable
 
 from .paho_link import PahoLink
 from .paho_transport import Network, PahoTransport
+from .remote_actions import Acknowledge, Action, Down, Failed, Ignore, Leave, Listen, Say, Settle, Told, Up
 from .remote_bodies import RemoteLogin, community_name
-from .remote_session import (
-    ENDED,
-    Acknowledge,
-    Action,
-    Down,
-    Failed,
-    Ignore,
-    Leave,
-    Listen,
-    RemoteSession,
-    Say,
-    Settle,
-    Up,
-)
+from .remote_session import ENDED, RemoteSession
 from .transport import Done, Incoming, LinkHandler, LinkSpec, Outcome, Publication
 
 log = logging.getLogger("mqmesh.client")
+KEEP = 300  # seconds that the community broker keeps its part of a durable session; the metabroker keeps the rest
 
 
 class MetabrokerTransport:
-    """See `transport.Transport`. community: how to reach the community broker. probe: seconds, see `RemoteSession`."""
+    """See `transport.Transport`. community: how to reach the community broker. probe: seconds, see `RemoteSession`.
+    durable_sends: what is sent goes through a durable session."""
 
     evaluates_selectors = False
 
-    def __init__(self, community: Network, login: RemoteLogin, probe: float) -> None:
-        self.login, self.probe = login, probe
+    def __init__(self, community: Network, login: RemoteLogin, probe: float, durable_sends: bool = False) -> None:
+        self.login, self.probe, self.durable_sends = login, probe, durable_sends
         self.community = PahoTransport(community)
         self._links: set[RemoteLink] = set()
 
@@ -76,10 +66,17 @@ class RemoteLink:
         network = transport.community.network
         client = community_name(spec.client_id)
         self._machine = RemoteSession(
-            client, transport.login, secrets.randbits(60), transport.probe, (network.retry_first, network.retry_last)
+            client,
+            transport.login,
+            secrets.randbits(60),
+            transport.probe,
+            (network.retry_first, network.retry_last),
+            max(spec.expiry, 1) if spec.resume or (spec.sends and transport.durable_sends) else 0,
         )
         self._closing: tuple[bool, Done] | None = None
-        self.inner = PahoLink(transport.community, LinkSpec(client, spec.expiry, spec.resume, spec.prefetch), self)
+        self.inner = PahoLink(
+            transport.community, LinkSpec(client, min(spec.expiry, KEEP) if spec.resume else spec.expiry, False, spec.prefetch), self
+        )
 
     # any thread
 
@@ -112,7 +109,7 @@ class RemoteLink:
             self.inner.close(forget, done)
             return
         self._closing = (forget, done)
-        self._machine.close(now)
+        self._machine.close(forget, now)
 
     def abandon(self) -> None:
         """The transport closes."""
@@ -139,6 +136,9 @@ class RemoteLink:
     def down(self, text: str, word: str = "") -> None:
         self._machine.disconnected(text)
         self._carry_out()
+
+    def told(self, text: str, word: str) -> None:
+        """Nothing that the community broker's link says."""
 
     def failed(self, outcome: Outcome) -> None:
         self._machine.failed(outcome)
@@ -167,6 +167,8 @@ class RemoteLink:
                 self._handler.up(resumed)
             case Down(text, word):
                 self._handler.down(text, word)
+            case Told(text, word):
+                self._handler.told(text, word)
             case Failed(outcome):
                 self._handler.failed(outcome)
             case Leave():

@@ -142,6 +142,9 @@ class _Visitor:
     def down(self, text: str, word: str = "") -> None:
         self._trouble = text
 
+    def told(self, text: str, word: str) -> None:
+        """Of no interest: it ends."""
+
     def failed(self, outcome: Outcome) -> None:
         self._error = of_outcome(outcome, outcome.text)
         self._event.set()

@@ -74,12 +74,14 @@ Done = Callable[[Outcome], None]
 @dataclass(frozen=True, slots=True)
 class LinkSpec:
     """client_id: MQTT client identifier. expiry: seconds that the broker keeps the session without us. resume: whether the first
-    connection takes over a session that the broker already has. prefetch: Receive Maximum, messages sent to us and not acknowledged."""
+    connection takes over a session that the broker already has. prefetch: Receive Maximum, messages sent to us and not acknowledged.
+    sends: nothing is subscribed to on this link."""
 
     client_id: str
     expiry: int
     resume: bool = False
     prefetch: int = 256
+    sends: bool = False
 
 
 class LinkHandler(Protocol):
@@ -94,6 +96,9 @@ class LinkHandler(Protocol):
 
     def down(self, text: str, word: str = "") -> None:
         """An attempt to connect failed, or the connection broke; the link goes on trying. word: as in `Outcome`."""
+
+    def told(self, text: str, word: str) -> None:
+        """Something that the user should know, and that the link survives. word: as in `Outcome`."""
 
     def failed(self, outcome: Outcome) -> None:
         """The link has given up: refused for good, or another took the client identifier over."""

@@ -277,7 +277,10 @@ class Core(Subscribing):
             return
         number = max(number, durable.acked)
         waiting = session.number - number
-        self._answer_kept(session.id, "resume", message=message, code=Code.OK, id=session.number, waiting=waiting, dropped=durable.dropped)
+        sent = max(durable.sent, number)
+        self._answer_kept(
+            session.id, "resume", message=message, code=Code.OK, id=session.number, waiting=waiting, dropped=durable.dropped, sent=sent
+        )
         self.memory.resume(session, number)
 
     def _acknowledge(self, session: Session, number: int) -> None:

@@ -16,7 +16,7 @@ from mqmesh.client import Connection, ConnectionFactory, Context, MetabrokerConn
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "metabroker"))  # remotes.py
 
-from remotes import running_metabroker
+from remotes import POLICY, running_metabroker
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def way(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
             return
         folder = tmp_path_factory.mktemp("community")
         community = stack.enter_context(running_broker(folder, community_kind))
-        stack.enter_context(running_metabroker(folder, community.port))
+        stack.enter_context(running_metabroker(folder, community.port, POLICY, "", "--data", str(folder / "data")))
         yield Way(broker, community)
 
 

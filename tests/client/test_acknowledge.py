@@ -19,7 +19,6 @@ def sent(connection: Connection, name: str, *words: str) -> None:
             producer.send(session.create_text_message(word))
 
 
-@pytest.mark.direct("the metabroker serves no durable subscriptions")
 def test_6_2_10_auto_what_is_received_is_not_delivered_again(factory: ConnectionFactory, name: str) -> None:
     with factory.create_connection() as connection:
         connection.start()
@@ -37,7 +36,6 @@ def test_6_2_10_auto_what_is_received_is_not_delivered_again(factory: Connection
         context.unsubscribe(name)
 
 
-@pytest.mark.direct("the metabroker serves no durable subscriptions")
 def test_6_2_10_client_one_acknowledgement_is_for_all_before_it(connection: Connection, name: str) -> None:
     session = connection.create_session(acknowledge_mode=AckMode.CLIENT)
     consumer = session.create_durable_consumer(session.create_topic(name), name)
@@ -92,7 +90,6 @@ def test_individual_acknowledges_one_message(connection: Connection, name: str) 
     assert texts(consumer, 2) == ["a", "c"]
 
 
-@pytest.mark.direct("the metabroker serves no durable subscriptions")
 def test_6_2_10_dups_ok_delivers_each_message(connection: Connection, name: str) -> None:
     session = connection.create_session(acknowledge_mode=AckMode.DUPS_OK)
     consumer = session.create_durable_consumer(session.create_topic(name), name)
@@ -131,7 +128,6 @@ def test_6_2_7_a_transaction_sends_and_acknowledges_together(connection: Connect
     assert requests.receive_no_wait() is None
 
 
-@pytest.mark.direct("the metabroker serves no durable subscriptions")
 def test_6_2_7_closing_rolls_back(connection: Connection, name: str) -> None:
     session = connection.create_session(transacted=True)
     consumer = session.create_durable_consumer(session.create_topic(name), name)
@@ -150,7 +146,6 @@ def test_6_2_7_closing_rolls_back(connection: Connection, name: str) -> None:
         session.unsubscribe(name)
 
 
-@pytest.mark.direct("the metabroker serves no durable subscriptions")
 def test_6_2_7_a_consumer_closed_in_a_transaction_stays_part_of_it(connection: Connection, name: str) -> None:
     session = connection.create_session(transacted=True)
     consumer = session.create_durable_consumer(session.create_topic(name), name)
@@ -215,8 +210,10 @@ def test_6_2_12_a_listener_that_raises_gets_the_message_again_some_times(way: An
 PROGRAM = """
 import sys
 from mqmesh.client import *
-with ConnectionFactory(sys.argv[1], client_id=sys.argv[2]).create_context(AckMode.CLIENT) as context:
-    consumer = context.create_durable_consumer(Topic(sys.argv[2]), "work")
+community, name, remote = sys.argv[1:]
+factory = MetabrokerConnectionFactory(community, remote, client_id=name) if remote else ConnectionFactory(community, client_id=name)
+with factory.create_context(AckMode.CLIENT) as context:
+    consumer = context.create_durable_consumer(Topic(name), "work")
     for number in range(5):
         consumer.receive(20)
     print("five", flush=True)
@@ -224,14 +221,14 @@ with ConnectionFactory(sys.argv[1], client_id=sys.argv[2]).create_context(AckMod
 """
 
 
-@pytest.mark.direct("the metabroker serves no durable subscriptions")
-def test_3_4_7_a_program_that_is_killed_gets_again_what_it_had_not_acknowledged(factory: ConnectionFactory, way: Any, name: str) -> None:
+def test_3_4_7_a_program_that_is_killed_gets_again_what_it_had_not_acknowledged(way: Any, name: str) -> None:
     clerk, topic = way.factory(client_id=f"clerk-{name}"), Topic(f"clerk-{name}")
     with clerk.create_context() as context:
         context.create_durable_consumer(topic, "work").close()
         for word in "abcde":
             context.create_producer().send(topic, word)
-    program = subprocess.Popen([sys.executable, "-c", PROGRAM, str(factory.address), topic.name], stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-c", PROGRAM, way.first.url, topic.name, way.broker.url if way.community else ""]
+    program = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert program.stdout is not None
     try:
         assert program.stdout.readline() == "five\n"

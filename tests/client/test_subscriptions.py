@@ -28,7 +28,6 @@ def sent(session: Session, topic: str, *words: str) -> None:
         producer.send(session.create_text_message(word))
 
 
-@pytest.mark.direct("the metabroker serves no durable subscriptions")
 def test_8_3_3_a_durable_subscription_collects_while_nobody_consumes(factory: ConnectionFactory, name: str) -> None:
     with factory.create_context() as context:
         context.create_durable_consumer(context.create_topic(name), "news").close()
@@ -53,9 +52,10 @@ def test_8_3_3_a_durable_subscription_collects_while_nobody_consumes(factory: Co
             context.unsubscribe("news")
 
 
-@pytest.mark.direct("the metabroker serves no durable subscriptions")
 @pytest.mark.parametrize("change", ["selector", "topic"])
-def test_8_3_3_a_durable_subscription_with_another_definition_begins_anew(context: Context, name: str, change: str) -> None:
+def test_8_3_3_a_durable_subscription_with_another_definition_begins_anew(way: Any, context: Context, name: str, change: str) -> None:
+    if change == "selector" and way.community is not None:
+        pytest.skip("through a metabroker the new selector judges what was collected")
     context.create_durable_consumer(context.create_topic(name), name).close()
     sent(context.session, name, "of the old one")
     topic, selector = (name, "JMSPriority >= 0") if change == "selector" else (f"{name}/other", "")
@@ -68,7 +68,6 @@ def test_8_3_3_a_durable_subscription_with_another_definition_begins_anew(contex
     context.unsubscribe(name)
 
 
-@pytest.mark.direct("the metabroker serves no durable subscriptions")
 def test_8_3_3_a_durable_subscription_needs_a_client_identifier(name: str, way: Any) -> None:
     with way.factory().create_connection() as connection:
         connection.client_id = f"late-{name}"

@@ -12,12 +12,15 @@ from brokers import RunningBroker, running_broker
 from command import start
 from jms_client import PATIENCE, Collected, texts
 from mqmesh.client import (
+    AckMode,
     InvalidDestinationError,
     JMSError,
     JMSSecurityError,
     Message,
     MetabrokerConnectionFactory,
     ResourceAllocationError,
+    Session,
+    TextMessage,
     Topic,
 )
 from mqmesh.client.remote_bodies import Code, RemoteLogin, community_name, parse_remote
@@ -41,12 +44,12 @@ subscribe = ["open/#", "jms/temporary/#"]
 class Metabroker:
     """A process that can be killed and started again."""
 
-    def __init__(self, folder: Path, community: int, services: str) -> None:
+    def __init__(self, folder: Path, community: int, services: str, *options: str) -> None:
         (folder / "policy.toml").write_text(POLICY)
         (folder / "services.toml").write_text("[services]\n" + services)
         self.log = folder / "metabroker.log"
         files = ("--policy", folder / "policy.toml", "--services", folder / "services.toml")
-        self._arguments = ("metabroker", "--community", f"mqtt://127.0.0.1:{community}", *files)
+        self._arguments = ("metabroker", "--community", f"mqtt://127.0.0.1:{community}", *files, *options)
         self.start()
 
     def start(self) -> None:
@@ -254,6 +257,75 @@ def until(told: Collected, code: str) -> None:
     count = 1
     while not any(error.error_code == code for error in told.wait(count)):
         count += 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_durable_consumers_survive_the_remote_and_the_metabroker(tmp_path: Path) -> None:
+    """kill -9 of the remote broker and of the metabroker, in turn, under load: each message once and in order at every durable consumer."""
+    with contextlib.ExitStack() as stack:
+        community = stack.enter_context(running_broker(tmp_path, "mqmesh"))
+        remote = Mortal(tmp_path)
+        stack.callback(remote.kill)
+        metabroker = Metabroker(tmp_path, community.port, f'weather = ["{remote.url}"]\n', "--data", str(tmp_path / "kept"))
+        stack.callback(metabroker.kill)
+        settings = {"probe": 0.5, "retry_last": 0.5, "send_timeout": 120}
+        reading = MetabrokerConnectionFactory(community.url, "weather", client_id="reader", **settings)
+        source = stack.enter_context(
+            MetabrokerConnectionFactory(community.url, "weather", durable_sends=True, **settings).create_connection()
+        )
+        connection = stack.enter_context(reading.create_connection())
+        seen = {mode: Collected() for mode in (AckMode.AUTO, AckMode.INDIVIDUAL, AckMode.SESSION_TRANSACTED)}
+        for mode, collected in seen.items():
+            session = connection.create_session(acknowledge_mode=mode)
+
+            def consume(message: Message, session: Session = session, collected: Collected = collected) -> None:
+                collected(message)
+                message.acknowledge()
+                if session.acknowledge_mode is AckMode.SESSION_TRANSACTED and int(message.body) % 3 == 0:
+                    session.commit()
+
+            session.create_durable_consumer(Topic("open/load"), mode.name).message_listener = consume
+        connection.start()
+        completed, sent = Collected(), 0
+        producer = source.create_session().create_producer(Topic("open/load"))
+        for death in range(4):
+            for _ in range(150):
+                producer.send(TextMessage(str(sent)), completion_listener=completed)
+                sent += 1
+                completed.wait(sent - 120)
+            mortal = (remote, metabroker)[death % 2]
+            mortal.kill()
+            for _ in range(50):
+                producer.send(TextMessage(str(sent)), completion_listener=completed)
+                sent += 1
+            mortal.start()
+        expected = [str(number) for number in range(sent)]
+        assert [message.body for message in completed.wait(sent)] == expected
+        for mode, collected in seen.items():
+            assert [message.body for message in collected.wait(sent)] == expected, mode
+
+
+class Mortal:
+    """Our broker with a folder for data, as the remote."""
+
+    def __init__(self, folder: Path) -> None:
+        self.port = free_port()
+        self._arguments = ("broker", "--listen", self.url, "--data", str(folder / "remote"))
+        self.start()
+
+    @property
+    def url(self) -> str:
+        return f"mqtt://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        self._process = start(*self._arguments)
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline().startswith("ready")
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.communicate()
 
 
 def test_codes_are_the_metabrokers() -> None:
