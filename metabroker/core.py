@@ -18,6 +18,7 @@ from collections.abc import Callable
 from ..broker.store.records import StoredDelivery, StoredRun
 from ..mqtt.packets import Publish
 from ..mqtt.properties import Properties
+from ..mqtt.reasons import Reason
 from . import bodies
 from .actions import After, Close, Deliver, Drop, Note, Open, Resolve, Respond, Send
 from .address import parse_address
@@ -32,6 +33,7 @@ from .subscribing import Subscribing
 from .wire import Abilities, fits
 
 LONGEST_SESSION = 64 + bodies.LONGEST_NAME  # characters of a session's identifier
+NOBODY = "the remote has it, and nobody there subscribes to this topic"
 RETRY = 10.0  # seconds until a service that could not be resolved is looked up again
 
 
@@ -465,7 +467,8 @@ class Core(Subscribing):
         if reason < 0x80:
             if message in session.done:
                 session.done[message] = Code.OK
-            (self._answer_kept if durable else self._answer)(session.id, "publish", message=message, code=Code.OK)
+            why = NOBODY if reason == Reason.NO_MATCHING_SUBSCRIBERS else None
+            (self._answer_kept if durable else self._answer)(session.id, "publish", message=message, code=Code.OK, reason=why)
         else:
             session.done.pop(message, None)
             self.refuse_published(session, message, reason)

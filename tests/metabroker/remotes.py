@@ -60,6 +60,31 @@ def running_metabroker(folder: Path, community: int | str, policy: str = POLICY,
         assert "Traceback" not in log.read_text(), log.read_text()
 
 
+class Kept:
+    """A metabroker with a folder for data, killed and started at will."""
+
+    def __init__(self, folder: Path, community: int, policy: str = POLICY) -> None:
+        self.folder = folder
+        (folder / "policy.toml").write_text(policy)
+        self.log = folder / "metabroker.log"
+        self._command = ("metabroker", "--community", f"mqtt://127.0.0.1:{community}", "--policy", folder / "policy.toml")
+        self.start()
+
+    def start(self) -> None:
+        self.process = start(*self._command, "--data", self.folder / "data", stderr=self.log)
+        assert self.process.stdout.readline().startswith("ready"), self.log.read_text()  # type: ignore[union-attr]
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+    def stop(self) -> None:
+        self.process.terminate()
+        assert self.process.wait(10) == 0
+        self.process.communicate()
+        assert "Traceback" not in self.log.read_text(), self.log.read_text()
+
+
 class Member:
     """A client of the community that uses the metabroker; `connect` gives the connack's body."""
 

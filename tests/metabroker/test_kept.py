@@ -8,38 +8,13 @@ from pathlib import Path
 
 import pytest
 from brokers import RunningBroker, running_broker
-from command import run, start
+from command import run
 from mqmesh.metabroker.codes import Code
 from paho_client import Paho
-from remotes import POLICY, Member
+from remotes import Kept, Member
 from services import free_port
 
 pytestmark = pytest.mark.service
-
-
-class Kept:
-    """A metabroker with a folder for data, killed and started at will."""
-
-    def __init__(self, folder: Path, community: int, policy: str = POLICY) -> None:
-        self.folder = folder
-        (folder / "policy.toml").write_text(policy)
-        self.log = folder / "metabroker.log"
-        self._command = ("metabroker", "--community", f"mqtt://127.0.0.1:{community}", "--policy", folder / "policy.toml")
-        self.start()
-
-    def start(self) -> None:
-        self.process = start(*self._command, "--data", self.folder / "data", stderr=self.log)
-        assert self.process.stdout.readline().startswith("ready"), self.log.read_text()  # type: ignore[union-attr]
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.communicate()
-
-    def stop(self) -> None:
-        self.process.terminate()
-        assert self.process.wait(10) == 0
-        self.process.communicate()
-        assert "Traceback" not in self.log.read_text(), self.log.read_text()
 
 
 @pytest.fixture(scope="module", params=["mosquitto", "mqmesh"])
