@@ -269,6 +269,24 @@ async def test_malformed_packets(data, reason):
         assert site.broker.counters.errors == 1
 
 
+async def test_a_stranger_gets_memory_for_half_a_mebibyte_at_most():
+    """A first packet that says that it is huge is refused at its header, and one within the bound is not given memory before it comes."""
+    for version in (4, 5):
+        broker = await started()
+        for length in (b"\xff\xff\xff\x7f", b"\x80\x80\x20"):  # 256 MiB, 512 KiB and its header
+            huge = Wire(broker, version)
+            huge.give(b"\x10" + length + b"\0\4MQTT")
+            assert huge.transport.closed
+            assert huge.take() == b""
+        large = Wire(broker, version)
+        large.give(b"\x10\xf0\xff\x1f\0\4MQTT")
+        assert not large.transport.closed
+        assert large.connection.unread < 100
+        for client in (huge, large):
+            client.connection.connection_lost(None)
+        assert not broker.sessions
+
+
 async def test_maximum_packet_size_of_the_broker():
     async with Site(max_packet_size=200) as site:
         client = await site.client("c")

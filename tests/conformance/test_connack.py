@@ -108,6 +108,17 @@ def test_connack_is_not_made_too_large_by_words(lab: Lab, version: int) -> None:
             assert one.size <= most
 
 
+@states(mqtt5="3.14.0-1 3.1.2-24 3.2.0-1")
+def test_a_client_for_which_connack_is_too_large(lab: Lab, version: int) -> None:
+    """It gets one that fits or none; without one there is no DISCONNECT either, which would fit."""
+    for most in range(1, 30):
+        client = lab.dial()
+        client.send(wire.connect("", maximum_packet_size=most), wire.disconnect())
+        found = client.rest()
+        assert [one.kind for one in found] in ([], ["CONNACK"])
+        assert all(one.size <= most for one in found)
+
+
 @states(mqtt5="3.1.2-28")
 def test_response_information_only_on_request(lab: Lab, version: int) -> None:
     assert "response_information" not in lab.client().connack.properties
