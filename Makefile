@@ -66,6 +66,7 @@ soak: venv ## long: 200 x kill -9, 50 random faults, 10 timed ones, 2000 simulat
 	$(BIN)/python -m benchmarks.kill --rounds $(KILLS) --seed $(SEED)
 	$(BIN)/python -m benchmarks.random_faults --faults $(FAULTS) --seed $(SEED)
 	$(BIN)/python -m benchmarks.faults --rounds $(ROUNDS) --seed $(SEED)
+	$(BIN)/python -m benchmarks.metabroker_kill --rounds $(ROUNDS) --seed $(SEED)
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --start $(SEED)
 
 nightly: venv services ## every test, and the simulation with SEEDS (2000) seeds
