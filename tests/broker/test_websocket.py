@@ -285,7 +285,7 @@ async def test_who_never_sends_connect_is_closed() -> None:
 
 
 async def test_a_peer_that_does_not_answer_our_close_is_not_waited_for() -> None:
-    async with site() as porto:
+    async with site(connect_timeout=3600.0) as porto:
         raw = await Raw(porto).client("stubborn")
         raw.send(frame(BINARY, encode(Disconnect(), 5), KEY))
         await porto.gone("stubborn")
