@@ -91,16 +91,20 @@ class Deframer:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _take(self, data: bytes, pieces: list[bytes]) -> None:
-        """Frame by frame; the usual ones, whole, final and short, without a further call."""
+        """Frame by frame; the usual ones, whole, final and below 64 KiB, without a further call."""
         size = len(data)
         position = self._payload(data, 0, pieces) if self._left else 0
-        masked, append, unmask = self._masked, pieces.append, mask
+        masked, limit, append, unmask = self._masked, self._limit, pieces.append, mask
         flag, head = (0x80, 6) if masked else (0, 2)
         while position + head <= size:
-            length = data[position + 1] - flag
-            end = position + head + length
-            if data[position] == _USUAL and 0 <= length < 126 and end <= size and not self._open:
-                start = position + head
+            length, start = data[position + 1] - flag, position + head
+            if length == 126 and start + 2 <= size:
+                length, start = data[position + 2] << 8 | data[position + 3], start + 2
+                usual = 126 <= length <= limit
+            else:
+                usual = 0 <= length < 126
+            end = start + length
+            if usual and end <= size and data[position] == _USUAL and not self._open:
                 append(unmask(data[start:end], data[start - 4 : start]) if masked else data[start:end])
                 position = end
                 continue
