@@ -138,6 +138,9 @@ def _accept(connection: Connection, packet: packets.Connect) -> None:
     else:
         answer.clear()
     connack = packets.Connack(False, Reason.SUCCESS, answer)
+    for extra in (Property.RESPONSE_INFORMATION, Property.USER_PROPERTY):  # left out before the client is (MQTT-3.2.2-20)
+        if connection.max_packet and len(encode(connack, packet.version)) > connection.max_packet:
+            answer.pop(extra, None)
     if connection.max_packet and len(encode(connack, packet.version)) > connection.max_packet:
         raise PeerError(
             Reason.PACKET_TOO_LARGE, f"a Maximum Packet Size of {connection.max_packet} does not let CONNACK through", "MQTT-3.1.2-24"
