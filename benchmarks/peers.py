@@ -4,6 +4,7 @@
   acknowledgement waits for its fsync; the other brokers hold the same sessions and queues in memory.
   In the metabroker's rows it is the community broker, with the metabroker beside it and Mosquitto as the remote broker.
 - mqmesh-asyncio: the same without uvloop.
+- mqmesh-access: the same with users, passwords and rules: clients say who they are, and each topic is judged.
 - mosquitto: TCP_NODELAY on, no limit on messages in flight or queued, persistence and log off, anonymous clients. A chain is
   three brokers with a bridge from each to the next, `topic # both`, MQTT 3.1.1 (a bridge over MQTT 5 has a Receive Maximum);
   beside a metabroker two.
@@ -33,6 +34,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks import wire
 from benchmarks.tls import make_certificates
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -248,6 +250,28 @@ class MqmeshAsyncio(Mqmesh):
         return "the same without uvloop"
 
 
+class MqmeshAccess(Mqmesh):
+    """The same, with a file of users and ten rules, of which the last one allows what is measured."""
+
+    name = "mqmesh-access"
+    chains = False
+
+    def version(self) -> str:
+        return "the same with users and rules"
+
+    def launch(self, deployment: Deployment, index: int, qos: int) -> None:
+        from mqmesh.broker.auth import passwords
+
+        users = deployment.folder / "users"
+        if not users.exists():
+            passwords.change(users, wire.USER.decode(), wire.PASSWORD)
+        rules = [f'[[access.rule]]\nallow = ["publish"]\nusers = ["sensor-*"]\ntopics = ["sensors/{n}/%u/#"]\n' for n in range(9)]
+        rules.append('[[access.rule]]\nallow = ["publish", "subscribe"]\nusers = ["bench"]\ntopics = ["#"]\n')
+        config = deployment.folder / "broker.toml"
+        config.write_text(f'listen = ["mqtt://127.0.0.1:{deployment.ports[index]}"]\n[access]\nusers = "users"\n' + "".join(rules))
+        deployment.start("mqmesh", [*self.python(index), "-m", "mqmesh.cli.main", "broker", "--config", str(config)], says_ready)
+
+
 class Mosquitto(Peer):
     """Eclipse Mosquitto."""
 
@@ -348,5 +372,5 @@ class Forward(Peer):
         deployment.start("forward", [sys.executable, "-m", "benchmarks.forward", str(port)], says_ready)
 
 
-PEERS: dict[str, Peer] = {peer.name: peer for peer in (Mqmesh(), MqmeshAsyncio(), Mosquitto(), Nats(), Amqtt(), Forward())}
+PEERS: dict[str, Peer] = {peer.name: peer for peer in (Mqmesh(), MqmeshAsyncio(), MqmeshAccess(), Mosquitto(), Nats(), Amqtt(), Forward())}
 DEFAULT_PEERS = ("mqmesh", "mosquitto", "nats", "amqtt")

@@ -15,6 +15,7 @@ from benchmarks.report import OURS, count
 LOOKS = {  # colours that colour-blind readers tell apart, and a shape for each
     "mqmesh": ("#d55e00", "o", 90),
     "mqmesh-asyncio": ("#e69f00", "o", 50),
+    "mqmesh-access": ("#f0a070", "o", 50),
     "mosquitto": ("#0072b2", "s", 50),
     "nats": ("#009e73", "^", 60),
     "amqtt": ("#777777", "D", 40),

@@ -48,7 +48,7 @@ STORED = {"kind": "stored", "qos": 1, "window": ACKNOWLEDGED, "persistent": True
 DURABLE = {"qos": 1, "window": ACKNOWLEDGED, "persistent": True}
 QUEUES = ("mqmesh", "mqmesh-asyncio", "mosquitto")
 GATEWAYS = ("mqmesh", "mqmesh-asyncio", "mosquitto")
-FAST = ("mqmesh", "mqmesh-asyncio", "mosquitto", "nats", "forward")
+FAST = ("mqmesh", "mqmesh-asyncio", "mqmesh-access", "mosquitto", "nats", "forward")
 
 SCENARIOS = (
     Scenario("qos0-1to1", "QoS 0, 1 publisher, 1 subscriber", bars={"mosquitto": 4, "nats": 0.8}),

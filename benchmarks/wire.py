@@ -76,13 +76,16 @@ def packet(first: int, body: bytes) -> bytes:
     return bytes((first,)) + encode_length(len(body)) + body
 
 
+USER, PASSWORD = b"bench", b"a password of the benchmark"  # every client has them; only mqmesh-access asks
+
+
 def connect(client_id: str, version: int, persistent: bool = False) -> bytes:
     """CONNECT with a clean session or a persistent one; keep alive is an hour, so that no PINGREQ falls into a measurement."""
-    body = text(b"MQTT") + bytes((version, 0 if persistent else 2)) + (3600).to_bytes(2, "big")
+    body = text(b"MQTT") + bytes((version, 0xC0 if persistent else 0xC2)) + (3600).to_bytes(2, "big")
     properties = b""
     if version == 5:
         properties = b"\x05\x11\xff\xff\xff\xff" if persistent else b"\0"  # Session Expiry Interval: never
-    return packet(0x10, body + properties + text(client_id.encode()))
+    return packet(0x10, body + properties + text(client_id.encode()) + text(USER) + text(PASSWORD))
 
 
 def subscribe(pid: int, topic_filter: bytes, qos: int, version: int) -> bytes:

@@ -36,7 +36,7 @@ class Granted:
 def offline(monkeypatch: pytest.MonkeyPatch) -> None:
     """Connections without sockets."""
 
-    def begin(connection: Any, *_: object) -> None:
+    def begin(connection: Any, *_: object, **__: object) -> None:
         connection.version = 4
         connection.left, connection.kept, connection.pushed = bytearray(), bytearray(), bytearray()
         connection.slow_packets = 0

@@ -23,7 +23,7 @@ SIZES = Traffic(0, 0, 4, 1, (16, 80), WINDOW)
 class Offline:
     """A connection without a socket that remembers what was pushed."""
 
-    def __init__(self, *_: object) -> None:
+    def __init__(self, *_: object, **__: object) -> None:
         self.version = 5
         self.left = bytearray()
         self.kept = bytearray()
