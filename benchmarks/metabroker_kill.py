@@ -332,7 +332,7 @@ class Trial:
         return found + sum(len(one.acknowledged) for one in self.publishers) + sum(len(member.answered) for member in self.members)
 
     def _settled(self) -> bool:
-        return all(one.idle for one in (*self.publishers, *self.members)) and not self._missing()
+        return all(one.idle for one in self.publishers) and all(one.idle for one in self.members) and not self._missing()
 
     def _missing(self) -> int:
         lost = sum(len(one.acknowledged - member.judges[one.number].seen) for one in self.publishers for member in self.members)
@@ -346,7 +346,7 @@ class Trial:
         verdict.requested = sum(len(member.answered) for member in members)
         verdict.delivered = sum(len(judge.seen) for judge in heard)
         verdict.arrived = sum(len(judge.seen) for judge in there)
-        verdict.lost = self._missing() + sum(not one.idle for one in (*self.publishers, *members))
+        verdict.lost = self._missing() + sum(not one.idle for one in self.publishers) + sum(not one.idle for one in members)
         verdict.doubled = sum(member.doubled for member in members)
         verdict.disorder = sum(judge.disorder for judge in heard)
         verdict.removed_by_id = sum(member.by_id for member in members)
@@ -359,7 +359,7 @@ class Trial:
 
     def end(self) -> None:
         """Stop everything."""
-        for client in (*(one.client for one in (*self.publishers, *self.members)), self.subscriber.client):
+        for client in (*(one.client for one in self.publishers), *(one.client for one in self.members), self.subscriber.client):
             with suppress(Exception):
                 client.disconnect()
             client.loop_stop()
