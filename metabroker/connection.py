@@ -202,9 +202,6 @@ class Line(asyncio.Protocol, Generic[M]):
     def data_received(self, data: bytes) -> None:
         if self.owner._line is not self or self.transport.is_closing():
             return
-        if QUICK_ACK is not None and self._socket is not None:
-            with contextlib.suppress(OSError):
-                self._socket.setsockopt(socket.IPPROTO_TCP, QUICK_ACK, 1)  # once only, so after every read
         wire = self.owner.wire
         try:
             events = wire.receive(data, self.now())
@@ -219,6 +216,9 @@ class Line(asyncio.Protocol, Generic[M]):
                 self.transport.close()
         self.owner._on_events(events)
         self.write()
+        if QUICK_ACK is not None and self._socket is not None:
+            with contextlib.suppress(OSError):  # once only, so after every read; last, because what has been written confirms too
+                self._socket.setsockopt(socket.IPPROTO_TCP, QUICK_ACK, 1)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if exc is not None and not self.error:

@@ -461,9 +461,13 @@ class Core(Subscribing):
         if session is None:
             return
         session.open -= 1
+        if session.durable is not None and self.memory is not None:
+            self.memory.request_done(session, token, message, reason < 0x80)
+        self.answer_published(session, message, reason)
+
+    def answer_published(self, session: Session, message: str | int, reason: int) -> None:
+        """Say what the remote has said of a message."""
         durable = session.durable is not None and self.memory is not None
-        if durable:
-            self.memory.request_done(session, token, message, reason < 0x80)  # type: ignore[union-attr]
         if reason < 0x80:
             if message in session.done:
                 session.done[message] = Code.OK
@@ -471,11 +475,7 @@ class Core(Subscribing):
             (self._answer_kept if durable else self._answer)(session.id, "publish", message=message, code=Code.OK, reason=why)
         else:
             session.done.pop(message, None)
-            self.refuse_published(session, message, reason)
-
-    def refuse_published(self, session: Session, message: str | int, reason: int) -> None:
-        """The remote does not take a message."""
-        self._refuse(session.id, "publish", message, Code.REMOTE_REFUSED, words(reason), [reason])
+            self._refuse(session.id, "publish", message, Code.REMOTE_REFUSED, words(reason), [reason])
 
     # What remotes say
 

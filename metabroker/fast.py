@@ -147,10 +147,9 @@ class Fast:
         messages = burst.messages[start : start + count] if count < len(burst.messages) else burst.messages
         session.open -= count
         done = session.done
-        if reason >= 0x80:
+        if reason:
             for message in messages:
-                done.pop(message, None)
-                self.core.refuse_published(session, message, reason)
+                self.core.answer_published(session, message, reason)
             return
         answers = self.plain(session).answers
         before, behind = DONE

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..mqtt.packets import Publish
-from .actions import After, Ask, Close, Deliver, DeliverMany, Drop, Fetch, Note, Open, Resolve, Respond, RespondMany, Send, SendMany
+from .actions import Action, After, Ask, Close, Deliver, DeliverMany, Drop, Fetch, Note, Open, Resolve, Respond, RespondMany, Send, SendMany
 from .address import Address, parse_address
 from .answering import REQUEST
 from .bursts import Messages
@@ -98,6 +98,7 @@ class Server:
     def __init__(
         self, community: Community, policy: Policy, resolver: Resolver, on_ready: Callable[[], None], data: Path | None = None
     ) -> None:
+        self._now = asyncio.get_running_loop().time
         self._keeper = Keeper(data, self._on_kept) if data is not None else None
         changes = self._keeper.writer if self._keeper is not None else None
         self.core = Core(policy, partial(secrets.token_hex, 16), changes, time.time() - self._now())
@@ -150,9 +151,6 @@ class Server:
             for connection in (self._community, *self._remotes.values()):
                 connection.tick()
             self._carry_out()
-
-    def _now(self) -> float:
-        return asyncio.get_running_loop().time()
 
     # The community
 
@@ -289,48 +287,55 @@ class Server:
         now = self._now()
         while actions := self.core.take():
             for action in actions:
-                match action:
-                    case Respond(topic, body, qos):
-                        self._respond(Publish(topic, body, qos), 0, now)
-                    case SendMany(number, token, qos, messages):
-                        self._remotes[number].wire.publish_burst(messages, qos, token, now)  # type: ignore[attr-defined]
-                        self._congestion(number, now)
-                    case RespondMany(messages):
-                        self._community.wire.publish_burst(messages, 1, 0, now)
-                    case DeliverMany():
-                        self._deliver_many(action, now)
-                    case Deliver():
-                        self._deliver(action, now)
-                    case Send(number, token, publish):
-                        self._remotes[number].publish(publish, token, now)
-                        self._congestion(number, now)
-                    case Ask(number, token, filter_, qos, identifier):
-                        self._remotes[number].subscribe(filter_, qos, identifier, token, now)
-                    case Drop(number, filter_):
-                        self._remotes[number].unsubscribe(filter_, now)
-                    case After(later):
-                        self._later += later
-                    case Fetch():
-                        self._spawn(self._fetch(action))
-                    case Open():
-                        self._open(action)
-                    case Close(number):
-                        self._close(number)
-                    case Resolve(number, name):
-                        self._spawn(self._resolve(number, name))
-                    case Note(warning, text):
-                        log.log(logging.WARNING if warning else logging.INFO, "%s", text)
-                if isinstance(action, Send | SendMany | Ask | Drop | Deliver | DeliverMany):
+                # those that come for messages first; the others cost what they cost
+                if type(action) is SendMany:
+                    self._remotes[action.remote].wire.publish_burst(action.messages, action.qos, action.token, now)  # type: ignore[attr-defined]
+                    self._congestion(action.remote, now)
                     self._dirty.add(action.remote)
-        dirty, self._dirty = self._dirty, set()
-        for number in dirty:
-            if number in self._remotes:
-                self._remotes[number].flush()
+                elif type(action) is RespondMany:
+                    self._community.wire.publish_burst(action.messages, 1, 0, now)
+                elif type(action) is DeliverMany:
+                    self._deliver_many(action, now)
+                else:
+                    self._do(action, now)
+        if self._dirty:
+            dirty, self._dirty = self._dirty, set()
+            for number in dirty:
+                if number in self._remotes:
+                    self._remotes[number].flush()
         if self._keeper is not None:
             waiting, self._later = self._later, []
             self._keeper.after(waiting)
         self._community.flush()
         self._pressure()
+
+    def _do(self, action: Action, now: float) -> None:
+        match action:
+            case Respond(topic, body, qos):
+                self._respond(Publish(topic, body, qos), 0, now)
+            case Deliver():
+                self._deliver(action, now)
+            case Send(number, token, publish):
+                self._remotes[number].publish(publish, token, now)
+                self._congestion(number, now)
+            case Ask(number, token, filter_, qos, identifier):
+                self._remotes[number].subscribe(filter_, qos, identifier, token, now)
+            case Drop(number, filter_):
+                self._remotes[number].unsubscribe(filter_, now)
+            case After(later):
+                self._later += later
+            case Fetch():
+                self._spawn(self._fetch(action))
+            case Open():
+                self._open(action)
+            case Close(number):
+                self._close(number)
+            case Resolve(number, name):
+                self._spawn(self._resolve(number, name))
+            case Note(warning, text):
+                log.log(logging.WARNING if warning else logging.INFO, "%s", text)
+        if isinstance(action, Send | Ask | Drop | Deliver):
+            self._dirty.add(action.remote)
 
     def _on_kept(self, actions: Later) -> None:
         """What these waited for is kept."""
@@ -399,6 +404,7 @@ class Server:
             wire.publish_burst(messages, qos, token, now)
         if action.acks and not run.recipients:
             self._remotes[action.remote].wire.acknowledge_run(action.acks, action.epoch, now)  # type: ignore[attr-defined]
+            self._dirty.add(action.remote)
 
     def _open(self, action: Open) -> None:
         number = action.remote

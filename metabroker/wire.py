@@ -156,6 +156,8 @@ class Wire:
 
     def take(self) -> bytes:
         """What is to be written now."""
+        if not self._out:
+            return b""
         data = b"".join(self._out)
         self._out.clear()
         return data
