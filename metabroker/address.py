@@ -40,6 +40,11 @@ class Address(NamedTuple):
         """MQTT in frames of WebSocket."""
         return self.kind == "mqtt" and bool(self.path)
 
+    @property
+    def family(self) -> tuple[str, str, bool]:
+        """What addresses have in common that one connection can try in turn: virtual host of AMQP, TLS of NATS."""
+        return self.kind, self.path if self.kind == "amqp" else "", self.tls and self.kind == "nats"
+
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         path = self.path if self.websocket or not self.path else "/" + quote(self.path, safe="")

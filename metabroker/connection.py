@@ -152,8 +152,7 @@ class Connection(Generic[M]):
 
     def move(self, addresses: list[Address]) -> None:
         """See `Connector`."""
-        first = self.addresses[0]
-        alike = [address for address in addresses if (address.kind, address.path) == (first.kind, first.path)]
+        alike = [address for address in addresses if address.family == self.addresses[0].family]
         self.addresses = alike or self.addresses
 
     def flush(self) -> None:

@@ -34,9 +34,9 @@ def make(action: Open, addresses: list[Address], owner: Owner) -> Connector:
 
     rule, kind = action.rule, addresses[0].kind
     for address in addresses:
-        if _family(address) != _family(addresses[0]):
+        if address.family != addresses[0].family:
             log.warning("event=address-ignored address=%s error=it-is-of-another-kind-than-the-first", address)
-    addresses = [address for address in addresses if _family(address) == _family(addresses[0])]
+    addresses = [address for address in addresses if address.family == addresses[0].family]
     kept = bool(action.client_id)
     name = action.client_id or f"metabroker-{secrets.token_hex(6)}"
     ca = str(rule.ca) if rule.ca is not None else None
@@ -51,8 +51,3 @@ def make(action: Open, addresses: list[Address], owner: Owner) -> Connector:
     if kept and rule.version == 4:
         connection.farewell = Wire(replace(login, durable=False))
     return connection
-
-
-def _family(address: Address) -> tuple[str, str, bool]:
-    """What addresses have in common that one machine can try in turn."""
-    return address.kind, address.path if address.kind == "amqp" else "", address.tls and address.kind == "nats"

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from amqp_client import Pika
 from brokers import running_broker
+from certificates import Certificates
 from mqmesh.metabroker.codes import Code
 from paho_client import Paho
 from rabbitmq import RabbitMQ, running_rabbitmq
@@ -260,17 +261,20 @@ def test_virtual_host_exchange_and_length(world: tuple[int, Path], rabbitmq: Rab
 
 @pytest.mark.slow
 def test_nothing_is_lost_when_the_server_is_killed(tmp_path: Path, name: str) -> None:
-    """RabbitMQ dies by SIGKILL with messages on their way in both directions, and comes back."""
+    """RabbitMQ, reached by TLS, dies by SIGKILL with messages on their way in both directions, and comes back."""
     count = 400
     (tmp_path / "rabbitmq").mkdir()
+    pem = Certificates(tmp_path)
+    pem.broker("rabbit")
     with (
-        running_rabbitmq(tmp_path / "rabbitmq") as node,
+        running_rabbitmq(tmp_path / "rabbitmq", pem.certificate("rabbit"), pem.key("rabbit")) as node,
         running_broker(tmp_path, "mqmesh") as community,
-        running_metabroker(tmp_path, community.port, POLICY),
+        running_metabroker(tmp_path, community.port, POLICY + f'ca = "{pem.ca}"\n'),
     ):
+        remote = f"amqps://127.0.0.1:{node.tls_port}"
         sender, receiver = Member(community.port, "sender"), Member(community.port, "receiver")
         for member in (sender, receiver):
-            assert member.connect(node.url)["code"] == Code.OK
+            assert member.connect(remote)["code"] == Code.OK
         assert receiver.ask("subscribe", message=1, topics=["r/#"], qos=1)["codes"] == [1]
         for number in range(count):
             sender.send("publish", message=number, topic=f"r/{number % 7}", payload=json.dumps(number), qos=1)
