@@ -19,6 +19,7 @@ CODES = {
     "E_invalidValue": (20200, 400),
     "E_valueNotAllowed": (20210, 409),
     "E_keyUnavailable": (40100, 409),
+    "E_resultSetTooLarge": (40300, 400),
     "E_invalidCombination": (40500, 400),
 }
 

@@ -23,6 +23,7 @@ from starlette.routing import Route
 from . import soap
 from .errors import DirectoryError
 from .leases import KEEP
+from .patience import Patient
 from .rest import Answer, Rest
 from .saving import prepare
 from .schema import schema_text, xml_schema_text
@@ -102,6 +103,14 @@ def _uddi(store: Store, public_url: str | None) -> list[Route]:
     return [Route("/uddi", post, methods=["POST"]), Route("/uddi", wsdl, methods=["GET"]), *served]
 
 
+def configured(app: Starlette, certificate: Path | None = None, key: Path | None = None) -> uvicorn.Config:
+    """How it is served: with bounds on what strangers can hold."""
+    settings: dict[str, Any] = {"limit_concurrency": TOGETHER, "log_config": None, "access_log": False, "server_header": False}
+    if certificate is not None:
+        settings |= {"ssl_certfile": certificate, "ssl_keyfile": key}
+    return uvicorn.Config(app, http=Patient, timeout_keep_alive=15, proxy_headers=False, **settings)
+
+
 class _Server(uvicorn.Server):
     """Says when it listens."""
 
@@ -132,8 +141,5 @@ def serve(
     listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=128)
     written = f"[{host}]" if ":" in host else host
     url = f"{'https' if certificate else 'http'}://{written}:{listener.getsockname()[1]}"
-    settings: dict[str, Any] = {"limit_concurrency": TOGETHER, "log_config": None, "access_log": False, "server_header": False}
-    if certificate is not None:
-        settings |= {"ssl_certfile": certificate, "ssl_keyfile": key}
-    config = uvicorn.Config(application(store, public_url, keep), timeout_keep_alive=15, proxy_headers=False, **settings)
+    config = configured(application(store, public_url, keep), certificate, key)
     asyncio.run(_Server(config, lambda: ready(url)).serve(sockets=[listener]))

@@ -20,6 +20,7 @@ from .uddi import perform
 
 ENVELOPE = "http://schemas.xmlsoap.org/soap/envelope/"
 _KNOWN = {operation for operations in OPERATIONS.values() for operation in operations}
+LARGEST = 16 * 1024 * 1024  # bytes of an answer
 _validating = Lock()  # a validator keeps the errors of its last run
 
 log = logging.getLogger(__name__)
@@ -35,7 +36,10 @@ def answer(store: Store, body: bytes) -> tuple[int, bytes]:
             if error.ours:
                 log.error("event=request_failed operation=%s error=%s", etree.QName(request).localname, error.code)
             raise
-        return 200, _envelope(done)
+        text = _envelope(done)
+        if len(text) > LARGEST:
+            raise DirectoryError("E_resultSetTooLarge", f"the answer has more than {LARGEST} bytes; ask for less at a time")
+        return 200, text
     except DirectoryError as error:
         return 500, _envelope(_fault(error))
     except Exception:

@@ -2,15 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import subprocess
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import command
+import uvicorn
 from mqmesh.directory.accounts import add_account
 from mqmesh.directory.client import Client
 from mqmesh.directory.store import Store
+from services import wait_until
 
 ACCOUNTS = {"alice": "acme", "anna": "acme", "bob": "other"}  # name -> organisation
+
+
+@contextlib.contextmanager
+def in_this_process(store: Store) -> Iterator[str]:
+    """A directory over a store, served by a thread; where it is. For tests that change how it works."""
+    from mqmesh.directory.server import application, configured
+
+    running = uvicorn.Server(configured(application(store)))
+    listener = socket.create_server(("127.0.0.1", 0))
+    thread = threading.Thread(target=running.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    try:
+        wait_until(lambda: running.started, 20, "server")
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        running.should_exit = True
+        thread.join()
+        store.close()
 
 
 class Directory:

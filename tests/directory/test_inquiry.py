@@ -21,8 +21,7 @@ from mqmesh.directory.documents import add, make
 from mqmesh.directory.inquiry import Inquiry
 from mqmesh.directory.store import Account, Store
 from services import missing
-
-OASIS = Path(__file__).parents[3] / "shared" / "uddi"
+from uddi_clients import OASIS
 
 
 @contextlib.contextmanager
@@ -48,7 +47,7 @@ def wsdl(request: pytest.FixtureRequest, directory: Directory, tmp_path_factory:
     if not OASIS.exists():
         missing(f"the WSDL of OASIS is not at {OASIS}")
     folder = tmp_path_factory.mktemp("oasis") / "uddi"
-    shutil.copytree(OASIS, folder, copy_function=shutil.copyfile)
+    shutil.copytree(OASIS.parent, folder, copy_function=shutil.copyfile)
     folder.chmod(0o755)
     file = folder / "uddi_v3_service.wsdl"
     text = file.read_text()

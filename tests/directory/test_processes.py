@@ -11,6 +11,7 @@ import postgres
 import pytest
 from directories import Directory
 from mqmesh.directory.client import Client, ClientError
+from uddi_clients import fault, uddi_client
 
 
 def test_what_was_answered_survives_kill_9(tmp_path: Path) -> None:
@@ -54,6 +55,20 @@ def test_two_processes_over_one_postgresql_are_equal(pair: tuple[Directory, Dire
     assert one.client().get("broker", "porto", "ring")["number"] == 5
     with pytest.raises(ClientError, match="number 5"):
         alice.put("broker", "lyon", "ring", number=5)
+
+
+@pytest.mark.service
+def test_two_processes_are_equal_for_uddi_clients_too(pair: tuple[Directory, Directory]) -> None:
+    one, two = (uddi_client(directory.url, "own") for directory in pair)
+    token = one.security.get_authToken(userID="alice", cred=pair[0].secrets["alice"])
+    service = {"name": [{"_value_1": "weather"}], "bindingTemplates": {"bindingTemplate": [{"accessPoint": {"_value_1": "mqtt://a"}}]}}
+    business = {"name": [{"_value_1": "both"}], "businessServices": {"businessService": [service]}}
+    [saved] = two.publish.save_business(authInfo=token, businessEntity=[business]).businessEntity
+    [info] = one.find.find_service(name=[{"_value_1": "weather"}], businessKey=saved.businessKey).serviceInfos.serviceInfo
+    one.publish.delete_service(authInfo=token, serviceKey=[info.serviceKey])
+    assert two.find.find_service(businessKey=saved.businessKey).serviceInfos is None
+    two.security.discard_authToken(authInfo=token)
+    fault("E_authTokenExpired", one.publish.delete_business, authInfo=token, businessKey=[saved.businessKey])
 
 
 @pytest.mark.service

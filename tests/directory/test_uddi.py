@@ -3,42 +3,21 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import zeep
 from directories import Directory
 from mqmesh.directory.documents import NUMBER, RECORD, TRANSPORT, VISIBILITY
-from mqmesh.directory.errors import CODES
-from services import missing
+from uddi_clients import fault, uddi_client
 
-OASIS = Path(__file__).parents[3] / "shared" / "uddi" / "uddi_v3_service.wsdl"
 GEO = "uddi:example.org:geo"
 _names = itertools.count(1)
 
 
-def uddi_client(directory: Directory, source: str) -> SimpleNamespace:
-    """The three ports of a WSDL at a directory's address."""
-    if source == "own":
-        client = zeep.Client(f"{directory.url}/uddi?wsdl")
-        ports = (client.bind("UDDI_Service", f"UDDI_{port}_Port") for port in ("Inquiry", "Publication", "Security"))
-    else:
-        if not OASIS.exists():
-            missing(f"the WSDL of OASIS is not at {OASIS}")
-        client = zeep.Client(str(OASIS))
-        known = client.wsdl.services["UDDI_Service"].ports
-        bindings = [known[f"UDDI_{port}_Port"].binding for port in ("Inquiry", "Publication", "Security")]
-        ports = (zeep.proxy.ServiceProxy(client, binding, address=f"{directory.url}/uddi") for binding in bindings)
-    find, publish, security = ports
-    return SimpleNamespace(find=find, publish=publish, security=security, client=client)
-
-
 @pytest.fixture(scope="module", params=["oasis", "own"])
 def uddi(request: pytest.FixtureRequest, directory: Directory) -> SimpleNamespace:
-    made = uddi_client(directory, request.param)
+    made = uddi_client(directory.url, request.param)
     made.token = made.security.get_authToken(userID="alice", cred=directory.secrets["alice"])
     made.bob = made.security.get_authToken(userID="bob", cred=directory.secrets["bob"])
     made.publish.save_tModel(authInfo=made.token, tModel=[{"tModelKey": GEO, "name": {"_value_1": "geo"}}])
@@ -102,14 +81,6 @@ def businesses(answer: Any) -> list[str]:
 
 def services(answer: Any) -> list[str]:
     return found(answer, "serviceInfos", "serviceInfo")
-
-
-def fault(code: str, call: Callable[..., Any], **arguments: Any) -> None:
-    """The call is refused with this code, in the fault and in its dispositionReport."""
-    with pytest.raises(zeep.exceptions.Fault) as caught:
-        call(**arguments)
-    [result] = caught.value.detail.iterfind(".//{*}result")
-    assert (int(result.get("errno")), result[0].get("errCode")) == (CODES[code][0], code), result[0].text
 
 
 def test_a_mesh_is_registered_and_read_back(uddi: SimpleNamespace, directory: Directory, word: str) -> None:
@@ -270,5 +241,5 @@ def test_what_is_for_an_organisation_needs_its_token(uddi: SimpleNamespace, word
 
 
 def test_assertions_are_not_supported(directory: Directory) -> None:
-    uddi = uddi_client(directory, "oasis")
+    uddi = uddi_client(directory.url, "oasis")
     fault("E_unsupported", uddi.publish.get_publisherAssertions, authInfo="x")
