@@ -233,6 +233,9 @@ class StreamMessage(_Cursor):
         for value in values:
             self.write(value)
 
+    def is_body_receivable_as(self, wanted: type[Any]) -> bool:
+        return False
+
     @property
     def body(self) -> list[Value]:
         return [value for _, value in self._values]

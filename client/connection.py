@@ -27,7 +27,7 @@ ExceptionListener = Callable[[JMSError], None]
 
 @dataclass(frozen=True, slots=True)
 class ConnectionMetaData:
-    """What this is (6.1.7)."""
+    """What this is (6.1.6)."""
 
     jms_version: str = "3.1"
     jms_provider_name: str = "mqmesh"

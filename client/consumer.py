@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar, cast
 
 from .destinations import Topic
 from .errors import IllegalStateError, JMSError, of_outcome
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from .session import Session
 
 log = logging.getLogger("mqmesh.client")
+
+B = TypeVar("B")
 
 MessageListener = Callable[[Message], None]
 
@@ -97,6 +99,16 @@ class MessageConsumer:
     def receive_no_wait(self) -> Message | None:
         """A message that is already here, or None."""
         return self.session.take(self, 0.0)
+
+    def receive_body(self, wanted: type[B], timeout: float | None = None) -> B | None:
+        """The body of the next message, as `receive`. `MessageFormatError` when it has none of that type, or is a stream: in modes AUTO and
+        DUPS_OK that message stays the next one, in the others it counts as delivered (8.6)."""
+        message = self.session.take(self, None if timeout is None else time.monotonic() + max(timeout, 0), wanted)
+        return None if message is None else cast(B, message.body)
+
+    def receive_body_no_wait(self, wanted: type[B]) -> B | None:
+        """The body of a message that is already here, or None."""
+        return self.receive_body(wanted, 0.0)
 
     def __iter__(self) -> Iterator[Message]:
         """Messages until the consumer is closed."""

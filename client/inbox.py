@@ -115,6 +115,11 @@ class Inbox:
         held.message.properties.values["JMSXDeliveryCount"] = ("int", held.count)
         return held
 
+    def put_back(self, held: Held, now: int) -> None:
+        """As if it had not been taken: it comes next, and no delivery is counted."""
+        held.count -= 1
+        self._queue(held, now)
+
     def acknowledge(self, done: Iterable[Held]) -> list[object]:
         """These are done with: tokens to acknowledge."""
         tokens: list[object] = []

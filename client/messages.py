@@ -77,8 +77,12 @@ class Message(Properties):
     def is_body_assignable_to(self, wanted: type[Any]) -> bool:
         return self.body is None or isinstance(self.body, wanted)
 
+    def is_body_receivable_as(self, wanted: type[Any]) -> bool:
+        """Whether `receive_body` can give it: there is a body of that type, and it is no stream (8.6)."""
+        return self.body is not None and isinstance(self.body, wanted)
+
     def get_body(self, wanted: type[B]) -> B:
-        """The body; `MessageFormatError` when it is not of that type (3.13)."""
+        """The body; `MessageFormatError` when it is not of that type."""
         body = self.body
         if body is None or isinstance(body, wanted):
             return cast(B, body)

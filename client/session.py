@@ -14,12 +14,12 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from .consumer import MessageConsumer, Subscription, now
 from .destinations import Destination, Queue, TemporaryTopic, Topic, no_queues, topic_to_send
 from .dispatcher import Dispatcher, Job
-from .errors import IllegalStateError, JMSError, TransactionRolledBackError, of_outcome
+from .errors import IllegalStateError, JMSError, MessageFormatError, TransactionRolledBackError, of_outcome
 from .inbox import Held
 from .making import MessageMaker
 from .messages import DeliveryMode, Message
@@ -63,6 +63,7 @@ class Session(Subscriptions, MessageMaker):
         self.dispatcher = Dispatcher(self.cond, self._find, f"mqmesh-session {connection.uid[:8]}")
         self._unacknowledged: list[Delivered] = []  # in the order of delivery
         self._lazy: list[Delivered] = []  # DUPS_OK: consumed, not told to the broker yet
+        self._completing = False  # a completion listener runs
         self._failures: dict[Held, int] = {}  # how often the listener has raised
         self._outbox: list[_Pending] = []
         self._endings: list[tuple[MessageConsumer, Waiter]] = []
@@ -161,9 +162,11 @@ class Session(Subscriptions, MessageMaker):
         self.check_open()
 
     def _complete(self, message: Message, listener: CompletionListener, error: JMSError | None) -> None:
+        self._completing = True
         try:
             listener(message, error)
         finally:
+            self._completing = False
             with self.cond:
                 self._async -= 1
                 self.cond.notify_all()
@@ -199,7 +202,12 @@ class Session(Subscriptions, MessageMaker):
         self._await_endings()
         for item, outcome in zip(pending, errors, strict=True):
             if item.listener is not None:
-                self.dispatcher.post(functools.partial(item.listener, item.message, outcome))
+                with self.cond:
+                    self._async += 1
+                self.dispatcher.post(functools.partial(self._complete, item.message, item.listener, outcome))
+        if not self.dispatcher.current:
+            with self.cond:  # their listeners have returned before commit does (7.3.4)
+                self.cond.wait_for(lambda: not self._async or self._closing)
         if failed is not None:
             sent = tuple(str(item.message.message_id) for item, error in zip(pending, errors, strict=True) if error is None)
             raise TransactionRolledBackError(f"the commit failed: {failed}", failed.error_code, sent) from failed
@@ -213,7 +221,7 @@ class Session(Subscriptions, MessageMaker):
         self._await_endings()
 
     def recover(self) -> None:
-        """Deliver again what is not acknowledged, oldest first, marked as redelivered (6.2.11)."""
+        """Deliver again what is not acknowledged, oldest first, marked as redelivered (6.2.10)."""
         self.check_open()
         if self.acknowledge_mode is AckMode.SESSION_TRANSACTED:
             raise IllegalStateError("the session is transacted: use rollback()")
@@ -226,6 +234,8 @@ class Session(Subscriptions, MessageMaker):
         self.check_open()
         if self.acknowledge_mode is not AckMode.SESSION_TRANSACTED:
             raise IllegalStateError("the session is not transacted")
+        if self._completing and self.dispatcher.current:
+            raise IllegalStateError("a completion listener cannot commit or roll back its own session (7.3.4)")
 
     def acknowledge_all(self) -> None:
         """`Message.acknowledge` in mode CLIENT: everything delivered so far."""
@@ -281,11 +291,14 @@ class Session(Subscriptions, MessageMaker):
 
     # receiving
 
-    def take(self, consumer: MessageConsumer, deadline: float | None) -> Message | None:
-        """The next message of a consumer; deadline: of the monotonic clock, None to wait for ever."""
+    def take(self, consumer: MessageConsumer, deadline: float | None, wanted: type[Any] | None = None) -> Message | None:
+        """The next message of a consumer; deadline: of the monotonic clock, None to wait for ever.
+
+        wanted: of its body; `MessageFormatError` when it is another, and in modes AUTO and DUPS_OK the message stays the next (8.6).
+        """
         with self.cond:
             if any(each.listener is not None for each in self.consumers):
-                raise IllegalStateError("the session has a message listener: it cannot receive as well (6.2.6)")
+                raise IllegalStateError("the session has a message listener: it cannot receive as well (6.2.5)")
             while True:
                 if consumer.closed or self._closing:
                     return None
@@ -293,7 +306,14 @@ class Session(Subscriptions, MessageMaker):
                     raise consumer.error
                 held = self._next_of(consumer) if self.running else None
                 if held is not None:
-                    return self._deliver(consumer, held)
+                    wrong = wanted is not None and not held.message.is_body_receivable_as(wanted)
+                    if wrong and self.acknowledge_mode in (AckMode.AUTO, AckMode.DUPS_OK):
+                        consumer.inbox.put_back(held, now())
+                        raise MessageFormatError(f"the next message has no body of type {wanted and wanted.__name__}")
+                    message = self._deliver(consumer, held)
+                    if wrong:
+                        raise MessageFormatError(f"the message has no body of type {wanted and wanted.__name__}")
+                    return message
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
                     return None
@@ -377,7 +397,7 @@ class Session(Subscriptions, MessageMaker):
                 self._acknowledge_lazily(delivered)
 
     def _listener_failed(self, consumer: MessageConsumer, held: Held, error: BaseException) -> None:
-        """AUTO and DUPS_OK deliver the message again at once, some times; the other modes go on with the next message (6.2.12)."""
+        """AUTO and DUPS_OK deliver the message again at once, some times; the other modes go on with the next message (8.7)."""
         if self.acknowledge_mode not in (AckMode.AUTO, AckMode.DUPS_OK):
             return
         with self.cond:

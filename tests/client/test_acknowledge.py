@@ -1,4 +1,4 @@
-"""Acknowledgement, redelivery and transactions: Jakarta Messaging 3.1, 3.4.7, 6.2.7, 6.2.10 to 6.2.12."""
+"""Acknowledgement, redelivery and transactions: Jakarta Messaging 3.1, 3.4.7, 6.2.7, 6.2.10, 6.2.15, 8.7 and 8.8."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_6_2_10_client_one_acknowledgement_is_for_all_before_it(connection: Conn
         session.unsubscribe(name)
 
 
-def test_6_2_11_recover_delivers_again_in_order_and_counts(connection: Connection, name: str) -> None:
+def test_6_2_10_recover_delivers_again_in_order_and_counts(connection: Connection, name: str) -> None:
     session = connection.create_session(acknowledge_mode=AckMode.CLIENT)
     consumer = session.create_consumer(session.create_topic(name))
     sent(connection, name, *"abcde")
@@ -128,7 +128,7 @@ def test_6_2_7_a_transaction_sends_and_acknowledges_together(connection: Connect
     assert requests.receive_no_wait() is None
 
 
-def test_6_2_7_closing_rolls_back(connection: Connection, name: str) -> None:
+def test_6_2_15_closing_a_transacted_session_rolls_back(connection: Connection, name: str) -> None:
     session = connection.create_session(transacted=True)
     consumer = session.create_durable_consumer(session.create_topic(name), name)
     sent(connection, name, "a")
@@ -146,7 +146,7 @@ def test_6_2_7_closing_rolls_back(connection: Connection, name: str) -> None:
         session.unsubscribe(name)
 
 
-def test_6_2_7_a_consumer_closed_in_a_transaction_stays_part_of_it(connection: Connection, name: str) -> None:
+def test_8_8_a_consumer_closed_in_a_transaction_stays_part_of_it(connection: Connection, name: str) -> None:
     session = connection.create_session(transacted=True)
     consumer = session.create_durable_consumer(session.create_topic(name), name)
     sent(connection, name, "a")
@@ -188,7 +188,7 @@ def test_modes_refuse_what_is_not_theirs(connection: Connection) -> None:
         session.recover()
 
 
-def test_6_2_12_a_listener_that_raises_gets_the_message_again_some_times(way: Any, name: str) -> None:
+def test_8_7_a_listener_that_raises_gets_the_message_again_some_times(way: Any, name: str) -> None:
     with way.factory(redeliveries=2).create_connection() as connection:
         failures = Collected()
         connection.exception_listener = failures

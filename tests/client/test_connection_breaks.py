@@ -94,7 +94,7 @@ def test_what_happens_to_sends_without_a_connection(proxy: Proxy, name: str, way
         assert texts(consumer, 1) == ["persistent"]
 
 
-def test_7_3_closing_without_a_connection_tells_the_completion_listeners(proxy: Proxy, name: str, way: Any) -> None:
+def test_7_3_4_closing_without_a_connection_tells_the_completion_listeners(proxy: Proxy, name: str, way: Any) -> None:
     told, completed = Collected(), Collected()
     with way.factory(proxy.url, send_timeout=0.3).create_context() as context:
         context.exception_listener = told

@@ -1,4 +1,4 @@
-"""Start, stop, close, listeners and threads: Jakarta Messaging 3.1, 6.1.3 to 6.1.8, 6.2.5, 6.2.15, 7.3 (asynchronous sends)."""
+"""Start, stop, close, listeners and threads: Jakarta Messaging 3.1, 6.1.2 to 6.1.8, 6.2.5, 6.2.13, 6.2.15, 7.3 to 7.9."""
 
 from __future__ import annotations
 
@@ -125,14 +125,14 @@ def test_6_2_5_a_listener_may_send_acknowledge_commit_make_and_close_consumers(c
         assert texts(answers, 2) == ["re a", "re last"]
 
 
-def test_6_2_6_a_session_with_a_listener_does_not_receive(context: Context, name: str) -> None:
+def test_6_2_5_a_session_with_a_listener_does_not_receive(context: Context, name: str) -> None:
     first, second = (context.create_consumer(context.create_topic(name)) for _ in range(2))
     first.message_listener = Collected()
     with pytest.raises(IllegalStateError):
         second.receive_no_wait()
 
 
-def test_6_2_6_listeners_of_a_session_run_one_at_a_time_in_order(connection: Connection, name: str) -> None:
+def test_6_2_13_listeners_of_a_session_run_one_at_a_time_in_order(connection: Connection, name: str) -> None:
     session, running, seen = connection.create_session(), threading.Lock(), Collected()
 
     def alone(message: Message) -> None:
@@ -152,7 +152,7 @@ def test_6_2_6_listeners_of_a_session_run_one_at_a_time_in_order(connection: Con
         assert [body for where, body in found if where == f"{name}/{topic}"] == [str(number) for number in range(50)]
 
 
-def test_7_3_asynchronous_sends_complete_in_order(context: Context, name: str) -> None:
+def test_7_3_8_asynchronous_sends_complete_in_order(context: Context, name: str) -> None:
     consumer = context.create_consumer(context.create_topic(name))
     completed = Collected()
     producer = context.create_producer().set_async(completed)
@@ -162,7 +162,7 @@ def test_7_3_asynchronous_sends_complete_in_order(context: Context, name: str) -
     assert texts(consumer, 2500) == [str(number) for number in range(2500)]
 
 
-def test_7_3_close_waits_for_completions(factory: ConnectionFactory, name: str) -> None:
+def test_7_3_4_close_waits_for_completions(factory: ConnectionFactory, name: str) -> None:
     completed = Collected()
     with factory.create_context() as context:
         for number in range(200):
@@ -186,7 +186,7 @@ def test_persistent_messages_with_qos_2(name: str, way: Any) -> None:
         assert texts(consumer, 50) == [str(number) for number in range(50)]
 
 
-def test_3_4_9_and_7_9_time_to_live_and_delivery_delay(factory: ConnectionFactory, context: Context, name: str) -> None:
+def test_7_8_and_7_9_time_to_live_and_delivery_delay(factory: ConnectionFactory, context: Context, name: str) -> None:
     topic = context.create_topic(name)
     consumer = context.create_consumer(topic)
     context.connection.stop()

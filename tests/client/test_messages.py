@@ -209,7 +209,7 @@ def test_3_11_3_a_value_that_does_not_convert_stays_the_next() -> None:
         message.read()
 
 
-def test_3_11_3_bytes_are_written_and_read_in_network_order() -> None:
+def test_3_11_bytes_are_written_and_read_in_network_order() -> None:
     message = BytesMessage()
     message.write_boolean(True)
     message.write_short(-2)
@@ -250,7 +250,7 @@ def test_3_10_received_messages_can_only_be_read() -> None:
     assert (found.text, found.get_int_property("p")) == ("other", 1)
 
 
-def test_3_13_get_body_takes_the_type() -> None:
+def test_3_11_get_body_takes_the_type() -> None:
     assert TextMessage("text").get_body(str) == "text"
     assert not TextMessage("text").is_body_assignable_to(bytes)
     with pytest.raises(MessageFormatError):

@@ -155,7 +155,7 @@ def _conditions() -> st.SearchStrategy[str]:
 
 
 @given(_conditions(), NUMBERS, NUMBERS, WORDS, WORDS)
-def test_3_8_selectors_mean_what_they_mean_in_sql(text: str, n1: float, n2: float, s1: str, s2: str) -> None:
+def test_3_8_1_1_selectors_mean_what_they_mean_in_sql(text: str, n1: float, n2: float, s1: str, s2: str) -> None:
     """n3 and s3 are never there: NULL. SQLite says 1, 0 or NULL; so do we, True, False or unknown."""
     database = sqlite3.connect(":memory:")
     database.execute("PRAGMA case_sensitive_like = ON")
