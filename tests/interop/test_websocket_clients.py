@@ -7,6 +7,7 @@ import os
 import queue
 import signal
 import ssl
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from paho.mqtt.client import Client, MQTTv311
 from paho.mqtt.enums import CallbackAPIVersion
 from paho_client import PATIENCE, Paho
 from services import free_port, wait_until
+
+RETURN = 30.0  # seconds that a client may take to come back
 
 
 @pytest.fixture(scope="module")
@@ -110,25 +113,27 @@ def test_paho_comes_back_behind_a_killed_broker(made: Certificates, tmp_path: Pa
     client.reconnect_delay_set(0.2, 1)
     client.on_connect = lambda _c, _u, flags, reason, _p: connects.put(flags.session_present)
     client.on_message = lambda _c, _u, message: messages.put(message.payload)
+    subscribed = threading.Event()
+    client.on_subscribe = lambda *_: subscribed.set()
     client.connect("127.0.0.1", parse_address(listen[1]).port)
     client.loop_start()
     try:
-        assert connects.get(timeout=PATIENCE) is False
+        assert connects.get(timeout=RETURN) is False
         client.subscribe("t", 1)
+        assert subscribed.wait(RETURN)
         with Paho(parse_address(listen[3]).port) as other:
-            while other.publish("t", b"first", 1) != 0:  # until there is a subscription: 0x10 before
-                pass
-        assert messages.get(timeout=PATIENCE) == b"first"
+            other.publish("t", b"first", 1)
+        assert messages.get(timeout=RETURN) == b"first"
         process.kill()
         process.communicate()
         begin()
-        assert connects.get(timeout=PATIENCE) is True
+        assert connects.get(timeout=RETURN) is True
         with Paho(parse_address(listen[3]).port) as other:
             other.publish("t", b"second", 1)
-        found = [messages.get(timeout=PATIENCE)]
+        found = [messages.get(timeout=RETURN)]
         while found[-1] != b"second":  # what was not acknowledged before the kill comes again
-            found.append(messages.get(timeout=PATIENCE))
-        assert client.publish("u", b"x", 1).wait_for_publish(PATIENCE) is None
+            found.append(messages.get(timeout=RETURN))
+        assert client.publish("u", b"x", 1).wait_for_publish(RETURN) is None
     finally:
         client.disconnect()
         client.loop_stop()
