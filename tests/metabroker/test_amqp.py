@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -304,3 +305,29 @@ def test_nothing_is_lost_when_the_server_is_killed(tmp_path: Path, name: str) ->
         pika.close()
         sender.close()
         receiver.close()
+
+
+def test_the_remote_waits_for_the_community(tmp_path: Path, rabbitmq: RabbitMQ, pika: Pika, name: str) -> None:
+    """A community broker that stands still: RabbitMQ is read no longer, and everything comes once, in order, when it goes on."""
+    count, size = 300, 20_000
+    (tmp_path / "here").mkdir()
+    with (
+        running_broker(tmp_path / "here", "mosquitto") as here,
+        running_metabroker(tmp_path, here.port, "[limits]\nbuffer = 100000\n" + POLICY.partition("4194304\n")[2]) as log,
+    ):
+        member = Member(here.port, name)
+        assert member.connect(rabbitmq.url)["code"] == Code.OK
+        member.ask("subscribe", message=1, topics=[name], qos=1)
+        here.process.send_signal(signal.SIGSTOP)
+        try:
+            for number in range(count):
+                pika.publish(name, number.to_bytes(4, "big") + bytes(size), delivery_mode=2)
+            wait_until(lambda: "event=remotes-paused" in log.read_text(), 20, "pause")
+        finally:
+            here.process.send_signal(signal.SIGCONT)
+        bodies = [member.next()[1] for _ in range(count)]
+        assert [int.from_bytes(body["payload"][:4], "big") for body in bodies] == list(range(count))
+        wait_until(lambda: "event=remotes-resumed" in log.read_text(), 20, "end of the pause")
+        assert member.ask("publish", message=2, topic="x", qos=1)["code"] == Code.OK
+        member.send("disconnect")
+        member.close()
