@@ -243,7 +243,8 @@ class Server:
                 case Up(present, abilities):
                     self.core.on_up(number, present, abilities)
                 case Trouble(text):
-                    log.warning("event=remote-trouble remote=%d error=%r", number, text)
+                    known = self.core.remotes.get(number)
+                    log.warning("event=remote-trouble remote=%s error=%r", known.credentials.remote if known else number, text)
             if isinstance(event, Up):
                 self._carry_out()  # what is subscribed anew goes before what comes next
         self._congestion(number, now)

@@ -122,6 +122,14 @@ def test_properties_come_back_or_are_refused(properties: dict[int, Any], payload
         assert nats_mapping.from_nats("a/b", payload, status, read, reply).properties == properties
 
 
+@pytest.mark.parametrize("text", ["v\r\nNats-Rollup: all", "\n", "\x7f", " v", "v\t"])
+def test_a_header_of_nats_stays_one(text: str) -> None:
+    """The metabroker refuses control characters before; the mapping does as well."""
+    for properties in ({Property.USER_PROPERTY: [("k", text)]}, {Property.CONTENT_TYPE: text}, {Property.USER_PROPERTY: [(text, "v")]}):
+        assert nats_mapping.check(Publish("t", b"", 1, properties=properties), 0) is not None
+    assert nats_mapping.check(Publish(f"t/{text}", b"", 1), 0) is not None
+
+
 def marshalled(one: Any, channel: int = 1) -> bytes:
     return frame.marshal(one, channel)
 
