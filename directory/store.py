@@ -150,6 +150,7 @@ class Records:
         self.reader = reader
         self.now = now
         self._counts: dict[str, int] = {}  # owner -> entities, once it was counted
+        self._conditions: tuple[Account | None, sa.ColumnElement[bool]] | None = None  # what a reader sees, made once
 
     def get(self, key: str) -> Entity | None:
         """The entity with this key, if there is one and the reader may see it."""
@@ -324,13 +325,16 @@ class Records:
 
     def _seen(self, statement: sa.Select[Any]) -> sa.Select[Any]:
         """Leave out what is for an organisation other than the reader's, or whose lease is over, and what is inside (two levels)."""
-        private = entities.c.visibility == ORGANISATION
-        if self.reader is not None:
-            private = private & (entities.c.organisation != self.reader.organisation)
-        over = entities.c.key.in_(sa.select(leased.c.entity).where(leased.c.expires <= self.now))
-        hidden = sa.select(entities.c.key).where(sa.or_(private, over))
-        inside = sa.select(entities.c.key).where(entities.c.parent.in_(hidden))
-        return statement.where(entities.c.key.not_in(hidden), entities.c.parent.not_in(hidden), entities.c.parent.not_in(inside))
+        if self._conditions is None or self._conditions[0] != self.reader:
+            private = entities.c.visibility == ORGANISATION
+            if self.reader is not None:
+                private = private & (entities.c.organisation != self.reader.organisation)
+            over = entities.c.key.in_(sa.select(leased.c.entity).where(leased.c.expires <= self.now))
+            hidden = sa.select(entities.c.key).where(sa.or_(private, over))
+            inside = sa.select(entities.c.key).where(entities.c.parent.in_(hidden))
+            seen = sa.and_(entities.c.key.not_in(hidden), entities.c.parent.not_in(hidden), entities.c.parent.not_in(inside))
+            self._conditions = self.reader, seen
+        return statement.where(self._conditions[1])
 
 
 class Store:
