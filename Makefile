@@ -62,7 +62,7 @@ bench: venv services ## throughput and latency beside Mosquitto, amqtt and NATS;
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.scale
 
-soak: venv ## long: 200 x kill -9, 50 random faults, 10 timed ones, 2000 simulated meshes; SEED=1 KILLS=200 FAULTS=50 ROUNDS=10 SEEDS=2000
+soak: venv ## long: 200 x kill -9, 50 random faults, 10 timed ones, 10 of a metabroker, 2000 simulated meshes; SEED=1 KILLS=200 FAULTS=50 ROUNDS=10 SEEDS=2000
 	$(BIN)/python -m benchmarks.kill --rounds $(KILLS) --seed $(SEED)
 	$(BIN)/python -m benchmarks.random_faults --faults $(FAULTS) --seed $(SEED)
 	$(BIN)/python -m benchmarks.faults --rounds $(ROUNDS) --seed $(SEED)

@@ -116,7 +116,8 @@ class Member:
         self._seen: Counter[bytes] = Counter()
         self._topics: dict[int, bytes] = {}
         self._lock = threading.RLock()
-        self.client = paho_client(f"member {name}")
+        self._resuming = False
+        self.client = paho_client(name)  # the name in its requests: the community broker lets no other client read the answers
         self.client._clean_session = True  # the community keeps nothing for it
         self.client.on_connect = lambda *_: self._on_connect()
         self.client.on_subscribe = lambda _client, _data, mid, *_rest: self._on_subscribed(mid)
@@ -142,7 +143,11 @@ class Member:
         elif not self.subscribed:
             self._request("subscribe", message="subscribe", topics=["down/#"], qos=1, durable=True)
         else:
-            self._request("resume", message="resume", id=self._last)
+            self._resume()
+
+    def _resume(self) -> None:
+        self._resuming = True
+        self._request("resume", message="resume", id=self._last)
 
     def _on_message(self, _client: object, _data: object, came: MQTTMessage) -> None:
         verb = came.topic.rpartition("/")[2]
@@ -162,9 +167,12 @@ class Member:
             elif verb == "suback" and body["code"] == 0:
                 self.subscribed = True
             elif verb == "resack" and body["code"] == 0:
+                self._resuming = False
                 self._again()
             elif verb == "status" and body["code"] == 14:
                 self.resumed += 1
+                if self._resuming:
+                    self._resume()
                 self._again()
             elif verb != "status" or body["code"] not in (0, 5):
                 self.faults[f"{verb}: {body}"] += 1
@@ -181,8 +189,9 @@ class Member:
                 self.faults["an id with two meanings"] += 1
             return
         if body.get("after", number - 1) != self._last:
-            self.faults["a gap"] += 1
-            self._request("resume", message="resume", id=self._last)
+            if not self._resuming:  # else it was sent before the metabroker knew that this client is there again
+                self.faults["a gap"] += 1
+                self._resume()
             return
         self._last = number
         self._topics[number] = payload
@@ -332,7 +341,11 @@ class Trial:
         return found + sum(len(one.acknowledged) for one in self.publishers) + sum(len(member.answered) for member in self.members)
 
     def _settled(self) -> bool:
-        return all(one.idle for one in self.publishers) and all(one.idle for one in self.members) and not self._missing()
+        return not self._busy() and not self._missing()
+
+    def _busy(self) -> int:
+        """How many have something without an acknowledgement or an answer."""
+        return sum(not one.idle for one in self.publishers) + sum(not member.idle for member in self.members)
 
     def _missing(self) -> int:
         lost = sum(len(one.acknowledged - member.judges[one.number].seen) for one in self.publishers for member in self.members)
@@ -346,7 +359,7 @@ class Trial:
         verdict.requested = sum(len(member.answered) for member in members)
         verdict.delivered = sum(len(judge.seen) for judge in heard)
         verdict.arrived = sum(len(judge.seen) for judge in there)
-        verdict.lost = self._missing() + sum(not one.idle for one in self.publishers) + sum(not one.idle for one in members)
+        verdict.lost = self._missing() + self._busy()
         verdict.doubled = sum(member.doubled for member in members)
         verdict.disorder = sum(judge.disorder for judge in heard)
         verdict.removed_by_id = sum(member.by_id for member in members)
@@ -359,7 +372,7 @@ class Trial:
 
     def end(self) -> None:
         """Stop everything."""
-        for client in (*(one.client for one in self.publishers), *(one.client for one in self.members), self.subscriber.client):
+        for client in (*(one.client for one in self.publishers), *(member.client for member in self.members), self.subscriber.client):
             with suppress(Exception):
                 client.disconnect()
             client.loop_stop()

@@ -7,6 +7,7 @@ sessions that belong to whoever knows their identifiers:
     metabroker/response/CLIENT/...      only the metabroker publishes; only the client of that identifier subscribes
     metabroker/response/SESSION/...     the same for 32 hexadecimal digits, which nobody can guess: the client that spells them out first
     metabroker/request/SESSION/...      where a client has subscriptions to the session's answers, nobody else publishes
+    metabroker/status/...               only the metabroker publishes; anyone subscribes
 
 The metabroker is the client with the identifier in the configuration, and its CONNECT has to show the password. As with topics that
 begin with `$` (MQTT-4.7.2-1), a filter that begins with a wildcard matches none of these topics, whoever has it: it is granted, so that
@@ -43,6 +44,7 @@ log = logging.getLogger("mqmesh.broker")
 ROOT = "metabroker"
 REQUEST = "metabroker/request/"
 RESPONSE = "metabroker/response/"
+STATUS = "metabroker/status/"
 RESERVED = (REQUEST, RESPONSE)
 CONNECT = "metabroker/request/connect"
 IDENTITY = "mqmesh-client"  # user property of a connect request: who sent it, as this broker knows
@@ -68,6 +70,7 @@ class Rights(NamedTuple):
 
 _WRITERS = "only the metabroker publishes below metabroker/response/"
 _BOUND = "this session of the metabroker is another client's"
+_SPEAKERS = "only the metabroker publishes below metabroker/status/"
 _KEPT = "messages to the metabroker are not retained"
 _READERS = "only the metabroker subscribes below metabroker/request/"
 _OWN = "below metabroker/response/ subscribe to your own client identifier or to a session, without a wildcard in their place"
@@ -83,6 +86,7 @@ class Access:
         self.reserved = RESERVED if settings is not None else ()  # how topics and filters under the rule begin
         if settings is not None:
             self._response = Rights(frozenset((settings.client,)), False, False, _WRITERS)
+            self._status = Rights(frozenset((settings.client,)), True, False, _SPEAKERS)
             self._request = Rights(None, False, False, _KEPT)
             self._connect = Rights(None, False, True, _KEPT)
 
@@ -164,7 +168,7 @@ class Access:
     def rights(self, topic: str) -> Rights | None:
         """What is special about publishing to a topic; None: nothing."""
         if not topic.startswith(self.reserved):
-            return None
+            return self._status if self._settings is not None and topic.startswith(STATUS) else None
         if topic.startswith(RESPONSE):
             return self._response
         return self._connect if topic == CONNECT else self._request

@@ -39,6 +39,10 @@ def metabroker(
     data: Annotated[
         Path | None, typer.Option("--data", metavar="DIR", help="A folder where sessions are kept over restarts; without it none are.")
     ] = None,
+    status_topic: Annotated[
+        str | None,
+        typer.Option("--status-topic", metavar="TOPIC", help="Where it says how it is, '' for nowhere; metabroker/status/ID without."),
+    ] = None,
     client_id: Annotated[str, typer.Option("-i", "--id", help="Client Identifier at the community broker.")] = "metabroker",
     version: Annotated[str, typer.Option("-V", "--protocol", metavar="5|4", help="MQTT version there: 5, or 4 for MQTT 3.1.1.")] = "5",
     cafile: Annotated[Path | None, typer.Option("--cafile", help="PEM file of the authorities of the community broker (mqtts://).")] = None,
@@ -66,7 +70,9 @@ def metabroker(
     from ..metabroker.policy import load
     from ..metabroker.resolver import Chain, Directory, Resolver, Services
     from ..metabroker.server import Community, run
+    from ..metabroker.status import GONE
     from ..metabroker.wire import Login
+    from ..mqtt.packets import Will
 
     if log_level not in LEVELS:
         raise fail(f"metabroker: --log-level {log_level}: there are {', '.join(LEVELS)}", WRONG_USE)
@@ -100,10 +106,13 @@ def metabroker(
     login = Login(client_id, VERSIONS[version], username, secret, known=kept, durable=kept)
     if kept:
         login = replace(login, expiry=rules.limits.durable)
+    status = f"metabroker/status/{client_id}" if status_topic is None else status_topic
+    if status:
+        login = replace(login, will=Will(_topic(status), GONE, retain=True))
     address = Address(where.host, where.port, where.tls, path=where.websocket or "")
     try:
         run(
-            Community(address, login, os.fspath(cafile) if cafile else None, by_client),
+            Community(address, login, os.fspath(cafile) if cafile else None, by_client, status),
             rules,
             Chain(*resolvers),
             lambda: print(f"ready {address}", flush=True),
@@ -142,6 +151,18 @@ def _is_local(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def _topic(text: str) -> str:
+    """A topic that can be published to."""
+    from ..mqtt.errors import MqttError
+    from ..mqtt.topics import check_topic
+
+    try:
+        check_topic(text.encode())
+    except (MqttError, UnicodeEncodeError) as error:
+        raise fail(f"metabroker: --status-topic {text!r}: {getattr(error, 'text', 'it is not Unicode')}", WRONG_USE) from None
+    return text
 
 
 def _check_authorities(cafile: Path, tls: bool) -> None:

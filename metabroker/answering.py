@@ -43,6 +43,7 @@ class Answering:
         self._last = 0  # token, request and remote
         self._actions: list[Action] = []
         self._now = 0.0  # of the last request or look at the clock
+        self._late = False  # the request at hand is to be acknowledged when what has been put is kept
 
     def take(self) -> list[Action]:
         """What is to be done, in order."""
@@ -66,7 +67,8 @@ class Answering:
         self._do(Respond(f"{RESPONSE}{session_id}/{ANSWERS.get(verb, verb)}", bodies.pack(**items), 1))
 
     def _answer_kept(self, session_id: str, verb: str, **items: Any) -> None:
-        """Answer once what has been put is kept."""
+        """Answer once what has been put is kept; a request that is answered so now stays with the community until then."""
+        self._late = self.memory is not None
         response = Respond(f"{RESPONSE}{session_id}/{ANSWERS.get(verb, verb)}", bodies.pack(**items), 1)
         self._do(After([response]) if self.memory is not None else response)
 

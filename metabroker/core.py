@@ -51,7 +51,6 @@ class Core(Subscribing):
         self._clients: dict[str, int] = {}  # client -> its sessions
         self._published: dict[int, tuple[str, str | int]] = {}  # token -> session, message
         self._next_look = 0.0
-        self._late = False
 
     # Requests
 

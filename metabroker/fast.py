@@ -33,7 +33,7 @@ PUBLISH = "/publish"
 KNOWN = 1024  # topics of a session, or of a remote, that are remembered
 DONE = (b"\x82\xa7message", b"\xa4code\x00")  # the body of an answer, before and behind the identifier: `code` is 0
 INTEGERS = 1 << 63
-NUMBERS = 1 << 32  # publications of a session that are numbered with four bytes
+NUMBERS = 1 << 32  # publications of a session that are numbered with four bytes; those behind with eight
 
 _pack = msgpack.Packer(autoreset=True).pack
 
@@ -172,7 +172,7 @@ class Fast:
         known = remote.routes.get((run.topic, run.identifiers))
         if known is None:
             known = self._route(remote, run)
-        if any(session.durable is not None or session.number + count >= NUMBERS for session, *_ in known):
+        if any(session.durable is not None for session, *_ in known):
             for publish in run.singles():
                 core.on_message(number, publish, run.epoch)
             return
@@ -188,8 +188,9 @@ class Fast:
             tail = b"\xa3qos" + bytes((qos,)) + b"\xa6retain\xc2"
             number_ = session.number + 1
             session.number += count
+            mark, width = (b"\xce", 4) if session.number < NUMBERS else (b"\xcf", 8)
             messages: list[Outgoing] = [
-                (head, b"".join((b"\x85\xa2id\xce", place.to_bytes(4, "big"), middle, payload, tail)))
+                (head, b"".join((b"\x85\xa2id", mark, place.to_bytes(width, "big"), middle, payload, tail)))
                 for place, payload in enumerate(run.payloads, number_)
             ]
             bursts.append((qos, messages))

@@ -17,9 +17,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..mqtt.packets import Publish
+from . import status
 from .actions import Action, After, Ask, Close, Deliver, DeliverMany, Drop, Fetch, Note, Open, Resolve, Respond, RespondMany, Send, SendMany
 from .address import Address, parse_address
 from .answering import REQUEST
@@ -33,18 +34,21 @@ from .keeper import Keeper, Later
 from .policy import Policy
 from .resolver import Resolver
 from .restore import restore
-from .wire import Event, Login, Message, Published, Settled, Subscribed, Trouble, Up, Wire
+from .wire import Event, Login, Message, Published, Settled, State, Subscribed, Trouble, Up, Wire
 
 log = logging.getLogger(__name__)
 TICK = 0.5  # seconds
+REPORT, LINE = 2.0, 60.0  # seconds between two reports, at least; between two of them in the log
 LOOKUPS = 4  # threads
 LEAVING = 2.0  # seconds for connections to be left
+STRANGER = "it does not take this client for the metabroker: see its access rules and this client's identifier and password"
 TOPIC = 65_535  # token of the community subscription
 
 
 class Community(NamedTuple):
-    """The broker that the metabroker stands beside, and as whom. ca: PEM file of its authorities; None: those of the system.
+    """The broker that the metabroker stands beside, and as whom.
 
+    ca: PEM file of its authorities; None: those of the system. status: the topic of what the metabroker tells of itself; empty: none.
     by_client: see `Core`.
     """
 
@@ -52,6 +56,7 @@ class Community(NamedTuple):
     login: Login
     ca: str | None = None
     by_client: bool = False
+    status: str = ""
 
 
 class _Group:
@@ -120,6 +125,9 @@ class Server:
         self._paused = False
         self._moving: set[int] = set()  # remotes whose services are looked for again
         self._lookups = ThreadPoolExecutor(LOOKUPS, "lookup")  # a slow directory keeps nothing else waiting
+        self._status_topic = community.status
+        self._next_report = self._next_line = 0.0
+        self._reported: dict[str, Any] = {}
         self._later: Later = []  # once what has been put is kept
         self._community.forget = self._keeper is None
         if self._keeper is not None:
@@ -148,9 +156,36 @@ class Server:
         while True:
             await asyncio.sleep(TICK)
             self.core.on_timer(self._now())
+            self._report(self._now())
             for connection in (self._community, *self._remotes.values()):
                 connection.tick()
             self._carry_out()
+
+    def _report(self, now: float) -> None:
+        """Publish how things are, when that has changed; log it, less often."""
+        if now < self._next_report:
+            return
+        self._next_report = now + REPORT
+        backlogs = {number: remote.backlog for number, remote in self._remotes.items()}
+        store = self._keeper.writer.bytes_pending if self._keeper is not None else 0
+        values = status.report(self.core, self._community.backlog, store, backlogs)
+        if values == self._reported:
+            return
+        self._reported = values
+        self._tell(status.body(values), now)
+        if now >= self._next_line:
+            self._next_line = now + LINE
+            log.info("%s", status.line(values))
+
+    def _tell(self, told: bytes, now: float) -> None:
+        """The status topic; only the last one counts, so nothing waits for a connection."""
+        if self._status_topic and self._community.wire.state is State.UP:
+            self._community.wire.publish(Publish(self._status_topic, told, 0, retain=True), 0, now)
+
+    def leave(self) -> None:
+        """Say that the metabroker ends in order; to be called before `run` is cancelled."""
+        self._tell(status.GONE, self._now())
+        self._community.flush()
 
     # The community
 
@@ -176,6 +211,7 @@ class Server:
                     self._delivered(token, reason, now)
                 case Up(present, _):
                     log.info("event=community-up session_present=%s", str(present).lower())
+                    self._next_report, self._reported = 0.0, {}  # our will may have been published
                     if not present or self._on_ready is not None:
                         self._community.wire.subscribe(REQUEST + "#", 2, 0, TOPIC, now)
                 case Subscribed(_, reason):
@@ -184,8 +220,7 @@ class Server:
 
     def _subscribed(self, reason: int) -> None:
         if reason >= 0x80:
-            text = "it does not take this client for the metabroker: see its access rules and this client's identifier and password"
-            log.error("event=community-refuses topic=%s# reason=0x%02x text=%r", REQUEST, reason, text)
+            log.error("event=community-refuses topic=%s# reason=0x%02x text=%r", REQUEST, reason, STRANGER)
         elif self._on_ready is not None:
             on_ready, self._on_ready = self._on_ready, None
             on_ready()
@@ -222,6 +257,8 @@ class Server:
 
     @staticmethod
     def _community_down(address: Address, refused: bool | None, text: str) -> None:
+        if refused:
+            text = f"{text}: {STRANGER}"
         log.warning("event=community-down address=%s refused=%s error=%r", address, str(refused is not None).lower(), text)
 
     # Remotes
@@ -299,11 +336,7 @@ class Server:
                     self._deliver_many(action, now)
                 else:
                     self._do(action, now)
-        if self._dirty:
-            dirty, self._dirty = self._dirty, set()
-            for number in dirty:
-                if number in self._remotes:
-                    self._remotes[number].flush()
+        self._flush_remotes()
         if self._keeper is not None:
             waiting, self._later = self._later, []
             self._keeper.after(waiting)
@@ -338,6 +371,13 @@ class Server:
         if isinstance(action, Send | Ask | Drop | Deliver):
             self._dirty.add(action.remote)
 
+    def _flush_remotes(self) -> None:
+        if self._dirty:
+            dirty, self._dirty = self._dirty, set()
+            for number in dirty:
+                if number in self._remotes:
+                    self._remotes[number].flush()
+
     def _on_kept(self, actions: Later) -> None:
         """What these waited for is kept."""
         now = self._now()
@@ -351,6 +391,7 @@ class Server:
                     self._open(action)
                 case _ if callable(action):
                     action()
+        self._flush_remotes()
         self._community.flush()
 
     async def _fetch(self, action: Fetch) -> None:
@@ -474,10 +515,16 @@ def run(community: Community, policy: Policy, resolver: Resolver, on_ready: Call
         task = asyncio.current_task()
         assert task is not None
         loop = asyncio.get_running_loop()
+        server = Server(community, policy, resolver, on_ready, data)
+
+        def end() -> None:
+            server.leave()
+            task.cancel()
+
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, task.cancel)
+            loop.add_signal_handler(number, end)
         with contextlib.suppress(asyncio.CancelledError):
-            await Server(community, policy, resolver, on_ready, data).run()
+            await server.run()
 
     try:
         import uvloop

@@ -40,6 +40,7 @@ from ..mqtt.packets import (
     Subscription,
     Unsuback,
     Unsubscribe,
+    Will,
 )
 from ..mqtt.properties import Properties, Property, encode_properties
 from ..mqtt.reasons import ConnectReturn, Reason
@@ -106,6 +107,7 @@ class Login:
     max_packet: int = 16_777_216
     known: bool = False
     durable: bool = False
+    will: Will | None = None
 
 
 @dataclass(slots=True)
@@ -181,7 +183,7 @@ class Wire:
                 Property.MAXIMUM_PACKET_SIZE: login.max_packet,
             }
         clean = self._fresh if login.version == 5 else not login.durable
-        connect = Connect(login.client_id, login.version, clean, login.keep_alive, login.username, login.password, None, properties)
+        connect = Connect(login.client_id, login.version, clean, login.keep_alive, login.username, login.password, login.will, properties)
         self._pinged = False
         self._heard_at = now
         self._send(connect, now)

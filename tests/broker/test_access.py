@@ -478,3 +478,17 @@ async def test_a_site_without_the_rule_cannot_have_shared_subscriptions_served_e
         await (await two.client("you")).publish("other", b"x", 1)
         assert {one.topic for one in await spy.messages(2)} == {"other"}
         await spy.nothing()
+
+
+async def test_only_the_metabroker_says_how_it_is():
+    """What anyone may read at `metabroker/status/...`, retained or not, comes from the metabroker."""
+    async with protected() as site:
+        reader, liar, owner = await site.client("reader"), await site.client("liar"), await metabroker(site)
+        assert list((await reader.subscribe("metabroker/status/#", "#", qos=1)).reasons) == [1, 1]
+        liar.send(Publish("metabroker/status/metabroker", b"forged", 1, packet_id=7))
+        assert (await liar.receive()).reason == Reason.NOT_AUTHORIZED
+        owner.send(Publish("metabroker/status/metabroker", b"true", 1, True, packet_id=7))
+        assert [message.payload for message in await heard(reader, 1)] == [b"true"]
+        late = await site.client("late")
+        await late.subscribe("metabroker/status/+")
+        assert [(message.payload, message.retain) for message in await heard(late, 1)] == [(b"true", True)]

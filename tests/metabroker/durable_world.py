@@ -14,7 +14,7 @@ from typing import Any
 import msgpack
 from mqmesh.broker.store.coalescer import Coalescer
 from mqmesh.broker.store.memory import MemoryStore
-from mqmesh.metabroker.actions import After, Ask, Close, Deliver, Drop, Fetch, Note, Open, Respond, Send
+from mqmesh.metabroker.actions import After, Ask, Close, Deliver, Drop, Fetch, Note, Open, Resolve, Respond, Send
 from mqmesh.metabroker.codes import Code
 from mqmesh.metabroker.core import Core
 from mqmesh.metabroker.policy import parse
@@ -112,6 +112,7 @@ class DurableWorld:
         self.names = itertools.count(1)
         self.notes: list[str] = []
         self.crashes = 0
+        self.services: list[str] = []  # addresses of every service
         self.begin()
 
     # The metabroker
@@ -125,6 +126,7 @@ class DurableWorld:
         self.sent: dict[int, tuple[Publish, bool]] = {}  # token -> message to the remote, whether it is there
         self.number = 0  # of the remote's connection, 0: none
         self.wanted: Open | None = None
+        self.resolving: list[int] = []
         self.epoch = 0
         restore(self.core, self.store, self.now)
         self.carry_out()
@@ -185,12 +187,21 @@ class DurableWorld:
                 if self.number:
                     self.far = Far()
                 self.wanted, self.number = None, 0
+            case Resolve(number, _):
+                self.resolving.append(number)
             case Note(_, text):
                 self.notes.append(text)
 
     def acknowledged(self, packet_id: int, epoch: int) -> None:
         if epoch == self.epoch and self.number:
             self.far.open.pop(packet_id, None)
+
+    def resolve(self) -> None:
+        """Services that were looked for are found, or not."""
+        numbers, self.resolving = self.resolving, []
+        for number in numbers:
+            self.core.on_resolved(number, self.services, "", self.now)
+            self.carry_out()
 
     def read(self) -> None:
         """Pages that were asked for are read."""

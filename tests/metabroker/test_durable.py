@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hypothesis.strategies as st
 import pytest
-from durable_world import URL, DurableWorld
+from durable_world import URL, Client, DurableWorld
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from mqmesh.metabroker.codes import Code
 from mqmesh.metabroker.core import Core
+from mqmesh.metabroker.policy import parse
 
 
 def started(**limits: int) -> tuple[DurableWorld, object]:
@@ -185,6 +186,23 @@ def test_a_request_that_is_not_kept_stays_with_the_community() -> None:
     assert not client.unanswered
 
 
+def test_a_resume_that_is_not_answered_stays_with_the_community() -> None:
+    world, client = started()
+    client.there = False
+    for payload in texts(range(3)):
+        world.publish("down/x", payload)
+        world.commit()
+    client.back()
+    assert client.got == []
+    assert len(world.inbox) == 1
+    world.crash()
+    world.commit()
+    world.read()
+    assert client.got == texts(range(3))
+    world.commit()
+    assert not world.inbox
+
+
 def test_a_message_that_expires_while_it_waits_leaves_a_gap_that_is_told() -> None:
     from mqmesh.mqtt.packets import Publish
     from mqmesh.mqtt.properties import Property
@@ -218,8 +236,6 @@ def test_what_is_not_acknowledged_is_sent_again() -> None:
 
 
 def test_the_policy_of_now_decides() -> None:
-    from mqmesh.metabroker.policy import parse
-
     world, client = started()
     narrow = {"clients": ["*"], "remotes": ["mqtt://far:*"], "subscribe": ["down/y"]}
     world.policy = parse({"allow": [narrow]})
@@ -229,6 +245,37 @@ def test_the_policy_of_now_decides() -> None:
     world.crash()
     assert client.answers[-1][1]["code"] == Code.SESSION_ENDED
     assert not world.core.sessions
+
+
+def test_a_service_that_cannot_be_found_after_a_restart_is_looked_for_again() -> None:
+    """And what was under way waits for its address."""
+    world = DurableWorld()
+    world.policy = parse({"allow": [{"clients": ["*"], "remotes": ["weather"], "publish": ["#"]}]})
+    world.begin()
+    client = world.clients["c"] = Client(world, "c")
+    client.connect(remote="weather")
+    world.services = [URL]
+    world.resolve()
+    world.commit()
+    world.commit()
+    world.far.alive = False
+    world.part()
+    client.ask("publish", topic="x", payload=b"1", qos=1)
+    world.commit()
+    world.services = []
+    world.crash()
+    world.resolve()
+    client.ask("publish", topic="x", payload=b"2", qos=1)
+    assert not world.wanted
+    world.now += 11.0
+    world.core.on_timer(world.now)
+    world.services = [URL]
+    world.carry_out()
+    world.resolve()
+    assert world.wanted
+    world.settle()
+    assert world.far.got == [b"1", b"2"]
+    assert not client.unanswered
 
 
 def test_durable_needs_a_folder() -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+import paho.mqtt.client as paho
 import pytest
 from brokers import RunningBroker, running_broker
 from command import run
 from mqmesh.metabroker.codes import Code
+from paho.mqtt.enums import CallbackAPIVersion
 from paho_client import Paho
-from remotes import Kept, Member
-from services import free_port
+from remotes import POLICY, Kept, Member
+from services import free_port, wait_until
 
 pytestmark = pytest.mark.service
 
@@ -131,3 +135,81 @@ def test_a_folder_that_cannot_be(tmp_path: Path, kept: Kept) -> None:
     done = run(*command, tmp_path / "file")
     assert (done.returncode, done.stderr.count(b"\n")) == (2, 1)
     assert b"--data" in done.stderr
+
+
+def test_it_says_how_it_is(kept: Kept, community: int, remote: RunningBroker) -> None:
+    member = Member(community, "told")
+    member.connect(remote.url, durable=True)
+    member.ask("subscribe", message=1, topics=["told"], qos=1)
+    member.ask("publish", message=2, topic="elsewhere", qos=1)
+    member.raw("publish", b"\xc1")
+    member.next()
+    member.ask("disconnect")
+    with Paho(remote.port) as far:
+        far.publish("told", b"x" * 100, 1)
+    with Paho(community) as reader:
+        reader.subscribe("metabroker/status/#", 1)
+        while (said := json.loads(reader.next().payload)).get("stored", {}).get("messages") != 1:
+            pass
+        assert said["up"] is True
+        assert said["sessions"] == {"all": 1, "durable": 1, "away": 1}
+        [there] = said["remotes"]
+        assert (there["remote"], there["up"], there["sessions"], there["filters"]) == (remote.url, True, 1, 1)
+        assert (said["messages"]["to_remotes"], said["messages"]["from_remotes"]) == (1, 1)
+        assert said["refused"] == {"malformed": 1}
+        assert said["stored"]["bytes"] > 100
+        kept.kill()
+        assert json.loads(reader.next().payload) == {"up": False}
+        kept.start()
+        while not (said := json.loads(reader.next().payload))["up"]:
+            pass
+        assert said["stored"]["messages"] == 1
+        kept.stop()
+        while json.loads(reader.next().payload)["up"]:
+            pass
+    kept.start()
+    wait_until(lambda: "event=status sessions=1 durable=1" in kept.log.read_text(), 20, "line of the status")
+    member.send("disconnect", clean=True)
+    while member.next()[0] != "discack":
+        pass
+    member.close()
+
+
+def test_an_unusable_status_topic(tmp_path: Path, kept: Kept) -> None:
+    command = ("metabroker", "--community", f"mqtt://127.0.0.1:{free_port()}", "--policy", tmp_path / "policy.toml")
+    done = run(*command, "--status-topic", "a/#")
+    assert (done.returncode, done.stderr.count(b"\n")) == (2, 1)
+    assert b"--status-topic" in done.stderr
+
+
+def test_a_remote_of_mqtt_3_keeps_a_session_and_is_left_clean(tmp_path: Path, community: int) -> None:
+    (tmp_path / "remote").mkdir()
+    with running_broker(tmp_path / "remote", "mosquitto") as there:
+        kept = Kept(tmp_path, community, POLICY + 'version = "3.1.1"\n')
+        member = Member(community, "old")
+        member.connect(there.url, durable=True)
+        member.ask("subscribe", message=1, topics=["old"], qos=1)
+        kept.kill()
+        with Paho(there.port) as far:
+            far.publish("old", b"0", 1)
+        kept.start()
+        while (came := member.next())[0] != "publish":
+            pass
+        assert (came[1]["id"], came[1]["payload"]) == (1, b"0")
+        client_id = re.findall(r" as (metabroker-\w+) ", there.log.read_text())[-1]
+        member.send("disconnect", clean=True)
+        while member.next()[0] != "discack":
+            pass
+        left = f"Client {client_id} disconnected"
+        wait_until(lambda: there.log.read_text().count(left) >= 2, 20, "second leave")  # the one that wants no session
+        present = []
+        client = paho.Client(CallbackAPIVersion.VERSION2, client_id, clean_session=False)
+        client.on_connect = lambda _client, _data, flags, *_: present.append(flags.session_present)
+        client.connect("127.0.0.1", there.port)
+        client.loop_start()
+        wait_until(lambda: bool(present), 10, "CONNACK")
+        client.disconnect()
+        client.loop_stop()
+        assert present == [False]
+        member.close()
+        kept.stop()
