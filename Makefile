@@ -55,7 +55,7 @@ format: venv ## let ruff put the code in order
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-demo: venv ## the main job: a ring of five brokers, real readings, a cut link and a killed broker
+demo: venv ## the main job: a ring of five brokers, real readings, a cut link, a killed broker, a foreign broker
 	$(BIN)/mqmesh demo --for $(DEMO_SECONDS)
 
 bench: venv services ## throughput and latency beside Mosquitto, amqtt and NATS; many clients and subscriptions

@@ -1,4 +1,4 @@
-"""`mqmesh demo`: the main job on this machine: five sites in a ring, real readings, a cut link, a killed broker."""
+"""`mqmesh demo`: the main job on this machine: five sites in a ring, real readings, a cut link, a killed broker, a foreign broker."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def demo(
     \b
     Five brokers in a ring, each a process. At each site a client publishes readings of this machine (cores,
     memory, disks, interfaces, processes) with QoS 1 and subscribes to the readings of all sites. In mid-run
-    one link is cut and mended, then one broker is killed with SIGKILL and started again.
+    one link is cut and mended, then one broker is killed with SIGKILL and started again. At the end two sites
+    reach a foreign broker (amqtt, of the extra 'demo') through a metabroker, lose it, and get it back.
 
     \b
       mqmesh demo

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from .abroad import Abroad, AbroadError, Act
 from .fleet import Fleet
 from .ring import ring
 from .site import Site
@@ -74,6 +75,7 @@ class Report:
     delay_p50: float  # seconds, publishing to arrival at another site, among surviving sites
     delay_p99: float
     delay_max: float
+    abroad: Abroad = field(default_factory=Abroad)
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -136,7 +138,9 @@ class Job:
             self._kill_a_broker()
             left = self.begin + self.seconds - time.monotonic()
             self._pass(max(BACK, left / self.seconds))
-            return self._finish()
+            report = self._finish()
+            self._go_abroad(report)
+            return report
         finally:
             for site in self.sites.values():
                 site.close()
@@ -233,6 +237,18 @@ class Job:
         )
         report.problems = self._problems(report)
         return report
+
+    def _go_abroad(self, report: Report) -> None:
+        """The third act: a broker that only a metabroker reaches."""
+        begin = time.monotonic()
+        act = Act(self.fleet, (self.names[1], self.names[4]), self.names[2], self.view.phase)
+        try:
+            report.abroad = act.run()
+            report.problems += report.abroad.problems()
+        except (AbroadError, OSError) as error:
+            report.abroad = act.result
+            report.problems.append(f"abroad: {error}")
+        self.view.phase(f"the third act took {time.monotonic() - begin:.1f} s")
 
     def _problems(self, report: Report) -> list[str]:
         total = report.totals

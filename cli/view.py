@@ -164,6 +164,27 @@ def result_tables(report: Report, out: TextIO = sys.stdout) -> None:
         f"{apart.own_lost} of the missing were acknowledged; {apart.own_duplicates} came twice, because its client sent them again), and "
         f"{apart.missed} readings of others passed while {report.killed} was away."
     )
+    _abroad(report, console)
+
+
+def _abroad(report: Report, console: Console) -> None:
+    """The third act."""
+    abroad = report.abroad
+    if abroad.skipped:
+        console.print(f"Not shown, a foreign broker through a metabroker: {abroad.skipped}")
+        return
+    returned = "[red]never[/]" if abroad.returned is None else f"{abroad.returned:.2f} s"
+    table = Table(title=f"A foreign broker through a metabroker: {abroad.acknowledged:,} readings with QoS 1", title_justify="left")
+    for heading in ("site", "delivered", "lost", "duplicates", "out of order"):
+        table.add_column(heading, justify="left" if heading == "site" else "right")
+    for one in abroad.visitors:
+        lost = f"[bold red]{one.lost:,}[/]" if one.lost else "0"
+        table.add_row(one.site, f"{one.delivered:,}", lost, f"{one.duplicates:,}", f"{one.disorder:,}")
+    console.print(table)
+    console.print(
+        f"{abroad.sessions} sessions shared {abroad.connections} connection to it. It was killed: {abroad.told} sites were told, and heard "
+        f"of it again [bold]{returned}[/] after it was started."
+    )
 
 
 def _results(report: Report) -> Table:

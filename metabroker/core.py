@@ -137,7 +137,8 @@ class Core(Subscribing):
         if rule is None:
             self._no_session(client, Code.REFUSED_BY_POLICY, "the policy does not allow this remote to this client")
             return
-        credentials = Credentials(name, request.username, request.password, rule)
+        account = (request.username, request.password) if rule.username is None else (rule.username, rule.password)
+        credentials = Credentials(name, *account, rule)
         if request.durable:
             if self.memory is None:
                 self._no_session(client, Code.NOT_SUPPORTED, "this metabroker keeps nothing: it has no folder for data")

@@ -55,7 +55,8 @@ class Limits:
 class Rule:
     """One `[[allow]]`. version: of MQTT, 4 or 5. ca: PEM file of the authorities that sign the remotes' certificates.
 
-    Of AMQP remotes: exchange: where topics are. queue_length: messages that wait there for us.
+    username, password: for the remote, in place of the client's. Of AMQP remotes: exchange: where topics are. queue_length: messages that
+    wait there for us.
     """
 
     clients: tuple[str, ...]
@@ -66,6 +67,8 @@ class Rule:
     ca: Path | None = None
     exchange: str = EXCHANGE
     queue_length: int = QUEUE_LENGTH
+    username: str | None = None
+    password: bytes | None = field(default=None, repr=False)
 
     def may_publish(self, topic: str) -> bool:
         """Whether a topic may be published to."""
@@ -120,7 +123,7 @@ def parse(table: dict[str, Any], file: str = "policy", folder: Path | None = Non
 
 
 def _rule(file: str, where: str, table: dict[str, Any], folder: Path | None) -> Rule:
-    _known(file, where, table, tuple(Rule.__dataclass_fields__))
+    _known(file, where, table, (*(name for name in Rule.__dataclass_fields__ if name != "password"), "password_file"))
     clients = _texts(file, where, table, "clients", needed=True)
     remotes = _texts(file, where, table, "remotes", needed=True)
     publish = _filters(file, where, table, "publish")
@@ -140,7 +143,24 @@ def _rule(file: str, where: str, table: dict[str, Any], folder: Path | None) -> 
     length = table.get("queue_length", QUEUE_LENGTH)
     if type(length) is not int or not 1 <= length < 1 << 31:
         raise ConfigError(file, f"{where}queue_length", length, "give a whole number of messages, at least 1")
-    return Rule(clients, remotes, publish, subscribe, VERSIONS[version], path, exchange, length)
+    username, password = _account(file, where, table, folder)
+    return Rule(clients, remotes, publish, subscribe, VERSIONS[version], path, exchange, length, username, password)
+
+
+def _account(file: str, where: str, table: dict[str, Any], folder: Path | None) -> tuple[str | None, bytes | None]:
+    """The metabroker's own user name and password for a remote: the password is the first line of a file."""
+    username, name = table.get("username"), table.get("password_file")
+    if username is not None and (type(username) is not str or not username):
+        raise ConfigError(file, f"{where}username", username, "give a user name of the remote")
+    if name is None:
+        return username, None
+    if type(name) is not str or not name or username is None:
+        raise ConfigError(file, f"{where}password_file", name, "give the path of a file with the password, beside username")
+    try:
+        with ((folder or Path()) / Path(name).expanduser()).open("rb") as opened:
+            return username, opened.readline(65_537).rstrip(b"\r\n")
+    except OSError as error:
+        raise ConfigError(file, f"{where}password_file", name, f"cannot be read: {error.strerror or error}") from None
 
 
 def _known(file: str, where: str, table: dict[str, Any], names: tuple[str, ...]) -> None:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import subprocess
+from pathlib import Path
 
 import pytest
 from command import MQMESH, run
+from mqmesh.cli import abroad
+from mqmesh.cli.fleet import Fleet
+from mqmesh.cli.ring import ring
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(200)
 def test_the_demo_loses_nothing_and_says_so() -> None:
-    done = run("demo", "--for", 10, "--json", timeout=100)
+    done = run("demo", "--for", 10, "--json", timeout=150)
     assert done.stdout, done.stderr.decode()
     report = json.loads(done.stdout)
     assert done.returncode == 0, (report["problems"], done.stderr)
@@ -24,6 +29,12 @@ def test_the_demo_loses_nothing_and_says_so() -> None:
     assert len(report["faults"]) == 4
     assert all(fault["flowed_again"] is not None for fault in report["faults"])
     assert b"SIGKILL" in done.stderr
+    abroad = report["abroad"]
+    assert abroad["skipped"] == ""
+    assert (abroad["connections"], abroad["sessions"], abroad["told"], abroad["refused"]) == (1, 4, 2, True)
+    assert abroad["returned"] is not None
+    assert [(one["delivered"], one["lost"]) for one in abroad["visitors"]] == [(abroad["acknowledged"], 0)] * 2
+    assert abroad["acknowledged"] > 50
 
 
 @pytest.mark.slow
@@ -35,6 +46,23 @@ def test_the_demo_ends_in_order_when_it_is_stopped() -> None:
     process.terminate()
     assert process.wait(20) == 130
     process.communicate()
+
+
+def test_the_third_act_is_left_out_where_its_packages_are_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(abroad, "find_spec", lambda module: None)
+    said: list[str] = []
+    act = abroad.Act(Fleet(ring(), tmp_path), ("lyon", "graz"), "turin", said.append)
+    result = act.run()
+    assert "pip install 'mqmesh[demo]'" in result.skipped
+    assert "amqtt, directory" in said[0]
+    assert result.problems() == []
+
+
+def test_what_must_not_be_in_the_third_act() -> None:
+    good = abroad.Abroad("", 9, [abroad.Visitor("lyon", 9)], 2, 1, 1, True, 1.0)
+    assert good.problems() == []
+    bad = abroad.Abroad("", 9, [abroad.Visitor("lyon", 8, 1)], 2, 2, 0, False)
+    assert len(bad.problems()) == 4
 
 
 def test_too_short_a_run_is_refused() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
+import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,6 +28,7 @@ from mqmesh.client import (
 from mqmesh.client.remote_bodies import Code, RemoteLogin, community_name, parse_remote
 from mqmesh.metabroker import codes
 from paho_client import Paho
+from remotes import running_metabroker
 from services import free_port, require, wait_for_port
 
 POLICY = """
@@ -65,13 +68,15 @@ class Metabroker:
 class Mosquitto:
     """A remote broker with a password that can be killed and started again; it keeps nothing."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, anonymous: bool = True) -> None:
         passwords = folder / "passwords"
         subprocess.run([require("mosquitto_passwd"), "-b", "-c", str(passwords), "ann", "right"], check=True, capture_output=True)
         passwords.chmod(0o644)
         self.port = free_port()
         config = folder / "mosquitto.conf"
-        config.write_text(f"listener {self.port} 127.0.0.1\nallow_anonymous true\npassword_file {passwords}\nuser root\n")
+        config.write_text(
+            f"listener {self.port} 127.0.0.1\nallow_anonymous {str(anonymous).lower()}\npassword_file {passwords}\nuser root\n"
+        )
         self._command = [require("mosquitto"), "-c", str(config)]
         self.start()
 
@@ -326,6 +331,41 @@ class Mortal:
     def kill(self) -> None:
         self._process.kill()
         self._process.communicate()
+
+
+def test_the_example_runs(tmp_path: Path) -> None:
+    program = Path(__file__).parents[2] / "examples" / "abroad.py"
+    policy = program.read_text().partition("where it is:\n")[2].partition("\n\n")[0]
+    for folder in ("here", "there"):
+        (tmp_path / folder).mkdir()
+    with running_broker(tmp_path / "here", "mqmesh") as here, running_broker(tmp_path / "there", "mqmesh") as there:
+        services = f'weather = ["{there.url}"]\n'
+        with running_metabroker(tmp_path, here.port, textwrap.dedent(policy), services):
+            done = subprocess.run([sys.executable, str(program), here.url], capture_output=True, text=True, timeout=60)
+    assert done.stderr == ""
+    assert done.stdout == "rain/rhine: 7 mm\nrain/oder: 2 mm\nstocks: refused_by_policy\n"
+
+
+@pytest.mark.parametrize("account", ['username = "ann"\npassword_file = "ann.password"\n', ""])
+def test_the_metabrokers_own_account_at_a_remote(tmp_path: Path, account: str) -> None:
+    """With one, clients need none; what they say does not count."""
+    remote = Mosquitto(tmp_path, anonymous=False)
+    try:
+        (tmp_path / "ann.password").write_text("right\n")
+        rule = '[[allow]]\nclients = ["*"]\nremotes = ["weather"]\npublish = ["#"]\n' + account
+        with (
+            running_broker(tmp_path, "mqmesh") as community,
+            running_metabroker(tmp_path, community.port, rule, f'weather = ["{remote.url}"]\n'),
+        ):
+            factory = MetabrokerConnectionFactory(community.url, "weather", username="eve", password="wrong")
+            if account:
+                with factory.create_context() as context:
+                    context.create_producer().send(Topic("a"), "x")
+            else:
+                with pytest.raises(JMSSecurityError):
+                    factory.create_context()
+    finally:
+        remote.kill()
 
 
 def test_codes_are_the_metabrokers() -> None:
