@@ -35,7 +35,14 @@ if TYPE_CHECKING:
     from ..client import Context, JMSError, Message
     from .fleet import Fleet
 
-NEEDS = {"amqtt": "amqtt", "sqlalchemy": "directory", "starlette": "directory", "uvicorn": "directory", "argon2": "directory"}
+NEEDS = {
+    "amqtt": "amqtt",
+    "lxml": "directory",
+    "sqlalchemy": "directory",
+    "starlette": "directory",
+    "uvicorn": "directory",
+    "argon2": "directory",
+}
 SERVICE = "abroad/rain"
 RATE = 50  # readings a second
 PART = 2.0  # seconds before, during and behind the cut
