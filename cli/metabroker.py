@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .address import Address as Community
 
 log = logging.getLogger(__name__)
+REQUESTS = 20_000  # that may wait for the metabroker to run; with fewer the two would wait for each other on a busy machine
 VERSIONS = {"5": 5, "3.1.1": 4, "4": 4}
 
 
@@ -103,7 +104,7 @@ def metabroker(
     secret = _password(password or where.password, password_file, where)
     username = where.username if where.username is not None or secret is None else client_id
     kept = data is not None
-    login = Login(client_id, VERSIONS[version], username, secret, known=kept, durable=kept)
+    login = Login(client_id, VERSIONS[version], username, secret, known=kept, durable=kept, receive_maximum=REQUESTS)
     if kept:
         login = replace(login, expiry=rules.limits.durable)
     status = f"metabroker/status/{client_id}" if status_topic is None else status_topic

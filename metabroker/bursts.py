@@ -20,7 +20,10 @@ from ..mqtt.packets import Publish
 from ..mqtt.properties import Property
 from ..mqtt.run import PIDS, encode_length
 
-KNOWN = 1024  # lengths of a topic, and topics of a connection, that are remembered
+# What is remembered is bounded, whatever clients and remotes send:
+SIZES = 32  # of payloads, for each topic
+TOPICS = 1024  # of a connection
+LONG = 256  # bytes of a topic, with its properties, beyond which nothing is remembered of it
 PIDS5 = b"".join(pid.to_bytes(2, "big") + b"\0" for pid in range(65536))  # an identifier and no properties, at 3*p
 
 
@@ -46,9 +49,10 @@ class Head:
             middle = (2 if self.qos else 0) + (self.version == 5)
             length = encode_length(len(self._name) + middle + size)
             head = self._first + length + self._name + (b"\0" if self.version == 5 and not self.qos else b"")
-            if len(self.known) >= KNOWN:
-                self.known.clear()
-            self.known[size] = head
+            if len(self._name) <= LONG:
+                if len(self.known) >= SIZES:
+                    self.known.clear()
+                self.known[size] = head
         return head
 
 
@@ -184,7 +188,9 @@ class Scanner:
         assert isinstance(packet, Publish)
         if packet.properties.keys() - {Property.SUBSCRIPTION_IDENTIFIER} or not packet.topic:
             return None
-        if len(self._known) >= KNOWN:
-            self._known.clear()
-        known = self._known[name] = (packet.topic, tuple(packet.properties.get(Property.SUBSCRIPTION_IDENTIFIER, ())))
+        known = (packet.topic, tuple(packet.properties.get(Property.SUBSCRIPTION_IDENTIFIER, ())))
+        if len(name) <= LONG:
+            if len(self._known) >= TOPICS:
+                self._known.clear()
+            self._known[name] = known
         return known

@@ -12,7 +12,7 @@ Invariant: for the same requests both ways send the same messages in the same or
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgpack
 
@@ -20,7 +20,7 @@ from . import bodies
 from .actions import DeliverMany, RespondMany, SendMany
 from .answering import REQUEST, RESPONSE
 from .bodies import BodyError
-from .bursts import Head, Messages, Outgoing
+from .bursts import LONG, Head, Messages, Outgoing
 from .codes import Code
 
 if TYPE_CHECKING:
@@ -30,24 +30,31 @@ if TYPE_CHECKING:
     from .sessions import Session
 
 PUBLISH = "/publish"
-KNOWN = 1024  # topics of a session, or of a remote, that are remembered
+TOPICS = 256  # of a session that are remembered
+ROUTES = 65_536  # recipients of topics of a remote that are remembered
 DONE = (b"\x82\xa7message", b"\xa4code\x00")  # the body of an answer, before and behind the identifier: `code` is 0
 INTEGERS = 1 << 63
+SHAPES = 3  # that are tried for the bodies of a run
 NUMBERS = 1 << 32  # publications of a session that are numbered with four bytes; those behind with eight
 
 _pack = msgpack.Packer(autoreset=True).pack
 
 
 class Plain:
-    """What is known of a session's topics. heads: (topic, QoS, retain) -> how it is sent; answers: how it is answered."""
+    """What is known of a session's topics. heads: (topic, QoS, retain) -> how it is sent; answers: how it is answered.
 
-    __slots__ = ("abilities", "answers", "heads")
+    incoming: how publications go to the session, by QoS.
+    """
+
+    __slots__ = ("abilities", "answers", "heads", "incoming")
 
     def __init__(self, session_id: str, abilities: Abilities, version: int) -> None:
         """version: of MQTT at the community broker."""
         self.abilities = abilities
         self.heads: dict[tuple[str, int, bool], Head] = {}
         self.answers = Head(f"{RESPONSE}{session_id}/puback", 1, False, version)
+        topic = f"{RESPONSE}{session_id}/publish"
+        self.incoming = (Head(topic, 0, False, version), Head(topic, 1, False, version))
 
 
 class UnderWay:
@@ -110,7 +117,7 @@ class Fast:
             plain = self._plain[session.id] = Plain(session.id, session.remote.abilities, self.version)
         return plain
 
-    def learn(self, session: Session, plain: Plain, request: dict[str, object]) -> Head | None:
+    def learn(self, session: Session, plain: Plain, request: dict[str, Any]) -> Head | None:
         """How a request's topic is sent, if it may be published and the remote takes it; None: the core says what is wrong."""
         try:
             publish = bodies.publish_request(request).publish
@@ -120,10 +127,11 @@ class Fast:
         takes = publish.qos <= abilities.qos and (abilities.retain or not publish.retain) and abilities.carries is None
         if not takes or not session.rule.may_publish(publish.topic):
             return None
-        if len(plain.heads) >= KNOWN:
-            plain.heads.clear()
         head = Head(publish.topic, publish.qos, publish.retain, session.rule.version, abilities.largest)
-        plain.heads[publish.topic, publish.qos, publish.retain] = head
+        if len(publish.topic) <= LONG:
+            if len(plain.heads) >= TOPICS:
+                plain.heads.clear()
+            plain.heads[publish.topic, publish.qos, publish.retain] = head
         return head
 
     def under_way(self, number: int, session_id: str, messages: list[str | int]) -> int:
@@ -198,16 +206,61 @@ class Fast:
 
     def _route(self, remote: Remote, run: Messages) -> list[tuple[Session, int, tuple[Head, Head]]]:
         """Who gets the messages of a topic, with which QoS at most."""
-        wanted = remote.recipients(run.singles()[0]) if run.payloads else {}
         known = []
-        for session_id, qos in wanted.items():
-            topic = f"{RESPONSE}{session_id}/publish"
-            heads = (Head(topic, 0, False, self.version), Head(topic, 1, False, self.version))
-            known.append((self.core.sessions[session_id], qos, heads))
-        if len(remote.routes) >= KNOWN:
-            remote.routes.clear()
-        remote.routes[run.topic, run.identifiers] = known
+        for session_id, qos in remote.recipients(run.singles()[0]).items():
+            session = self.core.sessions[session_id]
+            known.append((session, qos, self.plain(session).incoming))
+        if len(run.topic) <= LONG:
+            if (len(known) + 1) * len(remote.routes) >= ROUTES:
+                remote.routes.clear()
+            remote.routes[run.topic, run.identifiers] = known
         return known
+
+
+class Shape:
+    """What request bodies of one size have in common: all but `message`, a number of 2, 4 or 8 bytes, and the payload.
+
+    The others of a run are compared with it and not unpacked.
+    """
+
+    __slots__ = ("_before", "_behind", "_between", "_first", "_message", "_payload", "head")
+
+    def __init__(self, before: bytes, message: slice, between: bytes, payload: slice, behind: bytes, head: Head) -> None:
+        self._before, self._between, self._behind = before, between, behind
+        self._message, self._payload = message, payload
+        self._first = min(message.stop, payload.stop)
+        self.head = head
+
+    @classmethod
+    def of(cls, body: bytes, read: dict[str, Any], head: Head) -> Shape | None:
+        """The shape of a plain request; None if it is not written in the shortest way, or its identifier is no such number."""
+        parts = [bytes((0x80 | len(read),))]
+        places: dict[str, slice] = {}
+        at = 1
+        for key, value in read.items():
+            name, content = _pack(key), _pack(value)
+            at += len(name)
+            if key == "message":
+                if content[0] not in (0xCD, 0xCE, 0xCF):
+                    return None
+                places[key] = slice(at + 1, at + len(content))
+            elif key == "payload":
+                places[key] = slice(at + len(content) - len(value), at + len(content))
+            at += len(content)
+            parts += (name, content)
+        if b"".join(parts) != body:
+            return None
+        one, two = sorted(places.values(), key=lambda place: place.start)
+        message, payload = places["message"], places["payload"]
+        return cls(body[: one.start], message, body[one.stop : two.start], payload, body[two.stop :], head)
+
+    def read(self, body: bytes) -> tuple[int, bytes] | None:
+        """Identifier and payload of a body of this shape; None if it has another."""
+        if body.startswith(self._before) and body.startswith(self._between, self._first) and body.endswith(self._behind):
+            message = int.from_bytes(body[self._message], "big")
+            if message < INTEGERS:
+                return message, body[self._payload]
+        return None
 
 
 class Requests:
@@ -222,49 +275,46 @@ class Requests:
 
     def take(self, payloads: list[bytes]) -> None:
         """All of them. One long function, because it runs for each message."""
-        session, heads = self.session, self.plain.heads
-        remote, limits, done = session.remote, self.core.policy.limits, session.done
-        unpack = msgpack.unpackb
-        memory = self.core.memory
+        session, limits, memory = self.session, self.core.policy.limits, self.core.memory
+        remote, done = session.remote, session.done
         keep = 2 * limits.waiting
+        shape: Shape | None = None
+        tries = SHAPES if len(payloads) > 2 else 0
+        head: Head | None = None
         for body in payloads:
-            try:
-                read = unpack(body, max_ext_len=0)
-                message, topic, payload = read["message"], read["topic"], read["payload"]
-                qos = read.get("qos", 0)
-                retain = read.get("retain", False)
-            except Exception:  # whatever it is, the core finds it and names it
-                self._unusual(body)
-                continue
-            if (
-                type(payload) is not bytes
-                or len(read) != 3 + ("qos" in read) + ("retain" in read)
-                or not ((type(message) is int and 0 <= message < INTEGERS) or (type(message) is str and len(message) <= 256))
-                or type(topic) is not str
-                or type(qos) is not int
-                or not 0 <= qos <= 1
-                or type(retain) is not bool
-                or message in done
-            ):
-                self._unusual(body)
-                continue
-            head = heads.get((topic, qos, retain)) or self.fast.learn(session, self.plain, read)
+            found = shape.read(body) if shape is not None else None
+            message: str | int
+            if found is not None and shape is not None:
+                message, payload = found
+                head = shape.head
+            else:
+                read = self._read(body)
+                if read is None:
+                    self._unusual(body)
+                    continue
+                message, payload = read["message"], read["payload"]
+                known = read["topic"], read.get("qos", 0), read.get("retain", False)
+                head = self.plain.heads.get(known) or self.fast.learn(session, self.plain, read)
+                if tries and head is not None:
+                    tries -= 1
+                    shape = Shape.of(body, read, head)
             if (
                 head is None
+                or message in done
                 or len(payload) > head.largest
                 or session.open >= limits.waiting
                 or remote.congested
                 or (memory is not None and memory.congested)
-                or not (qos or remote.up)
+                or not (head.qos or remote.up)
             ):
                 self._unusual(body)
                 continue
-            if qos != self.qos:
+            if head.qos != self.qos:
                 self._flush()
-                self.qos = qos
+                self.qos = head.qos
             self.messages.append((head, payload))
             self.names.append(message)
-            if qos:
+            if head.qos:
                 done[message] = None
                 session.open += 1
             else:
@@ -275,6 +325,26 @@ class Requests:
                     done[oldest] = None
                     self.core.remember(session, message, done[message])
         self._flush()
+
+    @staticmethod
+    def _read(body: bytes) -> dict[str, Any] | None:
+        """The map in the body of a request that may be plain."""
+        try:
+            read: dict[str, Any] = msgpack.unpackb(body, max_ext_len=0)
+            message = read["message"]
+            qos = read.get("qos", 0)
+            plain = (
+                type(read["payload"]) is bytes
+                and len(read) == 3 + ("qos" in read) + ("retain" in read)
+                and ((type(message) is int and 0 <= message < INTEGERS) or (type(message) is str and len(message) <= 256))
+                and type(read["topic"]) is str
+                and type(qos) is int
+                and 0 <= qos <= 1
+                and type(read.get("retain", False)) is bool
+            )
+        except Exception:  # whatever it is, the core finds it and names it
+            return None
+        return read if plain else None
 
     def _unusual(self, body: bytes) -> None:
         """One that the core judges."""

@@ -7,7 +7,7 @@ kept at the server over lost connections (Session Expiry Interval), so that what
 3.1.1 each connection begins anew and the owner subscribes again.
 
 A message at QoS 1 or 2 is acknowledged to the server when its owner says so (`acknowledge`), and not before: who passes it on
-loses nothing. At most RECEIVE_MAXIMUM of them are open with MQTT 5.
+loses nothing. At most `receive_maximum` of them are open with MQTT 5.
 
 Invariants: a packet identifier is free or belongs to one entry of `_flight`, `_bursts`, `_asked`; at most the server's Receive Maximum of
 publications are in flight [MQTT-3.3.4-9]; `_busy` says which identifiers are not free.
@@ -96,6 +96,7 @@ class Login:
     """As whom. keep_alive, expiry: seconds; expiry: how long an MQTT 5 server keeps the session of a lost connection.
 
     known: the server may have a session of ours from before this process. durable: a server of 3.1.1 is to keep one, too.
+    receive_maximum: messages of QoS 1 and 2 that an MQTT 5 server may have sent without an acknowledgement.
     """
 
     client_id: str
@@ -105,6 +106,7 @@ class Login:
     keep_alive: int = 30
     expiry: int = 3600
     max_packet: int = 16_777_216
+    receive_maximum: int = RECEIVE_MAXIMUM
     known: bool = False
     durable: bool = False
     will: Will | None = None
@@ -179,7 +181,7 @@ class Wire:
         if login.version == 5:
             properties = {
                 Property.SESSION_EXPIRY_INTERVAL: login.expiry,
-                Property.RECEIVE_MAXIMUM: RECEIVE_MAXIMUM,
+                Property.RECEIVE_MAXIMUM: login.receive_maximum,
                 Property.MAXIMUM_PACKET_SIZE: login.max_packet,
             }
         clean = self._fresh if login.version == 5 else not login.durable

@@ -103,8 +103,13 @@ def body(**keys: Any) -> bytes:
 
 MESSAGES = st.one_of(st.integers(0, 12), st.sampled_from(["a", "b", "x" * 300, "é" * 600, -1, 1 << 63, None, 1.5, True]))
 PAYLOADS = st.one_of(st.binary(max_size=3), st.integers(36, 42).map(bytes))  # the largest that a remote takes below is between
+NUMBERS = st.one_of(st.integers(0, 40), st.integers(300, 330), st.integers(70_000, 70_030), st.integers((1 << 63) - 1, 1 << 63))
 PLAIN = st.fixed_dictionaries(
-    {"message": st.integers(0, 40), "topic": st.sampled_from(["up/a", "up/b"]), "payload": PAYLOADS},
+    {
+        "message": NUMBERS,
+        "topic": st.sampled_from(["up/a", "up/b"]),
+        "payload": PAYLOADS,
+    },
     optional={"qos": st.integers(0, 1), "retain": st.booleans()},
 )
 ODD = st.fixed_dictionaries(
@@ -161,6 +166,26 @@ def test_requests_have_the_same_effect_and_answers_in_runs_and_one_by_one(
     assert len(fast.open) == len(slow.open)
     assert [list(world.core.sessions["s1"].done.items()) for world in worlds[:1]] == [list(fast.core.sessions["s1"].done.items())]
     assert fast.core.sessions["s1"].open == slow.core.sessions["s1"].open
+
+
+TOPICS = st.sampled_from(["up/a", "up/b", "no/a"])
+SHAPED = st.tuples(
+    st.permutations(["message", "topic", "payload", "qos"]),
+    st.lists(st.tuples(st.integers(70_000, 70_050), TOPICS, st.binary(min_size=2, max_size=2), st.integers(0, 2))),
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(SHAPED, max_size=4), st.sampled_from([3, 1000]))
+def test_requests_of_one_shape_have_the_same_effect(runs: list[Any], waiting: int) -> None:
+    worlds = [World(fast, Abilities(), waiting=waiting) for fast in (False, True)]
+    for order, requests in runs:
+        made = [dict(zip(("message", "topic", "payload", "qos"), request, strict=True)) for request in requests]
+        for world in worlds:
+            world.requests([body(**{key: one[key] for key in order}) for one in made])
+            world.acknowledge(0, 2, 0)
+    slow, fast = worlds
+    assert (fast.sent, fast.answers, len(fast.open)) == (slow.sent, slow.answers, len(slow.open))
 
 
 def test_plain_requests_do_take_the_fast_way() -> None:
