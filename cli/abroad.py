@@ -42,6 +42,7 @@ NEEDS = {
     "starlette": "directory",
     "uvicorn": "directory",
     "argon2": "directory",
+    "zeep": "uddi",
 }
 SERVICE = "abroad/rain"
 RATE = 50  # readings a second

@@ -54,7 +54,7 @@ def test_the_third_act_is_left_out_where_its_packages_are_missing(monkeypatch: p
     act = abroad.Act(Fleet(ring(), tmp_path), ("lyon", "graz"), "turin", said.append)
     result = act.run()
     assert "pip install 'mqmesh[demo]'" in result.skipped
-    assert "amqtt, directory" in said[0]
+    assert "amqtt, directory, uddi" in said[0]
     assert result.problems() == []
 
 
