@@ -11,7 +11,7 @@ from typing import Any
 import aio_pika
 from aio_pika.abc import AbstractIncomingMessage
 
-PATIENCE = 30.0
+PATIENCE = 90.0
 
 
 class Pika:

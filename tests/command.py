@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 MQMESH = [sys.executable, "-m", "mqmesh.cli.main"]
-PATIENCE = 30.0
+PATIENCE = 90.0
 
 
 def run(*arguments: object, stdin: bytes = b"", timeout: float = PATIENCE, **options: Any) -> subprocess.CompletedProcess[bytes]:

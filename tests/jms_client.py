@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-PATIENCE = 20.0  # seconds until a wait counts as failed
+PATIENCE = 90.0  # seconds until a wait counts as failed
 
 
 class Collected:

@@ -20,7 +20,7 @@ import nats
 from nats.aio.msg import Msg
 from services import free_port, require, wait_for_port
 
-PATIENCE = 30.0
+PATIENCE = 90.0
 
 
 class NatsServer:

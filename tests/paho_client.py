@@ -12,7 +12,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-PATIENCE = 10.0  # seconds until a wait counts as failed
+PATIENCE = 90.0  # seconds until a wait counts as failed
 
 
 def properties(packet_type: int, **values: Any) -> Properties:

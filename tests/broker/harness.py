@@ -43,7 +43,7 @@ from mqmesh.mqtt.packets import (
 )
 from mqmesh.mqtt.properties import Property
 
-TIMEOUT = 10.0  # seconds after which a test is taken to have failed
+TIMEOUT = 60.0  # seconds after which a test is taken to have failed
 
 P = TypeVar("P")
 

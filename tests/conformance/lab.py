@@ -15,7 +15,7 @@ from typing import Any
 from . import wire
 from .wire import Packet
 
-TIMEOUT = 30.0  # seconds after which a test has failed
+TIMEOUT = 60.0  # seconds after which a test has failed
 
 _numbers = itertools.count(1)
 _run = f"{os.getpid():x}"  # a broker that lives longer than this suite knows other runs

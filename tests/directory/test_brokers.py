@@ -17,7 +17,7 @@ from services import free_port, wait_until
 
 KEY = "sixteen bytes or more"
 LEASE = 2
-PATIENCE = 40.0
+PATIENCE = 90.0
 
 
 class Site:

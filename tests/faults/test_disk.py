@@ -21,7 +21,7 @@ from benchmarks.strict import Judge, Publisher, Subscriber
 
 pytestmark = pytest.mark.slow
 KINDS = ("sqlite", "lmdb")
-PATIENCE = 30.0
+PATIENCE = 90.0
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from benchmarks.random_faults import run  # behind scenes, which makes `benchmar
 from benchmarks.strict import Judge, Publisher, Subscriber
 
 pytestmark = pytest.mark.slow
-PATIENCE = 30.0
+PATIENCE = 90.0
 
 
 async def until(moved: asyncio.Event, condition: Callable[[], bool], what: str) -> None:

@@ -13,7 +13,7 @@ from scenes import TRIANGLE, Scene, mesh
 from benchmarks.strict import Judge, Publisher, Subscriber  # behind scenes, which makes `benchmarks` known
 
 pytestmark = pytest.mark.slow
-PATIENCE = 30.0
+PATIENCE = 90.0
 
 
 class Clients:

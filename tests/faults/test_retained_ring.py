@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 TOPICS = 10_000
 COMPARE = 2.0  # seconds between two comparisons
-PATIENCE = 30.0
+PATIENCE = 90.0
 CHANGED = 10
 
 

@@ -8,7 +8,7 @@ import aiomqtt
 import pytest
 from brokers import RunningBroker
 
-PATIENCE = 10.0
+PATIENCE = 90.0
 both = pytest.mark.parametrize("version", [aiomqtt.ProtocolVersion.V311, aiomqtt.ProtocolVersion.V5])
 
 

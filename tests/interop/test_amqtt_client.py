@@ -9,7 +9,7 @@ import pytest
 from amqtt.client import MQTTClient
 from brokers import RunningBroker
 
-PATIENCE = 10.0
+PATIENCE = 90.0
 logging.getLogger("amqtt").setLevel(logging.ERROR)
 
 

@@ -9,7 +9,7 @@ import pytest
 from brokers import RunningBroker
 from services import require
 
-PATIENCE = 15
+PATIENCE = 60
 
 
 class Tools:

@@ -16,7 +16,7 @@ from command import run, start
 from paho_client import Paho
 from services import require, wait_until
 
-PATIENCE = "15"
+PATIENCE = "60"
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 from paho_client import PATIENCE, Paho
 from services import free_port, wait_until
 
-RETURN = 30.0  # seconds that a client may take to come back
+RETURN = 90.0  # seconds that a client may take to come back
 
 
 @pytest.fixture(scope="module")
