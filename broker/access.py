@@ -22,12 +22,14 @@ from __future__ import annotations
 import hmac
 import logging
 import re
+import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..mqtt.properties import Property, encode_properties
 from ..mqtt.publish import strip
 from ..mqtt.reasons import Reason
 from ..mqtt.topics import split_share
+from .refusals import Refusals, host_of
 from .secret import SecretError
 
 if TYPE_CHECKING:
@@ -82,6 +84,8 @@ class Access:
     def __init__(self, settings: MetabrokerSettings | None = None, counters: Counters | None = None) -> None:
         self._settings = settings
         self._counters = counters
+        self._publishes = Refusals(log, "publish-refused")
+        self._subscribes = Refusals(log, "subscribe-refused")
         self.client = settings.client if settings is not None else None  # the metabroker
         self.reserved = RESERVED if settings is not None else ()  # how topics and filters under the rule begin
         if settings is not None:
@@ -144,7 +148,9 @@ class Access:
         """A subscription was refused: count and log it."""
         if self._counters is not None:
             self._counters.denied_subscriptions += 1
-        log.warning("event=subscribe-refused client=%s filter=%s text=%s", client_id, full, text)
+        more = self._subscribes.due(time.monotonic(), (client_id, full))
+        level = logging.DEBUG if more is None else logging.WARNING
+        log.log(level, "event=subscribe-refused client=%s filter=%s more=%d text=%s", client_id, full, more or 0, text)
 
     def dropped(self, connection: Connection, run: Run, text: str) -> None:
         """A client's messages were refused: count them, and log the first, the tenth, the hundredth... of a connection."""
@@ -154,13 +160,12 @@ class Access:
         before = connection.denied
         connection.denied += run.count
         if len(str(connection.denied)) > len(str(before)) or not before:
-            log.warning(
-                "event=publish-refused client=%s address=%s topic=%s refused=%d text=%s",
-                connection.client_id,
-                connection.address,
-                run.topic.decode()[:200],
-                connection.denied,
-                text,
+            topic = run.topic.decode()[:200]
+            more = self._publishes.due(time.monotonic(), (host_of(connection.address), text))
+            log.log(
+                logging.DEBUG if more is None else logging.WARNING,
+                "event=publish-refused client=%s address=%s topic=%s refused=%d more=%d text=%s",
+                *(connection.client_id, connection.address, topic, connection.denied, more or 0, text),
             )
 
     # For a topic

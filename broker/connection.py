@@ -29,8 +29,12 @@ from .outgoing import Outgoing
 if TYPE_CHECKING:
     from .auth.service import Outcome
     from .server import Broker
+    from .throttle import Throttle
 
 log = logging.getLogger("mqmesh.broker")
+
+INFINITE = float("inf")
+RATE = "rate"  # a cause of not reading: it sends more messages than it may
 
 
 class Connection(Outgoing, asyncio.Protocol):
@@ -43,6 +47,7 @@ class Connection(Outgoing, asyncio.Protocol):
     being taken.
     fans: of the topics that its client may publish to without being asked. denied: messages that it might not publish. user: the name that
     it has proven. allowed: topics that the rules of access let it publish to, as far as it was asked; None: there are no rules.
+    throttle: for its rate of messages, None: there is no limit. allowance: messages taken in all until which nobody looks at it.
     keep_alive: seconds of silence after which it is closed, 0 for none. closed_at: when it was closed from this side.
     """
 
@@ -52,6 +57,7 @@ class Connection(Outgoing, asyncio.Protocol):
         "ack",
         "address",
         "aliases_in",
+        "allowance",
         "allowed",
         "clean_end",
         "client_id",
@@ -72,6 +78,7 @@ class Connection(Outgoing, asyncio.Protocol):
         "refuse_when_full",
         "stuck_since",
         "taken",
+        "throttle",
         "unsent_before",
         "user",
     )
@@ -102,6 +109,8 @@ class Connection(Outgoing, asyncio.Protocol):
         self.receive_maximum = 0
         self.ack: bool | None = None
         self.received = 0
+        self.throttle: Throttle | None = None
+        self.allowance = INFINITE
         self.taken = 0
         self.stuck_since = 0.0
         self.unsent_before = 0
@@ -137,6 +146,8 @@ class Connection(Outgoing, asyncio.Protocol):
         elif session is None or len(data) > LARGEST or not lone(self, session, data):
             self._consume(data)
         broker.flush()
+        if self.received > self.allowance and RATE not in self.pauses:
+            self._throttle()
         if self.congested and self.unsent > 2 * self.limits.unsent_bytes:
             self.pause_reading_for(self)  # it asks and does not take the answers
 
@@ -231,6 +242,23 @@ class Connection(Outgoing, asyncio.Protocol):
             self.last_received = self.broker.loop.time()  # its silence was ours
             self.transport.resume_reading()
 
+    def _throttle(self) -> None:
+        """It has sent as many messages as it may for now, or has waited for that: read on, or later."""
+        broker, throttle = self.broker, self.throttle
+        if self.closing or throttle is None:
+            return
+        wait = throttle.look(broker.loop.time(), self.received)
+        self.allowance = throttle.allowance
+        if not wait:
+            self.resume_reading_after(RATE)
+            return
+        if RATE not in self.pauses:
+            broker.counters.slowed += 1
+            text = f"more than {self.limits.message_rate} messages a second (limits.message_rate)"
+            broker.warnings.say("slowed", broker.loop.time(), self.address, text, f" client={self.client_id}")
+            self.pause_reading_for(RATE)
+        broker.loop.call_later(wait, self._throttle)
+
     def hold(self) -> None:
         """The mesh takes nothing now: keep what has come, read no more, until `release`."""
         self.held = True
@@ -288,7 +316,9 @@ class Connection(Outgoing, asyncio.Protocol):
                 self.transport.abort()  # it does not take what was still to be sent
         elif self.session is None:
             if not self.held and now - self.opened > limits.connect_timeout:
-                log.warning("event=connect-timeout address=%s seconds=%g", self.address, limits.connect_timeout)
+                self.broker.counters.connect_timeouts += 1
+                text = f"it did not send CONNECT within {limits.connect_timeout:g} s"
+                self.broker.warnings.say("connect-timeout", now, self.address, text)
                 self.close()
         elif self.keep_alive:
             if not self.pauses:
@@ -304,14 +334,9 @@ class Connection(Outgoing, asyncio.Protocol):
     def fail(self, error: PeerError) -> None:
         """The peer broke a rule: say so where the protocol has a way to (MQTT 5: 4.13), then close."""
         self.broker.counters.errors += 1
-        log.warning(
-            "event=refused address=%s client=%s reason=0x%02x clause=%s text=%s",
-            self.address,
-            self.client_id,
-            error.reason,
-            error.clause,
-            error.text,
-        )
+        fields = f" client={self.client_id} reason=0x{error.reason:02x} clause={error.clause}"
+        what = f"{error.reason} {error.clause}"
+        self.broker.warnings.say("refused", self.broker.loop.time(), self.address, error.text, fields, what)
         self.disconnect(error.reason, error.text)
 
     def disconnect(self, reason: Reason, text: str = "") -> None:
@@ -325,7 +350,8 @@ class Connection(Outgoing, asyncio.Protocol):
 
     def refuse(self, reason: Reason, text: str, version: int) -> None:
         """CONNACK that refuses, in the form of a protocol version, then close. Its words must fit the client (MQTT-3.2.2-19)."""
-        log.warning("event=connect-refused address=%s client=%s reason=0x%02x text=%s", self.address, self.client_id, reason, text)
+        fields = f" client={self.client_id} reason=0x{reason:02x}"
+        self.broker.warnings.say("connect-refused", self.broker.loop.time(), self.address, text, fields, str(reason))
         forms: tuple[dict[int, Any], ...] = ({Property.REASON_STRING: text}, {}) if version == 5 else ({},)
         for properties in forms:
             data = encode(packets.Connack(False, reason, properties), version)

@@ -107,6 +107,11 @@ def subscribe(connection: Connection, packet: packets.Subscribe) -> None:
             broker.router.access.denied(connection.client_id, subscription.filter, refusal)
             reasons.append(Reason.NOT_AUTHORIZED)
             continue
+        most = connection.limits.subscriptions
+        if most is not None and len(session.subscriptions) >= most and subscription.filter not in session.subscriptions:
+            _too_many(connection, most)
+            reasons.append(Reason.QUOTA_EXCEEDED)
+            continue
         is_new = broker.router.subscribe(session, subscription, identifier)
         session.subscribed(subscription, identifier)
         shared = subscription.filter.startswith("$share/")
@@ -127,6 +132,14 @@ def subscribe(connection: Connection, packet: packets.Subscribe) -> None:
         durable.when(ticket, partial(_send_retained, connection, wanted))
     else:
         _send_retained(connection, wanted)
+
+
+def _too_many(connection: Connection, most: int) -> None:
+    """Count and log a subscription beyond `limits.subscriptions`."""
+    broker = connection.broker
+    broker.counters.refused_subscriptions += 1
+    text = f"a session has at most {most} subscriptions (limits.subscriptions)"
+    broker.warnings.say("subscriptions-full", broker.loop.time(), connection.address, text, f" client={connection.client_id}")
 
 
 def _suback(connection: Connection, packet: packets.Subscribe, reasons: list[Reason], answer: bool = True) -> None:

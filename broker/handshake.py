@@ -15,6 +15,7 @@ from ..mqtt.fields import MAX_LENGTH
 from ..mqtt.properties import Property
 from ..mqtt.reasons import CONNACK_REASONS, Reason
 from .receipts import WISH, WISHES, wish_of
+from .throttle import Throttle
 from .will import will_of
 
 if TYPE_CHECKING:
@@ -53,10 +54,16 @@ def connect(connection: Connection, first: int, body: bytes) -> None:
     connection.mqisdp = packet.mqisdp
     connection.max_packet = packet.properties.get(Property.MAXIMUM_PACKET_SIZE, 0)  # also for a refusal
     connection.broker.counters.connects += 1
+    connection.broker.entrance.end(connection)
     method = packet.properties.get(Property.AUTHENTICATION_METHOD)
     if method == LINK_METHOD and connection.broker.mesh is not None:
         connection.handed_over = True
         connection.broker.mesh.accept(connection, packet)
+        return
+    refusal = connection.broker.entrance.refusal(packet)
+    if refusal is not None:
+        connection.client_id = packet.client_id
+        connection.refuse(*refusal, packet.version)
         return
     outcome = connection.broker.guard.ask(connection, packet, partial(connection.admit, packet))
     if outcome is None:
@@ -167,6 +174,9 @@ def _open(connection: Connection, packet: packets.Connect, connack: packets.Conn
     connection.session = session
     if client_id == broker.router.access.client:
         connection.fans = broker.router.owned_fans
+    elif limits.message_rate is not None:
+        connection.throttle = Throttle(limits.message_rate, broker.loop.time(), connection.received)
+        connection.allowance = connection.throttle.allowance
     if broker.roaming is not None:
         broker.roaming.opened(client_id)
     connack.session_present = present and not connection.mqisdp  # MQTT 3.1 has a reserved byte there

@@ -25,8 +25,10 @@ from .auth.service import AuthError
 from .config import Address, BrokerConfig, ConfigError, parse_address
 from .connection import Connection
 from .durable import Durable
+from .entrance import Entrance
 from .pressure import Pressure
 from .recovery import recover
+from .refusals import Warnings
 from .retained import Retained
 from .router import Route, Router
 from .session import Session
@@ -64,12 +66,14 @@ class Broker:
     def __init__(self, config: BrokerConfig, store: Store | None = None) -> None:
         self.config = config
         self.store = store
+        self.warnings = Warnings(log)
         self.loop: asyncio.AbstractEventLoop = None  # type: ignore[assignment]
         self.now = 0.0
         self.started = 0.0
         self.counters = Counters()
         self.router = Router(self.counters, Access(config.metabroker, self.counters))
         self.guard = Guard(self, config.access)
+        self.entrance = Entrance(self)
         self.account = Account(config.limits.broker_bytes)
         self.pressure = Pressure(self)
         self.retained = Retained(self.account)
@@ -176,7 +180,9 @@ class Broker:
         try:
             if parsed.scheme == "unix":
                 _remove_stale_socket(parsed.path)
-                server: asyncio.AbstractServer = await self.loop.create_unix_server(lambda: Connection(self), parsed.path)
+                server: asyncio.AbstractServer = await self.loop.create_unix_server(
+                    self.entrance.door(partial(Connection, self)), parsed.path
+                )
                 self._sockets.append(parsed.path)
                 self.addresses.append(address)
             else:
@@ -197,7 +203,7 @@ class Broker:
         if encrypted(str(address)):
             assert self.tls is not None
             made = partial(self.tls.accept, made)
-        return made
+        return self.entrance.door(made)
 
     def wall(self) -> float:
         """The wall clock, in seconds."""
@@ -243,6 +249,7 @@ class Broker:
         """A network connection was made."""
         self.counters.sockets += 1
         self.connections.add(connection)
+        self.entrance.begin(connection, connection.address)
         self._all_lost.clear()
 
     def lost(self, connection: Connection) -> None:
@@ -250,6 +257,7 @@ class Broker:
         if connection not in self.connections:
             return
         self.connections.discard(connection)
+        self.entrance.end(connection)
         if self.durable is not None:
             self.durable.abandon(connection)
         if connection.tracker is not None:

@@ -11,6 +11,7 @@ class Counters:
         "bytes_sent",
         "clients_expired",
         "clients_maximum",
+        "connect_timeouts",
         "connects",
         "denied_connects",
         "denied_messages",
@@ -22,6 +23,9 @@ class Counters:
         "packets_sent",
         "publish_bytes_received",
         "publish_bytes_sent",
+        "refused_connections",
+        "refused_subscriptions",
+        "slowed",
         "sockets",
         "tls_handshakes",
         "tls_refused",
@@ -46,7 +50,11 @@ class Counters:
         self.denied_messages = 0
         self.clients_maximum = 0
         self.clients_expired = 0
-        self.errors = 0
+        self.errors = 0  # connections ended because of what the client sent
+        self.connect_timeouts = 0  # connections that did not send CONNECT in time
+        self.refused_connections = 0  # for want of room: closed at once, or their CONNECT
+        self.refused_subscriptions = 0  # beyond `limits.subscriptions`
+        self.slowed = 0  # how often a client was not read for a while, because of `limits.message_rate`
         self.tls_handshakes = 0  # of listeners, done
         self.tls_refused = 0  # of listeners, failed or not finished
         self.websocket_handshakes = 0  # done

@@ -362,6 +362,23 @@ class Limits:
         "seconds that a new connection has for its CONNECT, a new link, TLS connection or WebSocket for its handshake",
     )
 
+    connections: int | None = _limit(
+        None,
+        "whole",
+        1,
+        10**7,
+        "connections whose CONNECT is here; more are refused (0x97). Left out: as many as the process has file descriptors for",
+    )
+    connecting_per_address: int = _limit(
+        5000, "whole", 1, 10**7, "connections from one address that have not sent CONNECT, handshakes included; more are closed at once"
+    )
+    subscriptions: int | None = _limit(
+        None, "whole", 1, 10**9, "subscriptions of one session; SUBACK refuses more (0x97); none when left out"
+    )
+    message_rate: int | None = _limit(
+        None, "whole", 1, 10**9, "messages a second from one client; one that sends more is read more slowly; none when left out"
+    )
+
     def queue(self, on_disk: bool) -> tuple[int, int]:
         """(messages, bytes) that may wait in one session. on_disk: whether a store keeps it."""
         messages, size = DISK_QUEUE if on_disk else MEMORY_QUEUE

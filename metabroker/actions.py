@@ -109,10 +109,11 @@ class Drop(NamedTuple):
 
 
 class Note(NamedTuple):
-    """A line for the log. warning: the client's or the remote's fault."""
+    """A line for the log. warning: the client's or the remote's fault. what: the same within a minute is one line; empty: each is."""
 
     warning: bool
     text: str
+    what: str = ""
 
 
 class Fetch(NamedTuple):

@@ -78,7 +78,7 @@ class Answering:
         self.counts.refused[code] = self.counts.refused.get(code, 0) + 1
         session = self.sessions.get(session_id)
         who = f"client={session.client!r}" if session is not None else "client=unknown"
-        self._do(Note(True, f"event=request-refused request={verb} {who} code={code.name} error={reason!r}"))
+        self._do(Note(True, f"event=request-refused request={verb} {who} code={code.name} error={reason!r}", f"{verb} {who} {code.name}"))
         self._answer(session_id, verb, message=message, code=code, reason=reason, codes=codes)
 
     def _status(self, session: Session, code: Code, reason: str | None = None) -> None:

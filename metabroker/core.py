@@ -75,7 +75,7 @@ class Core(Subscribing):
     def _request(self, topic: str, body: bytes, now: float) -> None:
         session_id, _, verb = topic.removeprefix(REQUEST).rpartition("/")
         if verb not in ANSWERS or not topic.startswith(REQUEST) or not 0 < len(session_id) <= LONGEST_SESSION:
-            self._do(Note(True, f"event=request-ignored topic={topic[:80]!r} error=unknown-request"))
+            self._do(Note(True, f"event=request-ignored topic={topic[:80]!r} error=unknown-request", "request ignored"))
             return
         session = self.sessions.get(session_id)
         if session is None or session_id in session.remote.joining:
@@ -129,7 +129,7 @@ class Core(Subscribing):
                 name = request.remote
         except BodyError as error:
             if client is None:
-                self._do(Note(True, f"event=request-ignored request=connect error={str(error)!r}"))
+                self._do(Note(True, f"event=request-ignored request=connect error={str(error)!r}", "connect ignored"))
             else:
                 self._no_session(client, Code.MALFORMED, str(error))
             return
@@ -157,13 +157,14 @@ class Core(Subscribing):
     def _not_theirs(self, client: str, sender: str) -> None:
         """A request in another client's name: it hears nothing of it, and nothing counts for it."""
         code = Code.REFUSED_BY_POLICY
-        self._do(Note(True, f"event=connect-refused client={client!r} sender={sender!r} code={code.name} error='not its name'"))
+        text = f"event=connect-refused client={client!r} sender={sender!r} code={code.name} error='not its name'"
+        self._do(Note(True, text, f"name {sender}"))
         if bodies.is_level(sender):
             self._answer(sender, "connack", code=code, reason=f"client: your client identifier here is {sender!r}")
 
     def _no_session(self, client: str, code: Code, reason: str) -> None:
         self.counts.refused[code] = self.counts.refused.get(code, 0) + 1
-        self._do(Note(True, f"event=connect-refused client={client!r} code={code.name} error={reason!r}"))
+        self._do(Note(True, f"event=connect-refused client={client!r} code={code.name} error={reason!r}", f"connect {client} {code.name}"))
         self._answer(client, "connack", code=code, reason=reason)
 
     def _join(self, client: str, credentials: Credentials, durable: int, now: float) -> None:

@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..broker.refusals import Refusals
 from ..mqtt.packets import Publish
 from . import status
 from .actions import Action, After, Ask, Close, Deliver, DeliverMany, Drop, Fetch, Note, Open, Resolve, Respond, RespondMany, Send, SendMany
@@ -109,6 +110,7 @@ class Server:
         self.core = Core(policy, partial(secrets.token_hex, 16), changes, time.time() - self._now())
         self.core.by_client = community.by_client
         self._limits = policy.limits
+        self._warned = Refusals(log)
         self._resolver = resolver
         self._on_ready: Callable[[], None] | None = on_ready
         self._community = Connection(
@@ -281,11 +283,17 @@ class Server:
                     self.core.on_up(number, present, abilities)
                 case Trouble(text):
                     known = self.core.remotes.get(number)
-                    log.warning("event=remote-trouble remote=%s error=%r", known.credentials.remote if known else number, text)
+                    remote = known.credentials.remote if known else str(number)
+                    self._warn(f"event=remote-trouble remote={remote} error={text!r}", f"remote {remote}")
             if isinstance(event, Up):
                 self._carry_out()  # what is subscribed anew goes before what comes next
         self._congestion(number, now)
         self._carry_out()
+
+    def _warn(self, text: str, what: str) -> None:
+        """A warning that may come again and again: once a minute."""
+        more = self._warned.due(self._now(), ("", what))
+        log.log(logging.DEBUG if more is None else logging.WARNING, "%s%s", text, f" more={more}" if more else "")
 
     def _remote_down(self, number: int, refused: bool | None, text: str) -> None:
         code = Code.REMOTE_UNREACHABLE
@@ -366,8 +374,11 @@ class Server:
                 self._close(number)
             case Resolve(number, name):
                 self._spawn(self._resolve(number, name))
-            case Note(warning, text):
-                log.log(logging.WARNING if warning else logging.INFO, "%s", text)
+            case Note(warning, text, what):
+                if what:
+                    self._warn(text, what)
+                else:
+                    log.log(logging.WARNING if warning else logging.INFO, "%s", text)
         if isinstance(action, Send | Ask | Drop | Deliver):
             self._dirty.add(action.remote)
 

@@ -38,6 +38,13 @@ COUNTERS = (
     Row("sockets", "mqmesh_connections_accepted", "Network connections that listeners have accepted."),
     Row("connections", "mqmesh_connects", "Clients that were let in."),
     Row("clients/expired", "mqmesh_sessions_expired", "Sessions whose time ended while their clients were away."),
+    Row("access/connects/refused", "mqmesh_connects_denied", "CONNECTs and wills that were not allowed."),
+    Row("access/connects/late", "mqmesh_connect_timeouts", "Connections that did not send CONNECT in time."),
+    Row("access/subscriptions/refused", "mqmesh_subscriptions_denied", "Subscriptions that were not allowed."),
+    Row("access/publish/refused", "mqmesh_publish_denied", "Messages that were not allowed."),
+    Row("limits/connections/refused", "mqmesh_connections_refused", "Connections and CONNECTs refused for want of room."),
+    Row("limits/subscriptions/refused", "mqmesh_subscriptions_refused", "Subscriptions beyond limits.subscriptions."),
+    Row("limits/clients/slowed", "mqmesh_clients_slowed", "How often a client was not read for a while, for its rate of messages."),
 )
 GAUGES = (
     Row("clients/connected", "mqmesh_clients_connected", "Clients that are connected."),

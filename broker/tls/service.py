@@ -87,6 +87,11 @@ class TlsService:
             log.warning("event=tls-certificate text=%s", text)
         self._timer = self.broker.loop.call_later(LOOK, self._look)
 
+    @property
+    def shaking(self) -> int:
+        """Accepted connections in their handshake."""
+        return len(self._shaking)
+
     def values(self) -> dict[str, str]:
         """name below `$SYS/broker` -> value."""
         counters, own = self.broker.counters, self.contexts.own
@@ -106,7 +111,10 @@ class TlsService:
         def established(transport: TlsTransport) -> None:
             self._shaking.discard(transport)
             broker.counters.tls_handshakes += 1
-            transport.begin(factory())
+            broker.entrance.end(transport)
+            protocol = factory()
+            broker.entrance.begin(protocol, transport.address)
+            transport.begin(protocol)
 
         transport = TlsTransport(broker.loop, context, self._buffer, broker.config.limits.connect_timeout, established, self._refused)
         self._shaking.add(transport)
@@ -114,6 +122,7 @@ class TlsService:
 
     def _refused(self, transport: TlsTransport, text: str) -> None:
         self._shaking.discard(transport)
+        self.broker.entrance.end(transport)
         self.broker.counters.tls_refused += 1
         self._refusals.say(self.broker.loop.time(), transport.address, text)
 

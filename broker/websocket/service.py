@@ -38,6 +38,11 @@ class WebSocketService:
         for transport in list(self._opening):
             transport.abort()
 
+    @property
+    def opening(self) -> int:
+        """Connections in their handshake."""
+        return len(self._opening)
+
     def values(self) -> dict[str, str]:
         """name below `$SYS/broker` -> value."""
         counters = self.broker.counters
@@ -57,13 +62,17 @@ class WebSocketService:
             self._established,
             self._refused,
             self._broken,
-            self._opening.discard,
+            self._gone,
         )
         self._opening.add(transport)
         return transport
 
-    def _established(self, transport: WebSocketTransport) -> None:
+    def _gone(self, transport: WebSocketTransport) -> None:
         self._opening.discard(transport)
+        self.broker.entrance.end(transport)
+
+    def _established(self, transport: WebSocketTransport) -> None:
+        self._gone(transport)
         self.broker.counters.websocket_handshakes += 1
         transport.begin(Connection(self.broker))
 

@@ -130,8 +130,8 @@ def test_bodies_that_are_none(site: Site) -> None:
         for verb in ("bogus", "connack", "", "puback"):
             attacker.raw(verb, b"\x80")
         assert attacker.ask("publish", message=2, topic="still", qos=1)["code"] == Code.OK
-        assert site.said("event=request-refused") == before + 3 * len(BODIES) + 1
-        assert site.said("event=request-ignored request=connect") >= 16
+        assert before + 4 <= site.said("event=request-refused") < before + len(BODIES), "one line a minute for each verb and code"
+        assert 1 <= site.said("event=request-ignored request=connect") < 16
         attacker.ask("disconnect")
     attacker.close()
 
