@@ -413,7 +413,7 @@ async def serve(
     reload: Callable[[], BrokerConfig] | None = None,
     registrar: Registrar | None = None,
 ) -> None:
-    """Run a broker until SIGTERM or SIGINT; SIGHUP looks at its certificates, the policies of its links and its web origins again.
+    """Run a broker until SIGTERM or SIGINT; SIGHUP looks at its certificates, users, rules, web origins and link policies again.
 
     ready: called once when it listens. reload: gives the configuration anew; None: it has no file. registrar: keeps it in a directory.
     """

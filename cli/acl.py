@@ -10,7 +10,7 @@ import typer
 
 from .output import FAILED, WRONG_USE, fail
 
-acl = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
+acl = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
 
 
 @acl.callback()
@@ -25,7 +25,7 @@ def _group() -> None:
 @acl.command()
 def check(
     user: Annotated[str, typer.Argument(help="The user; '' for a client that does not say who it is.", show_default=False)],
-    topic: Annotated[str, typer.Argument(help="A topic, or a filter with --subscribe alone.", show_default=False)],
+    topic: Annotated[str, typer.Argument(help="A topic; a filter with wildcards is judged for subscribing alone.", show_default=False)],
     config: Annotated[Path, typer.Option("--config", help="The broker's file.")] = Path("broker.toml"),
     client: Annotated[str, typer.Option("--client", "-i", help="The client identifier.")] = "client",
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
@@ -46,8 +46,10 @@ def check(
     try:
         settings = load(config).access
         check_filter(topic)
-    except (ConfigError, MqttError) as error:
-        raise fail(f"acl: {getattr(error, 'text', error)}", WRONG_USE) from None
+    except ConfigError as error:
+        raise fail(f"acl: {error}", WRONG_USE) from None
+    except MqttError as error:
+        raise fail(f"acl: {topic}: {getattr(error, 'text', error)}", WRONG_USE) from None
     rules = settings.rules if settings is not None else Rules()
     name = user or None
     verdicts = {"subscribe": rules.subscribe(name, client, topic)}

@@ -132,7 +132,7 @@ def broker(
       mqmesh broker --config porto.toml --listen mqtt://127.0.0.1:2883
 
     Ends with SIGTERM or Ctrl-C; with SIGHUP it looks at its certificates and, in its file, at
-    the policies of its links and the origins of web pages again.
+    users, rules, the policies of its links and the origins of web pages again.
     Status: 0 stopped; 2 it could not start, one line on stderr says why.
     """
     from ..broker.config import ConfigError, load, parse

@@ -25,7 +25,7 @@ def passwd(
       pass mqtt/alice | mqmesh passwd users alice --stdin
       mqmesh passwd users alice --delete
 
-    The broker's file names it: [access] users = "users". Hashes are argon2id. A running broker reads the file anew on SIGHUP.
+    The broker's file names it, as users = "users" in the table access. Hashes are argon2id. A running broker reads the file anew on SIGHUP.
 
     Status: 0 done; 1 the file cannot be written, or there is no such user to take out; 2 wrong name or password.
     """

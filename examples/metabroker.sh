@@ -12,13 +12,14 @@ ask() { mosquitto_rr -i demo -h "$host" -p "$port" -q 1 -t "metabroker/request/$
 
 # Connect: a map of two pairs, {"client": "demo", "remote": REMOTE}. The answer has the session's identifier.
 connect=$(printf '\202'; text client; text demo; text remote; text "$remote")
-session=$(ask connect "$connect" demo/connack | tr -c 'a-f0-9' '\n' | grep -E '^[a-f0-9]{32}$')
+connack=$(ask connect "$connect" demo/connack | tr -c '[:print:]' '\n')
+session=$(echo "$connack" | grep -oE '[a-f0-9]{32}') || { echo "no session:" $connack >&2; exit 1; }
 
 # Publish: {"message": 1, "topic": "demo/temperature", "payload": "21.5", "qos": 1}, 0x84 is a map of four pairs.
 publish=$(printf '\204'; text message; printf '\001'; text topic; text demo/temperature; text payload; text 21.5; text qos; printf '\001')
 # {"message": 1, "code": 0}: the last byte is the code.
 code=$(ask "$session/publish" "$publish" "$session/puback" | tail -c 1 | od -An -tu1 | tr -d ' ')
-test "$code" = 0
+test "$code" = 0 || { echo "not published, code $code" >&2; exit 1; }
 
 mosquitto_pub -i demo -h "$host" -p "$port" -q 1 -t "metabroker/request/$session/disconnect" -n
 echo "published through session $session"
