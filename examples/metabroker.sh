@@ -17,8 +17,8 @@ session=$(echo "$connack" | grep -oE '[a-f0-9]{32}') || { echo "no session:" $co
 
 # Publish: {"message": 1, "topic": "demo/temperature", "payload": "21.5", "qos": 1}, 0x84 is a map of four pairs.
 publish=$(printf '\204'; text message; printf '\001'; text topic; text demo/temperature; text payload; text 21.5; text qos; printf '\001')
-# {"message": 1, "code": 0}: the last byte is the code.
-code=$(ask "$session/publish" "$publish" "$session/puback" | tail -c 1 | od -An -tu1 | tr -d ' ')
+# {"message": 1, "code": 0}: the byte behind the letters of "code"; a "reason" may follow.
+code=$(ask "$session/publish" "$publish" "$session/puback" | od -An -v -tu1 | tr -s ' \n' ' ' | grep -o '99 111 100 101 [0-9]*' | head -n 1 | cut -d ' ' -f 5)
 test "$code" = 0 || { echo "not published, code $code" >&2; exit 1; }
 
 mosquitto_pub -i demo -h "$host" -p "$port" -q 1 -t "metabroker/request/$session/disconnect" -n

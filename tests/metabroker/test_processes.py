@@ -221,9 +221,12 @@ def test_a_client_of_mosquitto_tools_and_a_file(community: int, remote: RunningB
     """The example in docs/metabroker-protocol.md."""
     require("mosquitto_pub")
     require("mosquitto_rr")
+    words = ["sh", str(EXAMPLE), "127.0.0.1", str(community), remote.url]
+    unheard = subprocess.run(words, capture_output=True, text=True, timeout=60)  # its answer has a reason, too: nobody subscribes
+    assert unheard.returncode == 0, unheard.stderr
     far = Paho(remote.port).open()
     far.subscribe("demo/#", 1)
-    done = subprocess.run(["sh", str(EXAMPLE), "127.0.0.1", str(community), remote.url], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     message = far.next()
     assert (message.topic, message.payload) == ("demo/temperature", b"21.5")
