@@ -177,6 +177,9 @@ class Relay:
             span = self._spans.find(data, at, topic_end, sequence_at, position + size - payload, end)
             if span is not None and self._take_span(stream, rest, data, position, topic_end, bits_end, sequence_at, span):
                 return span.stop
+        if rest != stream.rest and not (stream.spans and rest[6:] == PLAIN_REST):
+            # read before it is passed on: a bad one must end this link, not those to the next brokers
+            stream.rest, stream.parsed = rest, decode_rest(stream.head.flags, rest)
         self._core.counters.received += count
         first = int.from_bytes(data[rest_end : rest_end + 8], "big")
         offsets = (bits_end - position - stream.head.width, sequence_at - position, payload - position)
