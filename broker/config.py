@@ -270,8 +270,7 @@ def _http(section: Section) -> tuple[str, int]:
 def _data(section: Section, folder: Path | None) -> Path | None:
     if not section.has("data"):
         return None
-    path = Path(section.string("data", right="give the path of a folder")).expanduser()
-    return path if folder is None else folder / path
+    return section.path_of("data", folder, "give the path of a folder")
 
 
 def _store(section: Section, folder: Path | None, has_data: bool) -> StoreSettings:
@@ -279,8 +278,7 @@ def _store(section: Section, folder: Path | None, has_data: bool) -> StoreSettin
     if section.has("kind"):
         settings.kind = section.choice("kind", STORES)
     if section.has("path"):
-        path = Path(section.string("path", right="give the path of a file (sqlite) or a folder (lmdb)")).expanduser()
-        settings.path = path if folder is None else folder / path
+        settings.path = section.path_of("path", folder, "give the path of a file (sqlite) or a folder (lmdb)")
     if section.has("url"):
         settings.url = section.string("url", right="give postgresql://user@host/database")
     settings.pending_bytes = section.size("pending_bytes", 2**16, 2**40, settings.pending_bytes)

@@ -78,8 +78,7 @@ class DirectorySettings:
         settings.register = section.flag("register", True)
         settings.account = _text(section, "account", os.environ.get(ACCOUNT_VARIABLE, ""))
         if section.has("secret_file"):
-            path = Path(section.string("secret_file", right="give the path of a file")).expanduser()
-            settings.secret_file = path if folder is None else folder / path
+            settings.secret_file = section.path_of("secret_file", folder, "give the path of a file")
         settings.lease = section.seconds("lease", 1, 86400, settings.lease)
         settings.visibility = section.choice("visibility", VISIBILITIES, settings.visibility)
         settings.description = _text(section, "description", "")

@@ -50,8 +50,7 @@ class MetabrokerSettings:
                 raise section.secret_error("password", f"give a secret of at least {SHORTEST} bytes, the same as the metabroker has")
             settings.password = value.encode()
         if section.has("password_file"):
-            path = Path(section.string("password_file", right="give the path of a file with the password in its first line")).expanduser()
-            settings.file = path if folder is None else folder / path
+            settings.file = section.path_of("password_file", folder, "give the path of a file with the password in its first line")
             if settings.password is not None:
                 raise section.error("password_file", "there is a password already: leave one out")
             try:

@@ -41,6 +41,7 @@ ACKS = ("custody", "receipts")
 MEMORY_QUEUE = (100_000, 64 * 2**20)  # messages and bytes that may wait in one session in memory
 DISK_QUEUE = (10_000_000, 8 * 2**30)  # the same when a store keeps the session
 NAME = re.compile(r"\w[\w.-]{0,63}")
+_LONGEST_KEY, _LONGEST_VALUE, _LONGEST_TEXT = 200, 80, 1000  # characters of them in an error
 _UNITS = {"": 1, "B": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 _SIZE = re.compile(r"(\d+)\s*([A-Za-z]*)")
 
@@ -70,22 +71,35 @@ class ConfigError(Exception):
         super().__init__(file, key, value, text)
 
     def __str__(self) -> str:
+        text = _short(_printable(self.text), _LONGEST_TEXT)  # it may quote what stands in the file
         if not self.key:
-            return f"{self.file}: {self.text}"
-        key = _printable(self.key)
+            return f"{self.file}: {text}"
+        key = _short(_printable(self.key), _LONGEST_KEY)
         if self.value is MISSING:
-            return f"{self.file}: {key} is missing: {self.text}"
+            return f"{self.file}: {key} is missing: {text}"
         if isinstance(self.value, Path):  # the name of a file is no use in part
-            return f'{self.file}: {key} = "{_printable(str(self.value))}": {self.text}'
-        shown = repr(self.value)
+            return f'{self.file}: {key} = "{_short(_printable(str(self.value)), _LONGEST_TEXT)}": {text}'
+        shown = _shown(self.value)
         if isinstance(self.value, str):
             shown = f'"{_printable(self.value)}"'
-        return f"{self.file}: {key} = {shown if len(shown) <= 80 else shown[:77] + '...'}: {self.text}"
+        return f"{self.file}: {key} = {_short(shown, _LONGEST_VALUE)}: {text}"
+
+
+def _shown(value: object) -> str:
+    """As `repr`, which refuses whole numbers of thousands of figures and lists in lists in lists."""
+    try:
+        return repr(value)
+    except (ValueError, RecursionError):
+        return "(too much to be shown)"
 
 
 def _printable(text: str) -> str:
     """One line, whatever stands in it."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def _short(text: str, longest: int) -> str:
+    return text if len(text) <= longest else text[: longest - 3] + "..."
 
 
 class Address(NamedTuple):
@@ -243,6 +257,15 @@ class Section:
             raise self.error(key, right)
         return list(value)
 
+    def path_of(self, key: str, folder: Path | None, right: str = "give a path") -> Path:
+        """A path. folder: what a relative one is relative to; None: to where the program runs."""
+        text = self.string(key, right=right)
+        try:
+            path = expanded(text)
+        except ValueError as error:
+            raise self.error(key, str(error)) from None
+        return path if folder is None else folder / path
+
     def address(self, key: str, default: Any = MISSING) -> str:
         """An address that links can dial, as it was written."""
         value = self.string(key, default, f"write {LINK_FORMS}")
@@ -289,15 +312,40 @@ def guess(word: str, known: tuple[str, ...] | list[str]) -> str:
 
 def read(path: str | Path) -> Section:
     """The file as a section; ConfigError when it cannot be read or is not TOML."""
+    return Section(str(path), read_toml(path))
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """What stands in a file of TOML; ConfigError when it cannot be read or is not TOML."""
     file = str(path)
     try:
-        return Section(file, tomllib.loads(Path(path).read_text(encoding="utf-8")))
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(file, "", MISSING, f"cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError:
         raise ConfigError(file, "", MISSING, "is not UTF-8 text") from None
-    except tomllib.TOMLDecodeError as error:
+    except RecursionError:
+        raise ConfigError(file, "", MISSING, "is not TOML: lists or tables stand in each other too deeply") from None
+    except ValueError as error:  # TOMLDecodeError, and numbers of thousands of figures and dates that are none, which tomllib lets through
         raise ConfigError(file, "", MISSING, f"is not TOML: {error}") from None
+
+
+def is_file(path: Path) -> bool:
+    """Whether there is such a file; also of a name that no file can have."""
+    try:
+        return path.is_file()
+    except OSError:  # too long
+        return False
+
+
+def expanded(text: str) -> Path:
+    """A path as people write it, with ~ for their home folder. ValueError (one line) for what can be no path."""
+    if "\0" in text:
+        raise ValueError("a path holds no zero byte")
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise ValueError("there is no home folder of this user: write the path without ~") from None
 
 
 def _limit(default: Any, kind: str, low: float, high: float, text: str) -> Any:

@@ -52,8 +52,8 @@ class TlsSettings:
         settings.file, settings.where = section.file, section.path
         for key in FILES:
             if section.has(key):
-                path = Path(section.string(key, right="give the path of a PEM file").replace("{name}", name)).expanduser()
-                setattr(settings, key, path if folder is None else folder / path)
+                path = section.path_of(key, folder, "give the path of a PEM file")
+                setattr(settings, key, Path(str(path).replace("{name}", name)))
         section.done()
         if settings.certificate is not None and settings.key is None:
             raise section.error("key", "give the PEM file of the certificate's private key")

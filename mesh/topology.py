@@ -156,7 +156,7 @@ def _brokers(section: Section, folder: Path) -> list[BrokerEntry]:
     taken: list[tuple[Address, str]] = []
     shared = section.section("tls")
     for one in section.sections("broker"):
-        data = folder / Path(one.string("data")).expanduser() if one.has("data") else None
+        data = one.path_of("data", folder, "give the path of a folder") if one.has("data") else None
         name = one.name("name")
         broker = BrokerEntry(name, number_of(one, "number"), _listen(one), data, _tls(shared, one, name, folder))
         one.done()

@@ -14,13 +14,12 @@ The first `[[allow]]` whose `clients` and `remotes` both match decides. `*` in t
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from ..mesh.settings import ConfigError
+from ..mesh.settings import ConfigError, expanded, is_file, read_toml
 from ..mqtt.errors import MqttError
 from ..mqtt.topics import check_filter, covers, matches
 
@@ -96,13 +95,7 @@ class Policy:
 
 def load(file: Path) -> Policy:
     """Read a policy file. Raises ConfigError."""
-    try:
-        table = tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(str(file), "", None, f"cannot be read: {error.strerror or error}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(str(file), "", None, f"is no TOML: {error}") from None
-    return parse(table, str(file), file.parent)
+    return parse(read_toml(file), str(file), file.parent)
 
 
 def parse(table: dict[str, Any], file: str = "policy", folder: Path | None = None) -> Policy:
@@ -134,8 +127,11 @@ def _rule(file: str, where: str, table: dict[str, Any], folder: Path | None) -> 
     ca = table.get("ca")
     if ca is not None and (type(ca) is not str or not ca):
         raise ConfigError(file, f"{where}ca", ca, "give the path of a PEM file")
-    path = None if ca is None else (folder or Path()) / Path(ca).expanduser()
-    if path is not None and not path.is_file():
+    try:
+        path = None if ca is None else (folder or Path()) / expanded(ca)
+    except ValueError as error:
+        raise ConfigError(file, f"{where}ca", ca, str(error)) from None
+    if path is not None and not is_file(path):
         raise ConfigError(file, f"{where}ca", ca, "there is no such file: give the PEM file of the remotes' authorities")
     exchange = table.get("exchange", EXCHANGE)
     if type(exchange) is not str or not 0 < len(exchange.encode()) <= 255:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Protocol
 
 from ..directory.client import ClientError
 from ..directory.lookups import Lookups
-from ..mesh.settings import ConfigError
+from ..mesh.settings import ConfigError, read_toml
 from .address import parse_address
 
 FRESH, AGAIN = 30.0, 2.0  # seconds for which an answer is good, and where it led nowhere
@@ -34,12 +33,7 @@ class Services:
     def load(cls, file: Path) -> Services:
         """Read a TOML file: ``[services]``, then ``name = ["mqtt://host:port"]``. Raises ConfigError."""
         name = str(file)
-        try:
-            table = tomllib.loads(file.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise ConfigError(name, "", None, f"cannot be read: {error.strerror or error}") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ConfigError(name, "", None, f"is no TOML: {error}") from None
+        table = read_toml(file)
         services = table.pop("services", None)
         if type(services) is not dict or table:
             raise ConfigError(name, "", None, 'write one table, [services], with lines such as weather = ["mqtts://broker.example.com"]')

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...mesh.settings import is_file
 from .rules import Rules, rules_of
 
 if TYPE_CHECKING:
@@ -70,9 +71,8 @@ class AccessSettings:
 
 
 def _file(section: Section, key: str, folder: Path | None, right: str) -> Path:
-    path = Path(section.string(key, right=right)).expanduser()
-    path = path if folder is None else folder / path
-    if not path.is_file():
+    path = section.path_of(key, folder, right)
+    if not is_file(path):
         raise section.error(key, f"there is no such file: {right}")
     return path
 
