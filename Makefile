@@ -13,12 +13,14 @@ SEED ?= 1
 KILLS ?= 200
 FAULTS ?= 50
 ROUNDS ?= 10
+# Seconds for each part of `make fuzz`.
+FOR ?= 600
 # Arguments for pytest, for example: make test ARGS="tests/mqtt -k codec"
 ARGS ?=
 # Processes of `make test`. Most tests wait for brokers, so two of them share even two processors well; 0 runs all in one.
 WORKERS ?= 2
 
-.PHONY: help venv services quick test check format demo bench soak nightly lock clean
+.PHONY: help venv services quick test check format demo bench soak fuzz nightly lock clean
 
 help: ## show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,6 +70,9 @@ soak: venv ## long: 200 x kill -9, 50 random faults, 10 timed ones, 10 of a meta
 	$(BIN)/python -m benchmarks.faults --rounds $(ROUNDS) --seed $(SEED)
 	$(BIN)/python -m benchmarks.metabroker_kill --rounds $(ROUNDS) --seed $(SEED)
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --start $(SEED)
+
+fuzz: venv ## damaged input for FOR (600) seconds each: packets, CONNECT, WebSocket, links, configuration; SEED=1
+	for part in codec broker websocket link config; do $(BIN)/python tests/fuzz/fuzz_$$part.py --for $(FOR) --seed $(SEED); done
 
 nightly: venv services ## every test, and the simulation with SEEDS (2000) seeds
 	MQMESH_SEEDS=$(SEEDS) $(BIN)/pytest --timeout=7200 tests/simulation

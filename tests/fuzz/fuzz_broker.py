@@ -11,17 +11,13 @@ them is left.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import random
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 from unittest import mock
-
-import psutil
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -30,13 +26,13 @@ from broker.wire import Wire, started
 from conformance import wire
 from conformance.wire import Unlawful
 from fuzz.fuzz_codec import mutate, samples
+from fuzz.runs import main_of
 from mqmesh.broker import connection as connection_module
 from mqmesh.mqtt import packets as p
 from mqmesh.mqtt.codec import encode
 from mqmesh.mqtt.properties import Property
 
 TALKS = 100  # conversations of a round, all with one broker
-GROWTH = 64 * 2**20  # bytes that a long run may need more at its end than after its first rounds: what allocators keep
 
 
 def connects() -> list[tuple[bytes, int]]:
@@ -159,36 +155,5 @@ def round_of(seed: int) -> Counter[str]:
     return outcomes
 
 
-def main() -> None:
-    """The command line described above."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--for", dest="seconds", type=float, default=60.0, help="seconds to run (60)")
-    parser.add_argument("--seed", type=int, default=None, help="first seed (random)")
-    parser.add_argument("--runs", type=int, default=None, help="rounds; without it, as many as fit the time")
-    options = parser.parse_args()
-    seed = options.seed if options.seed is not None else random.randrange(2**31)
-    outcomes: Counter[str] = Counter()
-    end = time.monotonic() + options.seconds
-    process = psutil.Process()
-    rounds = settled = 0
-    while rounds < options.runs if options.runs is not None else time.monotonic() < end:
-        try:
-            outcomes += round_of(seed + rounds)
-        except BaseException:
-            print(f"failed at --seed {seed + rounds} --runs 1", file=sys.stderr)
-            raise
-        rounds += 1
-        if rounds == 50:
-            settled = process.memory_info().rss
-    grown = process.memory_info().rss - settled if settled else 0
-    print(
-        f"{outcomes.total()} conversations from seed {seed}, no failure; memory grew by {grown / 2**20:.1f} MiB after the first 50 rounds"
-    )
-    for outcome, count in outcomes.most_common():
-        print(f"{count:10} {outcome}")
-    if grown > GROWTH:
-        sys.exit("that is too much")
-
-
 if __name__ == "__main__":
-    main()
+    main_of(__doc__, round_of)

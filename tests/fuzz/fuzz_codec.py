@@ -9,13 +9,16 @@ By hand:  python tests/fuzz/fuzz_codec.py --for 300          seeded mutations of
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
-import time
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from fuzz.runs import main_of
 from mqmesh.mqtt import packets as p
 from mqmesh.mqtt.codec import decode, encode
 from mqmesh.mqtt.errors import PeerError
@@ -187,32 +190,8 @@ def _atheris(arguments: list[str]) -> None:
     atheris.Fuzz()
 
 
-def main() -> None:
-    """The command line described above."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--for", dest="seconds", type=float, default=60.0, help="seconds to run (60)")
-    parser.add_argument("--seed", type=int, default=None, help="first seed (random)")
-    parser.add_argument("--runs", type=int, default=None, help="rounds of 1,000 inputs; without it, as many as fit the time")
-    parser.add_argument("--atheris", action="store_true", help="coverage-guided; further arguments go to libFuzzer")
-    options, rest = parser.parse_known_args()
-    if options.atheris:
-        _atheris(rest)
-        return
-    seed = options.seed if options.seed is not None else random.randrange(2**31)
-    outcomes: Counter[str] = Counter()
-    end = time.monotonic() + options.seconds
-    rounds = 0
-    while rounds < options.runs if options.runs is not None else time.monotonic() < end:
-        try:
-            outcomes += round_of(seed + rounds)
-        except BaseException:
-            print(f"failed at --seed {seed + rounds} --runs 1", file=sys.stderr)
-            raise
-        rounds += 1
-    print(f"{outcomes.total()} inputs from seed {seed}, no failure")
-    for clause, count in outcomes.most_common():
-        print(f"{count:10} {clause}")
-
-
 if __name__ == "__main__":
-    main()
+    if "--atheris" in sys.argv:
+        _atheris([argument for argument in sys.argv[1:] if argument != "--atheris"])
+    else:
+        main_of(__doc__, round_of)
