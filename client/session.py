@@ -47,6 +47,16 @@ class _Pending:
     listener: CompletionListener | None
 
 
+@dataclass(slots=True)
+class _Sending:
+    """A send with a completion listener, which has not been called yet. error: of the answer, None for a good one."""
+
+    message: Message
+    listener: CompletionListener
+    answered: bool = False
+    error: JMSError | None = None
+
+
 class Session(Subscriptions, MessageMaker):
     """Made by a connection. Not for several threads at a time, except `close` (6.2.5).
 
@@ -68,7 +78,7 @@ class Session(Subscriptions, MessageMaker):
         self._outbox: list[_Pending] = []
         self._endings: list[tuple[MessageConsumer, Waiter]] = []
         self._async = 0  # sends with a completion listener that has not run yet
-        self._sending: dict[int, tuple[Message, CompletionListener]] = {}  # those that the broker has not answered
+        self._sending: dict[int, _Sending] = {}  # whose listeners have not been called, in the order of sending
         self._turn, self._send_numbers = itertools.count(), itertools.count()
 
     # making things
@@ -137,7 +147,7 @@ class Session(Subscriptions, MessageMaker):
                 self.cond.wait()  # the listeners are behind
             self._async += 1
             number = next(self._send_numbers)
-            self._sending[number] = (message, listener)
+            self._sending[number] = _Sending(message, listener)
             self.dispatcher.start()
 
         def done(outcome: Outcome) -> None:
@@ -145,11 +155,21 @@ class Session(Subscriptions, MessageMaker):
                 of_outcome(outcome, f"sending to {publication.topic!r}{outcome.text and ': '}{outcome.text}") if outcome.failed else None
             )
             with self.cond:
-                waited_for = self._sending.pop(number, None) is not None
-            if waited_for:
-                self.dispatcher.post(lambda: self._complete(message, listener, error))
+                sending = self._sending.get(number)
+                if sending is not None:
+                    sending.answered, sending.error = True, error
+                    self._complete_in_order()
 
         self.connection.publisher.publish(publication, done)
+
+    def _complete_in_order(self) -> None:
+        """Call the listeners of what was sent first and is answered (7.3): behind a break the answers may come in another order."""
+        while self._sending:
+            number, first = next(iter(self._sending.items()))
+            if not first.answered:
+                return
+            del self._sending[number]
+            self.dispatcher.post(functools.partial(self._complete, first.message, first.listener, first.error))
 
     @property
     def full(self) -> bool:
@@ -479,9 +499,9 @@ class Session(Subscriptions, MessageMaker):
             consumers = {*self.consumers, *(consumer for consumer, _ in self._unacknowledged)}
             self._unacknowledged = []
             self.consumers = []
-        for message, listener in unanswered.values():
-            error = JMSError("the session was closed before the broker had answered; the message may have been sent", "timeout")
-            self.dispatcher.post(functools.partial(self._complete, message, listener, error))
+        for one in unanswered.values():
+            late = JMSError("the session was closed before the broker had answered; the message may have been sent", "timeout")
+            self.dispatcher.post(functools.partial(self._complete, one.message, one.listener, one.error if one.answered else late))
         self.dispatcher.end()
         try:
             for consumer in consumers:
