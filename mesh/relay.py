@@ -180,6 +180,8 @@ class Relay:
         if rest != stream.rest and not (stream.spans and rest[6:] == PLAIN_REST):
             # read before it is passed on: a bad one must end this link, not those to the next brokers
             stream.rest, stream.parsed = rest, decode_rest(stream.head.flags, rest)
+        if not stream.ordinary and stream.parsed is not None and not stream.parsed.picks:
+            _check_post(stream, topic)
         self._core.counters.received += count
         first = int.from_bytes(data[rest_end : rest_end + 8], "big")
         offsets = (bits_end - position - stream.head.width, sequence_at - position, payload - position)
@@ -376,8 +378,7 @@ class Relay:
     def _take_post(self, origin: int, topic: bytes, run: Run, token: int | None) -> None:
         """What another broker posted to this one; each is handed over by itself, the last with the token of all."""
         kind = posted_kind(topic)
-        if kind is None or token is None:
-            raise bad_frame(f"the topic {topic[:80]!r} is for picks only, and nothing is picked")
+        assert kind is not None, "checked when it came"
         self._core.actions += [Posted(kind, body, origin, token if i == run.count else None) for i, body in enumerate(run.payloads, 1)]
 
     def _fitting(self, picks: tuple[Share, ...], topic: str, token: int | None) -> tuple[Share, ...]:
@@ -568,3 +569,9 @@ class Relay:
                 drops.setdefault(link, []).append(dropped)
         self._dropped.clear()
         return receipts, drops
+
+
+def _check_post(stream: Stream, topic: bytes) -> None:
+    """Raise `PeerError` for a frame for nobody's subscriptions that is no post either."""
+    if posted_kind(topic) is None or not stream.custody:
+        raise bad_frame(f"the topic {topic[:80]!r} is for picks only, and nothing is picked")

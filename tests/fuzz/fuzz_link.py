@@ -52,6 +52,7 @@ KNOCKS = 40  # handshakes of a round
 DOORS = 12  # conversations of a round with one broker
 MOST = 100_000  # actions of one attack: more is a storm
 KINDS = ("summary", "synced", "linkstate", "interest", "want", "open", "receipts", "dropped", "noted", "retained", "later")
+BELIEVED, USED_UP = "a lie about others is believed", "an epoch is used up"  # the end of a bed
 CONFIG = LinkConfig(silence=60.0)
 
 
@@ -325,7 +326,7 @@ class Bed(Net):
         """Brokers 1 and 2 go on: what is published at either reaches the other, once. What that took.
 
         Whoever has the key is believed what it says in the name of others, in well-formed packets: that a number is somebody else's, that
-        there is a newer tree. It is over with a new link or the next lives of those others at the latest.
+        there is a newer tree, that a later life wants nothing. See docs/security.md; it is counted, it breaks nothing.
         """
         how = "goes on"
         if (1, self.between) not in self.ends:
@@ -339,8 +340,9 @@ class Bed(Net):
         if self.exchange(f"{word}/link"):
             return "goes on behind a new link"
         if not self.again():
-            return "an epoch is used up"
-        assert self.exchange(f"{word}/life"), [node.status() for node in self.nodes.values()]
+            return USED_UP
+        if not self.exchange(f"{word}/life"):
+            return BELIEVED
         return "goes on behind a restart"
 
     def exchange(self, word: str) -> bool:
@@ -467,7 +469,7 @@ def round_of(seed: int) -> Counter[str]:
         outcomes["link: " + bed.attack()] += 1
         how = bed.works(str(number))
         outcomes[f"afterwards: {how}"] += 1
-        if how == "an epoch is used up":
+        if how in (BELIEVED, USED_UP):
             break
     if bed.again():
         outcomes["after a restart: " + bed.works("again")] += 1

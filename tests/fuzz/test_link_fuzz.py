@@ -43,6 +43,24 @@ def test_undamaged_ends_come_up() -> None:
     assert link.incarnation == peer.incarnation
 
 
+def test_a_frame_for_nobody_goes_no_further() -> None:
+    net = Net(1, 2, 3)
+    net.link(1, 2)
+    link = net.link(1, 3)
+    net.nodes[2].subscribe("t", None, 1, net.now)
+    net.settle()
+    for _ in range(2):  # the tree goes first, and is answered
+        net.publish(3, "t", 1)
+        net.stuck = {(3, link)} if net.delivered else set()
+        net.settle()
+    good = b"".join(net.flying.pop((3, link)))
+    before = net.nodes[1].counters.relayed
+    assert good.count(b"\1\1\0\3") == 1  # version, flags, origin
+    with pytest.raises(PeerError, match="nothing is picked"):
+        net.nodes[1].receive(link, good.replace(b"\1\1\0\3", b"\1\x11\0\3"), net.now)
+    assert net.nodes[1].counters.relayed == before
+
+
 @pytest.mark.parametrize("qos", [0, 1])
 def test_a_bad_envelope_ends_the_link_that_it_came_over_and_goes_no_further(qos: int) -> None:
     net = Net(1, 2, 3)
