@@ -7,9 +7,11 @@ thread, because databases and hashes of secrets block.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import signal
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +119,22 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
         super().__init__(config)
         self._ready = ready
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """SIGTERM and SIGINT end it in order; uvicorn would raise them again behind the end, before the database is closed."""
+        loop = asyncio.get_running_loop()
+        for one in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(one, self._end)
+        try:
+            yield
+        finally:
+            for one in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(one)
+
+    def _end(self) -> None:
+        self.force_exit = self.should_exit  # asked twice
+        self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

@@ -113,6 +113,8 @@ class Member:
 
     def next(self) -> tuple[str, dict[str, Any]]:
         message = self.paho.next()
+        while message.topic.startswith("metabroker/status/"):  # of the metabroker itself, for whoever subscribes to `#`
+            message = self.paho.next()
         return message.topic.rpartition("/")[2], msgpack.unpackb(message.payload)
 
     def ask(self, verb: str, **keys: Any) -> dict[str, Any]:
