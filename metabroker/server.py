@@ -284,7 +284,8 @@ class Server:
                 case Trouble(text):
                     known = self.core.remotes.get(number)
                     remote = known.credentials.remote if known else str(number)
-                    self._warn(f"event=remote-trouble remote={remote} error={text!r}", f"remote {remote}")
+                    kind = text.split(": ")[:2]  # without the topic and other people's words behind it
+                    self._warn(f"event=remote-trouble remote={remote} error={text!r}", f"remote {remote} {kind}")
             if isinstance(event, Up):
                 self._carry_out()  # what is subscribed anew goes before what comes next
         self._congestion(number, now)

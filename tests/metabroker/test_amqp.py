@@ -193,7 +193,7 @@ def test_messages_that_are_no_topics(member: Member, pika: Pika, world: tuple[in
     verb, body = member.next()
     assert (verb, body["topic"], body["payload"]) == ("publish", f"{name}//x", b"empty levels")
     assert body["properties"] == {"user": [["ok", "1"], ["amqp-message-id", "m-2"]]}
-    assert world[1].read_text().count("its routing key is no topic") >= 5
+    assert "its routing key is no topic" in world[1].read_text()  # said once a minute
 
 
 def test_topics_that_a_user_may_not_use(world: tuple[int, Path], pika: Pika, name: str) -> None:

@@ -241,7 +241,7 @@ def test_messages_that_are_no_topics(member: Member, far: NatsPeer, world: tuple
     far.publish(f"{name}./.x", b"empty level")
     [body] = publications(member, 1)
     assert (body["topic"], body["payload"]) == (f"{name}//x", b"empty level")
-    assert world[1].read_text().count("its subject is no topic") >= 4
+    assert "its subject is no topic" in world[1].read_text()  # said once a minute
 
 
 def test_what_a_user_may_not_do(world: tuple[int, Path], far: NatsPeer, name: str) -> None:
