@@ -24,6 +24,7 @@ import ssl
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from ..layer import Layer
 from .certificate import for_servers, names
 from .words import explain
 
@@ -36,13 +37,15 @@ Established = Callable[["TlsTransport"], None]
 Failed = Callable[["TlsTransport", str], None]
 
 
-class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
+class TlsTransport(Layer, asyncio.BufferedProtocol):
     """One end of one TLS connection.
 
     established: called when the handshake is done; it has to call `begin`. failed: called once with a clause about the peer when
     the handshake fails or the connection ends in it. address: of the peer. buffer: into which the loop reads; one for all
     connections of a loop, because its content is used up before the call returns.
     """
+
+    NAME = "tls"
 
     def __init__(
         self,
@@ -66,9 +69,6 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=server, server_hostname=host)
-        self._under: asyncio.Transport = None  # type: ignore[assignment]
-        self._protocol: asyncio.BaseProtocol | None = None
-        self._closing = False
         self._lost = False
         self._refused = False
         self._first: int | None = None
@@ -201,7 +201,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         if self._outgoing.pending:  # an answer of TLS itself, such as to a key update
             self._flush()
         if pieces:
-            self._protocol.data_received(pieces[0] if len(pieces) == 1 else b"".join(pieces))  # type: ignore[union-attr]
+            self._protocol.data_received(pieces[0] if len(pieces) == 1 else b"".join(pieces))
         if error is not None:
             self._broken(error)
         elif ended and not self._closing:
@@ -210,7 +210,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
     def _end_of_stream(self) -> None:
         protocol = self._protocol
         if protocol is not None:
-            protocol.eof_received()  # type: ignore[attr-defined]
+            protocol.eof_received()
         self.close()
 
     def _broken(self, error: ssl.SSLError) -> None:
@@ -259,42 +259,6 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
     def abort(self) -> None:
         self._closing = True
         self._under.abort()
-
-    def is_closing(self) -> bool:
-        return self._closing or self._under.is_closing()
-
-    def can_write_eof(self) -> bool:
-        return False
-
-    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        self._protocol = protocol
-
-    def get_protocol(self) -> asyncio.BaseProtocol:
-        assert self._protocol is not None
-        return self._protocol
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        if name == "tls":
-            return self
-        return self._under.get_extra_info(name, default)
-
-    def pause_reading(self) -> None:
-        self._under.pause_reading()
-
-    def resume_reading(self) -> None:
-        self._under.resume_reading()
-
-    def is_reading(self) -> bool:
-        return self._under.is_reading()
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        self._under.set_write_buffer_limits(high, low)
-
-    def get_write_buffer_size(self) -> int:
-        return self._under.get_write_buffer_size()
-
-    def get_write_buffer_limits(self) -> tuple[int, int]:
-        return self._under.get_write_buffer_limits()
 
     # What the handshake proved
 

@@ -34,6 +34,7 @@ from ...mqtt.websocket.frames import (
     frames,
 )
 from ...mqtt.websocket.opening import SWITCHING, Answer, ClientOpening, ServerOpening
+from ..layer import Layer
 
 LINGER = 1.0  # seconds for a peer to take our last words and to answer them
 
@@ -51,7 +52,7 @@ def _ignore(*_: object) -> None:
     pass
 
 
-class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
+class WebSocketTransport(Layer, asyncio.Protocol):
     """One end of one WebSocket.
 
     opening: the handshake of this end. limit: bytes of the largest message taken. patience: seconds for the handshake. established: called
@@ -59,9 +60,10 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
     gone: called when the connection is no more.
     """
 
+    NAME = "websocket"
+
     __slots__ = (
         "_broken",
-        "_closing",
         "_code",
         "_congested",
         "_deframer",
@@ -72,9 +74,7 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
         "_key",
         "_opening",
         "_patience",
-        "_protocol",
         "_timer",
-        "_under",
         "address",
         "loop",
     )
@@ -99,9 +99,6 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
         self._established, self._failed, self._broken, self._gone = established, failed, broken, gone
         self._deframer = Deframer(not client, limit)
         self._key = new_key if client else None
-        self._under: asyncio.Transport = None  # type: ignore[assignment]
-        self._protocol: asyncio.Protocol | None = None
-        self._closing = False  # no more is read or written for the protocol
         self._congested = False
         self._code = NORMAL  # to close with; the peer's own when it closes first
         self._error: Exception | None = None
@@ -127,7 +124,7 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
             return
         payload = deframer.feed(data)
         if payload and not self._closing:
-            self._protocol.data_received(payload)  # type: ignore[union-attr]
+            self._protocol.data_received(payload)
         if deframer.controls:
             self._control()
         if deframer.error is not None and not self._closing:
@@ -269,39 +266,3 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
         self._closing = True
         self._failed = _ignore
         self._under.abort()
-
-    def is_closing(self) -> bool:
-        return self._closing or self._under.is_closing()
-
-    def can_write_eof(self) -> bool:
-        return False
-
-    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        self._protocol = protocol  # type: ignore[assignment]
-
-    def get_protocol(self) -> asyncio.BaseProtocol:
-        assert self._protocol is not None
-        return self._protocol
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        if name == "websocket":
-            return self
-        return self._under.get_extra_info(name, default)
-
-    def pause_reading(self) -> None:
-        self._under.pause_reading()
-
-    def resume_reading(self) -> None:
-        self._under.resume_reading()
-
-    def is_reading(self) -> bool:
-        return self._under.is_reading()
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        self._under.set_write_buffer_limits(high, low)
-
-    def get_write_buffer_size(self) -> int:
-        return self._under.get_write_buffer_size()
-
-    def get_write_buffer_limits(self) -> tuple[int, int]:
-        return self._under.get_write_buffer_limits()
