@@ -32,7 +32,7 @@ log = logging.getLogger("mqmesh.directory")
 FILE = "directory.json"
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # seconds between attempts while the directory is away
 TIMEOUT = 5.0  # seconds for one request
-LEAVING = 3.0  # seconds for the last one
+LEAVING = 5.0  # seconds for the last one, behind one that may be under way
 FINAL = (400, 401, 403)  # statuses of refusals that waiting does not mend
 
 
@@ -198,8 +198,8 @@ class Registration:
                 log.exception("event=directory-failed")  # ours; the next round tries again
                 self.upkeep.refused(time.monotonic(), "")
             self._ended.wait(max(0.0, self.upkeep.due - time.monotonic()))
-        if self.settings.register and self.upkeep.state == "registered":
-            self._leave()
+        if self.settings.register and self.upkeep.asked and self.upkeep.state != "refused":
+            self._leave()  # also when it was away a moment ago: a claim whose answer was lost may stand there
 
     def _claim(self) -> None:
         """Ask the directories in turn until one answers. Raises Refused for what waiting does not mend."""
