@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import socket
 import ssl
 from collections.abc import Callable
@@ -19,11 +18,10 @@ from ..mqtt.errors import PeerError
 from ..mqtt.packets import Publish
 from ..mqtt.reasons import Reason
 from .address import Address
+from .attempts import CONNECT_TIMEOUT, Ended, stay_connected
 from .connectors.connector import Machine
 from .wire import Event, Refused, State, Up
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds between attempts; a random part is left out
-CONNECT_TIMEOUT = 10.0
 LEAVING = 5.0  # seconds for the server to answer when we take our leave
 # A broker that leaves Nagle's algorithm on (Mosquitto) holds a second small packet back until the kernel has confirmed the first, which it
 # puts off for 40 ms. Linux can be told not to.
@@ -60,39 +58,29 @@ class Connection(Generic[M]):
 
     async def run(self) -> None:
         """Until it is cancelled; the connection is left in order then."""
-        pause = FIRST_PAUSE
         try:
-            while True:
-                refused, text = None, ""
-                for address in self.addresses:
-                    accepted, refused, text = await self._attempt(address)
-                    if accepted:
-                        pause = FIRST_PAUSE
-                        break
-                self._on_down(refused, text)
-                await asyncio.sleep(pause * random.uniform(0.5, 1.0))
-                pause = min(2 * pause, LONGEST_PAUSE)
+            await stay_connected(lambda: self.addresses, self._attempt, self._on_down)
         finally:
             await self._leave()
             if self.forget and self.farewell is not None:
                 await self._forget(self.farewell)
 
-    async def _attempt(self, address: Address) -> tuple[bool, bool | None, str]:
-        """One connection from beginning to end: (whether it was accepted, credentials refused, why it ended)."""
+    async def _attempt(self, address: Address) -> Ended:
+        """One connection from beginning to end."""
         line = Line(self)
         try:
             context = ssl.create_default_context(cafile=self._ca) if address.tls else None
             async with asyncio.timeout(CONNECT_TIMEOUT):
                 await self._dial(line, address, context)
         except TimeoutError:
-            return False, None, f"{address}: no answer"
+            return Ended(False, None, f"{address}: no answer")
         except OSError as error:
             why = explain(error) if isinstance(error, ssl.SSLError) else error.strerror or str(error)
-            return False, None, f"{address}: {why}"
+            return Ended(False, None, f"{address}: {why}")
         except ValueError:  # of the codec for host names
-            return False, None, f"{address}: this is no host name"
+            return Ended(False, None, f"{address}: this is no host name")
         await line.closed.wait()
-        return line.accepted, line.refused, f"{address}: {line.error or 'connection lost'}"
+        return Ended(line.accepted, line.refused, f"{address}: {line.error or 'connection lost'}")
 
     async def _dial(self, line: Line[M], address: Address, context: ssl.SSLContext | None) -> None:
         """Connect a transport to a line."""
