@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..mqtt.properties import Property, encode_properties
 from ..mqtt.publish import strip
+from ..mqtt.quoting import quoted
 from ..mqtt.reasons import Reason
 from ..mqtt.topics import split_share
 from .refusals import Refusals, host_of
@@ -144,13 +145,14 @@ class Access:
             return _OWN
         return None if name == client_id or set(holders(name)) <= {client_id} else _BOUND
 
-    def denied(self, client_id: str, full: str, text: str) -> None:
+    def denied(self, client_id: str, user: str | None, full: str, text: str) -> None:
         """A subscription was refused: count and log it."""
         if self._counters is not None:
             self._counters.denied_subscriptions += 1
         more = self._subscribes.due(time.monotonic(), (client_id, full))
         level = logging.DEBUG if more is None else logging.WARNING
-        log.log(level, "event=subscribe-refused client=%s filter=%s more=%d text=%s", client_id, full, more or 0, text)
+        shown = quoted(client_id), quoted(user), quoted(full)
+        log.log(level, "event=subscribe-refused client=%s user=%s filter=%s more=%d text=%s", *shown, more or 0, text)
 
     def dropped(self, connection: Connection, run: Run, text: str) -> None:
         """A client's messages were refused: count them, and log the first, the tenth, the hundredth... of a connection."""
@@ -160,12 +162,12 @@ class Access:
         before = connection.denied
         connection.denied += run.count
         if len(str(connection.denied)) > len(str(before)) or not before:
-            topic = run.topic.decode()[:200]
+            topic = quoted(run.topic.decode()[:200])
             more = self._publishes.due(time.monotonic(), (host_of(connection.address), text))
             log.log(
                 logging.DEBUG if more is None else logging.WARNING,
-                "event=publish-refused client=%s address=%s topic=%s refused=%d more=%d text=%s",
-                *(connection.client_id, connection.address, topic, connection.denied, more or 0, text),
+                "event=publish-refused client=%s user=%s address=%s topic=%s refused=%d more=%d text=%s",
+                *(quoted(connection.client_id), quoted(connection.user), connection.address, topic, connection.denied, more or 0, text),
             )
 
     # For a topic

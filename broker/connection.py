@@ -19,6 +19,7 @@ from ..mqtt import packets
 from ..mqtt.codec import encode
 from ..mqtt.errors import PeerError
 from ..mqtt.properties import Property
+from ..mqtt.quoting import quoted
 from ..mqtt.reasons import DISCONNECT_REASONS, Reason
 from . import handlers, handshake
 from .ingest import ingest
@@ -46,7 +47,8 @@ class Connection(Outgoing, asyncio.Protocol):
     what we granted, 0 for all identifiers. mqisdp: the client speaks MQTT 3.1. taken: QoS 1 messages in the piece of bytes that is
     being taken.
     fans: of the topics that its client may publish to without being asked. denied: messages that it might not publish. user: the name that
-    it has proven. allowed: topics that the rules of access let it publish to, as far as it was asked; None: there are no rules.
+    it has proven. named: the user name that its CONNECT said. allowed: topics that the rules of access let it publish to, as far as it
+    was asked; None: there are no rules.
     throttle: for its rate of messages, None: there is no limit. allowance: messages taken in all until which nobody looks at it.
     keep_alive: seconds of silence after which it is closed, 0 for none. closed_at: when it was closed from this side.
     """
@@ -70,6 +72,7 @@ class Connection(Outgoing, asyncio.Protocol):
         "keep_alive",
         "last_received",
         "mqisdp",
+        "named",
         "need",
         "opened",
         "pauses",
@@ -103,6 +106,7 @@ class Connection(Outgoing, asyncio.Protocol):
         self.aliases_in: dict[int, bytes] = {}
         self.fans = broker.router.fans
         self.denied = 0
+        self.named: str | None = None
         self.user: str | None = None
         self.allowed: set[bytes] | None = None
         self.pauses: set[object] = NOBODY
@@ -192,7 +196,7 @@ class Connection(Outgoing, asyncio.Protocol):
             self.fail(error)
             return
         except Exception:
-            log.exception("event=internal-error address=%s client=%s", self.address, self.client_id)
+            log.exception("event=internal-error address=%s client=%s", self.address, quoted(self.client_id))
             self.fail(PeerError(Reason.UNSPECIFIED_ERROR, "internal error"))
             return
         if self.handed_over:
@@ -255,7 +259,7 @@ class Connection(Outgoing, asyncio.Protocol):
         if RATE not in self.pauses:
             broker.counters.slowed += 1
             text = f"more than {self.limits.message_rate} messages a second (limits.message_rate)"
-            broker.warnings.say("slowed", broker.loop.time(), self.address, text, f" client={self.client_id}")
+            broker.warnings.say("slowed", broker.loop.time(), self.address, text, f" client={quoted(self.client_id)}")
             self.pause_reading_for(RATE)
         broker.loop.call_later(wait, self._throttle)
 
@@ -334,7 +338,7 @@ class Connection(Outgoing, asyncio.Protocol):
     def fail(self, error: PeerError) -> None:
         """The peer broke a rule: say so where the protocol has a way to (MQTT 5: 4.13), then close."""
         self.broker.counters.errors += 1
-        fields = f" client={self.client_id} reason=0x{error.reason:02x} clause={error.clause}"
+        fields = f" client={quoted(self.client_id)} reason=0x{error.reason:02x} clause={error.clause}"
         what = f"{error.reason} {error.clause}"
         self.broker.warnings.say("refused", self.broker.loop.time(), self.address, error.text, fields, what)
         self.disconnect(error.reason, error.text)
@@ -350,7 +354,7 @@ class Connection(Outgoing, asyncio.Protocol):
 
     def refuse(self, reason: Reason, text: str, version: int) -> None:
         """CONNACK that refuses, in the form of a protocol version, then close. Its words must fit the client (MQTT-3.2.2-19)."""
-        fields = f" client={self.client_id} reason=0x{reason:02x}"
+        fields = f" client={quoted(self.client_id)} user={quoted(self.user or self.named)} reason=0x{reason:02x}"
         self.broker.warnings.say("connect-refused", self.broker.loop.time(), self.address, text, fields, str(reason))
         forms: tuple[dict[int, Any], ...] = ({Property.REASON_STRING: text}, {}) if version == 5 else ({},)
         for properties in forms:

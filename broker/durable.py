@@ -32,6 +32,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
 from ..mqtt.packets import Subscription
+from ..mqtt.quoting import quoted
 from ..mqtt.run import Run
 from .durable_session import DurableSession
 from .store import Store, StoreError, Writer
@@ -421,7 +422,7 @@ class Durable:
 
     def unreadable(self, session: DurableSession, error: StoreError) -> None:
         """The store could not be read for a session, which tries again."""
-        log.error("event=store-unreadable client=%s kind=%s text=%s", session.client_id, error.kind.value, error)
+        log.error("event=store-unreadable client=%s kind=%s text=%s", quoted(session.client_id), error.kind.value, error)
 
     # Runs
 

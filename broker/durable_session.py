@@ -23,6 +23,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ..mqtt.quoting import quoted
 from ..mqtt.session import Delivery
 from ..mqtt.topics import split_share
 from .kept import SENT, WAITING, Extra, Kept, KeptInbound, KeptOutbound
@@ -329,7 +330,7 @@ class DurableSession(Session):
             self.load_after = mark
             self._load()
             return
-        log.error("event=store-rows-missing client=%s messages=%d", self.client_id, self.spilled)
+        log.error("event=store-rows-missing client=%s messages=%d", quoted(self.client_id), self.spilled)
         self.counters.dropped += self.spilled
         self.forgotten(self.spilled, self.spilled_bytes)
         self.pump()
@@ -361,7 +362,7 @@ class DurableSession(Session):
 
     def lost(self, row: StoredDelivery) -> None:
         """The store has a row, and not what it stands for."""
-        log.error("event=store-run-missing client=%s run=%d messages=%d", self.client_id, row.run, row.count)
+        log.error("event=store-run-missing client=%s run=%d messages=%d", quoted(self.client_id), row.run, row.count)
         self.counters.dropped += row.count
         self.delete_row(row.order)
 

@@ -12,6 +12,7 @@ from ..mqtt import packets
 from ..mqtt.codec import decode
 from ..mqtt.errors import PeerError
 from ..mqtt.properties import Property
+from ..mqtt.quoting import quoted
 from ..mqtt.reasons import Reason
 from ..mqtt.topics import check_filter, split_share, too_deep
 from . import handshake, incoming
@@ -104,7 +105,7 @@ def subscribe(connection: Connection, packet: packets.Subscribe) -> None:
             connection.user, connection.client_id, subscription.filter
         )
         if refusal is not None:
-            broker.router.access.denied(connection.client_id, subscription.filter, refusal)
+            broker.router.access.denied(connection.client_id, connection.user, subscription.filter, refusal)
             reasons.append(Reason.NOT_AUTHORIZED)
             continue
         most = connection.limits.subscriptions
@@ -139,7 +140,7 @@ def _too_many(connection: Connection, most: int) -> None:
     broker = connection.broker
     broker.counters.refused_subscriptions += 1
     text = f"a session has at most {most} subscriptions (limits.subscriptions)"
-    broker.warnings.say("subscriptions-full", broker.loop.time(), connection.address, text, f" client={connection.client_id}")
+    broker.warnings.say("subscriptions-full", broker.loop.time(), connection.address, text, f" client={quoted(connection.client_id)}")
 
 
 def _suback(connection: Connection, packet: packets.Subscribe, reasons: list[Reason], answer: bool = True) -> None:

@@ -13,6 +13,7 @@ from ..mqtt.codec import decode, encode
 from ..mqtt.errors import PeerError
 from ..mqtt.fields import MAX_LENGTH
 from ..mqtt.properties import Property
+from ..mqtt.quoting import quoted
 from ..mqtt.reasons import CONNACK_REASONS, Reason
 from .receipts import WISH, WISHES, wish_of
 from .throttle import Throttle
@@ -52,6 +53,7 @@ def connect(connection: Connection, first: int, body: bytes) -> None:
     assert isinstance(packet, packets.Connect)
     connection.version = packet.version
     connection.mqisdp = packet.mqisdp
+    connection.named = packet.user_name
     connection.max_packet = packet.properties.get(Property.MAXIMUM_PACKET_SIZE, 0)  # also for a refusal
     connection.broker.counters.connects += 1
     connection.broker.entrance.end(connection)
@@ -186,8 +188,9 @@ def _open(connection: Connection, packet: packets.Connect, connack: packets.Conn
 
 def _begin(connection: Connection, session: Session, present: bool) -> None:
     log.info(
-        "event=connect client=%s address=%s version=%d session=%s",
-        connection.client_id,
+        "event=connect client=%s user=%s address=%s version=%d session=%s",
+        quoted(connection.client_id),
+        quoted(session.user),
         connection.address,
         connection.version,
         "present" if present else "new",

@@ -19,6 +19,7 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from ..mqtt.quoting import quoted
 from .nothing import NOBODY
 
 if TYPE_CHECKING:
@@ -95,7 +96,9 @@ class Pressure:
     def _squeeze(self, connections: Iterable[Connection], share: int) -> None:
         for connection in connections:
             if connection.unsent > share and connection not in self._squeezed:
-                log.warning("event=squeezed client=%s address=%s unsent=%d", connection.client_id, connection.address, connection.unsent)
+                log.warning(
+                    "event=squeezed client=%s address=%s unsent=%d", quoted(connection.client_id), connection.address, connection.unsent
+                )
                 self._squeezed.add(connection)
                 connection.bound_unsent(share)
 

@@ -146,7 +146,7 @@ def _sessions(broker: Broker, durable: Durable, progress: Progress) -> dict[str,
                 broker.guard.user_of(holder), holder.client_id, subscription.filter
             )
             if refusal is not None and not holder.client_id.startswith("\0"):  # else it leaves, and had it under its own name
-                broker.router.access.denied(holder.client_id, subscription.filter, refusal)
+                broker.router.access.denied(holder.client_id, broker.guard.user_of(holder), subscription.filter, refusal)
                 continue
             broker.router.subscribe(holder, subscription, identifier)
     return sessions

@@ -29,6 +29,7 @@ from ..mesh.roaming import wire
 from ..mesh.roaming.places import Forward, Known, Leave, Place, State, decode_forwards, decode_known, decode_leave, decode_place
 from ..mesh.roaming.roamer import Roamer
 from ..mqtt.errors import UsageError
+from ..mqtt.quoting import quoted
 from ..mqtt.reasons import Reason
 from ..mqtt.session import Delivery
 from ..mqtt.topics import split_share
@@ -385,7 +386,7 @@ class Roaming:
         self._refuse(client, ELSEWHERE)
         session = self.broker.sessions.get(client)
         if session is not None and session.connection is not None:
-            log.info("event=roamed client=%s text=%s", client, ELSEWHERE)
+            log.info("event=roamed client=%s text=%s", quoted(client), ELSEWHERE)
             session.connection.disconnect(Reason.SESSION_TAKEN_OVER, ELSEWHERE)
 
     def discard(self, client: str) -> None:
@@ -431,7 +432,7 @@ class Roaming:
         if gate is not None:
             self._gates[session.client_id] = gate
         self._sessions[leave] = session
-        log.info("event=session-leaves client=%s to=%d messages=%d", client, leave.to, session.queued + session.outbound.in_flight)
+        log.info("event=session-leaves client=%s to=%d messages=%d", quoted(client), leave.to, session.queued + session.outbound.in_flight)
         return encode_state(state)
 
     def _changed(self, session: Session) -> None:
@@ -453,7 +454,7 @@ class Roaming:
 
     def forget(self, leave: Leave) -> None:
         session = self._sessions.pop(leave)
-        log.info("event=session-left client=%s to=%d", leave.client, leave.to)
+        log.info("event=session-left client=%s to=%d", quoted(leave.client), leave.to)
         self._end(session)
 
     def _end(self, session: Session) -> None:
@@ -495,11 +496,13 @@ class Roaming:
         for subscription, number in found.subscriptions:
             refusal = broker.guard.subscription(broker.guard.user_of(session), place.client, subscription.filter)
             if refusal is not None:  # the site that it comes from has other rules
-                broker.router.access.denied(place.client, subscription.filter, refusal)
+                broker.router.access.denied(place.client, broker.guard.user_of(session), subscription.filter, refusal)
             elif subscription.filter not in session.subscriptions:
                 broker.router.subscribe(session, subscription, number)
                 session.subscribed(subscription, number)
-        log.info("event=session-%s client=%s subscriptions=%d", "merges" if merge else "comes", place.client, len(found.subscriptions))
+        log.info(
+            "event=session-%s client=%s subscriptions=%d", "merges" if merge else "comes", quoted(place.client), len(found.subscriptions)
+        )
 
     def take(self, place: Place, flights: bool, items: bytes) -> None:
         session = self.broker.sessions.get(place.client)
@@ -521,7 +524,7 @@ class Roaming:
         session.max_messages, session.max_bytes = bounds
         if lost:
             self.broker.counters.dropped += lost
-            log.error("event=roaming-no-room client=%s messages=%d text=limits.broker_bytes is reached", session.client_id, lost)
+            log.error("event=roaming-no-room client=%s messages=%d text=limits.broker_bytes is reached", quoted(session.client_id), lost)
 
     def gate(self, at: Place | Leave) -> None:
         session = self.broker.sessions.get(at.client) if isinstance(at, Place) else self._sessions.get(at)

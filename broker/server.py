@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..mesh.tls import encrypted
+from ..mqtt.quoting import quoted
 from ..mqtt.reasons import Reason
 from ..mqtt.run import Run
 from .access import Access
@@ -274,7 +275,7 @@ class Broker:
             return
         log.info(
             "event=disconnect client=%s address=%s clean=%s error=%s",
-            connection.client_id,
+            quoted(connection.client_id),
             connection.address,
             connection.clean_end,
             error or "-",

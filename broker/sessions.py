@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ..mqtt.quoting import quoted
 from ..mqtt.reasons import Reason
 from ..mqtt.run import Run
 from .session import Session
@@ -159,7 +160,7 @@ class Sessions:
         if session.connection is None and session.ends_at is not None:
             self._broker.now = self._broker.loop.time()
             self._broker.counters.clients_expired += 1
-            log.info("event=session-expired client=%s", session.client_id)
+            log.info("event=session-expired client=%s", quoted(session.client_id))
             self.end(session)
             self._broker.flush()
 
@@ -230,13 +231,13 @@ class Sessions:
         if will is None or broker.draining:
             return
         session.record()
-        log.info("event=will client=%s topic=%s", session.client_id, will.topic.decode())
+        log.info("event=will client=%s topic=%s", quoted(session.client_id), quoted(will.topic.decode()))
         rights = broker.router.rights(will.topic.decode())
         refused = broker.router.access.will(session.client_id, rights, will.retain) or broker.guard.will(
             broker.guard.user_of(session), session.client_id, will.topic.decode()
         )
         if refused is not None:
-            log.warning("event=will-refused client=%s topic=%s", session.client_id, will.topic.decode())
+            log.warning("event=will-refused client=%s topic=%s", quoted(session.client_id), quoted(will.topic.decode()))
             broker.counters.dropped += 1
             return
         run = will.run(broker.loop.time())

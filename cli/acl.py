@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from .output import FAILED, WRONG_USE, fail
+
+if TYPE_CHECKING:
+    from ..broker.auth.settings import AccessSettings
 
 acl = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
 
@@ -30,37 +33,69 @@ def check(
     client: Annotated[str, typer.Option("--client", "-i", help="The client identifier.")] = "client",
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
-    """Say whether a user may publish and subscribe to a topic, and which rule decides.
+    """Say whether a user is known, may publish and subscribe to a topic, and which rule decides.
 
     \b
       mqmesh acl check alice meters/alice/power --config porto.toml
       mqmesh acl check alice 'meters/#' --config porto.toml
 
-    Status: 0 something is allowed; 1 nothing is; 2 the file or the topic is wrong.
+    Status: 0 something is allowed; 1 nothing is, or the user cannot come in; 2 a file or the topic is wrong.
     """
     from ..broker.auth.rules import Rules
+    from ..broker.auth.settings import AccessSettings
     from ..broker.config import ConfigError, load
     from ..mqtt.errors import MqttError
     from ..mqtt.topics import check_filter, has_wildcard
 
     try:
-        settings = load(config).access
+        settings = load(config).access or AccessSettings()
         check_filter(topic)
     except ConfigError as error:
         raise fail(f"acl: {error}", WRONG_USE) from None
     except MqttError as error:
         raise fail(f"acl: {topic}: {getattr(error, 'text', error)}", WRONG_USE) from None
-    rules = settings.rules if settings is not None else Rules()
-    name = user or None
+    rules: Rules = settings.rules
+    known, why = _login(settings, user)
+    name = user if user and settings.asks else None  # as the broker has it: a name that nobody proves is none
     verdicts = {"subscribe": rules.subscribe(name, client, topic)}
     if not has_wildcard(topic):
         verdicts = {"publish": rules.publish(name, client, topic), **verdicts}
     if as_json:
         found = {action: {"allowed": one.allowed, "rule": one.rule.number if one.rule else None} for action, one in verdicts.items()}
-        print(json.dumps(found))
+        print(json.dumps({"user": {"name": user, "known": known, "text": why}, **found}))
     else:
+        print(f"{'user':9} {WORDS[known]:7}  {why}")
         for action, one in verdicts.items():
-            why = str(one) if rules else "there are no rules"
-            print(f"{action:9} {'allowed' if one.allowed else 'denied':7}  {why}")
-    if not any(one.allowed for one in verdicts.values()):
+            reason = str(one) if rules else "there are no rules"
+            print(f"{action:9} {'allowed' if one.allowed else 'denied':7}  {reason}")
+    if known is False or not any(one.allowed for one in verdicts.values()):
         raise typer.Exit(FAILED)
+
+
+WORDS = {True: "known", False: "refused", None: "unproven"}
+
+
+def _login(settings: AccessSettings, user: str) -> tuple[bool | None, str]:
+    """Whether such a client may come in at all (None: the files do not say), and why. Ends the program when they cannot be read."""
+    if not settings.asks:
+        return None, "the file has no users, certificates or tokens: names prove nothing, and rules with %u allow nothing"
+    if not user:
+        may = "may" if settings.anonymous else "may not"
+        return settings.anonymous, f"clients that do not say who they are {may} come in (access.anonymous)"
+    others = [word for word, there in (("token", settings.tokens), ("certificate", settings.certificates)) if there]
+    if settings.users is None:
+        return None, f"whoever shows a {' or '.join(others)} of this name"
+    try:
+        from ..broker.auth.passwords import load as load_users
+        from ..mesh.settings import guess
+
+        names = load_users(settings.users)
+    except ImportError as error:
+        raise fail(f"acl: access.users needs more packages: pip install 'mqmesh[access]' ({error})", WRONG_USE) from None
+    except (OSError, ValueError) as error:
+        raise fail(f"acl: access.users: {error}", WRONG_USE) from None
+    if user in names:
+        return True, f"in {settings.users}"
+    if others:
+        return None, f"not in {settings.users}; a {' or '.join(others)} may have this name"
+    return False, f"not in {settings.users}, and cannot come in{guess(user, list(names)) or '; mqmesh passwd adds users'}"

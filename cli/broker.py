@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import re
 import signal
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import parse_qsl
 
 import typer
 
+from .logs import LEVELS, start_logging
 from .output import WRONG_USE, fail
 
 if TYPE_CHECKING:
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from ..broker.config import BrokerConfig, ConfigError
     from ..directory.registration import Registration
 
-LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 DEFAULT_MESH = "mesh"
 # The key that a configuration error names -> the option that sets it.
 OPTION_OF = {
@@ -198,19 +196,6 @@ def _stop_with_stdin() -> None:
         while os.read(0, 4096):
             pass
     os.kill(os.getpid(), signal.SIGTERM)
-
-
-def start_logging(broker_name: str, level: str) -> None:
-    """Send log records to stderr, one line of key=value each, in UTC."""
-    formatter = logging.Formatter(
-        f"%(asctime)s.%(msecs)03dZ level=%(levelname)s broker={broker_name} logger=%(name)s %(message)s", "%Y-%m-%dT%H:%M:%S"
-    )
-    formatter.converter = time.gmtime
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(formatter)
-    for word, number in LEVELS.items():
-        logging.addLevelName(number, word)
-    logging.basicConfig(level=LEVELS[level], handlers=[handler])
 
 
 def _table(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 import json
-import logging
 import os
 import ssl
 import sys
@@ -21,6 +20,7 @@ from rich.table import Table
 from ..directory.client import Client, ClientError
 from ..mesh.settings import ConfigError
 from ..mesh.topology import load
+from .logs import start_logging
 from .output import FAILED, WRONG_USE, fail, note
 
 app = typer.Typer(
@@ -80,7 +80,7 @@ def serve(
         raise fail("--cert and --key belong together", WRONG_USE)
     if cert is None and not behind_proxy and not _loopback(host):
         raise fail(f"--listen {listen}: secrets would travel in the clear; give --cert and --key, or --behind-proxy", WRONG_USE)
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    start_logging(f"{host}:{port}", kind="directory")
     store = _store(database)
     from ..directory.server import serve as run
 

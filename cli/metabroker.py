@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .address import AddressError, parse
-from .broker import LEVELS, start_logging
+from .logs import LEVELS, start_logging
 from .output import WRONG_USE, fail
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from .client import ClientError
 
 PAUSE = 5.0  # seconds
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mqmesh.directory")
 
 Question = tuple[str, str | None, str | None]
 
@@ -115,7 +115,7 @@ class Lookups:
             try:
                 self.refresh()
             except Exception:
-                log.exception("event=refresh_failed")  # ours; the next round tries again
+                log.exception("event=refresh-failed")  # ours; the next round tries again
 
     def _ask(self, question: Question) -> list[dict[str, Any]]:
         asked = self._clock()

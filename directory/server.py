@@ -36,7 +36,7 @@ LONGEST = 1024 * 1024  # bytes of a request
 PATIENCE = 10.0  # seconds for a request's body
 TOGETHER = 100  # connections and requests worked at; more are answered 503
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mqmesh.directory")
 
 
 class TooLong(Exception):
@@ -68,10 +68,10 @@ def _wrap(handler: Answer) -> Callable[[Request], Awaitable[Response]]:
             return JSONResponse({"error": "E_invalidValue", "message": f"at most {LONGEST} bytes within {PATIENCE:.0f} s"}, 413)
         except DirectoryError as error:
             if error.ours:
-                log.error("event=request_failed method=%s path=%s error=%s", request.method, request.url.path, error.code)
+                log.error("event=request-failed method=%s path=%s error=%s", request.method, request.url.path, error.code)
             return JSONResponse({"error": error.code, "message": str(error)}, error.status)
         except Exception:
-            log.exception("event=request_failed method=%s path=%s", request.method, request.url.path)
+            log.exception("event=request-failed method=%s path=%s", request.method, request.url.path)
             return JSONResponse({"error": "E_fatalError", "message": "the directory failed; its log says how"}, 500)
 
     return endpoint
@@ -107,10 +107,10 @@ def _uddi(store: Store, public_url: str | None) -> list[Route]:
 
 def configured(app: Starlette, certificate: Path | None = None, key: Path | None = None) -> uvicorn.Config:
     """How it is served: with bounds on what strangers can hold."""
-    settings: dict[str, Any] = {"limit_concurrency": TOGETHER, "log_config": None, "access_log": False, "server_header": False}
+    settings: dict[str, Any] = {"limit_concurrency": TOGETHER, "log_config": None, "log_level": "warning", "access_log": False}
     if certificate is not None:
         settings |= {"ssl_certfile": certificate, "ssl_keyfile": key}
-    return uvicorn.Config(app, http=Patient, timeout_keep_alive=15, proxy_headers=False, **settings)
+    return uvicorn.Config(app, http=Patient, timeout_keep_alive=15, proxy_headers=False, server_header=False, **settings)
 
 
 class _Server(uvicorn.Server):
@@ -133,6 +133,7 @@ class _Server(uvicorn.Server):
                 loop.remove_signal_handler(one)
 
     def _end(self) -> None:
+        log.info("event=stopping")
         self.force_exit = self.should_exit  # asked twice
         self.should_exit = True
 
@@ -160,4 +161,10 @@ def serve(
     written = f"[{host}]" if ":" in host else host
     url = f"{'https' if certificate else 'http'}://{written}:{listener.getsockname()[1]}"
     config = configured(application(store, public_url, keep), certificate, key)
-    asyncio.run(_Server(config, lambda: ready(url)).serve(sockets=[listener]))
+
+    def listening() -> None:
+        log.info("event=listening url=%s", url)
+        ready(url)
+
+    asyncio.run(_Server(config, listening).serve(sockets=[listener]))
+    log.info("event=stopped url=%s", url)

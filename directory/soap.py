@@ -23,7 +23,7 @@ _KNOWN = {operation for operations in OPERATIONS.values() for operation in opera
 LARGEST = 16 * 1024 * 1024  # bytes of an answer
 _validating = Lock()  # a validator keeps the errors of its last run
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("mqmesh.directory")
 
 
 def answer(store: Store, body: bytes) -> tuple[int, bytes]:
@@ -34,7 +34,7 @@ def answer(store: Store, body: bytes) -> tuple[int, bytes]:
             done = perform(store, request)
         except DirectoryError as error:
             if error.ours:
-                log.error("event=request_failed operation=%s error=%s", etree.QName(request).localname, error.code)
+                log.error("event=request-failed operation=%s error=%s", etree.QName(request).localname, error.code)
             raise
         text = _envelope(done)
         if len(text) > LARGEST:
@@ -43,7 +43,7 @@ def answer(store: Store, body: bytes) -> tuple[int, bytes]:
     except DirectoryError as error:
         return 500, _envelope(_fault(error))
     except Exception:
-        log.exception("event=request_failed")
+        log.exception("event=request-failed")
         return 500, _envelope(_fault(DirectoryError("E_fatalError", "the directory failed; its log says how", ours=True)))
 
 

@@ -149,6 +149,6 @@ class Guard:
             if text is not None:
                 self._broker.router.unsubscribe(session, full)
                 session.unsubscribed(full)
-                self._broker.router.access.denied(session.client_id, full, text)
+                self._broker.router.access.denied(session.client_id, self.user_of(session), full, text)
                 ended += 1
         return ended

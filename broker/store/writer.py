@@ -224,6 +224,6 @@ class Writer:
         except StoreError as error:
             return error
         except Exception as error:  # a fault of ours: the data stays, and the same goes for it as for a full disk
-            log.exception("store commit=%d failed", batch.number)
+            log.exception("event=store-commit-failed commit=%d", batch.number)
             return StoreError(Kind.OTHER, type(self.store).__name__, f"{type(error).__name__}: {error}")
         return None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import socket
 from pathlib import Path
 
 import command
@@ -17,9 +19,13 @@ def test_a_topology_is_imported_and_found(tmp_path: Path) -> None:
     made = command.run("directory", "account", "plant-a", "--organisation", "acme", "--database", database)
     assert made.returncode == 0, made.stderr
     env = os.environ | {"MQMESH_DIRECTORY_ACCOUNT": "plant-a", "MQMESH_DIRECTORY_SECRET": made.stdout.decode().strip()}
-    server = command.start("directory", "serve", "--listen", "127.0.0.1:0", "--database", database)
+    log = tmp_path / "log"
+    server = command.start("directory", "serve", "--listen", "127.0.0.1:0", "--database", database, stderr=log)
     assert server.stdout is not None
-    env["MQMESH_DIRECTORY_URL"] = server.stdout.readline().split()[1]
+    url = env["MQMESH_DIRECTORY_URL"] = server.stdout.readline().split()[1]
+    with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), 30) as stranger:
+        stranger.sendall(b"\0\0\0\r\n\r\n")
+        assert stranger.recv(1000).startswith(b"HTTP/1.1 400")
     for _ in range(2):  # the second time it is written over the first
         done = command.run("directory", "import", RING, env=env)
         assert done.returncode == 0, done.stderr
@@ -34,7 +40,11 @@ def test_a_topology_is_imported_and_found(tmp_path: Path) -> None:
     assert (nothing.returncode, nothing.stderr) == (1, b"mqmesh: no broker found\n")
     server.terminate()
     assert server.wait(60) == 0
-    assert [one.name for one in tmp_path.iterdir()] == ["d.db"]  # the database was closed in order
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["d.db", "log"]  # the database was closed in order
+    form = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z level=\w+ directory=127.0.0.1:0 logger=[\w.]+ event=(\S+)( |$)")
+    lines = [form.match(line) for line in log.read_text().splitlines()]
+    assert [line and line[1] for line in lines] == ["listening", "note", "stopping", "stopped"], log.read_text()
+    assert f"event=listening url={url}" in log.read_text()
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import paho.mqtt.client as paho
 import pytest
@@ -28,6 +29,8 @@ allow = ["publish", "subscribe"]
 users = ["alice"]
 topics = ["plant/#", "own/%u/%c"]
 """
+
+TLS = '[tls]\ncertificate = "c.pem"\nkey = "c.pem"\nca = "c.pem"\nclient_certificates = "optional"\n'
 
 
 def passwd(file: Path, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
@@ -66,22 +69,55 @@ def test_mistakes(tmp_path: Path, arguments: list[str], stdin: bytes, status: in
     assert done.stderr.count(b"\n") == 1
 
 
+def check(config: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
+    done = run("acl", "check", *arguments, "--config", config, "--json")
+    return done.returncode, json.loads(done.stdout)
+
+
 def test_what_rules_say(tmp_path: Path) -> None:
-    (tmp_path / "users").touch()
+    passwd(tmp_path / "users", "alice", "--stdin", stdin=b"wonderland\n")
+    passwd(tmp_path / "users", "bob", "--stdin", stdin=b"builder\n")
     config = tmp_path / "broker.toml"
     config.write_text(CONFIG)
-
-    def check(*arguments: str) -> tuple[int, dict[str, object]]:
-        done = run("acl", "check", *arguments, "--config", config, "--json")
-        return done.returncode, json.loads(done.stdout)
-
-    assert check("alice", "plant/x") == (0, {"publish": {"allowed": True, "rule": 2}, "subscribe": {"allowed": True, "rule": 2}})
-    assert check("alice", "plant/#") == (1, {"subscribe": {"allowed": False, "rule": 1}})
-    assert check("alice", "own/alice/dev", "-i", "dev")[0] == 0
-    assert check("bob", "plant/x") == (1, {"publish": {"allowed": False, "rule": None}, "subscribe": {"allowed": False, "rule": None}})
+    known = {"name": "alice", "known": True, "text": f"in {tmp_path / 'users'}"}
+    allowed, denied = {"allowed": True, "rule": 2}, {"allowed": False, "rule": None}
+    assert check(config, "alice", "plant/x") == (0, {"user": known, "publish": allowed, "subscribe": allowed})
+    assert check(config, "alice", "plant/#") == (1, {"user": known, "subscribe": {"allowed": False, "rule": 1}})
+    assert check(config, "alice", "own/alice/dev", "-i", "dev")[0] == 0
+    status, found = check(config, "bob", "plant/x")
+    assert (status, found["publish"], found["subscribe"]) == (1, denied, denied)
     shown = run("acl", "check", "alice", "plant/secret/x", "--config", config)
     assert b"rule 1 denies it" in shown.stdout
     assert run("acl", "check", "alice", "a/#/b", "--config", config).returncode == 2
+
+
+def test_who_cannot_come_in_is_told_whatever_the_rules_allow(tmp_path: Path) -> None:
+    users, config = tmp_path / "users", tmp_path / "broker.toml"
+    passwd(users, "alice", "--stdin", stdin=b"wonderland\n")
+    rules = '[[access.rule]]\nallow = ["publish", "subscribe"]\ntopics = ["own/%u"]\n'
+    config.write_text(f'[access]\nusers = "users"\n{rules}')
+    status, found = check(config, "alise", "own/alise")
+    assert (status, found["user"]["known"], found["publish"]["allowed"]) == (1, False, True)
+    assert 'did you mean "alice"?' in found["user"]["text"]
+    assert b"user      refused  not in " in run("acl", "check", "alise", "own/alise", "--config", config).stdout
+    status, found = check(config, "", "own/alise")
+    assert (status, found["user"]["known"]) == (1, False)
+
+    config.write_text(f'[access]\nusers = "users"\ncertificates = true\n{rules}'.replace("[access]", TLS + "[access]"))
+    (tmp_path / "c.pem").touch()
+    status, found = check(config, "alise", "own/alise")
+    assert (status, found["user"]["known"]) == (0, None)
+    assert "a certificate may have this name" in found["user"]["text"]
+
+    config.write_text(f"[access]\n{rules}")  # nobody is asked who he is, so a name counts for nothing, as at the broker
+    status, found = check(config, "alice", "own/alice")
+    assert (status, found["user"]["known"], found["publish"]["allowed"]) == (1, None, False)
+
+    users.write_text("alice:wonderland\n")
+    config.write_text(f'[access]\nusers = "users"\n{rules}')
+    done = run("acl", "check", "alice", "own/alice", "--config", config)
+    assert done.returncode == 2
+    assert b"users line 1" in done.stderr
 
 
 def test_a_broker_lets_in_whom_passwd_has_added_and_reads_anew_on_sighup(tmp_path: Path) -> None:
@@ -89,7 +125,7 @@ def test_a_broker_lets_in_whom_passwd_has_added_and_reads_anew_on_sighup(tmp_pat
     passwd(users, "alice", "--stdin", stdin=b"wonderland\n")
     config = tmp_path / "broker.toml"
     config.write_text(CONFIG)
-    command = [sys.executable, "-m", "mqmesh.cli.main", "broker", "--config", str(config)]
+    command = [sys.executable, "-m", "mqmesh.cli.main", "broker", "--config", str(config), "--log-level", "debug"]
     log = tmp_path / "log"
     with log.open("wb") as stderr, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True) as broker:
         try:
@@ -97,6 +133,7 @@ def test_a_broker_lets_in_whom_passwd_has_added_and_reads_anew_on_sighup(tmp_pat
             port = int(broker.stdout.readline().split()[1].rpartition(":")[2])
             assert _connect(port, "alice", "wonderland") == 0
             assert _connect(port, "bob", "builder") == 0x86
+            assert _connect(port, "eve\nevent=connect client=root", "x") == 0x86
             passwd(users, "bob", "--stdin", stdin=b"builder\n")
             os.kill(broker.pid, signal.SIGHUP)
             wait_until(lambda: "event=reloaded" in log.read_text(), 20.0, "the reload")
@@ -105,8 +142,15 @@ def test_a_broker_lets_in_whom_passwd_has_added_and_reads_anew_on_sighup(tmp_pat
             done = run("pub", "-h", address, "-t", "plant/x", "-m", "x", "-q", "1")
             assert done.returncode == 1
             assert b"0x87" in done.stderr
-            assert "event=publish-refused client=" in log.read_text()
             assert "builder" not in log.read_text()
+            said = log.read_text()
+            assert re.search(r"event=connect client=\S+ user=alice address=127", said)
+            assert re.search(r"event=connect-refused address=\S+ client=\S+ user=bob reason=0x86", said)
+            assert "event=publish-refused client=" in said
+            assert re.search(r"event=publish-refused client=\S+ user=bob ", said)
+            assert r'user="eve\nevent=connect client=root"' in said
+            # who chooses a name writes no line of the log
+            assert all(re.match(r"\d{4}-\d\d-\d\dT\S+ level=", line) for line in said.splitlines())
         finally:
             broker.terminate()
 

@@ -1,0 +1,33 @@
+"""The log of a process that serves: stderr, lines of key=value, in UTC."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+
+from ..mqtt.quoting import one_line
+
+LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+class _Lines(logging.Formatter):
+    """An event is one line, whatever peers have put into it; a traceback stands behind it. What libraries say has the event `note`."""
+
+    converter = staticmethod(time.gmtime)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        text = one_line(record.message)
+        record.message = text if text.startswith("event=") else f"event=note text={text}"
+        return super().formatMessage(record)
+
+
+def start_logging(name: str, level: str = "info", kind: str = "broker") -> None:
+    """Send log records to stderr. name, kind: who speaks, in each line as `kind=name`. level: one of LEVELS."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        _Lines(f"%(asctime)s.%(msecs)03dZ level=%(levelname)s {kind}={name} logger=%(name)s %(message)s", "%Y-%m-%dT%H:%M:%S")
+    )
+    for word, number in LEVELS.items():
+        logging.addLevelName(number, word)
+    logging.basicConfig(level=LEVELS[level], handlers=[handler])
