@@ -1,6 +1,6 @@
 #!/bin/sh
 # A client of the metabroker made of mosquitto's tools and printf: sh metabroker.sh HOST PORT REMOTE
-# It publishes one message to the topic "demo/temperature" of the remote broker.
+# It publishes two messages to topics of the remote broker: "demo/temperature", which is answered, and "demo/rain", which is not.
 set -eu
 host=$1 port=$2 remote=$3
 
@@ -20,6 +20,10 @@ publish=$(printf '\204'; text message; printf '\001'; text topic; text demo/temp
 # {"message": 1, "code": 0}: the byte behind the letters of "code"; a "reason" may follow.
 code=$(ask "$session/publish" "$publish" "$session/puback" | od -An -v -tu1 | tr -s ' \n' ' ' | grep -o '99 111 100 101 [0-9]*' | head -n 1 | cut -d ' ' -f 5)
 test "$code" = 0 || { echo "not published, code $code" >&2; exit 1; }
+
+# At QoS 0 no "message" is needed, and nothing is answered: {"topic": "demo/rain", "payload": "3 mm"}.
+quiet=$(printf '\202'; text topic; text demo/rain; text payload; text '3 mm')
+mosquitto_pub -i demo -h "$host" -p "$port" -t "metabroker/request/$session/publish" -m "$quiet"
 
 mosquitto_pub -i demo -h "$host" -p "$port" -q 1 -t "metabroker/request/$session/disconnect" -n
 echo "published through session $session"

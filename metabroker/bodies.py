@@ -50,9 +50,9 @@ class ConnectRequest(NamedTuple):
 
 
 class PublishRequest(NamedTuple):
-    """`message`: the client's identifier of this request."""
+    """`message`: the client's identifier of this request; None: it wants no answer, at QoS 0 alone."""
 
-    message: str | int
+    message: str | int | None
     publish: Publish
 
 
@@ -149,7 +149,11 @@ def publish_request(body: dict[str, Any]) -> PublishRequest:
             payload.decode()
         except UnicodeDecodeError:
             raise BodyError("properties: format is 1, and the payload is not UTF-8") from None
-    return PublishRequest(message_of(body), Publish(topic, payload, _qos(body), _flag(body, "retain"), properties=properties))
+    qos = _qos(body)
+    if "message" not in body and qos:
+        raise BodyError("message: your identifier of this request, text or a number; it may be left out at QoS 0 alone")
+    message = message_of(body) if "message" in body else None
+    return PublishRequest(message, Publish(topic, payload, qos, _flag(body, "retain"), properties=properties))
 
 
 def subscribe_request(body: dict[str, Any]) -> SubscribeRequest:

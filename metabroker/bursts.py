@@ -24,6 +24,7 @@ from ..mqtt.run import PIDS, encode_length
 SIZES = 32  # of payloads, for each topic
 TOPICS = 1024  # of a connection
 LONG = 256  # bytes of a topic, with its properties, beyond which nothing is remembered of it
+OVERHEAD = 150  # bytes of memory that a message takes beside its payload, in accounts: small ones need a bound, too
 PIDS5 = b"".join(pid.to_bytes(2, "big") + b"\0" for pid in range(65536))  # an identifier and no properties, at 3*p
 
 
@@ -63,7 +64,7 @@ class Burst:
     """Messages from place `done` on, all of QoS `qos`, with packet identifiers from `first` on (0: not sent).
 
     token, start: the first of `messages` is number `start` of what was published under the token. serial: place in the order of sending.
-    size: bytes of all payloads, for accounts.
+    size: bytes of all payloads with `OVERHEAD` for each, for accounts.
     """
 
     __slots__ = ("done", "first", "messages", "qos", "serial", "size", "start", "token")
@@ -74,7 +75,7 @@ class Burst:
         self.token = token
         self.start = start
         self.first = self.done = self.serial = 0
-        self.size = sum([len(payload) for _, payload in messages])
+        self.size = sum([len(payload) for _, payload in messages]) + OVERHEAD * len(messages)
 
     def cut(self, place: int) -> Burst:
         """The messages from a place in `messages` on become a burst of their own, which is returned; identifiers and order stay."""

@@ -207,6 +207,12 @@ class Line(asyncio.Protocol, Generic[M]):
             with contextlib.suppress(OSError):  # once only, so after every read; last, because what has been written confirms too
                 self._socket.setsockopt(socket.IPPROTO_TCP, QUICK_ACK, 1)
 
+    def resume_writing(self) -> None:
+        """What was to be written has gone out, nearly: whoever waits for that may go on, though nothing comes from the broker."""
+        if self.owner._line is self:
+            self.owner._on_events([])
+            self.write()
+
     def connection_lost(self, exc: Exception | None) -> None:
         if exc is not None and not self.error:
             self.error = getattr(exc, "strerror", None) or str(exc)

@@ -18,26 +18,24 @@ from collections.abc import Callable
 from ..broker.store.records import StoredDelivery, StoredRun
 from ..mqtt.packets import Publish
 from ..mqtt.properties import Properties
-from ..mqtt.reasons import Reason
 from . import bodies
-from .actions import After, Close, Deliver, Drop, Note, Open, Resolve, Respond, Send
+from .actions import After, Close, Deliver, Drop, Note, Open, Resolve, Respond
 from .address import parse_address
-from .answering import ANSWERS, REQUEST, RESPONSE, words
+from .answering import ANSWERS, REQUEST, RESPONSE
 from .bodies import BodyError
 from .codes import Code
+from .events import Abilities
 from .policy import Policy, Rule
+from .publishing import Publishing
 from .records import Changes
 from .remote import Credentials, Remote
 from .sessions import Durable, Session
-from .subscribing import Subscribing
-from .wire import Abilities, fits
 
 LONGEST_SESSION = 64 + bodies.LONGEST_NAME  # characters of a session's identifier
-NOBODY = "the remote has it, and nobody there subscribes to this topic"
 RETRY = 10.0  # seconds until a service that could not be resolved is looked up again
 
 
-class Core(Subscribing):
+class Core(Publishing):
     """The machine. Its arguments are those of `Answering`.
 
     by_client: identifiers of sessions begin with their clients' and a slash, for access rules that know clients alone.
@@ -49,7 +47,6 @@ class Core(Subscribing):
         super().__init__(policy, new_id, changes, offset)
         self._shared: dict[Credentials, Remote] = {}
         self._clients: dict[str, int] = {}  # client -> its sessions
-        self._published: dict[int, tuple[str, str | int]] = {}  # token -> session, message
         self._next_look = 0.0
 
     # Requests
@@ -79,6 +76,8 @@ class Core(Subscribing):
             return
         session = self.sessions.get(session_id)
         if session is None or session_id in session.remote.joining:
+            if verb == "publish" and self._publish_to_nobody(session_id, body):
+                return
             self._refuse(session_id, verb, None, Code.UNKNOWN_SESSION, "there is no such session")
             return
         session.ends = now + session.life
@@ -93,6 +92,9 @@ class Core(Subscribing):
             read = bodies.unpack(body)
             if verb == "ack":
                 self._acknowledge(session, bodies.number_of(read, session.number))
+                return
+            if verb == "publish" and "message" not in read:
+                self._publish_quietly(session, read)
                 return
             message = bodies.message_of(read)
             if verb == "resume":
@@ -244,9 +246,8 @@ class Core(Subscribing):
     def _answer_session(self, session: Session, present: bool | None) -> None:
         """The connack: which session it is, and how much it may ask."""
         limits = self.policy.limits
-        self._answer_kept(
-            session.client, "connack", code=Code.OK, session=session.id, present=present, body=limits.body, requests=limits.waiting
-        )
+        bounds = {"body": limits.body, "requests": limits.waiting, "quiet": True}
+        self._answer_kept(session.client, "connack", code=Code.OK, session=session.id, present=present, **bounds)
 
     # Durable sessions
 
@@ -353,6 +354,7 @@ class Core(Subscribing):
         remote.sessions.discard(session.id)
         remote.joining.pop(session.id, None)
         self._note_session("end", session)
+        self.quiet.forget(session)
         if self.memory is not None:
             self.memory.forget_session(session)
         if not remote.sessions and (remote.up or not remote.ready or self.memory is None):
@@ -377,46 +379,7 @@ class Core(Subscribing):
             self.memory.forget_remote(remote)
         self._do(Close(remote.number))
 
-    # Publish
-
-    def _publish(self, session: Session, request: bodies.PublishRequest) -> None:
-        message, publish, remote = request.message, request.publish, session.remote
-        if message in session.done:
-            code = session.done[message]
-            self.counts.repeated += 1
-            if code is not None:  # the answer got lost, or the request came twice
-                self._answer(session.id, "publish", message=message, code=code)
-            return
-        if not session.rule.may_publish(publish.topic):
-            self._refuse(session.id, "publish", message, Code.REFUSED_BY_POLICY, "the policy does not allow this topic")
-        elif session.open >= self.policy.limits.waiting or remote.congested or (self.memory is not None and self.memory.congested):
-            self._refuse(session.id, "publish", message, Code.TOO_MANY_REQUESTS, "too many requests have no answer yet")
-        elif (cannot := _cannot(remote.abilities, publish)) is not None:
-            self._refuse(session.id, "publish", message, *cannot)
-        elif not publish.qos and not remote.up:
-            self._refuse(session.id, "publish", message, Code.REMOTE_UNREACHABLE, remote.reason)
-        elif not publish.qos:
-            self.counts.published += 1
-            self._do(Send(remote.number, 0, publish))
-            self.remember(session, message, Code.OK)
-            self._answer(session.id, "publish", message=message, code=Code.OK)
-        else:
-            token = self._token()
-            self._published[token] = (session.id, message)
-            self.remember(session, message, None)
-            session.open += 1
-            self.counts.published += 1
-            if session.durable is not None and self.memory is not None:
-                self.memory.keep_request(session, token, message, publish)
-                self._late = True
-            self._send(remote, Send(remote.number, token, publish))
-
-    def _send(self, remote: Remote, send: Send) -> None:
-        """To a remote, or to be sent when its addresses are known."""
-        if remote.opened:
-            self._do(send)
-        else:
-            remote.waiting.append(send)
+    # Sessions from before
 
     def come_back(self) -> None:
         """Every session goes on behind the end of an earlier process: tell the clients, and send what waits."""
@@ -435,48 +398,6 @@ class Core(Subscribing):
     def note(self, text: str) -> None:
         """A warning for the log."""
         self._do(Note(True, text))
-
-    def send_again(self, session: Session, message: str | int, sequence: int, publish: Publish) -> None:
-        """A kept request that was under way when the process before this one ended."""
-        assert self.memory is not None
-        token = self._token()
-        self._published[token] = (session.id, message)
-        session.open += 1
-        self.memory.found_request(session, token, sequence)
-        self._send(session.remote, Send(session.remote.number, token, publish))
-
-    def remember(self, session: Session, message: str | int, code: Code | None) -> None:
-        """Keep the identifier; the oldest one makes room."""
-        session.done[message] = code
-        while len(session.done) > 2 * self.policy.limits.waiting:
-            oldest, code_ = session.done.popitem(last=False)
-            if code_ is None:
-                session.done[oldest] = None  # it has no answer yet
-            elif session.durable is not None and self.memory is not None:
-                self.memory.forget_request(session, oldest)
-
-    def on_published(self, token: int, reason: int) -> None:
-        """The remote has acknowledged or refused what was sent under a token."""
-        session_id, message = self._published.pop(token, ("", ""))
-        session = self.sessions.get(session_id)
-        if session is None:
-            return
-        session.open -= 1
-        if session.durable is not None and self.memory is not None:
-            self.memory.request_done(session, token, message, reason < 0x80)
-        self.answer_published(session, message, reason)
-
-    def answer_published(self, session: Session, message: str | int, reason: int) -> None:
-        """Say what the remote has said of a message."""
-        durable = session.durable is not None and self.memory is not None
-        if reason < 0x80:
-            if message in session.done:
-                session.done[message] = Code.OK
-            why = NOBODY if reason == Reason.NO_MATCHING_SUBSCRIBERS else None
-            (self._answer_kept if durable else self._answer)(session.id, "publish", message=message, code=Code.OK, reason=why)
-        else:
-            session.done.pop(message, None)
-            self._refuse(session.id, "publish", message, Code.REMOTE_REFUSED, words(reason), [reason])
 
     # What remotes say
 
@@ -593,17 +514,5 @@ class Core(Subscribing):
             elif remote.retry is not None and now >= remote.retry:
                 remote.retry = None
                 self.reach(remote)
+        self.quiet.on_timer(now)
         self._next_look = now + 1.0
-
-
-def _cannot(abilities: Abilities, publish: Publish) -> tuple[Code, str] | None:
-    """Why the remote would end the connection, which others share, for this message; None: it would not."""
-    if not fits(publish, abilities.largest):
-        return Code.TOO_LARGE, f"the remote takes packets of at most {abilities.largest} bytes"
-    if publish.qos > abilities.qos:
-        return Code.REMOTE_REFUSED, f"the remote takes messages of QoS {abilities.qos} at most"
-    if publish.retain and not abilities.retain:
-        return Code.REMOTE_REFUSED, "the remote takes no retained messages"
-    if abilities.carries is not None and (why := abilities.carries(publish)) is not None:
-        return Code.REMOTE_REFUSED, why
-    return None

@@ -2,8 +2,9 @@
 
 Strategy: a request to publish is *plain* when it asks for QoS 0 or 1 without properties, when its topic, QoS and retain flag were found
 right and allowed before in this session, and when nothing speaks against it now: the identifier is new, there is room, the remote is
-there. Plain requests in a row become one action to send and one to answer. Whatever else comes, and all that durable sessions ask for,
-goes to `Core.on_request`, in its place in the order, so that there is one set of rules; the tests hold both ways against each other.
+there. Plain requests in a row become one action to send and one to answer; those without an identifier, which want no answer, only one to
+send. Whatever else comes, and what durable sessions ask for with an identifier, goes to `Core.on_request`, in its place in the order, so
+that there is one set of rules; the tests hold both ways against each other.
 
 Publications of a remote are matched once for each topic (`Remote.routes`, forgotten when subscriptions change).
 
@@ -97,7 +98,6 @@ class Fast:
         limits = core.policy.limits
         if (
             session is None
-            or session.durable is not None
             or session_id in session.remote.joining
             or session.remote.number not in self.able
             or len(run.payloads[0]) > limits.body
@@ -105,8 +105,9 @@ class Fast:
             late = [core.on_request(topic, body, now) for body in run.payloads]
             return any(late)
         session.ends = now + session.life
-        Requests(self, session, topic, now).take(run.payloads)
-        return False
+        requests = Requests(self, session, topic, now)
+        requests.take(run.payloads)
+        return requests.late
 
     def plain(self, session: Session) -> Plain:
         """What is known of a session, as long as its remote takes the same."""
@@ -218,17 +219,17 @@ class Fast:
 
 
 class Shape:
-    """What request bodies of one size have in common: all but `message`, a number of 2, 4 or 8 bytes, and the payload.
+    """What request bodies of one size have in common: all but `message`, a number of 2, 4 or 8 bytes, if they have one, and the payload.
 
     The others of a run are compared with it and not unpacked.
     """
 
     __slots__ = ("_before", "_behind", "_between", "_first", "_message", "_payload", "head")
 
-    def __init__(self, before: bytes, message: slice, between: bytes, payload: slice, behind: bytes, head: Head) -> None:
+    def __init__(self, before: bytes, message: slice | None, between: bytes, payload: slice, behind: bytes, head: Head) -> None:
         self._before, self._between, self._behind = before, between, behind
         self._message, self._payload = message, payload
-        self._first = min(message.stop, payload.stop)
+        self._first = min(message.stop, payload.stop) if message is not None else 0
         self.head = head
 
     @classmethod
@@ -250,12 +251,17 @@ class Shape:
             parts += (name, content)
         if b"".join(parts) != body:
             return None
+        payload = places["payload"]
+        message = places.get("message")
+        if message is None:
+            return cls(body[: payload.start], None, b"", payload, body[payload.stop :], head)
         one, two = sorted(places.values(), key=lambda place: place.start)
-        message, payload = places["message"], places["payload"]
         return cls(body[: one.start], message, body[one.stop : two.start], payload, body[two.stop :], head)
 
-    def read(self, body: bytes) -> tuple[int, bytes] | None:
+    def read(self, body: bytes) -> tuple[int | None, bytes] | None:
         """Identifier and payload of a body of this shape; None if it has another."""
+        if self._message is None:
+            return (None, body[self._payload]) if body.startswith(self._before) and body.endswith(self._behind) else None
         if body.startswith(self._before) and body.startswith(self._between, self._first) and body.endswith(self._behind):
             message = int.from_bytes(body[self._message], "big")
             if message < INTEGERS:
@@ -271,7 +277,8 @@ class Requests:
         self.plain = fast.plain(session)
         self.qos = 0  # of all in `messages`
         self.messages: list[Outgoing] = []
-        self.names: list[str | int] = []
+        self.names: list[str | int] = []  # of those that are answered
+        self.late = False  # the requests are to be acknowledged when what has been put is kept
 
     def take(self, payloads: list[bytes]) -> None:
         """All of them. One long function, because it runs for each message."""
@@ -283,7 +290,7 @@ class Requests:
         head: Head | None = None
         for body in payloads:
             found = shape.read(body) if shape is not None else None
-            message: str | int
+            message: str | int | None
             if found is not None and shape is not None:
                 message, payload = found
                 head = shape.head
@@ -292,14 +299,26 @@ class Requests:
                 if read is None:
                     self._unusual(body)
                     continue
-                message, payload = read["message"], read["payload"]
+                message, payload = read.get("message"), read["payload"]
                 known = read["topic"], read.get("qos", 0), read.get("retain", False)
                 head = self.plain.heads.get(known) or self.fast.learn(session, self.plain, read)
                 if tries and head is not None:
                     tries -= 1
                     shape = Shape.of(body, read, head)
+            if message is None:
+                if head is None or len(payload) > head.largest:
+                    self._unusual(body)
+                elif remote.congested or not remote.up:
+                    self._refuse()
+                else:
+                    if self.qos:
+                        self._flush()
+                        self.qos = 0
+                    self.messages.append((head, payload))
+                continue
             if (
                 head is None
+                or session.durable is not None
                 or message in done
                 or len(payload) > head.largest
                 or session.open >= limits.waiting
@@ -331,12 +350,16 @@ class Requests:
         """The map in the body of a request that may be plain."""
         try:
             read: dict[str, Any] = msgpack.unpackb(body, max_ext_len=0)
-            message = read["message"]
             qos = read.get("qos", 0)
+            if "message" in read:
+                message = read["message"]
+                named = (type(message) is int and 0 <= message < INTEGERS) or (type(message) is str and len(message) <= 256)
+            else:
+                named = qos == 0
             plain = (
                 type(read["payload"]) is bytes
-                and len(read) == 3 + ("qos" in read) + ("retain" in read)
-                and ((type(message) is int and 0 <= message < INTEGERS) or (type(message) is str and len(message) <= 256))
+                and len(read) == 2 + ("message" in read) + ("qos" in read) + ("retain" in read)
+                and named
                 and type(read["topic"]) is str
                 and type(qos) is int
                 and 0 <= qos <= 1
@@ -349,7 +372,13 @@ class Requests:
     def _unusual(self, body: bytes) -> None:
         """One that the core judges."""
         self._flush()
-        self.core.on_request(self.topic, body, self.now)
+        self.late |= self.core.on_request(self.topic, body, self.now)
+
+    def _refuse(self) -> None:
+        """One without an identifier, because the remote takes nothing now."""
+        self._flush()
+        self.core.hear(1, self.now)
+        self.core.refuses_quietly(self.session)
 
     def _flush(self) -> None:
         """What is plain becomes actions."""
@@ -365,5 +394,6 @@ class Requests:
             before, behind = DONE
             answers = self.plain.answers
             self.core.do(SendMany(number, 0, 0, self.messages))
-            self.core.do(RespondMany([(answers, before + _pack(name) + behind) for name in self.names]))
+            if self.names:
+                self.core.do(RespondMany([(answers, before + _pack(name) + behind) for name in self.names]))
         self.messages, self.names = [], []

@@ -161,6 +161,8 @@ class Server:
             self._report(self._now())
             for connection in (self._community, *self._remotes.values()):
                 connection.tick()
+            for number in self._remotes:
+                self._congestion(number, self._now())
             self._carry_out()
 
     def _report(self, now: float) -> None:

@@ -47,6 +47,7 @@ class Durable:
 class Session:
     """One client's use of one remote. filters: what it holds or waits for. done: message identifier -> code, None while under way.
 
+    unpublished: requests without an identifier that were refused; tells: when the client may be told of more of them (quiet.py).
     ends: when it does without a request; life: seconds from a request until then. durable: None if it is not.
     """
 
@@ -60,6 +61,8 @@ class Session:
     done: OrderedDict[str | int, Code | None] = field(default_factory=OrderedDict)
     open: int = 0  # publish and subscribe requests without an answer
     number: int = 0  # of its last incoming publication
+    unpublished: int = 0
+    tells: float = 0.0
     durable: Durable | None = None
 
 
@@ -68,7 +71,7 @@ class Counts:
     """Since the metabroker began. published, incoming: messages to and from remotes. delivered: publications for sessions.
 
     refused: code -> answers with it. dropped: publications of durable sessions without room; expired: those that waited too long.
-    repeated: requests to publish that had come before.
+    repeated: requests to publish that had come before. not_published: requests that wanted no answer and were refused.
     """
 
     requests: int = 0
@@ -78,4 +81,5 @@ class Counts:
     dropped: int = 0
     expired: int = 0
     repeated: int = 0
+    not_published: int = 0
     refused: dict[int, int] = field(default_factory=dict)

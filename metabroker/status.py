@@ -36,6 +36,7 @@ def report(core: Core, community: int, store: int, backlogs: Mapping[int, int]) 
             "repeated_requests": counts.repeated,
             "dropped": counts.dropped,
             "expired": counts.expired,
+            "not_published": counts.not_published,
         },
         "stored": {"messages": sum(len(one.kept) for one in durable), "bytes": sum(one.bytes for one in durable)},
         "bytes_waiting": {"community": community, "store": store, "remotes": sum(backlogs.values())},
@@ -59,6 +60,7 @@ def line(values: Mapping[str, Any]) -> str:
     return (
         f"event=status sessions={sessions['all']} durable={sessions['durable']} away={sessions['away']}"
         f" remotes={len(values['remotes'])} up={up} to_remotes={messages['to_remotes']} from_remotes={messages['from_remotes']}"
-        f" to_sessions={messages['to_sessions']} dropped={messages['dropped']} stored={stored['messages']} stored_bytes={stored['bytes']}"
+        f" to_sessions={messages['to_sessions']} dropped={messages['dropped']} not_published={messages['not_published']}"
+        f" stored={stored['messages']} stored_bytes={stored['bytes']}"
         f" waiting_community={waiting['community']} waiting_store={waiting['store']} waiting_remotes={waiting['remotes']} refused={refused}"
     )

@@ -45,7 +45,7 @@ from ..mqtt.packets import (
 from ..mqtt.properties import Properties, Property, encode_properties
 from ..mqtt.reasons import ConnectReturn, Reason
 from ..mqtt.session import PUBACKS
-from .bursts import Burst, Outgoing, Scanner
+from .bursts import OVERHEAD, Burst, Outgoing, Scanner
 from .events import (
     Abilities,
     Event,
@@ -130,7 +130,7 @@ class Wire:
         self.state = State.DOWN
         self.epoch = 0  # counts connections
         self.reading = True  # False while the owner reads nothing: no answer can come then
-        self.bytes = 0  # payloads that wait for a connection, for room, or for an acknowledgement
+        self.bytes = 0  # payloads, with `OVERHEAD` for each, that wait for a connection, for room, or for an acknowledgement
         self._framer = Framer(login.max_packet)
         self._out: list[bytes] = []
         self._kept = bytearray()  # the beginning of a packet
@@ -214,7 +214,7 @@ class Wire:
             self._start(publish, token, now)
         else:
             self._waiting.append((publish, token))
-            self.bytes += len(publish.payload)
+            self.bytes += len(publish.payload) + OVERHEAD
 
     def publish_burst(self, messages: list[Outgoing], qos: int, token: int, now: float) -> None:
         """Send messages of one QoS, 0 or 1, or keep them until they can be sent. At QoS 1 the token, unless 0, comes back in `Settled`."""
@@ -460,7 +460,7 @@ class Wire:
         del self._flight[packet_id]
         self._busy[packet_id] = 0
         self._in_flight -= 1
-        self.bytes -= len(sent.publish.payload)
+        self.bytes -= OVERHEAD + len(sent.publish.payload)
 
     def _message(self, publish: Publish, events: list[Event], now: float) -> None:
         if publish.qos == 2:
@@ -512,7 +512,7 @@ class Wire:
                     self._waiting.appendleft(rest)
                     self.bytes += rest.size
             else:
-                self.bytes -= len(one[0].payload)
+                self.bytes -= OVERHEAD + len(one[0].payload)
                 self._start(*one, now)
 
     def _start(self, publish: Publish, token: int, now: float) -> None:
@@ -521,7 +521,7 @@ class Wire:
             self._serial += 1
             self._flight[publish.packet_id] = _Sent(publish, token, self._serial)
             self._in_flight += 1
-            self.bytes += len(publish.payload)
+            self.bytes += len(publish.payload) + OVERHEAD
         self._send(publish, now)
 
     def _start_burst(self, burst: Burst, now: float) -> Burst | None:

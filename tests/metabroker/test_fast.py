@@ -40,6 +40,7 @@ class World:
         self.open: list[tuple[int, int]] = []  # (token, place in its burst, -1: alone) of what the remote has to acknowledge
         self.heard: list[tuple[str, int, Any]] = []
         self.acknowledged: list[int] = []
+        self.now = 1.0
         self.core.on_request("metabroker/request/connect", msgpack.packb({"client": "c", "remote": REMOTE}), 0.0)
         self.number = max(self.core.remotes)
         if self.fast is not None:
@@ -74,10 +75,10 @@ class World:
         topic = f"metabroker/request/{session}/{verb}"
         if self.fast is None:
             for body in bodies:
-                self.core.on_request(topic, body, 1.0)
+                self.core.on_request(topic, body, self.now)
         else:
             for _, group in itertools.groupby(bodies, len):  # as they come from the wire: bodies of one size
-                self.fast.on_requests(Messages(topic, 1, list(group), (), b"", 1), 1.0)
+                self.fast.on_requests(Messages(topic, 1, list(group), (), b"", 1), self.now)
         self.look()
 
     def acknowledge(self, place: int, count: int, reason: int) -> None:
@@ -104,14 +105,9 @@ def body(**keys: Any) -> bytes:
 MESSAGES = st.one_of(st.integers(0, 12), st.sampled_from(["a", "b", "x" * 300, "é" * 600, -1, 1 << 63, None, 1.5, True]))
 PAYLOADS = st.one_of(st.binary(max_size=3), st.integers(36, 42).map(bytes))  # the largest that a remote takes below is between
 NUMBERS = st.one_of(st.integers(0, 40), st.integers(300, 330), st.integers(70_000, 70_030), st.integers((1 << 63) - 1, 1 << 63))
-PLAIN = st.fixed_dictionaries(
-    {
-        "message": NUMBERS,
-        "topic": st.sampled_from(["up/a", "up/b"]),
-        "payload": PAYLOADS,
-    },
-    optional={"qos": st.integers(0, 1), "retain": st.booleans()},
-)
+GIVEN = {"topic": st.sampled_from(["up/a", "up/b"]), "payload": PAYLOADS}
+PLAIN = st.fixed_dictionaries({"message": NUMBERS, **GIVEN}, optional={"qos": st.integers(0, 1), "retain": st.booleans()})
+QUIET = st.fixed_dictionaries(GIVEN, optional={"qos": st.just(0), "retain": st.booleans()})
 ODD = st.fixed_dictionaries(
     {},
     optional={
@@ -125,7 +121,12 @@ ODD = st.fixed_dictionaries(
     },
 )
 BODIES = st.one_of(
-    PLAIN.map(msgpack.packb), PLAIN.map(msgpack.packb), ODD.map(msgpack.packb), st.binary(max_size=9), st.just(msgpack.packb({1: 2}))
+    PLAIN.map(msgpack.packb),
+    QUIET.map(msgpack.packb),
+    PLAIN.map(msgpack.packb),
+    ODD.map(msgpack.packb),
+    st.binary(max_size=9),
+    st.just(msgpack.packb({1: 2})),
 )
 STEPS = st.lists(
     st.one_of(
@@ -133,6 +134,7 @@ STEPS = st.lists(
         st.tuples(st.just("acknowledge"), st.tuples(st.integers(0, 3), st.integers(1, 6), st.sampled_from([0, 0, 0, 0x10, 0x87]))),
         st.tuples(st.just("remote"), st.booleans()),
         st.tuples(st.just("congested"), st.booleans()),
+        st.tuples(st.just("time"), st.sampled_from([0.3, 1.0, 2.5])),
     ),
     max_size=12,
 )
@@ -153,6 +155,9 @@ def test_requests_have_the_same_effect_and_answers_in_runs_and_one_by_one(
                 world.acknowledge(*value)
             elif name == "congested":
                 world.core.on_congested(world.number, value)
+            elif name == "time":
+                world.now += value
+                world.core.on_timer(world.now)
             elif value:
                 world.core.on_up(world.number, True, abilities)
             else:
@@ -166,11 +171,12 @@ def test_requests_have_the_same_effect_and_answers_in_runs_and_one_by_one(
     assert len(fast.open) == len(slow.open)
     assert [list(world.core.sessions["s1"].done.items()) for world in worlds[:1]] == [list(fast.core.sessions["s1"].done.items())]
     assert fast.core.sessions["s1"].open == slow.core.sessions["s1"].open
+    assert fast.core.counts == slow.core.counts
 
 
 TOPICS = st.sampled_from(["up/a", "up/b", "no/a"])
 SHAPED = st.tuples(
-    st.permutations(["message", "topic", "payload", "qos"]),
+    st.one_of(st.permutations(["message", "topic", "payload", "qos"]), st.permutations(["topic", "payload", "qos"])),
     st.lists(st.tuples(st.integers(70_000, 70_050), TOPICS, st.binary(min_size=2, max_size=2), st.integers(0, 2))),
 )
 
@@ -195,6 +201,11 @@ def test_plain_requests_do_take_the_fast_way() -> None:
     world.requests([body(message=i, topic="up/a", payload=b"x", qos=i % 2) for i in range(50)])
     assert len(world.sent) == 50
     assert len(world.answers) == 1 + 25
+    world.requests([body(topic="up/a", payload=b"x", qos=0) for _ in range(50)])
+    world.requests([body(topic="up/a", payload=b"x") for _ in range(50)])
+    assert len(world.sent) == 150
+    assert len(world.answers) == 1 + 25
+    assert world.core.counts.requests == 1 + 150
 
 
 @pytest.mark.parametrize("verb", ["publish", "subscribe", "nothing"])

@@ -230,6 +230,8 @@ def test_a_client_of_mosquitto_tools_and_a_file(community: int, remote: RunningB
     assert done.returncode == 0, done.stderr
     message = far.next()
     assert (message.topic, message.payload) == ("demo/temperature", b"21.5")
+    message = far.next()
+    assert (message.topic, message.payload) == ("demo/rain", b"3 mm")
     far.close()
 
 
