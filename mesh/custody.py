@@ -10,7 +10,7 @@ Invariants
 - what is sent to a destination in one tree is in order and without holes above the JOIN's position;
 - bytes and messages held never pass the bounds, but for one entry alone.
 
-It does not know links, frames or trees; `origin.py` moves it.
+It does not know links, frames or trees; `dispatch.py` moves it.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ Invariants
 - what is not new is not passed on, so that flooding ends;
 - after `refresh` all that rests on link state (holders, active interest, absent members, the epoch, the tree) fits it.
 
-It does not know frames or custody; it tells `origin.py` what it must.
+It does not know frames or custody; it tells `own_tree.py` and `dispatch.py` what they must know.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from uuid import UUID
 from ..mqtt.reasons import Reason
 from .control import EPOCH_BITS, InterestUpdate, LinkEntry, LinkRecord, SummaryEntry
 from .core import Core, LinkEnd
+from .dispatch import Dispatch
 from .envelope import Share
 from .identity import Identity
 from .interest import Interests, InterestSet
 from .linkstate import Key, LinkStates
-from .origin import Origin
+from .own_tree import OwnTree
 from .remembered import Known
 from .visited import numbers
 from .zones import Zones
@@ -35,13 +36,16 @@ _NO_VERSION = 2**64 - 1  # in a summary: nothing is known of this broker's inter
 class Membership:
     """This broker's view of the mesh."""
 
-    def __init__(self, core: Core, states: LinkStates, interests: Interests, zones: Zones, origin: Origin, own_groups: set[Share]) -> None:
-        """own_groups: kept up to date here, read by the origin."""
+    def __init__(
+        self, core: Core, states: LinkStates, interests: Interests, zones: Zones, tree: OwnTree, dispatch: Dispatch, own_groups: set[Share]
+    ) -> None:
+        """own_groups: kept up to date here, read by whoever picks for shared subscriptions."""
         self._core = core
         self.states = states
         self.interests = interests
         self._zones = zones
-        self._origin = origin
+        self._tree = tree
+        self._dispatch = dispatch
         self._own_groups = own_groups
         self.own = InterestSet(core.identity.epoch)
         self._pending: dict[tuple[str, str | None], int | None] = {}  # own interest not yet said
@@ -90,7 +94,7 @@ class Membership:
         core.event("epoch_raised", epoch=above + 1)
         if core.journal is not None:
             core.journal.node(core.uuid, above + 1, core.born)
-        self._origin.epoch_raised()
+        self._tree.epoch_raised()
         self.own.epoch = above + 1
         core.flood("interest", self.own.whole((core.number, core.uuid)))
         self.say_links()
@@ -240,7 +244,7 @@ class Membership:
                     core.journal.others.member(number, Known(record.uuid, record.name, record.epoch, number in self._zones.of))
         self._come_and_go()
         self._stay_ahead()
-        self._origin.shape_changed()
+        self._tree.shape_changed()
         self.on_known(self.interests.active, self._zones.of)
 
     def _conflicts(self) -> None:
@@ -267,7 +271,7 @@ class Membership:
                 continue
             if interests.active.get(number) != record.uuid:
                 interests.activate(number, record.uuid)
-                self._origin.replaced(number, record.uuid)
+                self._dispatch.replaced(number, record.uuid)
                 interests.all_stale()
             if (number, record.uuid) in self._forgotten:
                 core.flood("want", [(number, record.uuid)])
@@ -283,9 +287,9 @@ class Membership:
         for number in numbers(went):
             self._absent[number] = core.now
             core.event("member_down", number=number)
-            self._origin.out_of_reach(number)
+            self._dispatch.out_of_reach(number)
         if came:
-            self._origin.in_reach()
+            self._dispatch.in_reach()
             if not self.informed:  # only now does what was said count: interest belongs to who is reachable
                 self.informed = True
                 core.event("informed", brokers=came.bit_count())
@@ -329,7 +333,7 @@ class Membership:
         if self._core.journal is not None:
             self._core.journal.others.member(number, None)
         self._zones.forget(number)
-        self._origin.absent(number)
+        self._dispatch.absent(number)
         self.on_forgotten(number)
         self.interests.all_stale()
         self._core.event("member_forgotten", number=number)

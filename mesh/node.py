@@ -3,11 +3,15 @@
 It is fed with links that come and go, bytes from them, local interest and publishes, and it answers with actions (`take`). It holds no
 socket, clock or task; time is what the caller passes as `now`.
 
+    links.py       the live links, and which must not be
+    signalling.py  control packets (control.py), given to whom they are for
     membership.py  who is there, how they are linked (linkstate.py), who wants what (interest.py)
-    origin.py      this broker as a source: its tree (trees.py), custody (custody.py), receipts
+    origin.py      this broker as a source: its tree (own_tree.py) and its frames (framing.py)
+    dispatch.py    its custody (custody.py) on the way to the destinations, and their receipts
     relay.py       this broker as relay and destination: frames (envelope.py, visited.py), windows (windows.py)
     keeper.py      retained messages, the same at every broker (retained/)
-    node.py        links, control packets, and the order of all this
+    restart.py     where an earlier life was
+    node.py        what a shell calls, and the order of all this
 
 Rules are explained in docs/mesh-protocol.md.
 
@@ -18,34 +22,34 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
-from uuid import UUID
+from collections.abc import Iterable, Mapping
 
-from ..mqtt.errors import PeerError, UsageError
+from ..mqtt.errors import UsageError
 from ..mqtt.loose import Loose
-from ..mqtt.reasons import Reason
 from ..mqtt.run import Run
 from .actions import Action, Deliver, FiltersChanged, LinkInfo, Member, MeshRoute, Verdict
 from .config import Counters, MeshConfig
-from .control import PREFIX, Noted, Open, Position, decode, encode_mask
-from .core import Core, LinkEnd
+from .control import PREFIX, Position
+from .core import Core
 from .custody import Entry
+from .dispatch import Dispatch
 from .envelope import POSTED, Share, bad_frame
+from .framing import Framer
 from .identity import Identity
 from .interest import Interests
-from .keeper import KIND as RETAINED
 from .keeper import Keeper
+from .links import Links
 from .linkstate import LinkStates
 from .membership import Membership
 from .origin import Origin
+from .own_tree import OwnTree
 from .policy import Gate, Policy
 from .receipts import Standing, Watch
-from .records import Journal, Records, decode_entry, decode_values
+from .records import Records
 from .relay import Relay
-from .remembered import Remembered
+from .restart import restore
 from .retained import DeleteValue, PutValue
-from .trees import Child, Record, branches, check_open
+from .signalling import Signalling
 from .visited import mask_of, numbers
 from .zones import Zones
 
@@ -62,27 +66,21 @@ class Node:
         self._interests = Interests()
         own_groups: set[Share] = set()
         self._zones = Zones(identity.number, self._interests)
-        self._origin = Origin(self._core, self._states, self._interests, self._zones, own_groups)
-        self._origin.local = self._serve_here
+        self._tree = OwnTree(self._core, self._states)
+        frames = Framer(self._core, self._tree)
+        self._dispatch = Dispatch(self._core, self._states, self._interests, self._zones, self._tree, frames, own_groups)
+        self._dispatch.local = self._serve_here
+        self._origin = Origin(self._core, self._states, self._zones, self._tree, frames, self._dispatch)
         self._relay = Relay(self._core)
-        self._members = Membership(self._core, self._states, self._interests, self._zones, self._origin, own_groups)
-        self._core.on_drop = self._dropped
+        parts = (self._core, self._states, self._interests)
+        self._members = Membership(*parts, self._zones, self._tree, self._dispatch, own_groups)
         self._keeper = Keeper(self._core)
         self._origin.keep, self._relay.keep = self._keeper.put, self._keeper.live
         self._relay.after_kept = self._keeper.collect
         self._members.on_known, self._members.on_forgotten = self._keeper.members, self._keeper.forget
+        self._links = Links(*parts, self._members, self._relay, self._dispatch, self._keeper)
+        self._signalling = Signalling(self._core, self._members, self._links, self._relay, self._dispatch, self._keeper)
         self._here: dict[int, tuple[Entry, list[Share]]] = {}  # tokens of messages re-picked for this broker: groups that refused
-        self._handlers: dict[str, Callable[[LinkEnd, Any], None]] = {
-            "summary": self._members.on_summary,
-            "synced": self._on_synced,
-            "linkstate": self._on_linkstate,
-            "interest": self._members.on_interest,
-            "want": self._members.on_want,
-            "open": self._on_open,
-            "receipts": self._on_receipts,
-            "dropped": self._on_dropped,
-            "noted": self._on_noted,
-        }
 
     # ---- who and what
 
@@ -98,14 +96,7 @@ class Node:
 
     def links(self) -> list[LinkInfo]:
         """The live links, by peer."""
-        self._members.refresh()
-        found = []
-        for end in sorted(self._core.links.values(), key=lambda e: e.peer.number):
-            other = self._states.records.get((end.peer.number, end.peer.uuid.bytes))
-            used = other is not None and end.synced and any(entry.incarnation == end.incarnation for entry in other.links)
-            policy = end.gate is not None
-            found.append(LinkInfo(end.id, end.peer.number, end.peer.name, end.incarnation, end.cost, end.full, used, policy))
-        return found
+        return self._links.listed()
 
     def members(self) -> list[Member]:
         """All brokers that this one knows, itself included, by number."""
@@ -118,7 +109,7 @@ class Node:
                 continue
             path = states.paths.get(number)
             interest = self._interests.sets.get((number, uuid))
-            d = self._origin.custody.destinations.get(number)
+            d = self._dispatch.custody.destinations.get(number)
             found.append(
                 Member(
                     *(number, record.name, uuid, record.epoch, path is not None),
@@ -162,7 +153,7 @@ class Node:
 
     def custody(self) -> tuple[int, int]:
         """Messages and bytes that this broker holds as an origin."""
-        return self._origin.custody.messages, self._origin.custody.bytes
+        return self._dispatch.custody.messages, self._dispatch.custody.bytes
 
     # ---- links
 
@@ -172,93 +163,31 @@ class Node:
         link: any number that is not in use. incarnation: 63 bits, the same at both ends, never used before. cost: at least 1.
         policy: checked, what this end lets out and in for the link's whole life; to change it, end the link.
         """
-        core = self._core
-        core.now = now
-        refusal = self._refusal(peer, incarnation)
-        if refusal is not None:
-            name, reason, text = refusal
-            core.close(link, reason, text)
-            core.event(name, link=link, peer=str(peer), text=text)
-            return
-        old = core.by_number.get(peer.number)
-        if old is not None:
-            self._core.drop(old)
-            core.close(old.id, Reason.SESSION_TAKEN_OVER, f"{peer} has a new link")
-        end = core.links[link] = core.by_number[peer.number] = LinkEnd(
-            link, peer, incarnation, max(cost, 1), None if policy is None or policy.open else Gate(policy)
-        )
-        core.stale()  # a flooded stream has one more neighbour
-        core.event("link_up", link=link, peer=str(peer), cost=end.cost)
-        core.control(link, "summary", self._members.summary())
-        if len(core.links) == 1 and core.config.mode == "flood":
-            self._interests.all_stale()
-
-    def _refusal(self, peer: Identity, incarnation: int) -> tuple[str, Reason, str] | None:
-        """Why a link to this peer must not be: event, reason, text."""
-        me = self._core.identity
-        if peer.mesh != me.mesh:
-            return "wrong_mesh", Reason.NOT_AUTHORIZED, f"{peer} is of mesh {peer.mesh!r}, this broker of mesh {me.mesh!r}"
-        if peer.number == me.number:
-            if peer.uuid == me.uuid:
-                return "own_link", Reason.USE_ANOTHER_SERVER, f"{me} is linked to itself"
-            text = f"{peer.name!r} ({peer.uuid}) and {me.name!r} ({me.uuid}) both have number {me.number}; give one of them another number"
-            return "number_conflict", Reason.CLIENT_IDENTIFIER_NOT_VALID, text
-        other = self._states.is_live(peer.number, peer.uuid.bytes)
-        if other is not None:
-            text = f"{peer.name!r} has number {peer.number}, which {other.name!r} holds; give one of them another number"
-            return "number_conflict", Reason.CLIENT_IDENTIFIER_NOT_VALID, text
-        old = self._core.by_number.get(peer.number)
-        if old is not None and old.peer.epoch == peer.epoch and old.incarnation > incarnation:
-            return "second_link", Reason.SESSION_TAKEN_OVER, f"there is a link to {peer} already"
-        return None
+        self._core.now = now
+        self._links.up(link, peer, incarnation, cost, policy)
 
     def link_down(self, link: int, now: float) -> None:
         """A link is over, for whatever reason. An unknown one is ignored."""
         self._core.now = now
-        end = self._core.links.get(link)
-        if end is not None:
-            self._core.drop(end)
-            self._members.say_links()
+        self._links.down(link)
 
     def gate(self, link: int) -> Gate | None:
         """This end's policy of a live link, to ask which topics may leave and come in, under which names; None: all, under their own."""
-        end = self._core.links.get(link)
-        return None if end is None else end.gate
+        return self._links.gate(link)
 
     def guarded(self, link: int) -> bool:
         """Whether a live link has a policy at either end, as far as is known: what is equal at both sides of others may differ here."""
-        end = self._core.links.get(link)
-        if end is None or end.gate is not None:
-            return end is not None
-        record = self._states.records.get((end.peer.number, end.peer.uuid.bytes))
-        return record is not None and any(e.incarnation == end.incarnation and e.policy is not None for e in record.links)
+        return self._links.guarded(link)
 
     def link_cost(self, link: int, cost: int, now: float) -> None:
         """The measured cost of a link has changed; call it for changes that are worth new trees only."""
         self._core.now = now
-        end = self._core.links.get(link)
-        if end is not None and end.cost != max(cost, 1):
-            end.cost = max(cost, 1)
-            self._members.say_links()
+        self._links.cost(link, cost)
 
     def link_full(self, link: int, full: bool, now: float) -> None:
         """The shell's unsent bytes for a link passed its bound (True) or fell well below it again (False)."""
         self._core.now = now
-        end = self._core.links.get(link)
-        if end is None or end.full == full:
-            return
-        end.full = full
-        if not full:
-            self._relay.has_space(link)
-            self._origin.wake()
-
-    def _dropped(self, end: LinkEnd) -> None:
-        """A link is gone from the table; so is what rested on it."""
-        self._relay.lose(end.id)
-        self._origin.link_lost(end.id)
-        self._keeper.lost(end)
-        if not self._core.links and self._core.config.mode == "flood":
-            self._interests.all_stale()
+        self._links.full(link, full)
 
     # ---- bytes
 
@@ -277,100 +206,12 @@ class Node:
                     raise bad_frame(f"packet type and flags 0x{data[position]:02x}; a link carries PUBLISH with QoS 0")
                 topic = position + 4 if data[position + 1] < 128 else _topic_at(data, position)
                 if data.startswith(PREFIX, topic):
-                    position = self._control(end, data, position, topic)
+                    position = self._signalling.receive(end, data, position, topic)
                     end = core.links.get(link)
                 else:
                     position = self._relay.receive(end, data, position, stop)
         except IndexError:
             raise bad_frame("it is cut off") from None
-
-    def _control(self, end: LinkEnd, data: bytes, position: int, topic: int) -> int:
-        """Handle one control packet; returns where it ends. topic: where its topic begins."""
-        topic_end = topic + (data[topic - 2] << 8 | data[topic - 1])
-        stop = _packet_end(data, position)
-        if stop > len(data) or topic_end >= stop:
-            raise bad_frame("a control packet is cut off")
-        if data[topic_end] != 0:
-            raise bad_frame("a control packet has properties")
-        kind = data[topic + len(PREFIX) : topic_end].decode("ascii", "replace")
-        self._core.counters.control_received += 1
-        if kind == RETAINED:
-            self._keeper.receive(end, data[topic_end + 1 : stop])
-            return stop
-        body = decode(kind, data[topic_end + 1 : stop])
-        if body is not None:
-            self._handlers[kind](end, body)
-        return stop
-
-    def _on_synced(self, end: LinkEnd, body: int) -> None:
-        if not end.synced:
-            self._members.on_synced(end, body)
-            self._compare()
-
-    def _on_linkstate(self, end: LinkEnd, records: tuple[Any, ...]) -> None:
-        self._members.on_linkstate(end, records)
-        self._compare()
-
-    def _compare(self) -> None:
-        """Retained messages are compared over links that both ends list and that have no policy at either."""
-        for end in self._core.links.values():
-            if end.synced and not end.compared:
-                record = self._states.records.get((end.peer.number, end.peer.uuid.bytes))
-                entry = None if record is None else next((e for e in record.links if e.incarnation == end.incarnation), None)
-                if entry is not None:
-                    end.compared = True
-                    if end.gate is None and entry.policy is None:
-                        self._keeper.linked(end)
-
-    def _on_open(self, end: LinkEnd, message: Open) -> None:
-        """An origin's tree: take it if it is newer and came over the link that it says, answer, pass it on."""
-        core = self._core
-        if message.origin == core.number:
-            raise PeerError(Reason.PROTOCOL_ERROR, "$mesh/open: it came back to its origin")
-        parent, incarnation = check_open(message, core.number)
-        known = self._relay.records.get(message.origin)
-        if known is not None and message.tree <= known.tree:
-            return
-        if parent != end.peer.number or incarnation != end.incarnation:
-            return
-        record = Record(message.origin, message.uuid, message.tree, end.id)
-        links = {number: inc for number, par, inc in message.nodes if par == core.number}
-        for number, mask in branches([(n, p) for n, p, _ in message.nodes], message.origin, core.number).items():
-            child = core.by_number.get(number)
-            if child is not None and child.incarnation == links[number]:
-                record.children[child.id] = Child(child.id, mask)
-                core.control(child.id, "open", message, urgent=False)
-        self._relay.records[message.origin] = record
-        core.stale()
-        self._relay.owe(message.origin)
-
-    def _on_receipts(self, end: LinkEnd, receipts: tuple[Any, ...]) -> None:
-        for receipt in receipts:
-            if receipt.origin == self._core.number:
-                self._origin.receipt(receipt)
-            else:
-                self._relay.receipt(end.id, receipt)
-
-    def _on_dropped(self, end: LinkEnd, drops: tuple[Any, ...]) -> None:
-        for dropped in drops:
-            if dropped.origin == self._core.number:
-                self._origin.dropped(dropped.tree, dropped.brokers)
-            else:
-                self._relay.dropped(end.id, dropped)
-
-    def _on_noted(self, end: LinkEnd, noted: Noted) -> None:
-        record = self._relay.records.get(noted.origin)
-        if record is None or record.tree != noted.tree or record.upstream != end.id:
-            return
-        if noted.destination == self._core.number:
-            window = self._relay.window(noted.origin, record.uuid)
-            window.noted(noted.position)
-            if self._core.journal is not None:
-                self._core.journal.window(window.owner, window)
-            return
-        for child in record.children.values():
-            if child.mask >> noted.destination & 1:
-                self._core.control(child.link, "noted", noted, urgent=False)
 
     # ---- interest
 
@@ -478,11 +319,11 @@ class Node:
 
     def position(self) -> tuple[int, int]:
         """Where this broker is as an origin of QoS 1 and 2 and of posts: the position of the last one, (epoch, sequence)."""
-        return self._origin.position
+        return self._dispatch.position
 
     def settled(self, number: int) -> tuple[int, int]:
         """Up to which position a broker has all that it was sent, and will not forget it."""
-        d = self._origin.custody.destinations.get(number)
+        d = self._dispatch.custody.destinations.get(number)
         return d.settled if d is not None else (0, 0)
 
     def known(self) -> int:
@@ -508,11 +349,11 @@ class Node:
         `Confirmed` follows when no broker that was reachable, and still is, owes the receipt. Its messages have the sequences
         `first`, `first` + 1, and so on; (origin, epoch, sequence) names a message of the mesh for good.
         """
-        return self._origin.watch(behind, count)
+        return self._dispatch.watch(behind, count)
 
     def standing(self, watch: Watch, index: int) -> Standing:
         """Which brokers have a message of a watch, counted from its first one, which are awaited, which will not get it."""
-        return self._origin.standing(watch, index)
+        return self._dispatch.standing(watch, index)
 
     def reachable(self, number: int) -> bool:
         """Whether there is a path to a broker now."""
@@ -532,7 +373,7 @@ class Node:
         if here is not None:
             entry, refused = here
             for share in refused:
-                self._origin.refused_here(entry, share)
+                self._dispatch.refused_here(entry, share)
             if refused and self._core.journal is not None:
                 self._core.journal.drop(entry)
             return
@@ -566,13 +407,9 @@ class Node:
         core, interests = self._core, self._interests
         self._members.refresh()
         self._members.flush_interest()
-        self._origin.flush()
+        self._dispatch.flush()
         self._keeper.flush()
-        receipts, drops = self._relay.flush()
-        for link, some in receipts.items():
-            core.control(link, "receipts", some)
-        for link, lost in drops.items():
-            core.control(link, "dropped", [(d.origin, d.tree, encode_mask(d.brokers)) for d in lost])
+        self._signalling.flush()
         if interests.changed is None or interests.changed:
             filters = None if interests.changed is None else tuple(sorted(interests.changed))
             core.actions.append(FiltersChanged(filters))
@@ -587,14 +424,14 @@ class Node:
         """When `handle_timer` wants to be called, on the clock of `now`."""
         journal = self._core.journal
         due = earliest(self._relay.due, self._keeper.deadline)
-        own = earliest(self._origin.custody.next_deadline(), None if journal is None else journal.others.due)
+        own = earliest(self._dispatch.custody.next_deadline(), None if journal is None else journal.others.due)
         return earliest(own, earliest(due, self._members.next_deadline()))
 
     def handle_timer(self, now: float) -> None:
         """Receipts go with the next `take`, what was learned of others with the next `records`; messages expire; brokers that are away
         for too long are forgotten."""
         self._core.now = now
-        self._origin.expire()
+        self._dispatch.expire()
         self._members.expire()
         self._keeper.handle_timer()
 
@@ -644,34 +481,7 @@ class Node:
         """
         core = self._core
         core.now = now
-        stored = decode_values(values)
-        journal = Journal(core.wall_offset, Remembered(core.config.remembered))
-        if stored.node is not None:
-            uuid, epoch, core.born = stored.node
-            if uuid != core.uuid:
-                raise ValueError(f"the mesh's state is that of the broker {UUID(bytes=uuid)}, not of {core.identity.uuid}")
-            if epoch >= core.identity.epoch:
-                raise ValueError(f"the epoch {core.identity.epoch} is not above that of the mesh's state, {epoch}")
-        others = stored.others
-        complete = all((n, known.uuid) in others.sets and not known.behind for n, known in others.members.items())
-        self._members.restore(others.members, complete)
-        self._interests.restore(others.sets, {n: known.uuid for n, known in others.members.items() if n != core.number})
-        journal.others.restored(others)
-        self._interests.memory = journal.others
-        self._relay.windows.update(stored.windows)
-        self._origin.restore(stored.destinations)
-        served: list[Entry] = []
-        found = [(decode_entry(run, extra, core.wall_offset), order) for order, run, extra in entries]
-        found.sort(key=lambda one: (one[0].epoch, one[0].first))  # what was split has its place in the sequence, and later orders
-        for entry, order in found:
-            journal.restored(entry, order)
-            if entry.here:
-                served.append(entry)
-            else:
-                self._origin.hold(entry, journal)
-        core.journal = self._origin.custody.journal = journal
-        journal.node(core.uuid, core.identity.epoch, core.born)
-        for entry in served:
+        for entry in restore(core, self._members, self._interests, self._relay, self._dispatch, entries, values):
             self._serve_here(entry.run, entry, entry.picks[0][0])
 
     def records(self) -> Records | None:
@@ -687,7 +497,7 @@ class Node:
         core.now = now
         if core.journal is not None and mark > core.journal.committed:
             core.journal.committed = mark
-            self._origin.committed(mark)
+            self._dispatch.committed(mark)
             self._keeper.committed(mark)
 
 
@@ -696,19 +506,6 @@ def earliest(one: float | None, other: float | None) -> float | None:
     if one is None or other is None:
         return other if one is None else one
     return min(one, other)
-
-
-def _packet_end(data: bytes, position: int) -> int:
-    """Where the packet at this position ends."""
-    length = shift = 0
-    at = position + 1
-    while True:
-        byte = data[at]
-        at += 1
-        length |= (byte & 127) << shift
-        if byte < 128:
-            return at + length
-        shift += 7
 
 
 def _topic_at(data: bytes, position: int) -> int:

@@ -7,7 +7,7 @@ Invariants
 - members at the origin come first; then reachable brokers; others only for custody, where the message can wait;
 - a message is picked again for one group only, at a broker that has not refused it.
 
-It does not know frames, trees or sequences; `origin.py` places what is picked again.
+It does not know frames, trees or sequences; `dispatch.py` places what is picked again.
 """
 
 from __future__ import annotations

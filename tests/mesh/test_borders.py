@@ -366,7 +366,7 @@ def lie(net: Net, origin: int, monkeypatch: pytest.MonkeyPatch) -> None:
     zones._take({})
     monkeypatch.setattr(zones, "refresh", lambda paths, policies: False)
     net.nodes[origin]._interests.all_stale()
-    net.nodes[origin]._origin.due = True
+    net.nodes[origin]._tree.due = True
 
 
 @pytest.mark.parametrize("policies", [{2: OUT}, {3: Policy(into=("a/#",))}])

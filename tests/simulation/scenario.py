@@ -515,7 +515,8 @@ def _tree_edges(site: Site, wanted: list[int]) -> set[tuple[int, int]]:
 def custody_of(site: Site) -> str:
     """What a site holds, for a failure's text."""
     origin: Any = site.node._origin  # type: ignore[union-attr]
-    lines = [f"due={origin.due} tree={origin.tree} reach={origin.reach:b}"]
+    tree: Any = site.node._tree  # type: ignore[union-attr]
+    lines = [f"due={tree.due} tree={tree.number} reach={tree.reach:b}"]
     for d in origin.custody.destinations.values():
         if d.held_messages:
             first = origin.custody.open_for(d)[:1]
