@@ -84,16 +84,16 @@ class Away:
         if self._items:
             found, self._items, self._size = self._items, [], 0
             body = encode_items(found)
-            self._roaming.roamer.send(self._leave, self._flights, body)
+            self._roaming.roamer.leaves.send(self._leave, self._flights, body)
             self._under_way.append((self._roaming.shell.node.position(), len(body)))
             self._bytes += len(body)
 
     def flown(self) -> None:
         self.flush()
-        self._roaming.roamer.flights_sent(self._leave)
+        self._roaming.roamer.leaves.flights_sent(self._leave)
 
     def empty(self) -> None:
-        self._roaming.roamer.idle(self._leave)
+        self._roaming.roamer.leaves.progress(self._leave)
 
 
 class Behind:
@@ -318,7 +318,7 @@ class Roaming:
     def values(self) -> dict[str, str]:
         """For `$SYS/broker/roaming/`."""
         counts = {f"roaming/{name}": str(value) for name, value in self.roamer.counts.items()}
-        counts["roaming/leaving"] = str(sum(len(leaves) for leaves in self.roamer.leaves.values()))
+        counts["roaming/leaving"] = str(sum(len(leaves) for leaves in self.roamer.leaves.of.values()))
         counts["roaming/coming"] = str(sum(1 for place in self.roamer.places.values() if place.state in (State.FETCHING, State.TAKING)))
         counts["roaming/waiting"] = str(len(self._waiting))
         return counts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from uuid import UUID
 
 from mqmesh.mesh.actions import Action, CloseLink, Confirmed, Deliver, Event, Posted, Retained, Returned, Send, Unblocked
@@ -161,3 +162,21 @@ class Net:
     def got(self, number: int) -> list[bytes]:
         """All payloads that a node has delivered, in order."""
         return [payload for n, action in self.delivered if n == number for payload in action.run.payloads]
+
+
+def ring(*numbers: int, config: MeshConfig | None = None) -> Net:
+    """Nodes in a ring, settled."""
+    net = Net(*numbers, config=config)
+    for a, b in zip(numbers, numbers[1:] + numbers[:1], strict=True):
+        net.link(a, b)
+    net.settle()
+    return net
+
+
+def line(*numbers: int, config: MeshConfig | None = None, durable: bool = False) -> Net:
+    """Nodes in a line, settled."""
+    net = Net(*numbers, config=config, durable=durable)
+    for a, b in itertools.pairwise(numbers):
+        net.link(a, b)
+    net.settle()
+    return net

@@ -18,80 +18,17 @@ It does not know messages, sockets or stores; `Port` does.
 
 from __future__ import annotations
 
-from typing import Protocol
-
-from ..control import Position
 from ..visited import mask_of
 from . import wire
-from .places import Cut, Forward, Input, Known, Leave, Place, State, encode_forwards, encode_known, encode_leave, encode_place
+from .forwards import Forwards
+from .leaves import Leaves
+from .memory import Memory
+from .places import Cut, Forward, Input, Known, Leave, Place, State, encode_place
+from .port import Port
 from .wire import Answer, Claim, Fence, Key, Move, Said
 
 NEVER = float("inf")
 COMING = 60.0  # seconds that a session may need that is on its way to one of them
-
-
-class Port(Protocol):
-    """What the roamer decides over. All of it is done at once, in the batch that is open."""
-
-    def known(self) -> int:
-        """The other brokers that are known, as a set."""
-
-    def live(self) -> int:
-        """Those that are in reach."""
-
-    def interest_of(self, number: int) -> Position:
-        """How new what is known of a broker's interest is; of this one's: with all that it has."""
-
-    def post(self, brokers: int, kind: str, body: bytes) -> None:
-        """Say something to brokers."""
-
-    def save_place(self, client: str, value: bytes | None) -> None:
-        """Keep a place with its session; None: it is no more."""
-
-    def save_leave(self, leave: Leave, value: bytes | None) -> None:
-        """Keep a leave with its session; None: it is no more."""
-
-    def save_forwards(self, client: str, value: bytes | None) -> None:
-        """Keep what is passed on of a client; None: nothing more."""
-
-    def save_known(self, value: bytes) -> None:
-        """Keep what the broker knows beside its clients."""
-
-    def accept(self, client: str) -> bool:
-        """The connection that waits, if any, is let in, with the session that is here or a new one. False: there is neither."""
-
-    def turn_away(self, client: str) -> None:
-        """The client is elsewhere now: close its connection, waiting or served."""
-
-    def discard(self, client: str) -> None:
-        """Its connection is closed, its session ends, with all that was put aside."""
-
-    def release(self, leave: Leave) -> bytes | None:
-        """Its connection is closed, its session becomes the leave's and is described; None: it ended with its connection."""
-
-    def install(self, place: Place, state: bytes, merge: bool) -> None:
-        """Make the session that a description says, or (merge) add it to the one that is here."""
-
-    def take(self, place: Place, flights: bool, items: bytes) -> None:
-        """Messages that waited elsewhere, for the session here. flights: they were in flight, and stay so."""
-
-    def gate(self, at: Place | Leave) -> None:
-        """Its cut has begun, changed or ended."""
-
-    def drain(self, place: Place) -> None:
-        """What was put aside goes behind what is there; `Roamer.drained` follows, perhaps at once."""
-
-    def sent(self, leave: Leave) -> bool:
-        """Whether nothing waits to be sent."""
-
-    def begin(self, leave: Leave) -> None:
-        """Send the leave's messages: first what was in flight, then `Roamer.flights_sent`, then what waits and what comes."""
-
-    def restore(self, leave: Leave, place: Place) -> None:
-        """Its session is the place's again, or what it has goes to the session of the place."""
-
-    def forget(self, leave: Leave) -> None:
-        """Its session is no more."""
 
 
 class Roamer:
@@ -104,50 +41,38 @@ class Roamer:
         self._wait = wait
         self.places: dict[str, Place] = {}
         self._asking: dict[str, Place] = {}  # those that are looked for, and some that were
-        self.leaves: dict[str, list[Leave]] = {}
-        self.forwards: dict[str, list[Forward]] = {}
-        self.members = 0  # ever known
-        self._highest = 0  # time in any key seen
+        self._memory = Memory(number, port)
+        self.leaves = Leaves(port, self._memory)
+        self._forwards = Forwards(port, self.leaves, lambda client, key, more: self._answer(client, key, Said.NONE, more=more))
         self._fences: list[Fence] = []  # whose interest is not known yet
         self.now = 0.0
-        self.wall = 0  # ms
         self.counts = {"claims": 0, "in": 0, "out": 0, "merged": 0, "refused": 0}
 
-    # ---- keys
+    @property
+    def wall(self) -> int:
+        """Milliseconds since 1970; the caller sets it, as it does `now`."""
+        return self._memory.wall
 
-    def _key(self) -> Key:
-        self._highest = max(self._highest + 1, self.wall)
-        if self._highest > self.wall:
-            self._save_known()
-        return self._highest, self.number
-
-    def _saw(self, key: Key) -> None:
-        if key[0] > self._highest:
-            self._highest = key[0]
-            if key[0] > self.wall:  # else the next life's clock is above it anyway
-                self._save_known()
-
-    def _save_known(self) -> None:
-        self._port.save_known(encode_known(Known(self.members, self._highest)))
+    @wall.setter
+    def wall(self, ms: int) -> None:
+        self._memory.wall = ms
 
     # ---- restart
 
     def restore(self, places: list[Place], leaves: list[Leave], forwards: dict[str, list[Forward]], known: Known) -> None:
         """Go on where an earlier life was: sessions and what was put aside are there, nothing is connected."""
-        self.members, self._highest = known
-        self.forwards = forwards
+        self._memory.restore(known)
+        self._forwards.of = forwards
         for place in places:
-            self._saw(place.key)
+            self._memory.saw(place.key)
             self.places[place.client] = place
             if place.state is State.ASKING:
                 self._asking[place.client] = place
             if not place.cut.whole or place.state is not State.HERE:
                 self._port.gate(place)
         for leave in leaves:
-            self._saw(leave.key)
-            self.leaves.setdefault(leave.client, []).append(leave)
-            self._port.gate(leave)
-            self._port.begin(leave)
+            self._memory.saw(leave.key)
+            self.leaves.restore(leave)
         for place in places:
             if place.state is State.TAKING and all(place.sources.values()):
                 self._port.drain(place)
@@ -164,7 +89,7 @@ class Roamer:
         """A client comes. True: let it in now; False: it waits for `accept` or `turn_away`."""
         place = self.places.get(client)
         if place is None:
-            place = self.places[client] = Place(client, self._key())
+            place = self.places[client] = Place(client, self._memory.next_key())
             place.clean = clean
             self.counts["claims"] += 1
             self._claim(place, self._port.live())
@@ -201,7 +126,7 @@ class Roamer:
 
     def _claim_again(self, place: Place) -> None:
         """A client whose session is looked for gets a key above those seen since."""
-        place.key = self._key()
+        place.key = self._memory.next_key()
         place.claimed = place.asked = place.around = 0
         place.cut, place.lost = Cut(place.key), False
         self._claim(place, self._port.live())
@@ -209,7 +134,7 @@ class Roamer:
 
     def _reclaim(self, place: Place) -> None:
         """Some origins were told of a newer claim that never came here, and the client is back: go above it."""
-        place.key = self._key()
+        place.key = self._memory.next_key()
         self._decline(place)
         place.claimed, place.asked = 0, 0
         place.cut.again(place.key)
@@ -224,7 +149,7 @@ class Roamer:
         if place.state is not State.ASKING:
             self._port.discard(place.client)
         place.step(Input.FRESH)
-        place.key = self._key()
+        place.key = self._memory.next_key()
         self._decline(place)
         place.claimed, place.asked, place.around, place.sources, place.cut = 0, 0, 0, {}, Cut(place.key)
         self._claim(place, self._port.live())
@@ -269,14 +194,14 @@ class Roamer:
 
     def _late(self, place: Place) -> int:
         """Members that have not answered the place's claim."""
-        return (self._port.known() | self.members) & ~place.asked & ~(1 << self.number)
+        return self._memory.others() & ~place.asked
 
     # ---- the place's part
 
     def _nobody(self, place: Place, waits: bool = True) -> None:
         """No member in reach has the session: it is new. Those out of reach may have it and are cut off. waits: a connection may wait."""
         place.waiting = 0
-        self._note_members()
+        self._memory.note_members()
         if place.following is not None:
             (key, clean), place.following = place.following, None
             self._yield(place, key, clean)
@@ -304,12 +229,6 @@ class Roamer:
         self._nobody(place)
         return True
 
-    def _note_members(self) -> None:
-        members = self.members | self._port.known()
-        if members != self.members:
-            self.members = members
-            self._save_known()
-
     def _fence(self, place: Place, brokers: int, more: int = 0, own: bool = True) -> None:
         """Ask these origins for markers, which go to all that may have a session of the client too, and set this broker's own (own).
         more: such brokers, beside those that follow from the place."""
@@ -323,7 +242,7 @@ class Roamer:
 
     def _on_answer(self, origin: int, answer: Answer) -> None:
         if answer.said is Said.NONE and not answer.more:
-            self._answered(answer.client, 1 << origin, answer.key)
+            self._forwards.answered(answer.client, 1 << origin, answer.key)
         place = self.places.get(answer.client)
         if place is None or place.key != answer.key:
             return
@@ -331,7 +250,7 @@ class Roamer:
             place.until = self.now + COMING  # it will be passed on
             return
         if answer.said is Said.NEWER and answer.known is not None:
-            self._saw(answer.known)
+            self._memory.saw(answer.known)
             if answer.settled and place.state is State.ASKING and place.following is None and place.waiting:
                 self._claim_again(place)  # that one is older in fact: clocks differ
                 return
@@ -358,10 +277,10 @@ class Roamer:
         holder = source[1]
         answered = 1 << holder if origin == holder and not passing else 0
         place = self.places.get(move.client)
-        self._answered(move.client, answered, move.key, (source, *more))
+        self._forwards.answered(move.client, answered, move.key, (source, *more))
         if place is None:
-            self._follow(move.client, move.key, (source, *more))
-        if self._forward(wire.SESSION, move):
+            self._forwards.follow(move.client, move.key, (source, *more))
+        if self._forwards.pass_on(wire.SESSION, move):
             return
         if place is None:
             place = self.places[move.client] = Place(move.client, move.key)
@@ -373,7 +292,7 @@ class Roamer:
         place.sources[source] = False
         for other in more:
             place.sources.setdefault(other, True)
-        self._note_members()
+        self._memory.note_members()
         if place.state is not State.ASKING:
             self.counts["merged"] += 1
             self._port.install(place, state, True)
@@ -390,14 +309,14 @@ class Roamer:
     def _on_piece(self, origin: int, move: Move) -> None:
         _, flights, items = move.rest
         place = self.places.get(move.client)
-        if self._forward(wire.PIECE, move) or place is None:
+        if self._forwards.pass_on(wire.PIECE, move) or place is None:
             pass
         elif not place.clean and place.state is not State.ASKING:
             self._port.take(place, flights and place.state is State.FETCHING, items)
 
     def _on_ready(self, origin: int, move: Move) -> None:
         place = self.places.get(move.client)
-        if self._forward(wire.READY, move) or place is None:
+        if self._forwards.pass_on(wire.READY, move) or place is None:
             pass
         elif move.rest[0] in place.sources and place.state is State.FETCHING:
             place.step(Input.READY)
@@ -406,7 +325,7 @@ class Roamer:
 
     def _on_end(self, origin: int, move: Move) -> None:
         place = self.places.get(move.client)
-        if self._forward(wire.END, move) or place is None:
+        if self._forwards.pass_on(wire.END, move) or place is None:
             pass
         elif move.rest[0] in place.sources:
             place.sources[move.rest[0]] = True
@@ -431,13 +350,13 @@ class Roamer:
     def _on_left(self, origin: int, move: Move) -> None:
         source = move.rest[0]
         place = self.places.get(move.client)
-        if self._forward(wire.LEFT, move) or place is None:
+        if self._forwards.pass_on(wire.LEFT, move) or place is None:
             pass
         elif source in place.sources:
             del place.sources[source]
             self._save(place)
             self._may_drain(place)
-        self._source_left(move.client, source, move.key)
+        self._forwards.source_left(move.client, source, move.key)
 
     def _look(self, place: Place) -> None:
         """Whether a newer claim can have it now, and whether the cut is over."""
@@ -451,115 +370,31 @@ class Roamer:
             self._yield(place, key, clean)
             return
         cut = place.cut
-        if cut.gated and place.complete and not cut.closed:
-            everybody = self._port.known() | self.members | 1 << self.number
-            if cut.marked(everybody):
-                place.cut.gated = False
-                self._port.gate(place)
-                self._save(place)
-
-    # ---- what is passed on
-
-    def _forward(self, kind: str, move: Move) -> bool:
-        """Pass on what came for a claim that was given up for a newer one, whether the client is here again or not."""
-        at = self._forward_of(move.client, move.key, move.rest[0])
-        if at is None:
-            return False
-        key = self.forwards[move.client][at].key
-        if self._port.known() >> key[1] & 1:
-            self._port.post(1 << key[1], kind, wire.encode(move.client, key, *move.rest))
-        return True
-
-    def _forward_of(self, client: str, key: Key, source: Key | None) -> int | None:
-        """The index of the forward for what is sent for a claim: of the lowest claim that is not older, as claims are raised.
-        source: one that is in it; None: one that some broker has not answered."""
-        found = [
-            (forward.older, index)
-            for index, forward in enumerate(self.forwards.get(client, ()))
-            if forward.older >= key and (forward.silent if source is None else source in forward.sources)
-        ]
-        return min(found)[1] if found else None
-
-    def _add_forward(self, place: Place, key: Key) -> None:
-        forward = Forward(place.key, key, place.claimed & ~place.asked, tuple(place.sources))
-        self._set_forwards(place.client, [forward, *self.forwards.get(place.client, ())])
-
-    def _set_forwards(self, client: str, forwards: list[Forward]) -> None:
-        left = [forward for forward in forwards if forward.open]
-        for key in {forward.key for forward in forwards} - {forward.key for forward in left}:
-            self._answer(client, key, Said.NONE, more=bool(left))
-        if left == self.forwards.get(client, []):
-            return
-        if left:
-            self.forwards[client] = left
-        else:
-            self.forwards.pop(client, None)
-        self._port.save_forwards(client, encode_forwards(left) if left else None)
-
-    def _answered(self, client: str, brokers: int, key: Key, sources: tuple[Key, ...] = ()) -> None:
-        """Brokers (a set) have answered a claim, with sessions or (none) with nothing: for its forward."""
-        at = self._forward_of(client, key, None)
-        if at is not None:
-            forwards = list(self.forwards[client])
-            forward = forwards[at]
-            forwards[at] = forward._replace(silent=forward.silent & ~brokers, sources=forward.sources + sources)
-            self._set_forwards(client, forwards)
-
-    def _follow(self, client: str, key: Key, sources: tuple[Key, ...]) -> None:
-        """Sessions have come for a claim that was raised since, and what was here has left: they go the same way."""
-        if self._forward_of(client, key, sources[0]) is not None:
-            return
-        forwards = self.forwards.get(client, [])
-        newer = [leave.key for leave in self.leaves.get(client, ()) if leave.older > key]
-        newer += [forward.key for forward in forwards if forward.older > key]
-        if newer:
-            self._set_forwards(client, [Forward(key, max(newer), 0, sources), *forwards])
-
-    def _redirect(self, client: str, key: Key) -> None:
-        """What has not begun to come goes to the newest claim; a session that has goes on to where it went."""
-        found = []
-        for forward in self.forwards.get(client, []):
-            if forward.key < key and forward.silent:
-                found += [forward._replace(key=key, sources=()), forward._replace(silent=0)]
-            else:
-                found.append(forward)
-        if found:
-            self._set_forwards(client, found)
-
-    def _source_left(self, client: str, source: Key, key: Key) -> None:
-        """A session has come whole for a claim: for its forward."""
-        at = self._forward_of(client, key, source)
-        if at is not None:
-            forwards = list(self.forwards[client])
-            forward = forwards[at]
-            forwards[at] = forward._replace(sources=tuple([one for one in forward.sources if one != source]))
-            self._set_forwards(client, forwards)
-
-    def _broker_gone(self, broker: int) -> None:
-        for client, forwards in list(self.forwards.items()):
-            left = [f._replace(silent=f.silent & ~(1 << broker), sources=tuple([s for s in f.sources if s[1] != broker])) for f in forwards]
-            self._set_forwards(client, left)
+        if cut.gated and place.complete and not cut.closed and cut.marked(self._memory.everybody()):
+            place.cut.gated = False
+            self._port.gate(place)
+            self._save(place)
 
     # ---- the holder's part
 
     def _on_claims(self, claims: list[Claim]) -> None:
         for claim in claims:
-            self._saw(claim.key)
+            self._memory.saw(claim.key)
             self._on_claim(claim.client, claim.key, claim.clean)
 
     def _answer(self, client: str, key: Key, said: Said, known: Key | None = None, settled: bool = False, more: bool = False) -> None:
         if self._port.known() >> key[1] & 1:
-            answer = Answer(client, key, said, known, settled, more, client in self.leaves)
+            answer = Answer(client, key, said, known, settled, more, client in self.leaves.of)
             self._port.post(1 << key[1], wire.ANSWER, wire.encode_answer(answer))
 
     def _on_claim(self, client: str, key: Key, clean: bool) -> None:
         place = self.places.get(client)
-        given = max([leave.key for leave in self.leaves.get(client, ())], default=key)
+        given = max([leave.key for leave in self.leaves.of.get(client, ())], default=key)
         if place is None and given > key:
             self._answer(client, key, Said.NEWER, given)  # a claim that is newer was here first
         elif place is None:
-            self._redirect(client, key)
-            self._answer(client, key, Said.NONE, more=any(forward.silent for forward in self.forwards.get(client, ())))
+            self._forwards.redirect(client, key)
+            self._answer(client, key, Said.NONE, more=self._forwards.silent(client))
         elif key <= place.key:
             self._answer(client, key, Said.NEWER, place.key, place.state is not State.ASKING)
         elif place.following is not None and place.following[0] == key:
@@ -597,52 +432,11 @@ class Roamer:
         if self.places.get(client) is place:
             self._remove(place)
         if place.open:
-            self._add_forward(place, key)
+            self._forwards.add(place, key)
         if state is None:
-            self._answer(client, key, Said.NONE, more=client in self.forwards)
+            self._answer(client, key, Said.NONE, more=client in self._forwards.of)
             return
-        self.leaves.setdefault(client, []).append(leave)
-        passing = any(forward.silent for forward in self.forwards.get(client, ()))
-        self._port.post(1 << key[1], wire.SESSION, wire.encode(client, key, leave.older, tuple(place.sources), passing, state))
-        self._port.save_leave(leave, encode_leave(leave))
-        self._port.gate(leave)
-        self._port.begin(leave)
-        self._progress(leave)
-
-    def flights_sent(self, leave: Leave) -> None:
-        """The pieces with what was in flight are posted."""
-        self._port.post(1 << leave.to, wire.READY, wire.encode(leave.client, leave.key, leave.older))
-
-    def send(self, leave: Leave, flights: bool, items: bytes) -> None:
-        """Post a piece of what waits; the caller deletes it in the same batch."""
-        self._port.post(1 << leave.to, wire.PIECE, wire.encode(leave.client, leave.key, leave.older, flights, items))
-
-    def idle(self, leave: Leave) -> None:
-        """Nothing waits to be sent."""
-        self._progress(leave)
-
-    def _progress(self, leave: Leave) -> None:
-        """Say `end` when all that is before the markers of members in reach is sent, `left` when that holds for all members."""
-        if leave not in self.leaves.get(leave.client, ()) or not self._port.sent(leave):
-            return
-        own, live = 1 << self.number, self._port.live()
-        if not live >> leave.to & 1:
-            return  # else a broker that has just started would take few for all
-        if not leave.ended and leave.cut.passed(live | own):
-            leave.ended = True
-            self._port.post(1 << leave.to, wire.END, wire.encode(leave.client, leave.key, leave.older))
-            self._port.save_leave(leave, encode_leave(leave))
-        if leave.ended and leave.cut.passed(self._port.known() | self.members | own):
-            self._port.post(1 << leave.to, wire.LEFT, wire.encode(leave.client, leave.key, leave.older))
-            self._drop(leave)
-
-    def _drop(self, leave: Leave) -> None:
-        left = self.leaves[leave.client]
-        left.remove(leave)
-        if not left:
-            del self.leaves[leave.client]
-        self._port.save_leave(leave, None)
-        self._port.forget(leave)
+        self.leaves.begin(leave, tuple(place.sources), self._forwards.silent(client), state)
 
     # ---- the origin's part
 
@@ -667,16 +461,13 @@ class Roamer:
         self._on_marker(self.number, fence.client, fence.key)
 
     def _on_marker(self, origin: int, client: str, key: Key) -> None:
-        self._saw(key)
+        self._memory.saw(key)
         place = self.places.get(client)
         if place is not None and place.cut.marker(origin, key):  # also while it is looked for: what comes later is not its either
             self._port.gate(place)
             self._save(place)
             self._look(place)
-        for leave in list(self.leaves.get(client, ())):
-            if leave.cut.marker(origin, key):
-                self._port.save_leave(leave, encode_leave(leave))
-                self._progress(leave)
+        self.leaves.marker(origin, client, key)
 
     # ---- what comes from others
 
@@ -688,7 +479,7 @@ class Roamer:
         elif isinstance(found, Answer):
             self._on_answer(origin, found)
         elif isinstance(found, Fence):
-            self._saw(found.key)
+            self._memory.saw(found.key)
             self._on_fence(found)
         elif kind == wire.SESSION:
             self._on_session(origin, found)
@@ -709,7 +500,7 @@ class Roamer:
             return
         found = wire.decode(kind, body)
         assert isinstance(found, Move)
-        for leave in list(self.leaves.get(found.client, ())):
+        for leave in list(self.leaves.of.get(found.client, ())):
             if leave.to == destination:
                 self._stay(leave)
         place = self.places.get(found.client)
@@ -719,12 +510,11 @@ class Roamer:
     def _stay(self, leave: Leave) -> None:
         """Its new broker is no more."""
         place = self.places.get(leave.client)
-        self.leaves[leave.client].remove(leave)
-        self._port.save_leave(leave, None)
+        self.leaves.remove(leave)
         if place is not None:  # the client came back before
             self._port.restore(leave, place)
             return
-        place = self.places[leave.client] = Place(leave.client, self._key())
+        place = self.places[leave.client] = Place(leave.client, self._memory.next_key())
         place.state = State.HERE
         place.cut = leave.cut
         place.cut.again(place.key)
@@ -736,7 +526,7 @@ class Roamer:
 
     def member_up(self, number: int) -> None:
         """A member is in reach: claim what it may have, ask for markers that it has not set."""
-        self._note_members()
+        self._memory.note_members()
         bit = 1 << number
         claims = []
         for place in list(self.places.values()):
@@ -755,13 +545,12 @@ class Roamer:
             if place.state is State.ASKING and place.waiting >> number & 1:
                 place.waiting &= ~(1 << number)
                 self._resolve(place)
-        self._progress_all()
+        self.leaves.progress_all()
 
     def member_gone(self, number: int) -> None:
         """A member is given up: what it held is lost, what was to go to it stays."""
         bit = 1 << number
-        self.members &= ~bit
-        self._save_known()
+        self._memory.gone(number)
         for place in list(self.places.values()):
             lost = [source for source in place.sources if source[1] == number]
             for source in lost:
@@ -771,13 +560,8 @@ class Roamer:
                     self._port.accept(place.client)
             place.asked |= bit
             self._may_drain(place)
-        self._broker_gone(number)
-        self._progress_all()
-
-    def _progress_all(self) -> None:
-        for leaves in list(self.leaves.values()):
-            for leave in list(leaves):
-                self._progress(leave)
+        self._forwards.broker_gone(number)
+        self.leaves.progress_all()
 
     # ---- time
 

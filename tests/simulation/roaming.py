@@ -155,15 +155,15 @@ class Broker:
             if self.world.chance.random() < 0.2:
                 return
             origin, serial = session.flights.pop(pid)
-            self.roamer.send(leave, True, b"%d %d %d" % (origin, serial, pid))
+            self.roamer.leaves.send(leave, True, b"%d %d %d" % (origin, serial, pid))
         if leave in self.flying:
             self.flying.discard(leave)
-            self.roamer.flights_sent(leave)
+            self.roamer.leaves.flights_sent(leave)
         while session.queue and self.world.chance.random() < 0.8:
             origin, serial = session.queue.popleft()
-            self.roamer.send(leave, False, b"%d %d 0" % (origin, serial))
+            self.roamer.leaves.send(leave, False, b"%d %d 0" % (origin, serial))
         if not session.queue:
-            self.roamer.idle(leave)
+            self.roamer.leaves.progress(leave)
 
     def sent(self, leave: Leave) -> bool:
         session = self.leaving[leave]

@@ -12,7 +12,7 @@ from .scenario import Scenario
 SEEDS = int(os.environ.get("MQMESH_SEEDS", "100"))
 SLICE = 20  # seeds in one test
 
-# Seeds that once failed. Each rule that they changed also has a test of its own in tests/mesh/test_node.py, because what a seed
+# Seeds that once failed. Each rule that they changed also has a test of its own in tests/mesh, because what a seed
 # does changes with the scenario.
 ONCE_FAILED = [
     (124, "routed"),  # a destination that had lost its memory claimed an epoch below its earlier one: repeated deliveries
