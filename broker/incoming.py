@@ -77,16 +77,35 @@ def publish(
     ill_formed = properties is not None and properties.payload_format == 1 and not all_utf8(run.payloads)
     if ill_formed and not (qos and route.writable):
         raise PeerError(Reason.PAYLOAD_FORMAT_INVALID, TEXTS[Reason.PAYLOAD_FORMAT_INVALID], "3.3.2.3.2")
-    count = run.count
-    connection.received += count
+    connection.received += run.count
     broker.counters.publish_bytes_received += after - position
+    return hand_on(connection, session, run, route, properties, ill_formed, chunk, size, topic_end - position)
+
+
+def hand_on(
+    connection: Connection,
+    session: Session,
+    run: Run,
+    route: Route,
+    properties: PublishProperties | None,
+    ill_formed: bool,
+    chunk: bytes,
+    size: int,
+    offset: int,
+) -> bool:
+    """Give a run to subscribers, the mesh and the retained messages, or refuse it. False: held, to be given again after `release`.
+
+    ill_formed: some payload is not the UTF-8 that it says. chunk, size, offset: the frames, and where in each the packet identifier stands.
+    """
+    broker = connection.broker
+    qos, retain, topic, count, rights = run.qos, run.retain, run.topic, run.count, route.rights
     if not route.writable:
         if route.service is not None:
-            serve(connection, session, run, route.service, properties, identifiers(chunk, size, topic_end - position) if qos else [])
+            serve(connection, session, run, route.service, properties, identifiers(chunk, size, offset) if qos else [])
             return True
         broker.counters.dropped += count
         if qos:
-            refuse(connection, session, run, identifiers(chunk, size, topic_end - position), Reason.NOT_AUTHORIZED)
+            refuse(connection, session, run, identifiers(chunk, size, offset), Reason.NOT_AUTHORIZED)
     elif (
         connection.allowed is not None
         and topic not in connection.allowed
@@ -94,15 +113,15 @@ def publish(
     ):
         broker.router.access.dropped(connection, run, text)
         if qos:
-            refuse(connection, session, run, identifiers(chunk, size, topic_end - position), Reason.NOT_AUTHORIZED, text)
+            refuse(connection, session, run, identifiers(chunk, size, offset), Reason.NOT_AUTHORIZED, text)
     elif rights is not None and rights.refuses(connection.client_id, retain):
         broker.router.access.dropped(connection, run, rights.text)
         if qos:
-            refuse(connection, session, run, identifiers(chunk, size, topic_end - position), Reason.NOT_AUTHORIZED, rights.text)
+            refuse(connection, session, run, identifiers(chunk, size, offset), Reason.NOT_AUTHORIZED, rights.text)
     elif qos:
         ack = wish_of(properties.user_properties) if properties is not None and properties.user_properties else None
         take = acknowledged_run if not ill_formed else well_formed_part
-        if not take(connection, session, run, route, identifiers(chunk, size, topic_end - position), ack):
+        if not take(connection, session, run, route, identifiers(chunk, size, offset), ack):
             connection.received -= count
             connection.hold()
             return False

@@ -1,7 +1,7 @@
 """The hot path in: received bytes become runs, runs go to routes, acknowledgements move blocks.
 
-`ingest` is one long function on purpose: it runs for each chunk of bytes, never builds an object for a single PUBLISH that
-has company, and leaves every packet kind but PUBLISH and the four acknowledgements to the connection's handlers.
+`ingest` runs for each chunk of bytes, makes one call for each run, span or block of acknowledgements, never builds an object for a
+single PUBLISH that has company, and leaves every packet kind but PUBLISH and the four acknowledgements to the connection's handlers.
 
 How a run is found: behind the first PUBLISH, frames of the same size whose bytes up to the packet identifier (QoS 0: up to the
 payload) are equal belong to it. Everything that was checked for the first one holds for them too.
@@ -110,71 +110,14 @@ def ingest(connection: Connection, data: bytes) -> int:
 
         kind = first & 0xF0
         if kind == 0x30:
-            # PUBLISH: one run
-            qos = (first >> 1) & 3
-            if qos == 3 or (first & 0x0E) == 0x08:
-                raise MalformedPacket(f"PUBLISH with flags {first & 15:#x}", clause="MQTT-3.3.1-4" if qos == 3 else "MQTT-3.3.1-2")
-            topic_end = start + 2 + (data[start] << 8 | data[start + 1]) if length >= 2 else stop + 1
-            payload = topic_end
-            properties: PublishProperties | None = None
-            if qos:
-                payload += 2
-            if payload > stop:
-                raise MalformedPacket("PUBLISH ends inside its topic or packet identifier", clause="MQTT-1.5.4")
-            if version5:
-                if payload >= stop:
-                    raise MalformedPacket("PUBLISH without a property length", clause="MQTT-3.3.2")
-                if data[payload]:
-                    properties, payload = read_properties(data, payload, stop)
-                else:
-                    payload += 1
-            size = stop - position
-            after = stop
-            if qos:
-                head = data[position:topic_end]
-                tail_start = topic_end + 2 - position
-                tail = data[topic_end + 2 : payload]
-                if tail:
-                    while data.startswith(head, after) and data.startswith(tail, after + tail_start):
-                        after += size
-                else:
-                    while data.startswith(head, after):
-                        after += size
-            else:
-                head = data[position:payload]
-                while data.startswith(head, after):
-                    after += size
-            if after > end:
-                after -= size
-            if not publish(connection, data, position, after, size, qos, first, start + 2, topic_end, payload, properties):
+            after = take_run(connection, data, position, start, stop, end, version5)
+            if after < 0:
                 return position
             position = after
             if connection.closing:
                 return end
         elif length == 2 and (kind == 0x40 or first == 0x62 or kind == 0x50 or kind == 0x70) and connection.session is not None:
-            # acknowledgements without reason code: as long a block of consecutive identifiers as there is
-            table = TABLES.get(first)
-            if table is None:
-                raise MalformedPacket(f"reserved flags {first & 15:#x} in an acknowledgement", clause="MQTT-2.1.3-1")
-            packet_id = data[start] << 8 | data[start + 1]
-            if not packet_id:
-                raise MalformedPacket("packet identifier 0", clause="MQTT-2.2.1-3")
-            count = 1
-            most = min((end - position) // 4, 65536 - packet_id)
-            if most > 1:
-                # twice as far each time, then back by halves: the longest stretch that equals the table
-                at = 4 * packet_id
-                ahead = 1
-                growing = True
-                while ahead and count < most:
-                    ahead = min(ahead, most - count)
-                    if data.startswith(table[at + 4 * count : at + 4 * (count + ahead)], position + 4 * count):
-                        count += ahead
-                    else:
-                        growing = False
-                    ahead = 2 * ahead if growing else ahead // 2
-            acknowledged(connection, kind, packet_id, count)
-            position += 4 * count
+            position += take_acknowledgements(connection, data, position, start, end)
         else:
             connection.packet(first, data[start:stop])
             position = stop
@@ -184,3 +127,72 @@ def ingest(connection: Connection, data: bytes) -> int:
                 return position
             version5 = connection.version == 5
     return position
+
+
+def take_run(connection: Connection, data: bytes, position: int, start: int, stop: int, end: int, version5: bool) -> int:
+    """The run of PUBLISH that begins at `position`, a whole packet whose body is data[start:stop]: where it ends; -1: it is held."""
+    first = data[position]
+    qos = (first >> 1) & 3
+    if qos == 3 or (first & 0x0E) == 0x08:
+        raise MalformedPacket(f"PUBLISH with flags {first & 15:#x}", clause="MQTT-3.3.1-4" if qos == 3 else "MQTT-3.3.1-2")
+    topic_end = start + 2 + (data[start] << 8 | data[start + 1]) if stop - start >= 2 else stop + 1
+    payload = topic_end
+    properties: PublishProperties | None = None
+    if qos:
+        payload += 2
+    if payload > stop:
+        raise MalformedPacket("PUBLISH ends inside its topic or packet identifier", clause="MQTT-1.5.4")
+    if version5:
+        if payload >= stop:
+            raise MalformedPacket("PUBLISH without a property length", clause="MQTT-3.3.2")
+        if data[payload]:
+            properties, payload = read_properties(data, payload, stop)
+        else:
+            payload += 1
+    size = stop - position
+    after = stop
+    if qos:
+        head = data[position:topic_end]
+        tail_start = topic_end + 2 - position
+        tail = data[topic_end + 2 : payload]
+        if tail:
+            while data.startswith(head, after) and data.startswith(tail, after + tail_start):
+                after += size
+        else:
+            while data.startswith(head, after):
+                after += size
+    else:
+        head = data[position:payload]
+        while data.startswith(head, after):
+            after += size
+    if after > end:
+        after -= size
+    taken = publish(connection, data, position, after, size, qos, first, start + 2, topic_end, payload, properties)
+    return after if taken else -1
+
+
+def take_acknowledgements(connection: Connection, data: bytes, position: int, start: int, end: int) -> int:
+    """Acknowledgements without reason code: as long a block of consecutive identifiers as there is; its size in bytes."""
+    first = data[position]
+    table = TABLES.get(first)
+    if table is None:
+        raise MalformedPacket(f"reserved flags {first & 15:#x} in an acknowledgement", clause="MQTT-2.1.3-1")
+    packet_id = data[start] << 8 | data[start + 1]
+    if not packet_id:
+        raise MalformedPacket("packet identifier 0", clause="MQTT-2.2.1-3")
+    count = 1
+    most = min((end - position) // 4, 65536 - packet_id)
+    if most > 1:
+        # twice as far each time, then back by halves: the longest stretch that equals the table
+        at = 4 * packet_id
+        ahead = 1
+        growing = True
+        while ahead and count < most:
+            ahead = min(ahead, most - count)
+            if data.startswith(table[at + 4 * count : at + 4 * (count + ahead)], position + 4 * count):
+                count += ahead
+            else:
+                growing = False
+            ahead = 2 * ahead if growing else ahead // 2
+    acknowledged(connection, first & 0xF0, packet_id, count)
+    return 4 * count

@@ -32,8 +32,33 @@ def take_span(connection: Connection, data: bytes, position: int, end: int, maxi
     maximum: the largest packet allowed. Returns where it ends. 0: there is none; -p: one up to p that the general path has to take,
     because a QoS 2 identifier in it is not new, or the mesh has no room for all of it. Then nothing was done.
     """
+    first = data[position]
+    span = _find(connection, data, position, end, maximum)
+    if span is None:
+        return 0
+    fan, position, count, block, numbers, offsets = span
     version = connection.version
-    version5 = version == 5
+    if first == 0x30:
+        if fan.mask and not _published(connection, Mixed(block, version, 0, count, connection.broker.now), fan):
+            return -position
+        connection.broker.router.deliver_block(block, version, count, fan)
+    else:
+        mixed = Mixed(block, version, first >> 1 & 3, count, connection.broker.now, offsets)
+        last = numbers[-1]
+        consecutive = last - numbers[0] == count - 1 and (count == 1 or numbers == list(range(numbers[0], last + 1)))
+        if not _acknowledged(connection, mixed, fan, range(numbers[0], last + 1) if consecutive else numbers):
+            return -position
+    connection.received += count
+    connection.broker.counters.publish_bytes_received += len(block)
+    return position
+
+
+def _find(
+    connection: Connection, data: bytes, position: int, end: int, maximum: int
+) -> tuple[Fan, int, int, bytes, list[int], list[int]] | None:
+    """The span at `position`: where its messages go, where it ends, how many they are, their bytes, packet identifiers, and where these
+    stand in the bytes."""
+    version5 = connection.version == 5
     first = data[position]
     skip = 2 if first != 0x30 else 0
     fans, allowed = connection.fans, connection.allowed
@@ -92,21 +117,9 @@ def take_span(connection: Connection, data: bytes, position: int, end: int, maxi
                     break
         position = stop
     if fan is None or not count or (count == 1 and fan.mask):
-        return 0  # a lone message goes into the mesh as a run: what is known of its topic is kept for runs
+        return None  # a lone message goes into the mesh as a run: what is known of its topic is kept for runs
     block = data if position - begin == len(data) else data[begin:position]
-    if not skip:
-        if fan.mask and not _published(connection, Mixed(block, version, 0, count, connection.broker.now), fan):
-            return -position
-        connection.broker.router.deliver_block(block, version, count, fan)
-    else:
-        mixed = Mixed(block, version, first >> 1 & 3, count, connection.broker.now, offsets)
-        last = numbers[-1]
-        consecutive = last - numbers[0] == count - 1 and (count == 1 or numbers == list(range(numbers[0], last + 1)))
-        if not _acknowledged(connection, mixed, fan, range(numbers[0], last + 1) if consecutive else numbers):
-            return -position
-    connection.received += count
-    connection.broker.counters.publish_bytes_received += len(block)
-    return position
+    return fan, position, count, block, numbers, offsets
 
 
 def alike(data: bytes, position: int, start: int, stop: int, version5: bool) -> bool:

@@ -107,22 +107,11 @@ class Relay:
     def receive(self, link: LinkEnd, data: bytes, position: int, end: int) -> int:
         """Handle one run of data frames that begins at `position`; returns where it ends.
 
-        Raises `PeerError` for what is no frame of ours, IndexError when a length points outside of the data.
-        One long function: it is the hot path, and its parts share all these offsets.
+        Raises `PeerError` for what is no frame of ours, IndexError when a length points outside of the data. Hot: one call for a run.
         """
-        at = position + 1
-        remaining = data[at]
-        at += 1
+        remaining, at = data[position + 1], position + 2
         if remaining > 127:
-            remaining &= 127
-            shift = 7
-            while True:
-                byte = data[at]
-                at += 1
-                remaining |= (byte & 127) << shift
-                if byte < 128:
-                    break
-                shift += 7
+            remaining, at = _long_length(data, at, remaining & 127)
         size = at + remaining - position
         if position + size > end:
             raise bad_frame("it is cut off")
@@ -130,15 +119,7 @@ class Relay:
         envelope = topic_end + 1
         properties = data[topic_end]
         if properties > 127:
-            properties &= 127
-            shift = 7
-            while True:
-                byte = data[envelope]
-                envelope += 1
-                properties |= (byte & 127) << shift
-                if byte < 128:
-                    break
-                shift += 7
+            properties, envelope = _long_length(data, envelope, properties & 127)
         payload = envelope + properties
         if not properties or data[envelope] != CORRELATION_DATA:
             raise bad_frame("its first property is not Correlation Data")
@@ -160,8 +141,7 @@ class Relay:
         # How many frames follow that differ in the low bytes of the sequence and the payload only?
         sequence_at = rest_end + 6
         prefix = data[position:sequence_at]
-        following = position + size
-        last_start = end - size
+        following, last_start = position + size, end - size
         same = data.startswith
         if others:
             skip = rest_end + 8 - position
@@ -177,11 +157,8 @@ class Relay:
             span = self._spans.find(data, at, topic_end, sequence_at, position + size - payload, end)
             if span is not None and self._take_span(stream, rest, data, position, topic_end, bits_end, sequence_at, span):
                 return span.stop
-        if rest != stream.rest and not (stream.spans and rest[6:] == PLAIN_REST):
-            # read before it is passed on: a bad one must end this link, not those to the next brokers
-            stream.rest, stream.parsed = rest, decode_rest(stream.head.flags, rest)
-        if not stream.ordinary and stream.parsed is not None and not stream.parsed.picks:
-            _check_post(stream, topic)
+        if not stream.ordinary or (rest != stream.rest and not (stream.spans and rest[6:] == PLAIN_REST)):
+            _read_rest(stream, topic, rest)
         self._core.counters.received += count
         first = int.from_bytes(data[rest_end : rest_end + 8], "big")
         offsets = (bits_end - position - stream.head.width, sequence_at - position, payload - position)
@@ -190,16 +167,12 @@ class Relay:
             entered = self._enter(link, stream, topic, block, size, count)
             if entered is None:
                 return following
-            topic, size, shift = entered.topic, entered.size, entered.shift
-            block = bytes(entered.block)
-            offsets = (offsets[0] + shift, offsets[1] + shift, offsets[2] + shift)
-        if count > 1:
-            low = first & 0xFFFF
-            here = offsets[1]
-            if block[here + 1 :: size] != PID_LOW[low : low + count] or block[here::size] != PID_HIGH[low : low + count]:
-                self._parts(stream, topic, rest, others, block, size, offsets, first)
-                return following
-        self._run(stream, topic, rest, others, block, size, count, offsets, first)
+            topic, size, block = entered.topic, entered.size, bytes(entered.block)
+            offsets = (offsets[0] + entered.shift, offsets[1] + entered.shift, offsets[2] + entered.shift)
+        if count > 1 and _has_gaps(block, size, count, offsets[1], first & 0xFFFF):
+            self._parts(stream, topic, rest, others, block, size, offsets, first)
+        else:
+            self._run(stream, topic, rest, others, block, size, count, offsets, first)
         return following
 
     def _enter(self, link: LinkEnd, stream: Stream, topic: bytes, block: bytes, size: int, count: int) -> Renamed | None:
@@ -256,29 +229,8 @@ class Relay:
                 counters.duplicates += count
                 return
             record.last = (epoch, last)
-        for end, child, what in stream.forwards:
-            if stream.custody:
-                if child.cut or end.full:
-                    child.cut = True
-                    counters.cut += count
-                    continue
-            elif end.full:
-                counters.dropped_full += count
-                continue
-            data: bytes | bytearray = block
-            if what:
-                data = bytearray(block)
-                patch(data, offsets[0], size, count, what)
-            if end.gate is not None:
-                left = renamed(data, size, topic, end.gate.outwards(topic))
-                if left is None:
-                    counters.dropped_policy += count
-                    child.cut = child.cut or stream.custody
-                    continue
-                data = left.block
-            counters.sent += count
-            counters.relayed += count
-            core.actions.append(Send(end.id, data, False))
+        if stream.forwards:
+            self._pass_on(stream, topic, block, size, count, offsets[0])
         if not stream.deliver:
             return
         token = None
@@ -298,6 +250,34 @@ class Relay:
             token = self.new_token()
             self.tokens[token] = (window, pending, head.origin)
         self._deliver(stream, topic, rest, others, block, size, count, offsets[2], token)
+
+    def _pass_on(self, stream: Stream, topic: bytes, block: bytes, size: int, count: int, bits: int) -> None:
+        """A run to the children that have part in its share. bits: where the visited bits stand in a frame."""
+        core = self._core
+        counters = core.counters
+        for end, child, what in stream.forwards:
+            if stream.custody:
+                if child.cut or end.full:
+                    child.cut = True
+                    counters.cut += count
+                    continue
+            elif end.full:
+                counters.dropped_full += count
+                continue
+            data: bytes | bytearray = block
+            if what:
+                data = bytearray(block)
+                patch(data, bits, size, count, what)
+            if end.gate is not None:
+                left = renamed(data, size, topic, end.gate.outwards(topic))
+                if left is None:
+                    counters.dropped_policy += count
+                    child.cut = child.cut or stream.custody
+                    continue
+                data = left.block
+            counters.sent += count
+            counters.relayed += count
+            core.actions.append(Send(end.id, data, False))
 
     def _take_span(
         self, stream: Stream, rest: bytes, data: bytes, position: int, seam_at: int, bits_end: int, low_at: int, span: Span
@@ -571,7 +551,29 @@ class Relay:
         return receipts, drops
 
 
-def _check_post(stream: Stream, topic: bytes) -> None:
-    """Raise `PeerError` for a frame for nobody's subscriptions that is no post either."""
-    if posted_kind(topic) is None or not stream.custody:
+def _long_length(data: bytes, at: int, low: int) -> tuple[int, int]:
+    """A length of more than one byte, the lowest of which is `low`: it, and where it ends."""
+    shift = 7
+    while True:
+        byte = data[at]
+        at += 1
+        low |= (byte & 127) << shift
+        if byte < 128:
+            return low, at
+        shift += 7
+
+
+def _has_gaps(block: bytes, size: int, count: int, at: int, low: int) -> bool:
+    """Whether the sequences of a block, whose low bytes stand at `at` in each frame and begin with `low`, are not consecutive."""
+    return block[at + 1 :: size] != PID_LOW[low : low + count] or block[at::size] != PID_HIGH[low : low + count]
+
+
+def _read_rest(stream: Stream, topic: bytes, rest: bytes) -> None:
+    """Read what stands behind the bits before it is passed on: a bad one must end this link, not those to the next brokers.
+
+    Raises `PeerError`, also for a frame for nobody's subscriptions that is no post either.
+    """
+    if rest != stream.rest and not (stream.spans and rest[6:] == PLAIN_REST):
+        stream.rest, stream.parsed = rest, decode_rest(stream.head.flags, rest)
+    if not stream.ordinary and stream.parsed is not None and not stream.parsed.picks and (posted_kind(topic) is None or not stream.custody):
         raise bad_frame(f"the topic {topic[:80]!r} is for picks only, and nothing is picked")
