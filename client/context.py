@@ -88,7 +88,7 @@ class Producer(Properties):
     def prepare(self, body: Body) -> Message:
         """The message for a body, with what has been set."""
         message = message_of(body)
-        for name, value in self.properties.values.items():
+        for name, value in self.properties.typed.items():
             message.properties.set(name, value[1], value[0])
         message.correlation_id = self.correlation_id if self.correlation_id is not None else message.correlation_id
         message.jms_type = self.jms_type if self.jms_type is not None else message.jms_type

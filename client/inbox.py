@@ -112,7 +112,7 @@ class Inbox:
         held.count += 1
         held.message.delivery_count = held.count
         held.message.redelivered = held.count > 1
-        held.message.properties.values["JMSXDeliveryCount"] = ("int", held.count)
+        held.message.properties.typed["JMSXDeliveryCount"] = ("int", held.count)
         return held
 
     def put_back(self, held: Held, now: int) -> None:
@@ -153,5 +153,5 @@ def lookup(message: Message) -> Callable[[str], Any]:
         "JMSCorrelationID": message.correlation_id if isinstance(message.correlation_id, str) else None,
         "JMSType": message.jms_type,
     }
-    values = message.properties.values
+    values = message.properties.typed
     return lambda name: headers[name] if name in headers else values.get(name, ("", None))[1]

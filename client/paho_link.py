@@ -273,6 +273,10 @@ class PahoLink:
             else:
                 self._life += 1
                 self._client.reconnect()
+        except socket.gaierror as error:
+            self._lost(f"cannot connect to {address}: the host name {address.host!r} is not known ({error.strerror})", "no_such_host")
+        except ConnectionRefusedError:
+            self._lost(f"cannot connect to {address}: connection refused, does a broker listen there?")
         except (OSError, ValueError) as error:
             self._lost(f"cannot connect to {address}: {error}")
 
@@ -284,8 +288,8 @@ class PahoLink:
             sock.close()
         self._lost(text)
 
-    def _lost(self, text: str) -> None:
-        """No connection: try again later, unless this is the end."""
+    def _lost(self, text: str, word: str = "") -> None:
+        """No connection: try again later, unless this is the end. word: see `LinkHandler.down`."""
         if self._up and time.monotonic() > self._up_since + STABLE:
             self._delay = self._transport.network.retry_first
         self._up = False
@@ -303,7 +307,7 @@ class PahoLink:
         elif not self._ended:
             self.retry_at = time.monotonic() + self._delay
             self._delay = min(self._delay * 2, self._transport.network.retry_last)
-            self._handler.down(text)
+            self._handler.down(text, word)
 
     def _end(self, outcome: Outcome) -> None:
         if self._ended:

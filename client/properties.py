@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from typing import Any, cast
 
 from .errors import JMSError, MessageNotWriteableError
@@ -24,40 +24,52 @@ def check_name(name: str) -> str:
     return name
 
 
-class PropertyValues:
-    """A message's properties, or what a producer of a context sets on each message.
+class PropertyValues(MutableMapping[str, Value]):
+    """A message's properties, or what a producer of a context sets on each message: a mapping of names to values.
 
-    ``values["n"] = 3`` takes the kind from Python's type (`values.kind_of`), the setters say it.
+    ``values["n"] = 3`` takes the kind from Python's type (`values.kind_of`), `set` says it. What writes raises
+    `MessageNotWriteableError` on a received message.
     """
 
     def __init__(self) -> None:
-        self.values: dict[str, Typed] = {}
+        self.typed: dict[str, Typed] = {}
         self.read_only = False
 
     def set(self, name: str, value: Any, kind: str | None = None) -> None:
         """Set one; kind: boolean, byte, short, int, long, float, double, string, or what the Python type says."""
+        self._writing()
+        self.typed[check_name(name)] = typed(value, kind)
+
+    def read(self, name: str, kind: str) -> Value:
+        """One, read as `kind` by the specification's conversions; what is not there reads as nothing."""
+        return convert(self.typed.get(name), kind)
+
+    def kind(self, name: str) -> str:
+        """The kind of one; KeyError."""
+        return self.typed[name][0]
+
+    def _writing(self) -> None:
         if self.read_only:
             raise MessageNotWriteableError("properties of a received message can only be read: call clear_properties() first")
-        self.values[check_name(name)] = typed(value, kind)
-
-    def get(self, name: str, kind: str) -> Value:
-        """One, read as `kind` by the specification's conversions."""
-        return convert(self.values.get(name), kind)
 
     def __getitem__(self, name: str) -> Value:
-        return self.values[name][1]
+        return self.typed[name][1]
 
     def __setitem__(self, name: str, value: Any) -> None:
         self.set(name, value)
 
-    def __contains__(self, name: object) -> bool:
-        return name in self.values
+    def __delitem__(self, name: str) -> None:
+        self._writing()
+        del self.typed[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.values)
+        return iter(self.typed)
 
     def __len__(self) -> int:
-        return len(self.values)
+        return len(self.typed)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
 
 
 class Properties:
@@ -104,29 +116,29 @@ class Properties:
         self.properties.set(name, value)
 
     def get_boolean_property(self, name: str) -> bool:
-        return cast(bool, self.properties.get(name, "boolean"))
+        return cast(bool, self.properties.read(name, "boolean"))
 
     def get_byte_property(self, name: str) -> int:
-        return cast(int, self.properties.get(name, "byte"))
+        return cast(int, self.properties.read(name, "byte"))
 
     def get_short_property(self, name: str) -> int:
-        return cast(int, self.properties.get(name, "short"))
+        return cast(int, self.properties.read(name, "short"))
 
     def get_int_property(self, name: str) -> int:
-        return cast(int, self.properties.get(name, "int"))
+        return cast(int, self.properties.read(name, "int"))
 
     def get_long_property(self, name: str) -> int:
-        return cast(int, self.properties.get(name, "long"))
+        return cast(int, self.properties.read(name, "long"))
 
     def get_float_property(self, name: str) -> float:
-        return cast(float, self.properties.get(name, "float"))
+        return cast(float, self.properties.read(name, "float"))
 
     def get_double_property(self, name: str) -> float:
-        return cast(float, self.properties.get(name, "double"))
+        return cast(float, self.properties.read(name, "double"))
 
     def get_string_property(self, name: str) -> str | None:
-        return cast("str | None", self.properties.get(name, "string"))
+        return cast("str | None", self.properties.read(name, "string"))
 
     def get_object_property(self, name: str) -> Value:
         """The value as it was set, None when there is none."""
-        return self.properties.values.get(name, ("string", None))[1]
+        return self.properties.typed.get(name, ("string", None))[1]

@@ -201,13 +201,13 @@ class RemoteSession:
             self._remote_down = False  # not known any more
             self._hush(now)
 
-    def disconnected(self, text: str) -> None:
-        """There is no connection to the community broker; it is tried again."""
+    def disconnected(self, text: str, word: str = "") -> None:
+        """There is no connection to the community broker; it is tried again. word: as in `Outcome`."""
         self._connected = False
         if self.state is State.LEAVING:
             self.end(ENDED)
         elif self.state is not State.ENDED:
-            self._down(text, "")
+            self._down(text, word)
 
     def failed(self, outcome: Outcome) -> None:
         """The connection to the community broker is refused for good."""

@@ -134,7 +134,7 @@ class RemoteLink:
         self._carry_out()
 
     def down(self, text: str, word: str = "") -> None:
-        self._machine.disconnected(text)
+        self._machine.disconnected(text, word)
         self._carry_out()
 
     def told(self, text: str, word: str) -> None:

@@ -139,7 +139,7 @@ class Session(Subscriptions, MessageMaker):
         message.expiration = message.delivery_time + options.time_to_live if options.time_to_live else 0
         message.message_id = self.connection.next_message_id()
         message.redelivered, message.delivery_count = False, 0
-        message.properties.values.pop("JMSXDeliveryCount", None)
+        message.properties.typed.pop("JMSXDeliveryCount", None)
 
     def _send_async(self, publication: Publication, message: Message, listener: CompletionListener) -> None:
         with self.cond:

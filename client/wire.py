@@ -65,7 +65,7 @@ def encode(message: Message, qos: int, now: int) -> Publication:
 
 def _encode_properties(message: Message) -> tuple[str, list[tuple[str, str]]]:
     types, values = [], []
-    for name, (kind, value) in message.properties.values.items():
+    for name, (kind, value) in message.properties.typed.items():
         if value is None:
             types.append(f"{name}=null")
             continue
@@ -104,7 +104,7 @@ def decode(incoming: Incoming) -> Message:
     message.correlation_id = _correlation(incoming.properties.correlation, found.get("JMSCorrelation"))
     if incoming.properties.response_topic:
         message.reply_to = Topic(incoming.properties.response_topic)
-    message.properties.values = _decode_properties(values, found.get("JMSTypes", ""))
+    message.properties.typed = _decode_properties(values, found.get("JMSTypes", ""))
     message.freeze()
     return message
 

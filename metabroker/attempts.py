@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
@@ -11,6 +12,15 @@ from .address import Address
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds between attempts; a random part is left out
 CONNECT_TIMEOUT = 10.0
+
+
+def why_not(error: OSError, host: str) -> str:
+    """Why a connection could not be made, one line that tells a mistake in the address from an outage."""
+    if isinstance(error, socket.gaierror):
+        return f"the host name {host!r} is not known ({error.strerror}): is the address right?"
+    if isinstance(error, ConnectionRefusedError) or "Errno 111" in str(error):  # asyncio has one error for several addresses of a name
+        return "connection refused: does a broker listen there?"
+    return error.strerror or str(error)
 
 
 class Ended(NamedTuple):

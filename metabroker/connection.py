@@ -18,7 +18,7 @@ from ..mqtt.errors import PeerError
 from ..mqtt.packets import Publish
 from ..mqtt.reasons import Reason
 from .address import Address
-from .attempts import CONNECT_TIMEOUT, Ended, stay_connected
+from .attempts import CONNECT_TIMEOUT, Ended, stay_connected, why_not
 from .connectors.connector import Machine
 from .wire import Event, Refused, State, Up
 
@@ -75,7 +75,7 @@ class Connection(Generic[M]):
         except TimeoutError:
             return Ended(False, None, f"{address}: no answer")
         except OSError as error:
-            why = explain(error) if isinstance(error, ssl.SSLError) else error.strerror or str(error)
+            why = explain(error) if isinstance(error, ssl.SSLError) else why_not(error, address.host)
             return Ended(False, None, f"{address}: {why}")
         except ValueError:  # of the codec for host names
             return Ended(False, None, f"{address}: this is no host name")

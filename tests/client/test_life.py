@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from typing import Any
 
@@ -17,6 +18,7 @@ from mqmesh.client import (
     InvalidClientIDError,
     JMSError,
     Message,
+    MetabrokerConnectionFactory,
     Topic,
 )
 
@@ -216,7 +218,7 @@ def test_6_1_2_a_client_identifier_is_one_connections(way: Any, factory: Connect
 
 
 def test_no_broker_and_wrong_addresses_are_said() -> None:
-    with pytest.raises(JMSError, match="cannot connect to mqtt:"):
+    with pytest.raises(JMSError, match=r"cannot connect to mqtt:.*refused, does a broker listen there"):
         ConnectionFactory("mqtt://127.0.0.1:1").create_connection()
     for wrong in ("http://a", "mqtt://", "mqtt://a:b", "127.0.0.1:1883"):
         with pytest.raises(JMSError, match="expected mqtt://HOST:PORT"):
@@ -225,6 +227,17 @@ def test_no_broker_and_wrong_addresses_are_said() -> None:
         ConnectionFactory(prefetch=0)
     with pytest.raises(JMSError, match="the settings are prefetch"):
         ConnectionFactory(prefech=1)
+
+
+def test_a_host_name_that_nobody_knows_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: Any, **__: Any) -> Any:  # no question to a real name server, which may be out of reach
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    for factory in (ConnectionFactory("mqtt://nowhere.invalid"), MetabrokerConnectionFactory("mqtt://nowhere.invalid", "a")):
+        with pytest.raises(JMSError, match=r"host name 'nowhere.invalid' is not known") as raised:
+            factory.create_connection()
+        assert raised.value.error_code == "no_such_host"
 
 
 def test_a_listener_that_exits_does_not_end_its_session(connection: Connection, name: str) -> None:

@@ -128,7 +128,31 @@ def test_3_5_properties_cross_with_their_kinds(properties: dict[str, tuple[str, 
     for name, (kind, value) in properties.items():
         message.properties.set(name, value, kind)
     message.set_string_property("nothing", None)
-    assert over_the_wire(message).properties.values == {**properties, "nothing": ("string", None)}
+    assert over_the_wire(message).properties.typed == {**properties, "nothing": ("string", None)}
+
+
+def test_properties_are_a_mapping_of_names_to_values() -> None:
+    message = Message()
+    message.properties.update(n=3, unit="mm")
+    message.set_short_property("short", 7)
+    assert dict(message.properties) == {"n": 3, "unit": "mm", "short": 7} == message.properties
+    assert list(message.properties.keys()) == message.property_names() == ["n", "unit", "short"]
+    assert list(message.properties.values()) == [3, "mm", 7]
+    assert ("unit", "mm") in message.properties.items()
+    assert (message.properties.get("unit"), message.properties.get("none"), message.properties.get("none", 1)) == ("mm", None, 1)
+    assert (message.properties.kind("n"), message.properties.kind("short")) == ("int", "short")
+    assert message.properties.pop("unit") == "mm"
+    with pytest.raises(KeyError):
+        message.properties["unit"]
+    received = over_the_wire(message)
+    received.freeze()
+    assert received.properties == message.properties
+    for write in (lambda: received.properties.pop("n"), received.properties.clear, lambda: received.properties.update(n=4)):
+        with pytest.raises(MessageNotWriteableError):
+            write()
+    received.clear_properties()
+    received.properties["n"] = 4
+    assert repr(received.properties) == "{'n': 4}"
 
 
 def test_3_4_headers_cross() -> None:
