@@ -40,7 +40,7 @@ from ..mqtt.topics import matches
 from .remote_actions import Acknowledge, Action, Down, Failed, Ignore, Leave, Listen, Request, Say, Settle, Token, Told, Up
 from .remote_bodies import ANSWERS, REQUEST, RESPONSE, Code, RemoteLogin, code_of, outcome_of, pack, publication_of, publish_body, unpack
 from .remote_numbers import Numbers
-from .transport import Done, Incoming, Outcome, Publication
+from .transport import NEVER, Done, Incoming, Outcome, Publication
 
 WINDOW = 200  # requests to publish without an answer
 CONNACK = 15.0  # seconds for a connack: the metabroker tries a remote broker for 10
@@ -69,7 +69,7 @@ class RemoteSession:
     """client: as whom the metabroker and the community broker know us. number: identifiers of requests begin there.
 
     probe: seconds between two questions whether the session is still known. retry: seconds until the first and the last of growing pauses.
-    durable: seconds that a durable session is kept without us, 0: it is not durable.
+    durable: seconds that a durable session is kept without us, 0: it is not durable. keep: seconds that one is kept that is not.
     """
 
     def __init__(
@@ -80,8 +80,10 @@ class RemoteSession:
         probe: float = 10.0,
         retry: tuple[float, float] = (0.1, 5.0),
         durable: int = 0,
+        keep: int = 300,
     ) -> None:
         self.client, self.login, self.durable = client, login, durable
+        self._keep = max(keep, int(3 * probe) + 1)  # probes show that we are there
         self.state = State.AWAY
         self.session = ""
         self._connack = f"{RESPONSE}{client}/connack"
@@ -281,7 +283,7 @@ class RemoteSession:
     def _connect(self, now: float) -> None:
         self._asked, self._at = True, now + CONNACK
         login = self.login
-        durable = {"durable": True, "expiry": self.durable} if self.durable else {}
+        durable = {"durable": True, "expiry": self.durable} if self.durable else {"expiry": min(self._keep, NEVER)}
         body = pack(client=self.client, remote=login.remote, username=login.username, password=login.password, **durable)
         self._actions.append(Say(REQUEST + "connect", body, 1, ""))
 

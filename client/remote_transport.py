@@ -72,6 +72,7 @@ class RemoteLink:
             transport.probe,
             (network.retry_first, network.retry_last),
             max(spec.expiry, 1) if spec.resume or (spec.sends and transport.durable_sends) else 0,
+            spec.expiry,
         )
         self._closing: tuple[bool, Done] | None = None
         self.inner = PahoLink(

@@ -39,6 +39,7 @@ class ConnectRequest(NamedTuple):
     """`client`: its own identifier, one level of a topic. `remote`: an address or a service name.
 
     `durable`: for how many seconds without a request the session is kept, 0: it is not durable. `clean`: without what an earlier one holds.
+    `expiry`: the same for one that is not durable, 0: the client does not say.
     """
 
     client: str
@@ -47,6 +48,7 @@ class ConnectRequest(NamedTuple):
     password: bytes | None
     durable: int
     clean: bool
+    expiry: int = 0
 
 
 class PublishRequest(NamedTuple):
@@ -110,11 +112,12 @@ def connect_request(body: dict[str, Any]) -> ConnectRequest:
         raise BodyError("password: text or bytes, at most 65535")
     if password is not None and username is None:
         raise BodyError("password: needs a username")
-    durable = LONGEST_EXPIRY if _flag(body, "durable") else 0
-    expiry = body.get("expiry", LONGEST_EXPIRY)
-    if type(expiry) is not int or not 0 < expiry <= LONGEST_EXPIRY:
+    expiry = body.get("expiry")
+    if expiry is not None and (type(expiry) is not int or not 0 < expiry <= LONGEST_EXPIRY):
         raise BodyError(f"expiry: seconds, from 1 to {LONGEST_EXPIRY}")
-    return ConnectRequest(client_of(body), _text(body, "remote"), username, password, min(durable, expiry), _flag(body, "clean"))
+    clean = _flag(body, "clean")
+    durable, passing = (expiry or LONGEST_EXPIRY, 0) if _flag(body, "durable") else (0, expiry or 0)
+    return ConnectRequest(client_of(body), _text(body, "remote"), username, password, durable, clean, passing)
 
 
 def message_of(body: dict[str, Any]) -> str | int:

@@ -154,7 +154,7 @@ class Core(Publishing):
         if len(self.sessions) >= limits.sessions or self._clients.get(client, 0) >= limits.sessions_per_client:
             self._no_session(client, Code.TOO_MANY_SESSIONS, "there are too many sessions")
         else:
-            self._join(client, credentials, request.durable, now)
+            self._join(client, credentials, request.durable, request.expiry, now)
 
     def _not_theirs(self, client: str, sender: str) -> None:
         """A request in another client's name: it hears nothing of it, and nothing counts for it."""
@@ -169,7 +169,7 @@ class Core(Publishing):
         self._do(Note(True, f"event=connect-refused client={client!r} code={code.name} error={reason!r}", f"connect {client} {code.name}"))
         self._answer(client, "connack", code=code, reason=reason)
 
-    def _join(self, client: str, credentials: Credentials, durable: int, now: float) -> None:
+    def _join(self, client: str, credentials: Credentials, durable: int, expiry: int, now: float) -> None:
         remote = self._shared.get(credentials)
         if remote is None:
             remote = self.add_remote(credentials, self.new_client_id() if self.memory is not None else "")
@@ -178,7 +178,7 @@ class Core(Publishing):
             self.reach(remote)
         remote.leaves = None
         id_ = f"{client}/{self._new_id()}" if self.by_client else self._new_id()
-        session = self.add_session(id_, client, remote, credentials.rule, durable, now)
+        session = self.add_session(id_, client, remote, credentials.rule, durable, now, expiry)
         if remote.ready:
             self._accept(session)
         else:
@@ -200,9 +200,13 @@ class Core(Publishing):
         """The remote that sessions with these credentials share."""
         return self._shared.get(credentials)
 
-    def add_session(self, id_: str, client: str, remote: Remote, rule: Rule, durable: int, now: float) -> Session:
-        """A session that nobody has used yet. durable: seconds that it is kept without a request, 0: it is not durable."""
-        life = min(durable, self.policy.limits.durable) if durable else self.policy.limits.idle
+    def add_session(self, id_: str, client: str, remote: Remote, rule: Rule, durable: int, now: float, expiry: int = 0) -> Session:
+        """A session that nobody has used yet.
+
+        durable: seconds that it is kept without a request, 0: it is not durable; expiry: what its client asks for then, 0: nothing.
+        """
+        limits = self.policy.limits
+        life = min(durable, limits.durable) if durable else min(expiry or limits.idle, limits.idle)
         session = Session(id_, client, remote, rule, now + life, life)
         if durable:
             session.durable = Durable(life)

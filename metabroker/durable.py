@@ -87,7 +87,9 @@ class Memory:
         durable = session.durable
         seen = session.ends - session.life + self.offset
         record = SessionRecord(session.client, session.remote.client_id, seen, 0, False, 0)
-        if durable is not None:
+        if durable is None:
+            record = record._replace(life=int(session.life))
+        else:
             durable.noted = seen
             record = record._replace(expiry=durable.expiry, away=durable.away, dropped=durable.dropped)
         self.changes.put_value(SESSION, session.id.encode(), write(record))

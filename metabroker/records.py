@@ -75,7 +75,8 @@ class RemoteRecord(NamedTuple):
 class SessionRecord(NamedTuple):
     """A session. remote: our client identifier there. seen: when its client was heard, seconds of the wall clock.
 
-    expiry: seconds that a durable session is kept, 0: it is not durable. away: nothing is sent until its client comes back.
+    expiry: seconds that a durable session is kept, 0: it is not durable. away: nothing is sent until its client comes back. life: seconds
+    that one is kept that is not durable; 0 in records from before that was asked for: as long as the policy says.
     """
 
     client: str
@@ -84,6 +85,7 @@ class SessionRecord(NamedTuple):
     expiry: int
     away: bool
     dropped: int
+    life: int = 0
 
 
 class AskedRecord(NamedTuple):

@@ -99,7 +99,7 @@ def _sessions(
             client_id = kept.remote if kept.remote not in remotes else core.new_client_id()
             remote = remotes[client_id] = core.add_remote(credentials, client_id)
             memory.put_remote(remote)
-        session = core.add_session(key.decode(), kept.client, remote, credentials.rule, kept.expiry, now)
+        session = core.add_session(key.decode(), kept.client, remote, credentials.rule, kept.expiry, now, kept.life)
         if session.durable is None:
             session.number = number
         else:

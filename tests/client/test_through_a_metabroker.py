@@ -29,7 +29,7 @@ from mqmesh.client.remote_bodies import Code, RemoteLogin, community_name, parse
 from mqmesh.metabroker import codes
 from paho_client import Paho
 from remotes import running_metabroker
-from services import free_port, require, wait_for_port
+from services import free_port, require, wait_for_port, wait_until
 
 POLICY = """
 [limits]
@@ -344,6 +344,33 @@ def test_the_example_runs(tmp_path: Path) -> None:
             done = subprocess.run([sys.executable, str(program), here.url], capture_output=True, text=True, timeout=60)
     assert done.stderr == ""
     assert done.stdout == "rain/rhine: 7 mm\nrain/oder: 2 mm\nstocks: refused_by_policy\n"
+
+
+def test_what_a_killed_program_leaves_ends_soon(world: World) -> None:
+    program = """
+        import sys, time
+        from mqmesh.client import MetabrokerConnectionFactory, Topic
+        settings = dict(client_id="killed", probe=0.2, session_keep=1)
+        context = MetabrokerConnectionFactory(sys.argv[1], "weather", **settings).create_context()
+        consumer = context.create_consumer(Topic("open/#"))
+        context.create_producer().send(Topic("open/a"), "x")
+        print(consumer.receive(30).text, flush=True)
+        time.sleep(600)
+    """
+
+    def said(what: str) -> int:
+        return world.metabroker.log.read_text().count(f"event=session-{what} client='killed")
+
+    command = [sys.executable, "-c", textwrap.dedent(program), world.community.url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "x\n"
+            begun = said("begin")
+            assert (begun, said("end")) == (2, 0)  # one that sends, one that consumes; probes keep both
+        finally:
+            process.kill()
+    wait_until(lambda: said("end") == begun, PATIENCE, "the end of its sessions")
 
 
 @pytest.mark.parametrize("account", ['username = "ann"\npassword_file = "ann.password"\n', ""])

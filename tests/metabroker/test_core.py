@@ -278,6 +278,23 @@ def test_time_ends_sessions_and_connect_requests() -> None:
     assert not world.core.sessions
 
 
+def test_a_client_may_ask_for_less_time_than_the_policy_allows() -> None:
+    world = World(idle=100)
+    world.session("a", expiry=10)
+    world.session("b", expiry=1000)
+    world.session("c")
+    for world.now in (8.0, 16.0):
+        world.request("s1/subscribe", message=1, topics=[])  # asks for nothing, and shows that the client is there
+    world.core.on_timer(25.0)
+    assert list(world.core.sessions) == ["s1", "s2", "s3"]
+    world.core.on_timer(27.0)
+    assert list(world.core.sessions) == ["s2", "s3"]
+    world.core.on_timer(99.0)
+    assert list(world.core.sessions) == ["s2", "s3"]
+    world.core.on_timer(101.0)
+    assert not world.core.sessions
+
+
 @given(st.sampled_from(["connect", *(f"s1/{verb}" for verb in ANSWERS), "s1/what", "", "a/b/c"]), st.binary(max_size=40))
 def test_no_bytes_disturb_the_others(topic: str, body: bytes) -> None:
     world = World()

@@ -63,6 +63,19 @@ def test_a_session_outlives_the_metabroker_without_its_client() -> None:
     assert client.got == [b"0", b"1"]
 
 
+def test_the_time_that_a_passing_session_asked_for_outlives_the_metabroker() -> None:
+    world = DurableWorld(idle=1000)
+    client = world.client("c", durable=False, expiry=50)
+    world.commit()
+    world.crash()
+    world.now += 49
+    world.core.on_timer(world.now)
+    assert client.session in world.core.sessions
+    world.now += 2
+    world.core.on_timer(world.now)
+    assert client.session not in world.core.sessions
+
+
 def test_at_most_a_window_is_sent_and_not_acknowledged() -> None:
     world, client = started(window=3)
     for payload in texts(range(10)):
