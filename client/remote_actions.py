@@ -9,12 +9,16 @@ from .transport import Done, Incoming, Outcome, Publication
 
 
 class Say(NamedTuple):
-    """Publish at the community broker; `said` hears of it. session: for which one, "" for a connect request."""
+    """Publish at the community broker; `said` hears of it. session: for which one, "" for a connect request.
+
+    done: who hears of it, too.
+    """
 
     topic: str
     body: bytes
     qos: int
     session: str
+    done: Done | None = None
 
 
 class Listen(NamedTuple):

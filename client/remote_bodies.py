@@ -108,8 +108,8 @@ def unpack(body: bytes) -> dict[str, Any] | None:
     return value if type(value) is dict else None
 
 
-def publish_body(message: int, publication: Publication) -> bytes:
-    """The request to publish. Raises ValueError for text that is not Unicode."""
+def publish_body(message: int | None, publication: Publication) -> bytes:
+    """The request to publish; without `message` it wants no answer. Raises ValueError for text that is not Unicode."""
     given = publication.properties
     properties: dict[str, Any] = {
         key: value for key, name in NAMES.items() if (value := getattr(given, name)) is not None and key != "format"

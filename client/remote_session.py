@@ -32,17 +32,17 @@ acknowledged; what a former session of this link has sent still counts.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from enum import Enum
 from typing import Any
 
 from ..mqtt.reasons import Reason
 from ..mqtt.topics import matches
-from .remote_actions import Acknowledge, Action, Down, Failed, Ignore, Leave, Listen, Request, Say, Settle, Token, Told, Up
-from .remote_bodies import ANSWERS, REQUEST, RESPONSE, Code, RemoteLogin, code_of, outcome_of, pack, publication_of, publish_body, unpack
+from .remote_actions import Acknowledge, Down, Failed, Ignore, Leave, Listen, Request, Say, Token, Told, Up
+from .remote_bodies import ANSWERS, REQUEST, RESPONSE, Code, RemoteLogin, code_of, outcome_of, pack, publication_of, unpack
+from .remote_flow import Flow
 from .remote_numbers import Numbers
+from .remote_sending import WINDOW, Sending, State
 from .transport import NEVER, Done, Incoming, Outcome, Publication
 
-WINDOW = 200  # requests to publish without an answer
 CONNACK = 15.0  # seconds for a connack: the metabroker tries a remote broker for 10
 ANSWER = 5.0  # seconds for the answer to a probe
 REPEAT = 10.0  # seconds after which a request without an answer is sent again
@@ -51,21 +51,12 @@ REMEMBERED = 4096  # publications that were acknowledged, remembered to recognis
 FORMER = 8  # sessions whose publications are still taken
 ENDED = Outcome(Reason.SERVER_SHUTTING_DOWN, "the connection is closed")
 NO_METABROKER = "no_metabroker"
+SILENCE = Outcome(Reason.UNSPECIFIED_ERROR, "the metabroker has not answered: the message may be lost", "no_answer")
 FINAL = (Code.MALFORMED, Code.REFUSED_BY_POLICY, Code.REMOTE_REFUSED_CREDENTIALS, Code.REMOTE_REFUSED, Code.TOO_LARGE, Code.NOT_SUPPORTED)
 FINAL_AT_FIRST = (*FINAL, Code.NO_SUCH_SERVICE, Code.TOO_MANY_SESSIONS)
 
 
-class State(Enum):
-    AWAY = "no connection to the community broker"
-    LISTENING = "subscribing to the connack"
-    ASKING = "asking for a session"
-    TAKING = "subscribing to the session's topics"
-    OPEN = "open"
-    LEAVING = "leaving"
-    ENDED = "ended"
-
-
-class RemoteSession:
+class RemoteSession(Sending):
     """client: as whom the metabroker and the community broker know us. number: identifiers of requests begin there.
 
     probe: seconds between two questions whether the session is still known. retry: seconds until the first and the last of growing pauses.
@@ -82,39 +73,23 @@ class RemoteSession:
         durable: int = 0,
         keep: int = 300,
     ) -> None:
+        super().__init__(number, retry)
         self.client, self.login, self.durable = client, login, durable
         self._keep = max(keep, int(3 * probe) + 1)  # probes show that we are there
-        self.state = State.AWAY
-        self.session = ""
         self._connack = f"{RESPONSE}{client}/connack"
-        self._probe_every, self._retry = probe, retry
-        self._pause = retry[0]
-        self._number = number
+        self._probe_every = probe
         self._too_late = ENDED  # what requests are answered that come too late
-        self._actions: list[Action] = []
-        self._connected = False  # to the community broker
         self._was_open = self._told_up = self._kept = False  # kept: nothing was lost since the user was told `Up`
-        self._silent = self._remote_down = False
+        self._remote_down = False
         self._at: float | None = None  # when to ask for a session again, to leave
         self._asked = False  # ASKING: whether a connack is waited for; if not, the request goes out at `_at`
         self._probe: int | None = None  # number of the one without an answer
         self._probe_at = 0.0  # when to probe, or to probe again
         self._takes: set[str] = set()  # topics of the session that the community broker has not confirmed
         self._former: deque[str] = deque(maxlen=FORMER)
-        self._waiting: deque[Request] = deque()  # to publish, not sent
-        self._open: dict[int, Request] = {}  # sent, not answered
-        self._refused: list[Request] = []  # to be sent again when there is room
-        self._room_at = 0.0
-        self._window, self._largest = WINDOW, 0
         self._filters: dict[str, int] = {}  # granted, with the QoS asked for
         self._renewing: set[int] = set()  # numbers of requests that subscribe anew
         self._done: OrderedDict[tuple[str, int], None] = OrderedDict()
-        self._numbers = Numbers()  # of a durable session
-
-    def take(self) -> list[Action]:
-        """What is to be done, in order."""
-        actions, self._actions = self._actions, []
-        return actions
 
     def deadline(self) -> float | None:
         """When `tick` is to be called at the latest."""
@@ -171,6 +146,7 @@ class RemoteSession:
             return
         self._window = len(self._waiting) + len(self._open) + len(self._refused) + 1
         self._back_to_waiting(open_too=False)
+        self._flow = Flow()
         self._drain(now)
         self._tell()
         self.state, self._at = State.LEAVING, now + GOODBYE
@@ -232,7 +208,7 @@ class RemoteSession:
         """The community broker has taken or refused what was said for a session."""
         if self.state is State.ENDED or session != self.session:
             return
-        if outcome.failed and outcome.code != ENDED.code:
+        if outcome.failed and outcome.code not in (ENDED.code, Reason.SERVER_UNAVAILABLE):
             self._fail(
                 Outcome(outcome.code, f"the community broker refuses requests to the metabroker{outcome.text and ': '}{outcome.text}")
             )
@@ -302,10 +278,6 @@ class RemoteSession:
         self._asked, self._at = False, self._later(now)
         self._down(text, word)
 
-    def _later(self, now: float) -> float:
-        pause, self._pause = self._pause, min(2 * self._pause, self._retry[1])
-        return now + pause
-
     def _connacked(self, body: dict[str, Any], now: float) -> None:
         session = body.get("session")
         code = code_of(body)
@@ -320,6 +292,7 @@ class RemoteSession:
                 self._window = min(WINDOW, waiting)
             if type(largest := body.get("body")) is int and largest > 0:
                 self._largest = largest
+            self._flow = Flow(body.get("quiet") is True)
             self._pause, self._at, self.state = self._retry[0], None, State.TAKING
             answers = [f"{RESPONSE}{session}/{verb}" for verb in (*ANSWERS.values(), "status")]
             self._takes = {f"{RESPONSE}{session}/publish", *answers}
@@ -365,6 +338,7 @@ class RemoteSession:
         self._former.append(former)
         self._kept = self._silent = False
         self._probe = None
+        self._give_up(SILENCE)
         self._back_to_waiting()
         self.state = State.LISTENING
         self._told_up = False
@@ -387,19 +361,14 @@ class RemoteSession:
     def _down(self, text: str, word: str) -> None:
         """Also the end of what is sent at most once: nobody will answer it."""
         self._told_up = False
+        self._flow.broken()
         self._actions.append(Down(text, word))
-        for request in [one for one in self._open.values() if one.verb == "publish" and not one.qos]:
-            del self._open[request.number]
-            self._settle(request.done, Outcome())  # published, perhaps
+        self._give_up(Outcome())  # published, perhaps
         for request in [one for one in self._waiting if not one.qos]:
             self._waiting.remove(request)
             self._settle(request.done, Outcome(Reason.SERVER_UNAVAILABLE, "no connection"))
 
     # Whether the metabroker is there
-
-    @property
-    def _talking(self) -> bool:
-        return self.state is State.OPEN and self._connected and not self._silent
 
     def _hush(self, now: float) -> None:
         """Ask whether the session is known before anything else is sent."""
@@ -411,8 +380,10 @@ class RemoteSession:
             self._silent = True
             self._down("the metabroker does not answer", NO_METABROKER)
         if not self._silent and not self._remote_down:
+            self._give_up(SILENCE, now - REPEAT)
             for request in [one for one in self._open.values() if now - one.sent >= REPEAT]:
                 self._send(request, now)
+            self._drain(now)
         if self._probe is None:
             self._probe = self._next()
         self._probe_at = now + ANSWER
@@ -433,64 +404,6 @@ class RemoteSession:
             self._up()
         self._drain(now)
 
-    # Requests
-
-    def _next(self) -> int:
-        self._number += 1
-        return self._number
-
-    def _settle(self, done: Done | None, outcome: Outcome) -> None:
-        if done is not None:
-            self._actions.append(Settle(done, outcome))
-
-    def _say(self, verb: str, body: bytes, qos: int) -> None:
-        self._actions.append(Say(f"{REQUEST}{self.session}/{verb}", body, qos, self.session))
-
-    def _send(self, request: Request, now: float) -> None:
-        request.sent = now
-        if isinstance(request.work, Publication):
-            try:
-                body = publish_body(request.number, request.work)
-            except ValueError as error:
-                del self._open[request.number]
-                self._settle(request.done, Outcome(Reason.PAYLOAD_FORMAT_INVALID, str(error)))
-                return
-            if self._largest and len(body) > self._largest:
-                del self._open[request.number]
-                text = f"a request of {len(body)} bytes; the metabroker takes {self._largest} at most"
-                self._settle(request.done, Outcome(Reason.PACKET_TOO_LARGE, text, "too_large"))
-                return
-            self._say("publish", body, min(request.qos, 1))
-        elif request.verb == "resume":
-            self._say("resume", pack(message=request.number, id=self._numbers.acked), 1)
-        else:
-            self._say(request.verb, pack(message=request.number, topics=[request.work], qos=request.qos or None), 1)
-
-    def _drain(self, now: float) -> None:
-        """Send what waits, as far as there is room."""
-        while self._waiting and self._talking and not self._refused and len(self._open) < self._window:
-            request = self._waiting.popleft()
-            self._open[request.number] = request
-            self._send(request, now)
-
-    def _room(self, now: float) -> None:
-        """Send again what was refused, when everything behind it is answered: in order."""
-        if not any(request.verb == "publish" for request in self._open.values()):
-            self._back_to_waiting(open_too=False)
-            self._drain(now)
-        else:
-            self._room_at = now + self._retry[0]
-
-    def _back_to_waiting(self, open_too: bool = True) -> None:
-        """Requests to publish that are not answered wait again, in order."""
-        again = self._refused
-        if open_too:
-            again = again + [request for request in self._open.values() if request.verb == "publish"]
-        for request in again:
-            self._open.pop(request.number, None)
-        self._refused = []
-        self._waiting.extendleft(sorted(again, key=lambda request: -request.number))
-
     def _answered(self, verb: str, body: dict[str, Any], now: float) -> None:
         """An answer of the session has come."""
         code = code_of(body)
@@ -501,6 +414,9 @@ class RemoteSession:
             self._status(code, outcome_of(body), now)
             return
         number = body.get("message")
+        if verb == "puback" and "refused" in body:
+            self._refused_quietly(body)
+            return
         if number is not None and number == self._probe and verb == "suback":
             self._alive(now)
             return
@@ -543,6 +459,7 @@ class RemoteSession:
         """The remote broker has come or gone, or the metabroker itself."""
         if code == Code.RESUMED:
             self._remote_down = False
+            self._give_up(SILENCE)
             self._hush(now)
         elif code == Code.MESSAGES_DROPPED:
             self._actions.append(Told(outcome.text, outcome.word))
@@ -557,17 +474,6 @@ class RemoteSession:
         else:
             self._remote_down = True
             self._down(outcome.text, outcome.word)
-
-    def _published(self, request: Request, code: int, outcome: Outcome, now: float) -> None:
-        if code == Code.TOO_MANY_REQUESTS and request.qos and self.state is State.OPEN:
-            if not self._refused:
-                self._room_at = self._later(now)
-            self._refused.append(request)
-            return
-        if code == Code.OK:
-            self._pause = self._retry[0]
-        self._settle(request.done, outcome)
-        self._drain(now)
 
     def _subscribed(self, request: Request, body: dict[str, Any]) -> None:
         filter_, outcome = str(request.work), outcome_of(body)

@@ -158,8 +158,8 @@ class RemoteLink:
                 self.inner.acknowledge(token)
             case Settle(done, outcome):
                 done(outcome)
-            case Say(topic, body, qos, session):
-                self.inner.publish(Publication(topic, body, qos), lambda outcome: self._said(session, outcome))
+            case Say(topic, body, qos, session, done):
+                self.inner.publish(Publication(topic, body, qos), lambda outcome: self._said(session, outcome, done))
             case Listen(filter_, qos):
                 self.inner.subscribe(filter_, qos, 0, lambda outcome: self._listening(filter_, outcome))
             case Ignore(filter_):
@@ -181,7 +181,9 @@ class RemoteLink:
         self._closing = (forget, done)
         self.inner.close(forget, done)
 
-    def _said(self, session: str, outcome: Outcome) -> None:
+    def _said(self, session: str, outcome: Outcome, done: Done | None) -> None:
+        if done is not None:
+            done(outcome)
         self._machine.said(session, outcome, time.monotonic())
         self._carry_out()
 

@@ -15,6 +15,7 @@ from command import start
 from jms_client import PATIENCE, Collected, texts
 from mqmesh.client import (
     AckMode,
+    DeliveryMode,
     InvalidDestinationError,
     JMSError,
     JMSSecurityError,
@@ -226,6 +227,25 @@ def test_the_remote_dies_and_comes_back(world: World, name: str) -> None:
             found += texts(consumer, 1)
         assert found == [str(number) for number in range(400 - len(found) + 1, 400)] + ["last"]
         assert {error.error_code for error in told.items} == {"remote_unreachable"}
+
+
+def test_messages_of_qos_0_go_without_an_answer_and_in_order(world: World, name: str) -> None:
+    completed = Collected()
+    with world.factory().create_context() as context, Paho(world.remote.port) as far:
+        far.subscribe(f"open/{name}", 0)
+        producer = context.create_producer().set_delivery_mode(DeliveryMode.NON_PERSISTENT)
+        with pytest.raises(JMSSecurityError, match="policy"):
+            producer.send(Topic("closed/a"), "x")
+        for number in range(500):
+            producer.send(Topic(f"open/{name}"), str(number))
+        producer.set_async(completed)
+        for number in range(500, 1000):
+            producer.send(Topic(f"open/{name}"), str(number))
+        assert [message.body for message in completed.wait(500)] == [str(number) for number in range(500, 1000)]
+        assert [far.next().payload.decode() for _ in range(1000)] == [str(number) for number in range(1000)]
+        producer.set_async(None)
+        with pytest.raises(JMSSecurityError, match="policy"):
+            producer.send(Topic("closed/a"), "x")
 
 
 def test_the_metabroker_dies_and_comes_back(world: World, name: str) -> None:

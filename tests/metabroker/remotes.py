@@ -86,16 +86,11 @@ class Kept:
 
 
 class Member:
-    """A client of the community that uses the metabroker; `connect` gives the connack's body.
+    """A client of the community that uses the metabroker; `connect` gives the connack's body."""
 
-    in_flight: messages of QoS 1 behind which paho holds others back, and lets those of QoS 0 pass by them; 0: any number.
-    """
-
-    def __init__(self, port: int, client: str, version: int = 5, in_flight: int = 20) -> None:
+    def __init__(self, port: int, client: str, version: int = 5) -> None:
         self.name = client
-        self.paho = Paho(port, version, client)
-        self.paho.client.max_inflight_messages_set(in_flight)
-        self.paho.open()
+        self.paho = Paho(port, version, client).open()
         self.session = ""
 
     def connect(self, remote: str, **keys: Any) -> dict[str, Any]:
