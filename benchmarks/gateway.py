@@ -26,7 +26,7 @@ from benchmarks.traffic import PROBE_PIDS, Stream, Traffic
 FIRST = 1_000_000  # `message` of the first request of a cycle
 FIRST_PROBE = 500_000
 CYCLE = 20_000  # messages that a cycle is made for at least, in flight
-PATIENCE = 15.0  # seconds for an answer to connect
+PATIENCE = 60.0  # seconds for an answer to connect
 ID = b"\xa2id\xce"  # the key `id` and the first byte of a number of four bytes
 
 

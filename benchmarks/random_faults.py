@@ -42,7 +42,7 @@ from benchmarks.strict import Judge, Publisher, Session, Subscriber
 RING = [("a", "b"), ("b", "c"), ("c", "d"), ("d", "e"), ("e", "a")]
 KINDS = ("link cut", "partition", "kill -9", "restart", "slow link", "full disk")
 PATIENCE = 60.0  # seconds without any progress after which what is missing is lost
-RECOVERY = 15.0  # seconds that a store has to work again; it tries itself every five
+RECOVERY = 60.0  # seconds that a store has to work again; it tries itself every five
 STEP = 0.02  # seconds between two lots of messages
 app = typer.Typer(add_completion=False)
 
@@ -142,7 +142,7 @@ class Trial:
     async def come(self, sessions: object) -> None:
         """Those that are not connected connect."""
         for session in [one for one in self.home if one in set(sessions) and not one.up]:  # type: ignore[call-overload]
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + PATIENCE
             while not session.up:
                 try:
                     await session.dial(self.scene.address(self.home[session])[1])

@@ -100,7 +100,7 @@ def measure(scenario: Scenario, peer: Peer, settings: Settings, folder: Path) ->
             seconds=settings.seconds,
             warm_up=settings.warm_up,
             pids=deployment.pids,
-            patience=20.0 if scenario.brokers > 1 else 10.0,
+            patience=60.0,
             ca=str(deployment.tls / "ca.crt") if deployment.tls else "",
             gateway=scenario.gateway if deployment.remote else "",
             remote=deployment.remote or ("", 0),

@@ -30,9 +30,9 @@ from mqmesh.mesh.topology import BrokerEntry, LinkEntry, Topology
 
 from benchmarks.load import SIZES, Count, Group, Load
 
-SETTLE = 20.0  # seconds that the mesh has to settle
-DRAIN = 30.0  # seconds that messages on their way have to arrive
-FLOW = 10.0  # seconds that traffic has to come back
+SETTLE = 90.0  # seconds that the mesh has to settle
+DRAIN = 90.0  # seconds that messages on their way have to arrive
+FLOW = 60.0  # seconds that traffic has to come back
 STILL = 1.3  # seconds without a change of any broker's counters, which it says each second at the most
 
 Link = tuple[str, str]

@@ -47,7 +47,7 @@ NEEDS = {
 SERVICE = "abroad/rain"
 RATE = 50  # readings a second
 PART = 2.0  # seconds before, during and behind the cut
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 POLICY = """
 [[allow]]

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ..mesh.topology import LinkEntry, Topology
 
 QUIET = 0.3  # seconds without news that make a state a settled one
-START_PATIENCE = 15.0  # seconds that a broker has for its `ready` line
+START_PATIENCE = 60.0  # seconds that a broker has for its `ready` line
 STOP_PATIENCE = 5.0  # seconds from SIGTERM to SIGKILL
 LOG_LINES = 5
 
@@ -219,7 +219,7 @@ class Fleet:
             process.kill()
             process.wait()
         with self.changed:
-            self.changed.wait_for(lambda: not member.alive, STOP_PATIENCE)
+            self.changed.wait_for(lambda: not member.alive, START_PATIENCE)
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
                 with contextlib.suppress(OSError):

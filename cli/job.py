@@ -19,8 +19,8 @@ from .ring import ring
 from .site import Site
 from .tally import Apart, Outage, SiteResult, delays, flowing_again, judge
 
-SETTLE = 20.0  # seconds that the mesh has to settle
-DRAIN = 15.0  # seconds that readings on their way have to arrive
+SETTLE = 60.0  # seconds that the mesh has to settle
+DRAIN = 60.0  # seconds that readings on their way have to arrive
 TICK = 0.25  # seconds between two looks of the view
 
 # How long each part lasts, as parts of the whole time; the broker is back for what is left of it, at least for the last part.
@@ -179,7 +179,7 @@ class Job:
             now = self._counters()
             return now["published"] == messages and now["sent"] == now["received"] and not self._custody()
 
-        exact = self._wait(adds_up, 5.0)
+        exact = self._wait(adds_up, DRAIN)
         return messages, self._counters(), exact
 
     def _cut_a_link(self) -> None:
@@ -214,7 +214,7 @@ class Job:
         self.view.phase("publishing has ended; waiting for what is on its way")
         seconds = time.monotonic() - self.begin
         self._drain()
-        self._wait(lambda: self._custody() == 0, 5.0)
+        self._wait(lambda: self._custody() == 0, DRAIN)
         sent, received = self._records()
         results, apart = judge(sent, received, self.outage)
         survivors = [name for name in self.names if name != self.killed]

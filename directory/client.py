@@ -6,8 +6,9 @@ It needs nothing but the standard library. Each call is one request; nothing is 
 from __future__ import annotations
 
 import json
+from http.client import NO_CONTENT, HTTPException, IncompleteRead
 from typing import Any
-from urllib.error import HTTPError, URLError
+from urllib.error import HTTPError
 from urllib.parse import quote, urlencode
 from urllib.request import Request, urlopen
 
@@ -104,13 +105,17 @@ class Client:
         headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {self._token}"} if self._token else {})}
         data = json.dumps(body).encode() if body is not None else None
         try:
-            with urlopen(Request(self._url + path, data, headers, method=method), timeout=self._timeout) as answer:
-                text = answer.read(_LONGEST)
-            return dict(json.loads(text)) if text else {}
-        except HTTPError as error:
-            with error:
-                raise _refusal(error.code, error.read(_LONGEST)) from error
-        except (URLError, OSError, ValueError) as error:
+            try:
+                with urlopen(Request(self._url + path, data, headers, method=method), timeout=self._timeout) as answer:
+                    text = answer.read(_LONGEST)
+                    if answer.length:  # `read` with a length says nothing of a connection that ended early
+                        raise IncompleteRead(text, answer.length)
+                return {} if answer.status == NO_CONTENT else dict(json.loads(text))
+            except HTTPError as error:
+                with error:
+                    refusal = _refusal(error.code, error.read(_LONGEST))
+                raise refusal from error
+        except (OSError, HTTPException, ValueError) as error:
             raise ClientError(0, "", f"{self._url} does not answer: {getattr(error, 'reason', error)}") from error
 
 

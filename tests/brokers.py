@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mqmesh.mesh.settings import parse_address
-from services import free_port, require, wait_for_port
+from services import PATIENCE, free_port, require, wait_for_port
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def running_broker(folder: Path, kind: str | None = None, web: bool = False) -> 
         finally:
             process.terminate()
             try:
-                process.wait(10)
+                process.wait(PATIENCE)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import itertools
+import signal
 from collections.abc import Iterator
 
 import pytest
 from brokers import RunningBroker, running_broker
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from rabbitmq import RabbitMQ, running_rabbitmq
 
-# No deadline: a busy machine is no reason to fail. The blob repeats a failure elsewhere.
-settings.register_profile("mqmesh", deadline=None, print_blob=True)
+# No deadline, nor one for making examples: a busy machine is no reason to fail. The blob repeats a failure elsewhere.
+settings.register_profile("mqmesh", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.load_profile("mqmesh")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job, whose children would not hear it either
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "slow: takes more than a few seconds; left out of `make quick`")
     config.addinivalue_line("markers", "direct(reason): of the client's tests, not through a metabroker")
     config.addinivalue_line("markers", "service: talks to a real third-party broker or client; left out of `make quick`")

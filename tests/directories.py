@@ -14,7 +14,7 @@ import uvicorn
 from mqmesh.directory.accounts import add_account
 from mqmesh.directory.client import Client
 from mqmesh.directory.store import Store
-from services import wait_until
+from services import PATIENCE, free_port, wait_until
 
 ACCOUNTS = {"alice": "acme", "anna": "acme", "bob": "other"}  # name -> organisation
 
@@ -29,7 +29,7 @@ def in_this_process(store: Store) -> Iterator[str]:
     thread = threading.Thread(target=running.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     try:
-        wait_until(lambda: running.started, 20, "server")
+        wait_until(lambda: running.started, PATIENCE, "server")
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:
         running.should_exit = True
@@ -40,10 +40,10 @@ def in_this_process(store: Store) -> Iterator[str]:
 class Directory:
     """A process over a database with three accounts."""
 
-    def __init__(self, database: str, log: Path, listen: str = "127.0.0.1:0", options: tuple[str, ...] = ()) -> None:
+    def __init__(self, database: str, log: Path, options: tuple[str, ...] = ()) -> None:
         self.database, self.log, self._options = database, log, options
         self.secrets: dict[str, str] = {}
-        self.start(listen)
+        self.start(f"127.0.0.1:{free_port()}")  # it is free again when the directory is started again
 
     def start(self, listen: str) -> None:
         """Start it; `url` is where it is once it listens."""
@@ -64,7 +64,7 @@ class Directory:
 
     def client(self, account: str | None = None) -> Client:
         """A REST client, logged in as an account."""
-        client = Client(self.url)
+        client = Client(self.url, PATIENCE)
         if account is not None:
             client.log_in(account, self.secrets[account])
         return client

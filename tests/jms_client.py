@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
 
-PATIENCE = 90.0  # seconds until a wait counts as failed
+from services import PATIENCE, wait_until
+
+__all__ = ["PATIENCE", "Collected", "texts", "until_waiting"]
 
 
 class Collected:
@@ -28,6 +31,16 @@ class Collected:
         with self._cond:
             assert self._cond.wait_for(lambda: len(self.items) >= count, PATIENCE), f"{len(self.items)} of {count} came"
             return list(self.items)
+
+
+def until_waiting(thread: threading.Thread) -> None:
+    """Return once the thread waits for a condition or event: it has come as far as it can by itself."""
+
+    def waits() -> bool:
+        frame = sys._current_frames().get(thread.ident or 0)
+        return frame is not None and frame.f_code.co_name == "wait" and frame.f_code.co_filename == threading.__file__
+
+    wait_until(waits, PATIENCE, "thread that waits")
 
 
 def texts(consumer: Any, count: int) -> list[str]:

@@ -18,9 +18,7 @@ from typing import Any
 
 import nats
 from nats.aio.msg import Msg
-from services import free_port, require, wait_for_port
-
-PATIENCE = 90.0
+from services import PATIENCE, free_port, require, wait_for_port
 
 
 class NatsServer:
@@ -87,8 +85,8 @@ class NatsPeer:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        self.client = self.run(nats.connect(server.url))
-        self.js = self.client.jetstream()
+        self.client = self.run(nats.connect(server.url, connect_timeout=PATIENCE))
+        self.js = self.client.jetstream(timeout=PATIENCE)
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE)
@@ -99,7 +97,7 @@ class NatsPeer:
 
         async def listen() -> None:
             await self.client.subscribe(subject, cb=take)
-            await self.client.flush()
+            await self.client.flush(PATIENCE)
 
         self.run(listen())
 
@@ -108,7 +106,7 @@ class NatsPeer:
 
         async def publish() -> None:
             await self.client.publish(subject, payload, **keys)
-            await self.client.flush()
+            await self.client.flush(PATIENCE)
 
         self.run(publish())
 

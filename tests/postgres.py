@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from services import free_port, require, wait_until
+from services import PATIENCE, free_port, require, wait_until
 
 UNPRIVILEGED = ("postgres", "nobody")  # PostgreSQL refuses to be run by root
 
@@ -59,7 +59,7 @@ class Server:
             [*command, *options], user=self._user, cwd=self.folder, stdout=log, stderr=log, preexec_fn=_end_with_parent
         )
         log.close()
-        wait_until(self._answers, 30, "answer from PostgreSQL")
+        wait_until(self._answers, PATIENCE, "answer from PostgreSQL")
 
     def kill(self) -> None:
         """End it without a chance to tidy up: SIGQUIT is PostgreSQL's immediate shutdown, which a crash recovery follows."""
@@ -74,7 +74,7 @@ class Server:
         if process is not None:
             process.send_signal(number)
             try:
-                process.wait(20)
+                process.wait(PATIENCE)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

@@ -19,6 +19,8 @@ from typing import NoReturn
 
 import pytest
 
+PATIENCE = 90.0  # seconds until a wait counts as failed: a busy machine is no reason to fail
+
 # Debian keeps each version of PostgreSQL in a folder of its own.
 _FOLDERS = ["/usr/sbin", "/sbin", *sorted(glob.glob("/usr/lib/postgresql/*/bin"), reverse=True)]
 SEARCH_PATH = os.pathsep.join([os.environ.get("PATH", ""), *_FOLDERS])
@@ -68,7 +70,7 @@ def free_port() -> int:
     raise AssertionError("endless")
 
 
-def wait_for_port(port: int, timeout: float = 10.0) -> None:
+def wait_for_port(port: int, timeout: float = PATIENCE) -> None:
     """Return once something accepts connections at 127.0.0.1:`port`; AssertionError after `timeout` seconds."""
 
     def answers() -> bool:

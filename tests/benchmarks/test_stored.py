@@ -36,7 +36,7 @@ def broker(folder: Path, *lines: str) -> Iterator[tuple[str, int]]:
 
 
 def measured(address: tuple[str, int], **fields: Any) -> Result:
-    values = {"kind": "stored", "qos": 1, "window": 1000, "persistent": True, "messages": MESSAGES, "patience": 5.0, **fields}
+    values = {"kind": "stored", "qos": 1, "window": 1000, "persistent": True, "messages": MESSAGES, "patience": 60.0, **fields}
     return generate(Spec(address, address, **values))
 
 
@@ -54,7 +54,7 @@ def test_what_is_stored_comes_back(fields: dict[str, Any], tmp_path: Path) -> No
 
 def test_a_queue_that_does_not_hold_them_is_found_out(tmp_path: Path) -> None:
     with broker(tmp_path, "[limits]", "session_queue_messages = 4000") as address:
-        result = measured(address, patience=1.0)
+        result = measured(address, patience=4.0)
     assert "nothing moves any more after 4,000 of 5,000 messages" in result.error
 
 

@@ -25,6 +25,7 @@ from mqmesh.broker.auth import passwords
 from mqmesh.mesh.settings import parse_address
 from mqmesh.mqtt.codec import encode
 from mqmesh.mqtt.packets import Connack, Connect, Puback, Publish
+from services import PATIENCE
 
 from .harness import Client
 
@@ -51,7 +52,7 @@ topics = ["plant/#"]
 [limits]
 connections = {ROOM}
 connecting_per_address = {SILENT}
-connect_timeout = 4
+connect_timeout = 8
 max_packet_size = 10000
 subscriptions = 2
 """
@@ -76,7 +77,7 @@ class Site:
         """A number of `/metrics`."""
 
         def read() -> str:
-            with urllib.request.urlopen(f"{self.web}/metrics", timeout=60) as answer:
+            with urllib.request.urlopen(f"{self.web}/metrics", timeout=PATIENCE) as answer:
                 return answer.read().decode()
 
         text = await asyncio.to_thread(read)
@@ -123,7 +124,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         assert process.poll() is None, (folder / "log").read_text()[-2000:]
     finally:
         process.terminate()
-        process.wait(60)
+        process.wait(PATIENCE)
 
 
 @contextlib.asynccontextmanager

@@ -15,6 +15,7 @@ from mqmesh.broker.store.failing import FailingStore
 from mqmesh.broker.store.memory import MemoryStore
 from mqmesh.mqtt.packets import Publish
 from prometheus_client.parser import text_string_to_metric_families
+from services import PATIENCE
 
 from .harness import Site, until
 
@@ -28,7 +29,7 @@ async def get(site: Site, path: str) -> tuple[int, str]:
 
     def fetch() -> tuple[int, str]:
         try:
-            with urllib.request.urlopen(f"{site.broker.http.url}{path}", timeout=10) as answer:
+            with urllib.request.urlopen(f"{site.broker.http.url}{path}", timeout=PATIENCE) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()

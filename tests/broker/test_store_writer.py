@@ -18,6 +18,7 @@ from mqmesh.broker.store.failing import FailingStore
 from mqmesh.broker.store.memory import MemoryStore
 from mqmesh.broker.store.records import DELIVERY_WEIGHT, GONE_WEIGHT, VALUE_WEIGHT
 from mqmesh.broker.store.sqlite import SqliteStore
+from services import PATIENCE
 from stores import content, delivery, run
 
 # The property: against a naive replay.
@@ -227,7 +228,7 @@ class Bench:
     def until(self, condition: Callable[[], Any]) -> None:
         """Run what the thread asks for until something holds; fails after ten seconds of silence."""
         while not condition():
-            self.calls.get(timeout=10)()
+            self.calls.get(timeout=PATIENCE)()
 
     def publish(self, number: int, *names: str) -> None:
         self.writer.put_run(run(number))
@@ -271,7 +272,7 @@ def test_what_is_acknowledged_before_its_commit_is_never_written(bench: Bench) -
     bench.store.hold()
     bench.publish(1, "porto", "lyon")
     bench.writer.ticket()
-    bench.store.entered.wait(10)
+    bench.store.entered.wait(PATIENCE)
     bench.publish(2, "porto", "lyon")
     ticket = bench.writer.ticket()
     bench.writer.delete_delivery("porto", 2)
@@ -289,7 +290,7 @@ def test_what_is_acknowledged_during_its_commit_is_told_at_once_and_deleted_afte
     bench.store.hold()
     bench.publish(1)
     bench.writer.ticket()
-    bench.store.entered.wait(10)
+    bench.store.entered.wait(PATIENCE)
     bench.writer.delete_delivery("porto", 1)
     assert bench.settled == [1]
     ticket = bench.writer.ticket()
@@ -307,7 +308,7 @@ def test_a_value_is_written_once(bench: Bench) -> None:
     bench.store.hold()
     bench.writer.put_value("sessions", b"porto", b"0")
     bench.writer.ticket()
-    bench.store.entered.wait(10)
+    bench.store.entered.wait(PATIENCE)
     before = bench.writer.bytes_pending
     for number in range(1000):
         bench.writer.put_value("sessions", b"porto", b"%04d" % number)

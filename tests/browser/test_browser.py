@@ -12,7 +12,7 @@ from certificates import Certificates
 from chromium import CLIENT, Page, running_chromium, web_server
 from command import start
 from paho_client import Paho
-from services import free_port, wait_until
+from services import PATIENCE, free_port, wait_until
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "browser.html"
 
@@ -56,7 +56,7 @@ class Broker:
 
     def stop(self) -> None:
         self.process.terminate()
-        assert self.process.wait(10) == 0
+        assert self.process.wait(PATIENCE) == 0
         self.process.communicate()
         assert "Traceback" not in self.log.read_text()
 
@@ -118,6 +118,6 @@ def test_a_page_from_elsewhere_may_not(page: Page, broker: Broker) -> None:
     with web_server({"browser.html": EXAMPLE, "mqtt.min.js": CLIENT}) as elsewhere:
         open_example(page, elsewhere, f"ws://127.0.0.1:{broker.ws}/mqtt")
         line = f"its page is of {elsewhere}, which is not among the origins that are let in (websocket.origins) (status 403)"
-        wait_until(lambda: line in broker.log.read_text(), 30, "line in the log")
-        assert page.run("document.getElementById('state').textContent") == "away"
+        wait_until(lambda: line in broker.log.read_text(), PATIENCE, "line in the log")
+        page.wait_for("document.getElementById('state').textContent == 'away'")
         page.open("about:blank")

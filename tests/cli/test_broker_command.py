@@ -9,7 +9,7 @@ import pytest
 from certificates import Certificates
 from command import run, start
 from paho_client import Paho
-from services import free_port, wait_until
+from services import PATIENCE, free_port, wait_until
 
 KEY = "sixteen bytes or more"
 
@@ -29,7 +29,7 @@ def test_ready_line_names_addresses_name_and_number(tmp_path: Path) -> None:
     done = run("pub", "-h", unix, "-t", "a", "-m", "x", "-q", 1)
     assert done.returncode == 0, done.stderr
     process.terminate()
-    assert process.wait(10) == 0
+    assert process.wait(PATIENCE) == 0
     assert not (tmp_path / "b.sock").exists()
     process.communicate()
 
@@ -39,9 +39,9 @@ def test_signals_stop_it_with_status_0_and_clients_are_told(number: signal.Signa
     process = start("broker", "--listen", "mqtt://127.0.0.1:0", stderr=tmp_path / "log")
     client = Paho(ready_port(process)).open()
     process.send_signal(number)
-    assert client.disconnects.get(timeout=10) == (True, 0x8B)
+    assert client.disconnects.get(timeout=PATIENCE) == (True, 0x8B)
     client.client.loop_stop()
-    assert process.wait(10) == 0
+    assert process.wait(PATIENCE) == 0
     process.communicate()
     log = (tmp_path / "log").read_text()
     assert "level=info broker=mqmesh" in log
@@ -52,7 +52,7 @@ def test_it_ends_with_its_starter_when_asked_to() -> None:
     process = start("broker", "--listen", "mqtt://127.0.0.1:0", "--stop-with-stdin", stdin=-1)
     ready_port(process)
     process.stdin.close()
-    assert process.wait(10) == 0
+    assert process.wait(PATIENCE) == 0
     process.stdout.close()
 
 
@@ -62,7 +62,7 @@ def test_a_file_and_options_over_it(tmp_path: Path) -> None:
     process = start("broker", "--config", file, "--listen", "mqtt://127.0.0.1:0", "--number", 4)
     assert process.stdout.readline().endswith(" name=lyon number=4\n")
     process.terminate()
-    process.wait(10)
+    process.wait(PATIENCE)
     process.communicate()
 
 
@@ -142,7 +142,7 @@ def _wait_for_line(file: Path, word: str) -> str:
     def lines() -> list[str]:
         return [line for line in file.read_text().splitlines() if word in line]
 
-    wait_until(lambda: bool(lines()), 10.0, f"line with {word} in the log")
+    wait_until(lambda: bool(lines()), PATIENCE, f"line with {word} in the log")
     return lines()[0]
 
 
@@ -155,10 +155,10 @@ def test_two_brokers_prove_by_certificates_who_they_are(tmp_path: Path) -> None:
     options = (*made.options(made.broker("lyon"), "optional"), "--peer", address)
     lyon = start("broker", *listen, *mesh, "--name", "lyon", "--number", 2, *options, stderr=tmp_path / "log")
     assert lyon.stdout.readline().startswith("ready mqtts://127.0.0.1:")
-    wait_until(lambda: "event=link-up peer=porto number=1" in (tmp_path / "log").read_text(), 15, "link")
+    wait_until(lambda: "event=link-up peer=porto number=1" in (tmp_path / "log").read_text(), PATIENCE, "link")
     for process in (porto, lyon):
         process.terminate()
-        assert process.wait(10) == 0
+        assert process.wait(PATIENCE) == 0
         process.communicate()
 
 

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 from command import run, start
-from services import free_port, wait_until
+from services import PATIENCE, free_port, wait_until
 
 TEXT = """
 [mesh]
 name = "two"
 auth = "certificate"
+silence = 60
 [tls]
 certificate = "secret/{{name}}.crt"
 key = "secret/{{name}}.key"
@@ -141,7 +142,7 @@ def test_a_mesh_runs_on_them_and_on_new_ones(tmp_path: Path) -> None:
 
     def crosses(payload: str) -> None:
         run("pub", "-h", f"mqtts://localhost:{porto}", *secret, "-t", "t", "-m", payload, "-q", 1)
-        reader = start("sub", "-h", f"mqtts://127.0.0.1:{lyon}", *secret, "-t", "t", "-C", 1, "-W", 15, "-q", 1)
+        reader = start("sub", "-h", f"mqtts://127.0.0.1:{lyon}", *secret, "-t", "t", "-C", 1, "-W", 90, "-q", 1)
         while reader.poll() is None:  # interest has to reach the other broker first
             run("pub", "-h", f"mqtts://localhost:{porto}", *secret, "-t", "t", "-m", payload, "-q", 1)
         assert reader.communicate()[0] == f"{payload}\n"
@@ -151,9 +152,9 @@ def test_a_mesh_runs_on_them_and_on_new_ones(tmp_path: Path) -> None:
     for name in ("porto", "lyon"):
         os.kill(int((tmp_path / f"data/{name}.pid").read_text()), signal.SIGHUP)
         log = tmp_path / f"data/{name}.log"
-        wait_until(lambda log=log: "event=tls-reloaded" in log.read_text(), 10, "reload")
+        wait_until(lambda log=log: "event=tls-reloaded" in log.read_text(), PATIENCE, "reload")
     crosses("two")
     assert "event=link-closed" not in (tmp_path / "data/porto.log").read_text()
     process.send_signal(signal.SIGTERM)
-    assert process.wait(20) == 0
+    assert process.wait(PATIENCE) == 0
     process.communicate()

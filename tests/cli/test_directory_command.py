@@ -10,6 +10,7 @@ from pathlib import Path
 
 import command
 import pytest
+from services import PATIENCE
 
 RING = Path(__file__).parents[2] / "topologies" / "ring-of-five.toml"
 
@@ -39,7 +40,7 @@ def test_a_topology_is_imported_and_found(tmp_path: Path) -> None:
     nothing = command.run("directory", "find", "x*", env=env)
     assert (nothing.returncode, nothing.stderr) == (1, b"mqmesh: no broker found\n")
     server.terminate()
-    assert server.wait(60) == 0
+    assert server.wait(PATIENCE) == 0
     assert sorted(one.name for one in tmp_path.iterdir()) == ["d.db", "log"]  # the database was closed in order
     form = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z level=\w+ directory=127.0.0.1:0 logger=[\w.]+ event=(\S+)( |$)")
     lines = [form.match(line) for line in log.read_text().splitlines()]

@@ -13,7 +13,7 @@ from paho_client import Paho
 from services import wait_until
 
 pytestmark = pytest.mark.slow  # processes that start, die and settle
-SETTLE = 20.0
+SETTLE = 90.0
 TRIANGLE = ("porto", "lyon", "turin")
 
 

@@ -24,7 +24,7 @@ from mqmesh.mqtt import codec
 from mqmesh.mqtt.packets import Connect, Disconnect, Subscribe, Subscription
 from mqmesh.mqtt.properties import Property
 from paho_client import Paho
-from services import free_port, wait_until
+from services import PATIENCE, free_port, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -41,6 +41,10 @@ class Site:
         self.log_file = folder / f"{name}.log"
         named = ("--name", name, "--number", number, "--mesh", mesh)
         listen = () if "--listen" in options else ("--listen", "mqtt://127.0.0.1:0")
+        if "--config" not in options:
+            patient = folder / "patient.toml"
+            patient.write_text("[mesh]\nsilence = 60\n")  # no link ends because a machine is busy
+            options = ("--config", patient, *options)
         environment = {**os.environ, "MQMESH_KEY": key}
         self.process = start("broker", *listen, *named, *options, stderr=self.log_file, env=environment)
         line = self.process.stdout.readline()  # type: ignore[union-attr]
@@ -61,7 +65,7 @@ class Site:
         def found() -> list[str]:
             return [line for line in self.warnings() if all(word in line for word in words)]
 
-        wait_until(lambda: bool(found()), 15.0, f"line with {words} in {self.name}'s log")
+        wait_until(lambda: bool(found()), PATIENCE, f"line with {words} in {self.name}'s log")
         assert len(found()) == 1, found()
         return found()[0]
 
@@ -72,7 +76,7 @@ class Site:
 
     def stop(self) -> None:
         self.process.terminate()
-        assert self.process.wait(10) == 0
+        assert self.process.wait(PATIENCE) == 0
         self.process.communicate()
         assert "Traceback" not in self.log_file.read_text()
 
@@ -102,7 +106,7 @@ class Pair:
             self.publisher.publish(topic, b"x", 1)
             return not self.subscriber.messages.empty() or not first
 
-        wait_until(crosses, 10.0, "message across the link")
+        wait_until(crosses, PATIENCE, "message across the link")
         while self.subscriber.next().topic != topic:
             pass
         assert self.publisher.disconnects.empty()
@@ -176,15 +180,15 @@ def test_one_number_in_two_meshes_that_are_joined(tmp_path: Path) -> None:
             inside = [names(one) for one in (west, east, bridge)]
             return inside[0] == inside[1] == inside[2] in (["bridge", "east", "first", "west"], ["bridge", "east", "second", "west"])
 
-        wait_until(settled, 15.0, "mesh of four with one of the two")
+        wait_until(settled, PATIENCE, "mesh of four with one of the two")
         outside = second if "first" in names(bridge) else first
         assert names(outside) == [outside.name]
         for one in (outside, east if outside is second else west):
-            wait_until(lambda one=one: "has number 1, which" in one.log_file.read_text(), 10.0, f"the reason, of {one.name}")
+            wait_until(lambda one=one: "has number 1, which" in one.log_file.read_text(), PATIENCE, f"the reason, of {one.name}")
             assert "give one of them another number" in one.log_file.read_text()
         with Paho(west.port) as publisher, Paho(east.port) as subscriber:
             subscriber.subscribe("joined", 1)
-            wait_until(lambda: _filters(west, "east") > 0, 10.0, "interest at west")
+            wait_until(lambda: _filters(west, "east") > 0, PATIENCE, "interest at west")
             publisher.publish("joined", b"x", 1)
             assert subscriber.next().payload == b"x"
 
@@ -228,7 +232,7 @@ def test_an_unreachable_peer_beside_a_good_one(pair: Pair, tmp_path: Path) -> No
     nobody = f"mqtt://127.0.0.1:{free_port()}"
     with Site(tmp_path, "graz", 3, "--peer", nobody, "--peer", pair.porto.url) as graz:
         graz.warning(f"{nobody} cannot be reached: Connection refused; is a broker listening there?")
-        wait_until(lambda: len(graz.status()["members"]) == 3, 10.0, "mesh of three")
+        wait_until(lambda: len(graz.status()["members"]) == 3, PATIENCE, "mesh of three")
         with Paho(graz.port) as client:
             client.publish("healthy/graz", b"x", 1)
 
@@ -377,7 +381,7 @@ def packet(first: int, body: bytes) -> bytes:
 )
 def test_a_malformed_packet(pair: Pair, connect: bytes, data: bytes, reason: int | None) -> None:
     """The right reason code and a closed connection; the pair's clients notice nothing."""
-    with socket.create_connection(("127.0.0.1", pair.lyon.port), 10) as sock:
+    with socket.create_connection(("127.0.0.1", pair.lyon.port), PATIENCE) as sock:
         if connect:
             sock.sendall(connect)
             assert sock.recv(4096)[0] == 0x20
@@ -395,15 +399,15 @@ def test_an_oversized_packet(pair: Pair, tmp_path: Path) -> None:
     """Refused by its length, before anything of it is kept, with 0x95."""
     (tmp_path / "small.toml").write_text('[limits]\nmax_packet_size = "1 KiB"\n')
     with Site(tmp_path, "graz", 3, "--peer", pair.lyon.url, "--config", tmp_path / "small.toml") as graz:
-        wait_until(lambda: len(graz.status()["members"]) == 3, 10.0, "mesh of three")
-        with Paho(graz.port) as neighbour, socket.create_connection(("127.0.0.1", graz.port), 10) as sock:
+        wait_until(lambda: len(graz.status()["members"]) == 3, PATIENCE, "mesh of three")
+        with Paho(graz.port) as neighbour, socket.create_connection(("127.0.0.1", graz.port), PATIENCE) as sock:
             sock.sendall(CONNECT_5)
             assert bytes.fromhex("2700000400") in sock.recv(4096)  # Maximum Packet Size
             sock.sendall(bytes.fromhex("30ffff7f"))  # the length alone
             assert _to_the_end(sock)[:3:2] == b"\xe0\x95"
             neighbour.subscribe("large/#", 1)
             # what comes from elsewhere may be larger: the limit is for what clients of this broker send
-            wait_until(lambda: _filters(pair.porto, "graz") > 0, 10.0, "interest at porto")
+            wait_until(lambda: _filters(pair.porto, "graz") > 0, PATIENCE, "interest at porto")
             pair.publisher.publish("large/1", bytes(5000), 1)
             assert len(neighbour.next().payload) == 5000
             assert neighbour.disconnects.empty()
@@ -430,7 +434,7 @@ class Impostor:
 
     def __init__(self, site: Site, name: str, number: int) -> None:
         identity = Identity(MESH, name, number, uuid.uuid4(), int(time.time() * 1000))
-        self.sock = socket.create_connection(("127.0.0.1", site.port), 10)
+        self.sock = socket.create_connection(("127.0.0.1", site.port), PATIENCE)
         self.link = Link.dial(identity, KEY.encode(), LinkConfig(silence=30.0), time.monotonic())
         self.send(b"")
         while not any(isinstance(event, LinkUp) for event in self.link.receive(self.sock.recv(4096), time.monotonic())):
@@ -497,7 +501,7 @@ def test_garbage_on_a_link(pair: Pair, data: Callable[[], bytes], reason: int | 
     if reason is not None:
         assert end.reason == reason, end
     assert end.properties[Property.REASON_STRING]
-    wait_until(lambda: f"event=link-closed peer={name}" in pair.lyon.log_file.read_text(), 10.0, "line in the log")
+    wait_until(lambda: f"event=link-closed peer={name}" in pair.lyon.log_file.read_text(), PATIENCE, "line in the log")
     assert "Traceback" not in pair.lyon.log_file.read_text()
 
 
@@ -505,7 +509,7 @@ def test_a_link_that_ends_in_mid_packet(pair: Pair) -> None:
     impostor = Impostor(pair.lyon, "half", 9)
     impostor.send(control(b"linkstate", b"\x90")[:-2])
     impostor.sock.close()
-    wait_until(lambda: "event=link-closed peer=half" in pair.lyon.log_file.read_text(), 10.0, "line in the log")
+    wait_until(lambda: "event=link-closed peer=half" in pair.lyon.log_file.read_text(), PATIENCE, "line in the log")
 
 
 def test_a_stop_by_the_keyboard(tmp_path: Path) -> None:
@@ -515,7 +519,7 @@ def test_a_stop_by_the_keyboard(tmp_path: Path) -> None:
     process = start("up", file, "--data", tmp_path / "data", stderr=tmp_path / "log")
     assert process.stdout.readline().startswith("ready mesh=sites")  # type: ignore[union-attr]
     process.send_signal(2)
-    assert process.wait(15) == 0
+    assert process.wait(PATIENCE) == 0
     process.communicate()
     assert "Traceback" not in (tmp_path / "log").read_text()
     with pytest.raises(subprocess.CalledProcessError):

@@ -15,7 +15,7 @@ import paho.mqtt.client as paho
 import pytest
 from command import run
 from paho.mqtt.enums import CallbackAPIVersion
-from services import wait_until
+from services import PATIENCE, wait_until
 
 CONFIG = """
 listen = ["mqtt://127.0.0.1:0"]
@@ -136,7 +136,7 @@ def test_a_broker_lets_in_whom_passwd_has_added_and_reads_anew_on_sighup(tmp_pat
             assert _connect(port, "eve\nevent=connect client=root", "x") == 0x86
             passwd(users, "bob", "--stdin", stdin=b"builder\n")
             os.kill(broker.pid, signal.SIGHUP)
-            wait_until(lambda: "event=reloaded" in log.read_text(), 20.0, "the reload")
+            wait_until(lambda: "event=reloaded" in log.read_text(), PATIENCE, "the reload")
             assert _connect(port, "bob", "builder") == 0
             address = f"mqtt://bob:builder@127.0.0.1:{port}"
             done = run("pub", "-h", address, "-t", "plant/x", "-m", "x", "-q", "1")
@@ -163,7 +163,7 @@ def _connect(port: int, user: str, password: str) -> int:
     client.on_connect = lambda _client, _data, _flags, reason, _properties: found.append(reason.value)
     client.connect("127.0.0.1", port)
     client.loop_start()
-    wait_until(lambda: bool(found), 20.0, "CONNACK")
+    wait_until(lambda: bool(found), PATIENCE, "CONNACK")
     client.disconnect()
     client.loop_stop()
     return found[0]

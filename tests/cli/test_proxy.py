@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 from mqmesh.cli.proxy import Proxy
+from services import PATIENCE
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def proxy() -> Iterator[Proxy]:
 
 
 def dial(proxy: Proxy) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", proxy.port), 10)
+    return socket.create_connection(("127.0.0.1", proxy.port), PATIENCE)
 
 
 def exchange(connection: socket.socket, data: bytes) -> bytes:
@@ -83,7 +84,7 @@ def test_silence_keeps_the_connection_and_lets_nothing_through(proxy: Proxy) -> 
         connection.settimeout(0.2)
         with pytest.raises(TimeoutError):
             connection.recv(10)
-        connection.settimeout(10)
+        connection.settimeout(PATIENCE)
         proxy.mend()
         with pytest.raises(ConnectionResetError):
             connection.recv(10)

@@ -11,6 +11,7 @@ import pytest
 from mqmesh.cli.fleet import Fleet
 from mqmesh.cli.main import COMMANDS
 from mqmesh.cli.ring import ring
+from services import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -20,9 +21,9 @@ def test_the_first_program_runs_and_is_what_the_readme_shows(tmp_path: Path) -> 
     program = ROOT / "examples" / "first.py"
     assert f"```python\n{program.read_text()}```" in (ROOT / "README.md").read_text()
     with Fleet(ring(), tmp_path) as fleet:
-        fleet.wait_settled(20)
+        fleet.wait_settled(90)
         ports = [str(fleet.members[name].address.port) for name in ("porto", "turin")]
-        done = subprocess.run([sys.executable, str(program), *ports], capture_output=True, text=True, timeout=30)
+        done = subprocess.run([sys.executable, str(program), *ports], capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "turin got plant/3/temperature = 21.5"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from command import run, start
 from paho_client import Paho
-from services import free_port, wait_until
+from services import PATIENCE, free_port, wait_until
 
 pytestmark = pytest.mark.slow  # processes that start, die and settle
 TEXT = """
@@ -39,7 +39,7 @@ def topology(folder: Path) -> tuple[Path, int, int]:
 
 def ended(process: subprocess.Popen[str]) -> int:
     process.send_signal(signal.SIGTERM)
-    status = process.wait(20)
+    status = process.wait(PATIENCE)
     process.communicate()
     return status
 
@@ -52,7 +52,7 @@ def test_up_says_ready_carries_messages_and_stops_all(tmp_path: Path, name: str)
     pids = [int((tmp_path / "data" / f"{one}.pid").read_text()) for one in ("porto", "lyon")]
     with Paho(porto) as publisher, Paho(lyon) as subscriber:
         subscriber.subscribe(name, 1)
-        wait_until(lambda: publisher.publish(name, b"x", 1) == 0, 10, "interest at the other broker")  # 0x10: nobody
+        wait_until(lambda: publisher.publish(name, b"x", 1) == 0, PATIENCE, "interest at the other broker")  # 0x10: nobody
         assert subscriber.next().payload == b"x"
     second = run("up", file, "--data", tmp_path / "data")
     assert second.returncode == 2
@@ -69,7 +69,7 @@ def test_a_dead_broker_is_reported_and_restarted(tmp_path: Path) -> None:
     assert process.stdout.readline().startswith("ready")
     pid = int((tmp_path / "data/porto.pid").read_text())
     os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: "porto runs again" in (tmp_path / "err").read_text(), 20, "restart")
+    wait_until(lambda: "porto runs again" in (tmp_path / "err").read_text(), PATIENCE, "restart")
     assert "porto ended by signal 9" in (tmp_path / "err").read_text()
     with Paho(porto):
         pass
@@ -84,7 +84,7 @@ def test_brokers_end_with_an_up_that_is_killed(tmp_path: Path) -> None:
     process.kill()
     process.communicate()
     assert len(pids) == 2
-    wait_until(lambda: not any(Path(f"/proc/{pid}/cmdline").exists() and _runs(pid) for pid in pids), 20, "end of all brokers")
+    wait_until(lambda: not any(Path(f"/proc/{pid}/cmdline").exists() and _runs(pid) for pid in pids), PATIENCE, "end of all brokers")
 
 
 def _runs(pid: int) -> bool:
@@ -100,7 +100,7 @@ def test_without_restart_it_ends_when_no_broker_is_left(tmp_path: Path) -> None:
     assert process.stdout.readline().startswith("ready")
     for one in list((tmp_path / "data").glob("*.pid")):
         os.kill(int(one.read_text()), signal.SIGKILL)
-    assert process.wait(20) == 1
+    assert process.wait(PATIENCE) == 1
     process.communicate()
     assert "no broker is left" in (tmp_path / "err").read_text()
 

@@ -215,7 +215,7 @@ factory = MetabrokerConnectionFactory(community, remote, client_id=name) if remo
 with factory.create_context(AckMode.CLIENT) as context:
     consumer = context.create_durable_consumer(Topic(name), "work")
     for number in range(5):
-        consumer.receive(20)
+        consumer.receive(90)
     print("five", flush=True)
     consumer.receive()
 """

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from jms_client import Collected, texts
+from jms_client import PATIENCE, Collected, texts
 from mqmesh.cli.proxy import Proxy
 from mqmesh.client import AckMode, JMSError, Message, Session, Topic
 
@@ -68,7 +68,7 @@ def test_each_message_once_and_in_order(proxy: Proxy, name: str, qos: int, way: 
         for collected in (completed, *seen.values()):
             collected.wait(len(completed.items) + BETWEEN)
         ending.set()
-        publisher.join(60)
+        publisher.join(PATIENCE)
         assert not publisher.is_alive()
         expected = [str(number) for number in range(len(completed.items))]
         assert [message.body for message in completed.items] == expected

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from brokers import RunningBroker
+from services import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 
@@ -15,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 def test_the_first_program_runs_and_is_what_the_document_shows(broker: RunningBroker) -> None:
     program = ROOT / "examples" / "jms.py"
     assert f"```python\n{program.read_text()}```" in (ROOT / "docs" / "client.md").read_text()
-    done = subprocess.run([sys.executable, str(program), broker.url], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, str(program), broker.url], capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("delivered bolt M8, order ID:")
     assert done.stderr == ""

@@ -99,4 +99,4 @@ def test_tls(tmp_path: Path) -> None:
             assert [message.body for _ in range(3) if (message := consumer.receive(PATIENCE))] == [body] * 3
     finally:
         broker.terminate()
-        broker.wait(10)
+        broker.wait(PATIENCE)

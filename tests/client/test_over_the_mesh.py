@@ -13,7 +13,7 @@ from mqmesh.client import AckMode, ConnectionFactory, Topic
 @pytest.mark.slow
 def test_durable_transacted_consumer_at_another_site(tmp_path: Path) -> None:
     with Fleet(ring(), tmp_path) as fleet:
-        fleet.wait_settled(30)
+        fleet.wait_settled(90)
         porto, turin = (fleet.members[name].address.port for name in ("porto", "turin"))
         clerk = ConnectionFactory(f"mqtt://127.0.0.1:{turin}", client_id="clerk")
         with ConnectionFactory(f"mqtt://127.0.0.1:{porto}").create_context() as shop:
@@ -31,7 +31,7 @@ def test_durable_transacted_consumer_at_another_site(tmp_path: Path) -> None:
             for attempt in ("rollback", "commit"):
                 found = []
                 while len(found) < 100:
-                    message = consumer.receive(20)
+                    message = consumer.receive(90)
                     assert message is not None
                     if message.body != "hello":
                         found.append(message.body)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from jms_client import PATIENCE, Collected, texts
+from jms_client import PATIENCE, Collected, texts, until_waiting
 from mqmesh.client import (
     AckMode,
     Connection,
@@ -243,6 +243,7 @@ def test_8_8_closing_a_consumer_ends_its_receive_and_waits_for_its_listener(conn
     found: list[object] = ["nothing yet"]
     thread = threading.Thread(target=lambda: found.append(consumer.receive()))
     thread.start()
+    until_waiting(thread)
     consumer.close()
     thread.join(PATIENCE)
     assert found == ["nothing yet", None]

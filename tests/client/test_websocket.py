@@ -55,7 +55,7 @@ def test_pub_and_sub_over_ws(web: RunningBroker, name: str) -> None:
         assert done.returncode == 0, done.stderr
         assert [other.next().payload for _ in range(200)] == [b"line %d" % n for n in range(200)]
         other.publish(f"{name}/kept", b"hello", 1, retain=True)
-        heard = run("sub", "-h", web.web_url, "-t", f"{name}/kept", "-q", 1, "-C", 1, "-W", 20)
+        heard = run("sub", "-h", web.web_url, "-t", f"{name}/kept", "-q", 1, "-C", 1, "-W", 90)
         assert (heard.returncode, heard.stdout) == (0, b"hello\n")
 
 
@@ -76,7 +76,7 @@ def test_wss_and_what_is_wrong(tmp_path: Path, name: str) -> None:
             ConnectionFactory(f"wss://localhost:{port}/mqtt", tls=certificates.context(), connect_timeout=5).create_connection()
     finally:
         broker.terminate()
-        assert broker.wait(10) == 0
+        assert broker.wait(PATIENCE) == 0
         broker.communicate()
 
 

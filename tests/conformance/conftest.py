@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from services import PATIENCE
 
 from .lab import Lab
 
@@ -41,7 +42,7 @@ def stop(process: subprocess.Popen[str], folder: Path) -> None:
     assert process.poll() is None, f"the broker died with status {process.returncode}: {log[-2000:]}"
     process.terminate()
     try:
-        process.wait(20)
+        process.wait(PATIENCE)
     finally:
         process.kill()
         process.wait()

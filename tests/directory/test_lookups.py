@@ -10,7 +10,7 @@ from directories import Directory
 from mqmesh.directory import lookups
 from mqmesh.directory.client import Client, ClientError
 from mqmesh.directory.lookups import Lookups
-from services import wait_until
+from services import PATIENCE, wait_until
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_it_asks_again_by_itself(own: Directory) -> None:
     with Lookups(Client(own.url), fresh=0.05, stale=100) as looked:
         looked.find("broker", "ring")
         own.client("alice").put("broker", "porto", "ring", number=9)
-        wait_until(lambda: next(iter(looked._answers.values()))[1][0]["number"] == 9, 20, "new answer without a question")
+        wait_until(lambda: next(iter(looked._answers.values()))[1][0]["number"] == 9, PATIENCE, "new answer without a question")
 
 
 def test_it_keeps_the_last_questions_only(own: Directory) -> None:

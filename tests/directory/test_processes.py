@@ -48,7 +48,7 @@ def test_two_processes_over_one_postgresql_are_equal(pair: tuple[Directory, Dire
     alice = one.client("alice")
     alice.put("mesh", "ring")
     alice.put("broker", "porto", "ring", number=1, addresses=["mqtt://127.0.0.1:1883"])
-    other = Client(two.url)
+    other = two.client()
     assert other.get("broker", "porto", "ring")["addresses"] == ["mqtt://127.0.0.1:1883"]
     other._token = alice._token  # a token of one is good at the other
     other.put("broker", "porto", "ring", number=5)

@@ -12,12 +12,13 @@ import pytest
 from directories import Directory
 from mqmesh.directory.client import Client, ClientError
 from mqmesh.directory.server import LONGEST
+from services import PATIENCE
 
 
 def request(directory: Directory, method: str, path: str, body: bytes | None = None, token: str | None = None) -> tuple[int, bytes]:
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
-        with urllib.request.urlopen(urllib.request.Request(directory.url + path, body, headers, method=method), timeout=20) as answer:
+        with urllib.request.urlopen(urllib.request.Request(directory.url + path, body, headers, method=method), timeout=PATIENCE) as answer:
             return answer.status, answer.read()
     except urllib.error.HTTPError as error:
         with error:

@@ -15,6 +15,7 @@ from mqmesh.directory.documents import NAMESPACE, q
 from mqmesh.directory.saving import prepare
 from mqmesh.directory.server import LONGEST
 from mqmesh.directory.store import Store
+from services import PATIENCE
 
 HEAD = '<e:Envelope xmlns:e="http://schemas.xmlsoap.org/soap/envelope/">'
 FIND = f'<find_business xmlns="{NAMESPACE}"><name>a</name></find_business>'
@@ -33,7 +34,7 @@ def code(body: bytes) -> str | None:
 def send(directory: Directory, body: bytes) -> tuple[int, bytes]:
     request = urllib.request.Request(f"{directory.url}/uddi", body, {"Content-Type": "text/xml"})
     try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
             return answer.status, answer.read()
     except urllib.error.HTTPError as error:
         with error:

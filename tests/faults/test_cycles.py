@@ -2,28 +2,59 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from mqmesh.mesh.topology import Topology
 from scenes import FIVE, RING, TRIANGLE, Round, Scene, assert_clean, mesh
+from services import PATIENCE, wait_until
 
 pytestmark = pytest.mark.slow
 MESSAGES = 1000
 
 
+def links(scene: Scene) -> set[int]:
+    """The connections between brokers that are up."""
+    return {link["incarnation"] for status in scene.statuses().values() for link in status["links"] if link["up"]}
+
+
+def at_rest(scene: Scene, before: dict[str, int] | None = None) -> dict[str, int]:
+    """The counters when all has arrived and nobody holds anything; since `before` as many frames were received as sent."""
+    assert scene.load.drain(PATIENCE)
+    found: dict[str, int] = {}
+
+    def rests() -> bool:
+        found.update(scene.still())
+        sent, received = ((found.get(name, 0) - (before or found).get(name, 0)) for name in ("sent", "received"))
+        return sent == received and not scene.held
+
+    wait_until(rests, PATIENCE, "rest")
+    return found
+
+
 def frames_each(scene: Scene) -> float:
-    """Data frames between brokers for each message, of some thousand published in a mesh that has warmed up."""
+    """Data frames between brokers for each message, of some thousand published in a mesh that has warmed up.
+
+    A machine so busy that a link was given up meanwhile says nothing of that: it is done again.
+    """
     load = scene.load
-    load.drain()
-    before, begin = scene.still(), load.sent
-    load.start()
-    assert load.wait(lambda: load.sent >= begin + MESSAGES, 20)
-    load.drain()
-    after = scene.still()
-    sent, received = (after[name] - before.get(name, 0) for name in ("sent", "received"))
-    assert sent == received
-    assert not scene.held
-    return sent / (load.sent - begin)
+    for _ in range(10):
+        scene.settle()
+        before, known, begin = at_rest(scene), links(scene), load.sent
+        load.start()
+        assert load.wait(lambda begin=begin: load.sent >= begin + MESSAGES, PATIENCE)
+        assert load.drain(PATIENCE)
+        if links(scene) == known:
+            after = at_rest(scene, before)
+            if links(scene) == known:
+                return (after["sent"] - before.get("sent", 0)) / (load.sent - begin)
+    pytest.fail("the links never held")
+
+
+def patient(topology: Topology) -> Topology:
+    """No link is given up because a machine is busy: that would lose messages of QoS 0."""
+    return replace(topology, mesh=replace(topology.mesh, silence=60.0))
 
 
 def single(result: Round, ordered: bool = True) -> None:
@@ -50,7 +81,7 @@ def test_cycles(links: list[tuple[str, str]], optimum: int, tmp_path: Path) -> N
 @pytest.mark.parametrize(("links", "frames"), [(RING, 6), (FIVE, 4)], ids=["ring", "full mesh of five"])
 def test_flood(links: list[tuple[str, str]], frames: int, tmp_path: Path) -> None:
     """Each message goes to every neighbour that is not marked as visited: the graph says how often at most; delivered once."""
-    with Scene(mesh(links, "flood"), tmp_path) as scene:
+    with Scene(patient(mesh(links, "flood")), tmp_path) as scene:
         scene.subscribe(qos=0)
         scene.publish(2000, qos=0)
         scene.start()
@@ -60,7 +91,7 @@ def test_flood(links: list[tuple[str, str]], frames: int, tmp_path: Path) -> Non
 
 
 def test_qos_0_in_a_ring(tmp_path: Path) -> None:
-    with Scene(mesh(RING), tmp_path) as scene:
+    with Scene(patient(mesh(RING)), tmp_path) as scene:
         scene.subscribe(qos=0)
         scene.publish(3000, qos=0)
         scene.start()

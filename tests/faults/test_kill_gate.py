@@ -13,7 +13,7 @@ from services import free_port
 
 pytestmark = pytest.mark.slow
 FILE = Path(__file__).parents[2] / "topologies" / "two-companies.toml"
-SETTLE = 30.0
+SETTLE = 90.0
 
 
 @pytest.mark.parametrize("victims", [("bolt-gate",), ("acme-gate", "bolt-gate"), ("linz",)])

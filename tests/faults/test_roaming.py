@@ -15,7 +15,7 @@ from scenes import RING, Scene, mesh
 from benchmarks.strict import Judge, Publisher, Subscriber  # behind scenes, which makes `benchmarks` known
 
 pytestmark = pytest.mark.slow
-PATIENCE = 60.0
+PATIENCE = 90.0
 SITES = "abcde"
 WINDOW = 50
 

@@ -24,7 +24,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 
 
 def test_nothing_breaks(shared: Scene) -> None:
-    shared.load.wait(lambda: shared.load.sent >= 2000, 10)
+    shared.load.wait(lambda: shared.load.sent >= 2000, 90)
     assert_clean(shared.check("stable"))
 
 

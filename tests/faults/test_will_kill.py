@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from paho_client import Paho
 from scenes import TRIANGLE, Scene, mesh
+from services import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -23,7 +24,7 @@ def test_a_stored_will_survives_kill_9_and_fires_once(tmp_path: Path, retain: bo
         assert client.reason == 0
         scene.settle()
         scene.fleet.kill("a")
-        assert client.disconnects.get(timeout=10)
+        assert client.disconnects.get(timeout=PATIENCE)
         client.client.loop_stop()
         for site, watcher in watchers.items():
             watcher.nothing_until(f"marker/1/{site}")

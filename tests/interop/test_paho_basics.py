@@ -7,6 +7,7 @@ import itertools
 import pytest
 from brokers import RunningBroker
 from paho_client import Paho
+from services import PATIENCE
 
 VERSIONS = [4, 5]
 both = pytest.mark.parametrize("version", VERSIONS)
@@ -122,7 +123,7 @@ def test_a_second_connection_takes_the_session_over(broker: RunningBroker, name:
     first = Paho(broker.port, version, client_id=name, persistent=True).__enter__()
     first.subscribe(name, 1)
     with Paho(broker.port, version, client_id=name, persistent=True) as second:
-        from_server, reason = first.disconnects.get(timeout=10)
+        from_server, reason = first.disconnects.get(timeout=PATIENCE)
         if version == 5 and broker.kind == "mqmesh":  # [MQTT-3.1.4-3]; Mosquitto 2.0 only closes
             assert (from_server, reason) == (True, 0x8E)
         first.client.loop_stop()
@@ -158,7 +159,7 @@ def test_invalid_topics_do_not_hurt_other_clients(broker: RunningBroker, name: s
         sock = bad.client.socket()
         assert sock is not None
         sock.sendall(b"\x30\x06\x00\x03a/#\x00")
-        from_server, reason = bad.disconnects.get(timeout=10)
+        from_server, reason = bad.disconnects.get(timeout=PATIENCE)
         assert not from_server or reason in (0x82, 0x90, 0x81)
         bad.client.loop_stop()
         bystander.publish(name, b"still here", 1)

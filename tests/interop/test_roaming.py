@@ -11,10 +11,10 @@ import pytest
 from mqmesh.cli.fleet import Fleet
 from mqmesh.cli.ring import ring
 from paho_client import Paho
-from services import require
+from services import PATIENCE, require
 
 pytestmark = pytest.mark.slow
-SETTLE = 20.0
+SETTLE = 90.0
 NAMES = ("porto", "lyon", "turin", "graz", "gdansk")
 TAKEN_OVER = 0x8E
 
@@ -51,6 +51,7 @@ def test_paho_goes_around(fleet: Fleet, name: str, version: int, qos: int) -> No
     with Paho(port(fleet, "porto"), version, name, persistent=True) as client:
         assert not client.session_present
         client.subscribe(f"{name}/#", qos)
+    fleet.wait_settled(SETTLE)
     expected = []
     for place, site in enumerate(("lyon", "turin", "graz", "gdansk", "porto", "graz")):
         for number, home in enumerate(NAMES):
@@ -74,9 +75,10 @@ def test_paho_goes_around(fleet: Fleet, name: str, version: int, qos: int) -> No
 def test_the_old_connection_is_told(fleet: Fleet, name: str) -> None:
     with Paho(port(fleet, "porto"), 5, name, persistent=True) as old:
         old.subscribe(f"{name}/#", 1)
+        fleet.wait_settled(SETTLE)
         with Paho(port(fleet, "turin"), 5, name, persistent=True) as new:
             assert new.session_present
-            assert old.disconnects.get(timeout=10) == (True, TAKEN_OVER)
+            assert old.disconnects.get(timeout=PATIENCE) == (True, TAKEN_OVER)
             with Paho(port(fleet, "graz"), 5) as publisher:
                 publisher.publish(f"{name}/x", b"hello", 1)
             assert new.next().payload == b"hello"
@@ -98,10 +100,11 @@ def test_a_clean_start_discards_the_session_elsewhere(fleet: Fleet, name: str) -
 def test_a_will_goes_out_at_takeover_or_not_at_all(fleet: Fleet, name: str) -> None:
     with Paho(port(fleet, "gdansk"), 5) as watcher:
         watcher.subscribe(f"will/{name}/#", 1)
+        fleet.wait_settled(SETTLE)
         at_once = Paho(port(fleet, "porto"), 5, f"{name}-1", persistent=True, will={"topic": f"will/{name}/1", "payload": "gone", "qos": 1})
         with at_once, Paho(port(fleet, "turin"), 5, f"{name}-1", persistent=True):
             assert watcher.next().topic == f"will/{name}/1"
-            assert at_once.disconnects.get(timeout=10) == (True, TAKEN_OVER)
+            assert at_once.disconnects.get(timeout=PATIENCE) == (True, TAKEN_OVER)
 
 
 def test_what_was_sent_and_not_acknowledged_is_sent_again_with_its_identifier(fleet: Fleet, name: str) -> None:
@@ -109,6 +112,7 @@ def test_what_was_sent_and_not_acknowledged_is_sent_again_with_its_identifier(fl
     first.client.manual_ack_set(True)
     with first:
         first.subscribe(f"{name}/#", 1)
+        fleet.wait_settled(SETTLE)
         with Paho(port(fleet, "graz"), 5) as publisher:
             for i in range(5):
                 publisher.publish(f"{name}/x", b"%d" % i, 1)
@@ -140,12 +144,13 @@ def test_mosquitto_sub(fleet: Fleet, name: str, tmp_path: Path) -> None:
 
     def run(site: str, count: int) -> list[str]:
         where = ["-h", "127.0.0.1", "-p", str(port(fleet, site)), "-i", name, "-c", "-t", f"{name}/#", "-q", "2"]
-        done = subprocess.run([sub, *where, "-C", str(count), "-W", "20"], capture_output=True, text=True, timeout=30)
+        done = subprocess.run([sub, *where, "-C", str(count), "-W", "90"], capture_output=True, text=True, timeout=PATIENCE)
         assert done.returncode == 0, done.stderr
         return done.stdout.split()
 
     first = ["-h", "127.0.0.1", "-p", str(port(fleet, "porto")), "-i", name, "-c", "-t", f"{name}/#", "-q", "2", "-E"]
-    assert subprocess.run([sub, *first], capture_output=True, timeout=30).returncode == 0
+    assert subprocess.run([sub, *first], capture_output=True, timeout=PATIENCE).returncode == 0
+    fleet.wait_settled(SETTLE)
     for site in ("turin", "gdansk", "lyon"):
         with Paho(port(fleet, "graz"), 5) as publisher:
             for i in range(30):
@@ -158,6 +163,7 @@ def test_a_member_of_a_shared_subscription_goes_around(fleet: Fleet, name: str, 
     """Alone in its group it gets each message once, wherever it is and was."""
     with Paho(port(fleet, "porto"), 5, name, persistent=True) as client:
         client.subscribe(f"$share/g/{name}/#", qos)
+    fleet.wait_settled(SETTLE)
     for site in ("lyon", "graz", "porto", "turin"):
         expected = [f"{site}{i}".encode() for i in range(30)]
         with Paho(port(fleet, "gdansk"), 5) as publisher:

@@ -48,7 +48,7 @@ class Broker:
 
     def stop(self) -> None:
         self.process.terminate()
-        assert self.process.wait(10) == 0
+        assert self.process.wait(PATIENCE) == 0
         self.process.communicate()
         assert "Traceback" not in self.log.read_text()
 
@@ -138,14 +138,14 @@ def test_paho_comes_back_behind_a_killed_broker(made: Certificates, tmp_path: Pa
         client.disconnect()
         client.loop_stop()
         process.terminate()
-        assert process.wait(10) == 0
+        assert process.wait(PATIENCE) == 0
         process.communicate()
 
 
 def test_paho_at_another_path_is_refused(broker: Broker) -> None:
     with pytest.raises(ConnectionError):
         Paho(broker.ws, path="/other").open()
-    wait_until(lambda: "asks for /other; here is /mqtt (status 404)" in broker.log.read_text(), 10, "line in the log")
+    wait_until(lambda: "asks for /other; here is /mqtt (status 404)" in broker.log.read_text(), PATIENCE, "line in the log")
 
 
 def test_websockets_of_others_and_the_end_in_order(broker: Broker, made: Certificates) -> None:
@@ -176,11 +176,11 @@ def test_hangup_with_nothing_to_reload_is_survived(tmp_path: Path) -> None:
     assert process.stdout is not None
     port = parse_address(process.stdout.readline().split()[1]).port
     os.kill(process.pid, signal.SIGHUP)
-    wait_until(lambda: "event=nothing-to-reload" in log.read_text(), 10, "line in the log")
+    wait_until(lambda: "event=nothing-to-reload" in log.read_text(), PATIENCE, "line in the log")
     with Paho(port, path="/mqtt") as one:
         one.nothing_until("marker")
     process.terminate()
-    assert process.wait(10) == 0
+    assert process.wait(PATIENCE) == 0
     process.communicate()
 
 
@@ -197,7 +197,7 @@ def test_a_new_certificate_is_taken_over_without_dropping_clients(tmp_path: Path
     def hang_up(event: str) -> None:
         before = log.read_text().count(event)
         os.kill(process.pid, signal.SIGHUP)
-        wait_until(lambda: log.read_text().count(event) > before, 10, f"another {event}")
+        wait_until(lambda: log.read_text().count(event) > before, PATIENCE, f"another {event}")
 
     write("https://old.example")
     process = start("broker", "--config", file, stderr=log)
@@ -228,5 +228,5 @@ def test_a_new_certificate_is_taken_over_without_dropping_clients(tmp_path: Path
                 with pytest.raises(ConnectionError):
                     page.open()
     process.terminate()
-    assert process.wait(10) == 0
+    assert process.wait(PATIENCE) == 0
     process.communicate()

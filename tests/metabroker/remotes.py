@@ -12,7 +12,7 @@ from typing import Any
 import msgpack
 from command import start
 from paho_client import Paho
-from services import free_port, wait_for_port
+from services import PATIENCE, free_port, wait_for_port
 
 POLICY = """
 [[allow]]
@@ -33,7 +33,7 @@ def running_amqtt(folder: Path) -> Iterator[int]:
     command = [sys.executable, "-c", "from amqtt.scripts.broker_script import main; main()", "-c", str(config)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        wait_for_port(port, 20)
+        wait_for_port(port)
         yield port
     finally:
         process.kill()
@@ -55,7 +55,7 @@ def running_metabroker(folder: Path, community: int | str, policy: str = POLICY,
         yield log
     finally:
         process.terminate()
-        assert process.wait(10) == 0
+        assert process.wait(PATIENCE) == 0
         process.communicate()
         assert "Traceback" not in log.read_text(), log.read_text()
 
@@ -80,7 +80,7 @@ class Kept:
 
     def stop(self) -> None:
         self.process.terminate()
-        assert self.process.wait(10) == 0
+        assert self.process.wait(PATIENCE) == 0
         self.process.communicate()
         assert "Traceback" not in self.log.read_text(), self.log.read_text()
 

@@ -17,7 +17,7 @@ from mqmesh.metabroker.codes import Code
 from paho_client import Paho
 from rabbitmq import RabbitMQ, running_rabbitmq
 from remotes import Member, running_metabroker
-from services import free_port, wait_until
+from services import PATIENCE, free_port, wait_until
 
 POLICY = """
 [limits]
@@ -103,7 +103,7 @@ def test_there_and_back(member: Member, rabbitmq: RabbitMQ, pika: Pika, name: st
     assert pika.depth(mailbox) == 0
     assert member.ask("disconnect")["code"] == Code.OK
     member.session = ""
-    wait_until(lambda: pika.depth(mailbox) is None, 20, "end of the queue")
+    wait_until(lambda: pika.depth(mailbox) is None, PATIENCE, "end of the queue")
     far.close()
 
 
@@ -322,12 +322,12 @@ def test_the_remote_waits_for_the_community(tmp_path: Path, rabbitmq: RabbitMQ, 
         try:
             for number in range(count):
                 pika.publish(name, number.to_bytes(4, "big") + bytes(size), delivery_mode=2)
-            wait_until(lambda: "event=remotes-paused" in log.read_text(), 20, "pause")
+            wait_until(lambda: "event=remotes-paused" in log.read_text(), PATIENCE, "pause")
         finally:
             here.process.send_signal(signal.SIGCONT)
         bodies = [member.next()[1] for _ in range(count)]
         assert [int.from_bytes(body["payload"][:4], "big") for body in bodies] == list(range(count))
-        wait_until(lambda: "event=remotes-resumed" in log.read_text(), 20, "end of the pause")
+        wait_until(lambda: "event=remotes-resumed" in log.read_text(), PATIENCE, "end of the pause")
         assert member.ask("publish", message=2, topic="x", qos=1)["code"] == Code.OK
         member.send("disconnect")
         member.close()

@@ -13,7 +13,7 @@ import pytest
 from brokers import RunningBroker, running_broker
 from mqmesh.metabroker.codes import Code
 from remotes import POLICY, Member, running_metabroker
-from services import wait_until
+from services import PATIENCE, wait_until
 
 pytestmark = pytest.mark.service
 HEX = "0123456789abcdef" * 2
@@ -77,7 +77,7 @@ class Honest:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         before = self.count
         if kind is None:
-            wait_until(lambda: self.count > before + 2 or self.error is not None, 20, "more honest traffic")
+            wait_until(lambda: self.count > before + 2 or self.error is not None, PATIENCE, "more honest traffic")
         self._stop.set()
         self._thread.join()
         if kind is None:
@@ -246,7 +246,7 @@ def test_a_flood_of_connects(site: Site) -> None:
         for attacker, session in sessions:
             attacker.paho.publish(f"metabroker/request/{session}/disconnect", b"", 1)
     again = Member(site.community.port, "afterwards")
-    wait_until(lambda: again.connect(site.remote.url)["code"] == Code.OK, 10, "room for a session")
+    wait_until(lambda: again.connect(site.remote.url)["code"] == Code.OK, PATIENCE, "room for a session")
     again.ask("disconnect")
     for attacker in (*attackers, again):
         attacker.close()

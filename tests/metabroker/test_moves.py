@@ -9,7 +9,7 @@ from directories import Directory
 from mqmesh.metabroker.codes import Code
 from paho_client import Paho
 from remotes import Member, running_metabroker
-from services import wait_until
+from services import PATIENCE, wait_until
 
 
 def test_sessions_follow_a_service_that_has_moved(tmp_path: Path) -> None:
@@ -34,7 +34,7 @@ def test_sessions_follow_a_service_that_has_moved(tmp_path: Path) -> None:
                 codes.append(member.next()[1]["code"])
             assert set(codes) == {Code.REMOTE_UNREACHABLE, Code.OK}
             with Paho(second.port) as far:
-                wait_until(lambda: _arrives(far, member), 30, "a message from where the service is now")
+                wait_until(lambda: _arrives(far, member), PATIENCE, "a message from where the service is now")
             directory.kill()
             assert "Traceback" not in log.read_text()
             member.close()

@@ -11,10 +11,10 @@ import pytest
 from brokers import running_broker
 from certificates import Certificates
 from mqmesh.metabroker.codes import Code
-from nats_server import PATIENCE, NatsPeer, NatsServer, running_nats
+from nats_server import NatsPeer, NatsServer, running_nats
 from paho_client import Paho
 from remotes import Member, running_metabroker
-from services import free_port, wait_until
+from services import PATIENCE, free_port, wait_until
 
 POLICY = """
 [[allow]]
@@ -139,11 +139,11 @@ def test_a_stream_keeps_what_comes(member: Member, far: NatsPeer, server: NatsSe
     info = far.run(far.js.stream_info(stream))
     assert info.state.messages == 2
     member.ask("unsubscribe", message=3, topics=[f"{name}/a/+"])
-    wait_until(lambda: len(far.consumers(stream)) == 2, 10, "end of a consumer")
-    wait_until(lambda: all(one.num_ack_pending == 0 for one in far.consumers(stream)), 10, "acknowledgements")
+    wait_until(lambda: len(far.consumers(stream)) == 2, PATIENCE, "end of a consumer")
+    wait_until(lambda: all(one.num_ack_pending == 0 for one in far.consumers(stream)), PATIENCE, "acknowledgements")
     member.ask("disconnect")
     member.session = ""
-    wait_until(lambda: not far.consumers(stream), 10, "end of the consumers")
+    wait_until(lambda: not far.consumers(stream), PATIENCE, "end of the consumers")
 
 
 def test_a_stream_that_takes_no_more(member: Member, far: NatsPeer, name: str) -> None:

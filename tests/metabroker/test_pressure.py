@@ -9,7 +9,7 @@ import pytest
 from brokers import running_broker
 from paho_client import Paho
 from remotes import POLICY, Member, running_metabroker
-from services import wait_until
+from services import PATIENCE, wait_until
 
 pytestmark = pytest.mark.service
 COUNT, SIZE = 300, 20_000
@@ -32,12 +32,12 @@ def test_remotes_wait_for_the_community(tmp_path: Path) -> None:
         try:
             for number in range(COUNT):
                 far.publish("much", number.to_bytes(4, "big") + bytes(SIZE), 1)
-            wait_until(lambda: "event=remotes-paused" in log.read_text(), 10, "pause")
+            wait_until(lambda: "event=remotes-paused" in log.read_text(), PATIENCE, "pause")
         finally:
             here.process.send_signal(signal.SIGCONT)
         bodies = [member.next()[1] for _ in range(COUNT)]
         assert [int.from_bytes(body["payload"][:4], "big") for body in bodies] == list(range(COUNT))
         assert [body["id"] for body in bodies] == list(range(1, COUNT + 1))
-        wait_until(lambda: "event=remotes-resumed" in log.read_text(), 10, "end of the pause")
+        wait_until(lambda: "event=remotes-resumed" in log.read_text(), PATIENCE, "end of the pause")
         assert member.ask("publish", message=2, topic="x", qos=1)["code"] == 0
         member.close()

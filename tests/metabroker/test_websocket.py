@@ -13,6 +13,7 @@ from mqmesh.metabroker.address import Address, parse_address
 from mqmesh.metabroker.codes import Code
 from paho_client import Paho
 from remotes import POLICY, Member, running_metabroker
+from services import PATIENCE
 
 WEB = POLICY.replace('"mqtt://127.0.0.1:*"', '"ws://127.0.0.1:*", "wss://localhost:*"')
 
@@ -76,5 +77,5 @@ def test_a_remote_with_tls_and_one_that_says_no(tmp_path: Path) -> None:
             other.close()
     finally:
         broker.terminate()
-        assert broker.wait(10) == 0
+        assert broker.wait(PATIENCE) == 0
         broker.communicate()

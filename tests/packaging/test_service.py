@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from mqmesh.broker.config import load, parse_address
 from mqmesh.cli.main import app
+from services import PATIENCE
 from typer.testing import CliRunner
 
 ROOT = Path(__file__).parents[2]
@@ -90,7 +91,7 @@ def test_the_health_check_sees_a_broker_and_its_end(tmp_path: Path) -> None:
         port = re.search(r"http=http://127\.0\.0\.1:(\d+)", broker.stdout.readline())
         assert port is not None
         command[-1] = command[-1].replace("9883", port[1])
-        assert subprocess.run(command, timeout=30).returncode == 0
+        assert subprocess.run(command, timeout=PATIENCE).returncode == 0
         broker.terminate()
-        assert broker.wait(30) == 0
-    assert subprocess.run(command, timeout=30, stderr=subprocess.DEVNULL).returncode != 0
+        assert broker.wait(PATIENCE) == 0
+    assert subprocess.run(command, timeout=PATIENCE, stderr=subprocess.DEVNULL).returncode != 0

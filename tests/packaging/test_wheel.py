@@ -13,6 +13,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from services import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 NOT_SHIPPED = {"tests", "benchmarks", "examples", "docs", "build", "out"}
@@ -105,7 +106,7 @@ def test_a_wheel_installed_elsewhere_works(wheel: Path, tmp_path: Path) -> None:
     env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
 
     def run(*command: str | Path) -> str:
-        finished = subprocess.run([*map(str, command)], capture_output=True, text=True, cwd=tmp_path, env=env, timeout=60)
+        finished = subprocess.run([*map(str, command)], capture_output=True, text=True, cwd=tmp_path, env=env, timeout=PATIENCE)
         assert finished.returncode == 0, finished.stderr
         return finished.stdout
 
@@ -122,7 +123,7 @@ def test_a_wheel_installed_elsewhere_works(wheel: Path, tmp_path: Path) -> None:
     try:
         address = broker.stdout.readline().split()[1]
         run(environment / "bin" / "mqmesh", "pub", "-h", address, "-t", "a", "-m", "from the wheel", "-r", "-q", "1")
-        assert run(environment / "bin" / "mqmesh", "sub", "-h", address, "-t", "a", "-C", "1", "-W", "20") == "from the wheel\n"
+        assert run(environment / "bin" / "mqmesh", "sub", "-h", address, "-t", "a", "-C", "1", "-W", "90") == "from the wheel\n"
     finally:
         broker.terminate()
         broker.communicate()
