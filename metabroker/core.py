@@ -19,7 +19,7 @@ from ..broker.store.records import StoredDelivery, StoredRun
 from ..mqtt.packets import Publish
 from ..mqtt.properties import Properties
 from . import bodies
-from .actions import After, Close, Deliver, Drop, Note, Open, Resolve, Respond
+from .actions import After, Close, Deliver, Note, Open, Resolve, Respond
 from .address import parse_address
 from .answering import ANSWERS, REQUEST, RESPONSE
 from .bodies import BodyError
@@ -415,12 +415,7 @@ class Core(Publishing):
         if remote.leaves is not None:
             self._leave(remote)
             return
-        for filter_ in [one for one in remote.stale if one not in remote.held]:
-            if present:
-                self._do(Drop(number, filter_))
-            if self.memory is not None:
-                self.memory.forget_asked(remote, filter_)
-        remote.stale.clear()
+        self._drop_stale(remote, present)
         if returned:
             for session_id in remote.sessions:
                 self._status(self.sessions[session_id], Code.OK)
@@ -434,8 +429,7 @@ class Core(Publishing):
                 held.asking = []
             if held.idle():
                 remote.forget(held)
-                if self.memory is not None:
-                    self.memory.forget_asked(remote, held.filter)
+                self._give_up(remote, held.filter, present)
             elif held.holders and (not present or held.granted < 0):
                 held.granted = -1
                 held.asking, held.next = held.next, []

@@ -12,6 +12,7 @@ from .bursts import Messages
 class Abilities(NamedTuple):
     """What the server takes. identifiers: Subscription Identifiers. largest: bytes of a packet; 0: any. qos: the highest. retain: any.
 
+    keeps: what was subscribed stays at the server though `Up.present` is False, and `Dropped` tells what is given up.
     carries: why the server cannot have a message as it is; None, as the answer or altogether: it can.
     """
 
@@ -20,6 +21,7 @@ class Abilities(NamedTuple):
     qos: int = 2
     retain: bool = True
     carries: Callable[[Publish], str | None] | None = None
+    keeps: bool = False
 
 
 class Up(NamedTuple):
@@ -66,6 +68,12 @@ class Subscribed(NamedTuple):
     reason: int
 
 
+class Dropped(NamedTuple):
+    """The server has given a filter up: from a server that `keeps`."""
+
+    filter: str
+
+
 class Unsubscribed(NamedTuple):
     """The answer to `unsubscribe`."""
 
@@ -79,4 +87,4 @@ class Trouble(NamedTuple):
     text: str
 
 
-Event = Up | Refused | Message | Messages | Published | Settled | Subscribed | Unsubscribed | Trouble
+Event = Up | Refused | Message | Messages | Published | Settled | Subscribed | Dropped | Unsubscribed | Trouble

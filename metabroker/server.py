@@ -35,7 +35,7 @@ from .keeper import Keeper, Later
 from .policy import Policy
 from .resolver import Resolver
 from .restore import restore
-from .wire import Event, Login, Message, Published, Settled, State, Subscribed, Trouble, Up, Wire
+from .wire import Dropped, Event, Login, Message, Published, Settled, State, Subscribed, Trouble, Up, Wire
 
 log = logging.getLogger(__name__)
 TICK = 0.5  # seconds
@@ -281,6 +281,8 @@ class Server:
                     self.core.on_published(token, reason)
                 case Subscribed(token, reason):
                     self.core.on_subscribed(number, token, reason)
+                case Dropped(filter_):
+                    self.core.on_dropped(number, filter_)
                 case Up(present, abilities):
                     self.core.on_up(number, present, abilities)
                 case Trouble(text):

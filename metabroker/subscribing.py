@@ -175,6 +175,32 @@ class Subscribing(Answering):
         if not remote.up:
             remote.stale.add(filter_)
             return
-        self._do(Drop(remote.number, filter_))
+        self._give_up(remote, filter_, True)
+
+    def _give_up(self, remote: Remote, filter_: str, known: bool) -> None:
+        """Nobody needs a filter. known: to the remote, as far as this connection goes. One that keeps filters is told in any case, and this
+        is remembered until it has answered."""
+        keeps = remote.abilities.keeps
+        if known or keeps:
+            self._do(Drop(remote.number, filter_))
+        if keeps:
+            remote.stale.add(filter_)
+        else:
+            self._forget_stale(remote, filter_)
+
+    def _drop_stale(self, remote: Remote, present: bool) -> None:
+        """Give up what nobody wants any more since the last connection. present: see `on_up`."""
+        remote.stale -= remote.held.keys()
+        for filter_ in sorted(remote.stale):
+            self._give_up(remote, filter_, present)
+
+    def on_dropped(self, number: int, filter_: str) -> None:
+        """A remote that keeps subscriptions has given one up."""
+        remote = self.remotes.get(number)
+        if remote is not None and filter_ not in remote.held:
+            self._forget_stale(remote, filter_)
+
+    def _forget_stale(self, remote: Remote, filter_: str) -> None:
+        remote.stale.discard(filter_)
         if self.memory is not None:
             self.memory.forget_asked(remote, filter_)

@@ -48,6 +48,7 @@ from ..mqtt.session import PUBACKS
 from .bursts import OVERHEAD, Burst, Outgoing, Scanner
 from .events import (
     Abilities,
+    Dropped,
     Event,
     Message,
     Published,
@@ -61,6 +62,7 @@ from .events import (
 
 __all__ = [
     "Abilities",
+    "Dropped",
     "Event",
     "Login",
     "Message",

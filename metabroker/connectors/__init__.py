@@ -11,6 +11,7 @@ from typing import NamedTuple
 from ..actions import Open
 from ..address import Address
 from ..wire import Event, Login, Wire
+from .absent import Absent
 from .connector import Connector
 
 __all__ = ["Connector", "Owner", "make"]
@@ -28,7 +29,6 @@ class Owner(NamedTuple):
 def make(action: Open, addresses: list[Address], owner: Owner) -> Connector:
     """The connector for these addresses: what the first one speaks decides, others are left out."""
     from ..connection import Connection
-    from .amqp import machine as amqp
     from .nats import machine as nats
     from .nats.shell import NatsConnection
 
@@ -41,8 +41,12 @@ def make(action: Open, addresses: list[Address], owner: Owner) -> Connector:
     name = action.client_id or f"metabroker-{secrets.token_hex(6)}"
     ca = str(rule.ca) if rule.ca is not None else None
     if kind == "amqp":
+        try:
+            from .amqp import connector as amqp
+        except ImportError as error:
+            return Absent(owner, f"this metabroker does not speak AMQP: pip install 'mqmesh[amqp]' ({error})")
         queue = amqp.Login(name, action.username, action.password, addresses[0].path, rule.exchange, action.expiry, rule.queue_length)
-        return Connection(addresses, amqp.Machine(queue), ca, owner.on_events, owner.on_down)
+        return amqp.AmqpConnector(queue, addresses, ca, owner)
     if kind == "nats":
         account = nats.Login(name, action.username, action.password, action.expiry, addresses[0].tls)
         return NatsConnection(addresses, nats.Machine(account, secrets.token_hex(4)), ca, owner.on_events, owner.on_down)

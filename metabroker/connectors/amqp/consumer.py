@@ -2,203 +2,207 @@
 
 The queue is durable and is declared with the first subscription. It outlives a lost connection, and the remote's own death, for `expiry`
 seconds; what comes meanwhile waits there, up to `length` messages, then the oldest make room. When the metabroker leaves in order the queue
-is deleted. Bindings are asked for on a channel of their own: a mistake closes it, and the first asking without an answer was it.
+is deleted. Bindings are asked for on a channel of their own, one after the other: a mistake closes it, and then it is made anew.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
-from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from ....mqtt.errors import PeerError
+from aio_pika.abc import AbstractConnection
+from aiormq import exceptions
+from aiormq.abc import DeliveredMessage
+from aiormq.channel import Channel
+
 from ....mqtt.reasons import Reason
-from ...wire import Event, Subscribed, Trouble
-from . import codec, mapping
+from ...wire import Dropped, Event, Message, Subscribed, Trouble
+from . import mapping
+from .errors import UNWRITABLE, Over, code_of, reason_of, words
+from .guard import Guard
 from .mapping import Unmappable
-from .publisher import reason_of
+from .publisher import open_channel
 
-CONTROL, QUEUE = 1, 2  # channels
 PREFETCH = 500  # messages that the remote sends before the first is acknowledged
-PASSIVE, DURABLE = 1, 2
 GRANTED = 1  # QoS: a queue gives each message at least once
-SETTLING = 5.0  # seconds after which bindings that nobody asked for again are given up
-
-
-class State(Enum):
-    """Of the queue's channel."""
-
-    CLOSED = "not needed yet"
-    OPENING = "asked for"
-    READY = "messages come"
 
 
 class _Asking(NamedTuple):
-    """A binding that is asked for, or given up. token 0: nobody waits for the answer."""
+    """A binding that is asked for, or given up (token 0)."""
 
-    method: codec.Key
-    key: bytes
+    filter: str
     token: int
     qos: int
 
 
 class Consumer:
-    """queue: its name, the same in each connection. expiry: seconds. length: messages."""
+    """queue: its name, the same in each connection. expiry: seconds. length: messages. tell: takes events."""
 
-    def __init__(self, exchange: str, queue: str, expiry: int, length: int, write: Callable[[bytes], None]) -> None:
-        self.ready = False
-        self.state = State.CLOSED
+    def __init__(self, exchange: str, queue: str, expiry: int, length: int, tell: Callable[[Event], None]) -> None:
         self._exchange = exchange
         self._queue = queue
-        self._arguments: codec.Table = [
-            (b"x-expires", min(expiry * 1000, mapping.LONGEST_EXPIRY)),
-            (b"x-max-length", length),
-        ]
-        self._write = write
-        self._asked: deque[_Asking] = deque()  # sent, in order
-        self._waiting: list[_Asking] = []  # until the queue is there
-        self._failed: list[Event] = []
-        self._bound: set[bytes] = set()
-        self._stale: set[bytes] = set()  # of earlier connections, not asked for again so far
-        self._settle_at = 0.0
-        self._flags = DURABLE
-
-    # Connections
-
-    def open(self, now: float) -> None:
-        """A connection is accepted: open the channel for bindings, and see whether the exchange is there."""
-        self._flags = DURABLE
-        self._stale = set(self._bound)
-        self._settle_at = now + SETTLING
-        self._open_control()
-
-    def _open_control(self) -> None:
-        self._write(codec.method(CONTROL, codec.CHANNEL_OPEN, ""))
-        self._write(codec.method(CONTROL, codec.EXCHANGE_DECLARE, 0, self._exchange, "topic", PASSIVE, []))
-
-    def lost(self) -> None:
-        """The connection has ended; the owner asks again."""
-        self.ready = False
-        self.state = State.CLOSED
-        self._asked.clear()
-        self._waiting.clear()
-        self._failed.clear()
-
-    def leave(self) -> None:
-        """Delete the queue."""
-        if self._bound or self.state is not State.CLOSED:
-            self._write(codec.method(CONTROL, codec.DELETE, 0, self._queue, 0))
+        self._arguments: dict[str, Any] = {
+            "x-expires": min(expiry * 1000, mapping.LONGEST_EXPIRY),
+            "x-max-length": length,
+        }
+        self._tell = tell
+        self._asked: deque[_Asking] = deque()
+        self._wake = asyncio.Event()
+        self._epoch = 0
+        self._guard: Guard | None = None
+        self._control: Channel | None = None  # of bindings
+        self._channel: Channel | None = None  # of the queue
+        self._acks: list[int] = []  # delivery tags
+        self._acked_to = 0  # all tags up to this one are acknowledged to the remote
+        self._beyond: set[int] = set()  # and these
+        self._acks_wake = asyncio.Event()
+        self._over = ""
 
     # Askings
 
     def subscribe(self, filter_: str, qos: int, token: int) -> None:
         """Bind the queue for a filter."""
-        try:
-            key = mapping.binding_key(filter_)
-        except Unmappable:
-            self._failed.append(Subscribed(token, Reason.TOPIC_FILTER_INVALID))
-            # an answer comes with the next thing that the remote says, so let it say one
-            self._write(codec.method(CONTROL, codec.EXCHANGE_DECLARE, 0, self._exchange, "topic", PASSIVE, []))
-            return
-        self._stale.discard(key)
-        self._ask(_Asking(codec.BIND, key, token, qos))
+        self._asked.append(_Asking(filter_, token, qos))
+        self._wake.set()
 
     def unsubscribe(self, filter_: str) -> None:
         """Give a filter up."""
-        try:
-            key = mapping.binding_key(filter_)
-        except Unmappable:
-            return
-        self._ask(_Asking(codec.UNBIND, key, 0, 0))
+        self._asked.append(_Asking(filter_, 0, 0))
+        self._wake.set()
 
-    def settle(self, now: float) -> None:
-        """Give up bindings that nobody wants any more."""
-        if self._stale and self.ready and now >= self._settle_at:
-            stale, self._stale = self._stale, set()
-            for key in stale:
-                self._ask(_Asking(codec.UNBIND, key, 0, 0))
+    async def open(self, connection: AbstractConnection) -> Channel:
+        """Make the channel for bindings. Raises ChannelNotFoundEntity when there is no exchange."""
+        channel = self._control = await open_channel(connection)
+        await channel.exchange_declare(self._exchange, exchange_type="topic", passive=True)
+        return channel
 
-    def _ask(self, asking: _Asking) -> None:
-        if self.state is not State.READY or not self.ready:
-            self._waiting.append(asking)
-            if self.state is State.CLOSED:
-                self._open_queue()
-            return
-        self._asked.append(asking)
-        self._send(asking)
-
-    def _send(self, asking: _Asking) -> None:
-        where = (0, self._queue, self._exchange, asking.key)
-        if asking.method == codec.BIND:
-            self._bound.add(asking.key)
-            self._write(codec.method(CONTROL, codec.BIND, *where, 0, []))
-        else:
-            self._bound.discard(asking.key)
-            self._write(codec.method(CONTROL, codec.UNBIND, *where, []))
-
-    def _open_queue(self) -> None:
-        self.state = State.OPENING
-        self._write(codec.method(QUEUE, codec.CHANNEL_OPEN, ""))
-        self._write(codec.method(QUEUE, codec.QUEUE_DECLARE, 0, self._queue, self._flags, self._arguments))
-        self._write(codec.method(QUEUE, codec.QOS, 0, PREFETCH, 0))
-        self._write(codec.method(QUEUE, codec.CONSUME, 0, self._queue, "", 0, []))
-
-    def _send_waiting(self) -> None:
-        if self.ready and self.state is State.READY:
-            waiting, self._waiting = self._waiting, []
-            for asking in waiting:
-                self._ask(asking)
-
-    # What comes
-
-    def control(self, key: codec.Key, values: list[codec.Argument], events: list[Event]) -> None:
-        """A method on the channel for bindings. Raises PeerError."""
-        events += self._failed
-        self._failed = []
-        if key == codec.EXCHANGE_DECLARE_OK:
-            self.ready = True
-            self._send_waiting()
-        elif key in (codec.BIND_OK, codec.UNBIND_OK) and self._asked:
-            asking = self._asked.popleft()
-            if asking.token:
-                events.append(Subscribed(asking.token, min(asking.qos, GRANTED)))
-        elif key == codec.CHANNEL_CLOSE:
-            self._refused(codec.number(values[0]), codec.text(values[1]), events)
-
-    def _refused(self, code: int, text: str, events: list[Event]) -> None:
-        if not self._asked or code == 404:  # no queue, no exchange: begin anew
-            raise PeerError(reason_of(code), text, "")
-        asking = self._asked.popleft()
-        self._bound.discard(asking.key)
-        if asking.token:
-            events.append(Subscribed(asking.token, reason_of(code)))
-        self._waiting[:0] = self._asked
+    def begin(self, epoch: int, guard: Guard) -> None:
+        """There is a connection. epoch: goes with its messages."""
+        self._epoch, self._guard = epoch, guard
+        self._channel = None
+        self._over = ""
         self._asked.clear()
-        self.ready = False
-        self._write(codec.method(CONTROL, codec.CHANNEL_CLOSE_OK))
-        self._open_control()
+        self._acks.clear()
+        self._beyond.clear()
+        self._acked_to = 0
 
-    def queue(self, key: codec.Key, values: list[codec.Argument], events: list[Event]) -> None:
-        """A method on the queue's channel that is no message. Raises PeerError."""
-        if key == codec.CONSUME_OK:
-            self.state = State.READY
-            self._send_waiting()
-        elif key == codec.CANCEL:
-            raise PeerError(Reason.ADMINISTRATIVE_ACTION, "our queue is gone", "")
-        elif key == codec.CHANNEL_CLOSE and self.state is State.OPENING:
-            self._write(codec.method(QUEUE, codec.CHANNEL_CLOSE_OK))
-            self._no_queue(codec.number(values[0]), codec.text(values[1]), events)
-        elif key == codec.CHANNEL_CLOSE:
-            raise PeerError(Reason.UNSPECIFIED_ERROR, codec.text(values[1]), "")
+    async def run(self, connection: AbstractConnection) -> None:
+        """Bind and unbind what is asked for, one after the other. Raises Over."""
+        control = self._control
+        assert control is not None
+        while True:
+            while not self._asked:
+                self._wake.clear()
+                await self._wake.wait()
+                if self._over:
+                    raise Over(self._over)
+            asking = self._asked[0]
+            reason: int = min(asking.qos, GRANTED)
+            try:
+                key = mapping.binding_key(asking.filter)
+                await self._opened(connection)
+                if asking.token:
+                    await control.queue_bind(self._queue, self._exchange, key)
+                else:
+                    await control.queue_unbind(self._queue, self._exchange, key)
+            except (Unmappable, *UNWRITABLE):
+                reason = Reason.TOPIC_FILTER_INVALID
+            except exceptions.AMQPChannelError as error:
+                code = code_of(error)
+                if code == 404 or (self._channel is not None and self._channel.is_closed):  # no queue, no exchange: begin anew
+                    raise Over(words(error)) from error
+                reason = reason_of(code)
+                if control.is_closed:
+                    control = await self.open(connection)
+                else:
+                    self._tell(Trouble(words(error)))
+            self._asked.popleft()
+            self._tell(Subscribed(asking.token, reason) if asking.token else Dropped(asking.filter))
 
-    def _no_queue(self, code: int, text: str, events: list[Event]) -> None:
-        """The queue is refused; one that we have had under other limits is taken as it is."""
-        events.append(Trouble(text))
-        if code == 406 and not self._flags & PASSIVE:
-            self._flags |= PASSIVE
-            self._open_queue()
+    async def _opened(self, connection: AbstractConnection) -> Channel:
+        """The channel of the queue, which is declared and read from then on. Raises AMQPChannelError."""
+        if self._channel is not None:
+            return self._channel
+        channel = await open_channel(connection)
+        try:
+            await channel.queue_declare(self._queue, durable=True, arguments=self._arguments)
+        except exceptions.ChannelPreconditionFailed as error:
+            self._tell(Trouble(words(error)))  # we have had it under other limits: it is taken as it is
+            channel = await open_channel(connection)
+            await channel.queue_declare(self._queue, passive=True)
+        await channel.basic_qos(prefetch_count=PREFETCH)
+        channel.closing.add_done_callback(lambda closing: self._end("" if closing.cancelled() else words(closing.exception())))
+        channel.on_consumer_cancel_callbacks.add(lambda _: self._end("our queue is gone"))
+        self._channel = channel
+        await channel.basic_consume(self._queue, self._come, consumer_tag=self._queue)
+        return channel
+
+    def _end(self, text: str) -> None:
+        self._over = self._over or text or "connection lost"
+        self._wake.set()
+
+    async def leave(self, forget: bool) -> None:
+        """Acknowledge what is to be acknowledged, and take no more; forget: delete the queue."""
+        if self._channel is not None:
+            await self._acknowledge_all(self._channel)
+            await self._channel.basic_cancel(self._queue)
+        if forget and self._control is not None:
+            await self._control.queue_delete(self._queue)
+
+    # Messages
+
+    async def _come(self, message: DeliveredMessage) -> None:
+        """A message; the library makes a task of it, which begins in the order of the messages."""
+        tag = message.delivery_tag
+        guard = self._guard
+        if tag is None or guard is None or message.channel is not self._channel:
             return
-        self.state = State.CLOSED
-        waiting, self._waiting = self._waiting, []
-        events += [Subscribed(one.token, reason_of(code)) for one in waiting if one.token]
+        size = guard.too_large.pop(tag, 0)
+        topic = mapping.topic_of(message.routing_key)
+        if topic is None or size:
+            why = f"it has {size} bytes" if size else "its routing key is no topic"
+            self._tell(Trouble(f"a message is dropped: {why}: {(message.routing_key or '')[:80]!r}"))
+            self.acknowledge(tag, self._epoch)
+            return
+        publish = mapping.from_amqp(topic, message.body, message.header.properties, bool(message.redelivered))
+        if publish.qos:
+            publish.packet_id = tag
+        else:
+            self.acknowledge(tag, self._epoch)
+        self._tell(Message(publish, self._epoch))
+
+    def acknowledge(self, tag: int, epoch: int) -> None:
+        """A message is in safe hands; one of an earlier connection is left."""
+        if epoch == self._epoch:
+            self._acks.append(tag)
+            self._acks_wake.set()
+
+    async def run_acks(self) -> None:
+        """Pass acknowledgements on."""
+        while True:
+            self._acks_wake.clear()
+            if self._acks and self._channel is not None and not self._channel.is_closed:
+                await self._acknowledge_all(self._channel)
+            else:
+                await self._acks_wake.wait()
+
+    async def _acknowledge_all(self, channel: Channel) -> None:
+        """One frame for all that follow each other from the oldest on, one for each of the others."""
+        tags = sorted(self._acks)
+        self._acks.clear()
+        last, fresh = 0, set(tags)
+        following = self._acked_to + 1
+        while following in fresh or following in self._beyond:
+            if following in fresh:  # it has to be one that the remote still waits for
+                last = following
+            self._beyond.discard(following)
+            following += 1
+        self._acked_to = following - 1
+        if last:
+            await channel.basic_ack(last, multiple=True, wait=False)
+        for tag in tags:
+            if tag > self._acked_to:
+                self._beyond.add(tag)
+                await channel.basic_ack(tag, wait=False)

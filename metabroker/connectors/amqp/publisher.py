@@ -1,7 +1,7 @@
-"""Messages on their way to the remote: publisher confirms at QoS 1 and 2, nothing at QoS 0.
+"""Messages on their way to the remote: publisher confirms at QoS 1 and 2, nothing at QoS 0. Each has a channel of its own, so that what
+happens on one disturbs nobody on the other.
 
-A message of QoS 1 or 2 is kept until the remote has confirmed it, and is sent again, in order, on a new connection. QoS 0 has a channel
-of its own, so that what happens there disturbs nobody.
+A message of QoS 1 or 2 is kept until the remote has confirmed it, and is sent again, in order, on a new connection.
 
 The remote answers a mistake (a topic that the user may not write to) by closing the channel, and says not which message it was. Then those
 without a confirmation are sent again one at a time; the one that closes the channel while it is alone was it. A topic that was refused so
@@ -10,186 +10,239 @@ is not sent again during the connection.
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from itertools import takewhile
+from typing import NamedTuple
 
-from ....mqtt.errors import PeerError
+from aio_pika.abc import AbstractConnection
+from aiormq import exceptions, spec
+from aiormq.channel import Channel
+
 from ....mqtt.packets import Publish
 from ....mqtt.reasons import Reason
 from ...wire import Event, Published, Trouble
-from . import codec, mapping
-from .codec import Malformed
-from .mapping import Unmappable
+from . import mapping
+from .errors import UNWRITABLE, Over, code_of, reason_of, words
 
-CONFIRMED, PLAIN = 3, 4  # channels
-WINDOW = 1000  # messages without a confirmation
+WINDOW = 1000  # messages without a confirmation; each is a task of the library's
+DRAIN = 65_536  # bytes of QoS 0 after which the socket is waited for
 REMEMBERED = 1000  # topics that were refused
-MANDATORY = 1
-REASONS = {403: Reason.NOT_AUTHORIZED, 404: Reason.TOPIC_NAME_INVALID, 311: Reason.PACKET_TOO_LARGE, 406: Reason.PACKET_TOO_LARGE}
 
 
-def reason_of(code: int) -> Reason:
-    """MQTT's reason for a code with which a channel was closed."""
-    return REASONS.get(code, Reason.IMPLEMENTATION_SPECIFIC_ERROR)
+async def open_channel(connection: AbstractConnection, confirms: bool = False) -> Channel:
+    """A channel of the library's lower layer, which makes fewer objects for a message."""
+    channel = connection.channel(publisher_confirms=confirms, on_return_raises=False)
+    await channel.initialize()
+    lower = await channel.get_underlay_channel()
+    assert isinstance(lower, Channel)
+    return lower
 
 
-@dataclass(slots=True)
-class _Sent:
-    """A message and its token. returned: the remote has no queue for it."""
+class Plain:
+    """Messages of QoS 0. tell: takes events."""
+
+    def __init__(self, exchange: str, tell: Callable[[Event], None]) -> None:
+        self.bytes = 0
+        self._exchange = exchange
+        self._tell = tell
+        self._waiting: deque[Publish] = deque()
+        self._wake = asyncio.Event()
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    def publish(self, publish: Publish) -> None:
+        """Send a message, or keep it until there is a connection."""
+        self._waiting.append(publish)
+        self.bytes += len(publish.payload)
+        self._empty.clear()
+        self._wake.set()
+
+    async def run(self, connection: AbstractConnection, name: str) -> None:
+        """Send what comes. name: begins message identifiers. Raises Over."""
+        number = 0
+        while True:
+            channel = await open_channel(connection)
+            channel.closing.add_done_callback(lambda _: self._wake.set())
+            left = DRAIN
+            while not channel.is_closed:
+                if not self._waiting:
+                    self._empty.set()
+                    self._wake.clear()
+                    await self._wake.wait()
+                    continue
+                publish = self._waiting[0]
+                number += 1
+                left = left - len(publish.payload) - 100 if left > 0 else DRAIN
+                try:
+                    await self._send(channel, publish, f"{name}-{number}", left <= 0)
+                except exceptions.ChannelInvalidStateError:
+                    break
+                self._waiting.popleft()
+                self.bytes -= len(publish.payload)
+            error = closed_with(channel)
+            self._tell(Trouble(f"messages of QoS 0 are lost: {words(error)}"))
+
+    async def _send(self, channel: Channel, publish: Publish, message_id: str, drain: bool) -> None:
+        try:
+            await channel.basic_publish(
+                publish.payload,
+                exchange=self._exchange,
+                routing_key=mapping.routing_key(publish.topic),
+                properties=mapping.to_amqp(publish, message_id),
+                wait=drain,
+            )
+        except UNWRITABLE:  # it was taken before the remote's limits were known
+            self._tell(Trouble(f"a message of QoS 0 cannot be written: {publish.topic[:80]!r}"))
+
+    async def idle(self) -> None:
+        """Return when everything has left."""
+        await self._empty.wait()
+
+
+def closed_with(channel: Channel) -> BaseException:
+    """Why the server has closed a channel. Raises Over when it was no mistake of ours on this channel alone."""
+    closing = channel.closing
+    error = closing.exception() if closing.done() and not closing.cancelled() else None
+    if not isinstance(error, exceptions.AMQPChannelError) or code_of(error) == 404:
+        raise Over(words(error))
+    return error
+
+
+class _Sent(NamedTuple):
+    """A message and its token."""
 
     publish: Publish
     token: int
     message_id: str
-    returned: bool = False
+
+
+class _Flight(NamedTuple):
+    """A message on the way. task: waits for its confirmation."""
+
+    sent: _Sent
+    task: asyncio.Task[None]
 
 
 class Publisher:
-    """name: begins the identifiers of messages, which the remote's users may use to remove repeats."""
+    """Messages of QoS 1 and 2. name: begins their identifiers, which the remote's users may use to remove repeats. tell: takes events."""
 
-    def __init__(self, exchange: str, name: str, write: Callable[[bytes], None]) -> None:
+    def __init__(self, exchange: str, name: str, tell: Callable[[Event], None]) -> None:
         self.bytes = 0
-        self.largest_frame = codec.LARGEST_FRAME
-        self.ready = self.plain_ready = False
         self._exchange = exchange
         self._name = name
-        self._write = write
+        self._tell = tell
         self._number = 0
-        self._tag = 0
         self._careful = 0  # so many are to be sent one at a time
         self._waiting: deque[_Sent] = deque()
-        self._flight: OrderedDict[int, _Sent] = OrderedDict()  # by delivery tag
-        self._by_id: dict[str, _Sent] = {}
+        self._flight: dict[int, _Flight] = {}  # in the order of sending
+        self._ids: set[str] = set()  # of those; the library tells by them which message has come back
+        self._sends = 0
         self._refused: OrderedDict[str, None] = OrderedDict()
-        self._failed: list[Event] = []
-
-    def cannot(self, publish: Publish) -> str | None:
-        """Why a message is not to be sent; None: it may be."""
-        if publish.topic in self._refused:
-            return "the remote does not let this user write to this topic"
-        return mapping.check(publish, self.largest_frame)
-
-    # Connections
-
-    def open(self) -> None:
-        """A connection is accepted: open both channels."""
-        self._refused.clear()
-        self._open(CONFIRMED)
-        self._open(PLAIN)
-
-    def _open(self, channel: int) -> None:
-        self._write(codec.method(channel, codec.CHANNEL_OPEN, ""))
-        if channel == CONFIRMED:
-            self._tag = 0
-            self._write(codec.method(channel, codec.SELECT, 0))
-
-    def lost(self) -> None:
-        """The connection has ended."""
-        self.ready = self.plain_ready = False
-        self._careful = 0
-        self._again()
-
-    def _again(self) -> None:
-        self._waiting.extendleft(reversed(self._flight.values()))
-        self._flight.clear()
-        self._by_id.clear()
-
-    # What leaves
+        self._wake = asyncio.Event()
+        self._empty = asyncio.Event()
+        self._empty.set()
 
     def publish(self, publish: Publish, token: int) -> None:
         """Send a message, or keep it until it can be sent."""
         self._number += 1
-        self._waiting.append(_Sent(publish, token, f"{self._name}-{self._number}"))
+        self._waiting.append(_Sent(publish, token, mapping.message_id(publish) or f"{self._name}-{self._number}"))
         self.bytes += len(publish.payload)
-        self.more(self._failed)
+        self._empty.clear()
+        self._wake.set()
 
-    def more(self, events: list[Event]) -> None:
-        """Send what has waited, in order, as far as there is room."""
-        while self._waiting and self.ready and self.plain_ready:
-            if self._waiting[0].publish.qos and len(self._flight) >= (1 if self._careful else WINDOW):
-                break
-            sent = self._waiting.popleft()
+    def refused(self, topic: str) -> bool:
+        """Whether the user may not write to a topic."""
+        return topic in self._refused
+
+    async def idle(self) -> None:
+        """Return when everything is confirmed."""
+        await self._empty.wait()
+
+    async def run(self, connection: AbstractConnection) -> None:
+        """Send what comes. Raises Over."""
+        self._refused.clear()
+        self._careful = 0
+        self.again()
+        while True:
+            channel = await open_channel(connection, confirms=True)
+            channel.closing.add_done_callback(lambda _: self._wake.set())
             try:
-                self._send(sent)
-            except (Unmappable, Malformed):  # what was taken before the remote's limits were known
-                self.bytes -= len(sent.publish.payload)
-                events.append(Published(sent.token, Reason.TOPIC_NAME_INVALID))
+                while not channel.is_closed:
+                    self._more(channel)
+                    self._wake.clear()
+                    await self._wake.wait()
+            finally:
+                await self._end()
+            self._blame(closed_with(channel))
 
-    def _send(self, sent: _Sent) -> None:
+    def _more(self, channel: Channel) -> None:
+        """Send what has waited, in order, as far as there is room."""
+        while self._waiting and len(self._flight) < (1 if self._careful else WINDOW) and self._waiting[0].message_id not in self._ids:
+            sent = self._waiting.popleft()
+            self._sends += 1
+            self._ids.add(sent.message_id)
+            task = asyncio.get_running_loop().create_task(self._send(channel, self._sends, sent), name="amqp-publish")
+            self._flight[self._sends] = _Flight(sent, task)
+
+    async def _send(self, channel: Channel, number: int, sent: _Sent) -> None:
+        """One message, until it is confirmed or refused; when the channel ends before, it stays in flight."""
         publish = sent.publish
-        key = mapping.routing_key(publish.topic)
-        channel = CONFIRMED if publish.qos else PLAIN
-        data = codec.method(channel, codec.PUBLISH, 0, self._exchange, key, MANDATORY if publish.qos else 0)
-        properties = mapping.to_amqp(publish, sent.message_id)
-        sent.message_id = str(properties["message_id"])  # it may have one of its own
-        data += codec.content(channel, properties, publish.payload, self.largest_frame)
-        self._write(data)
-        if publish.qos:
-            self._tag += 1
-            self._flight[self._tag] = sent
-            self._by_id[sent.message_id] = sent
+        try:
+            result = await channel.basic_publish(
+                publish.payload,
+                exchange=self._exchange,
+                routing_key=mapping.routing_key(publish.topic),
+                properties=mapping.to_amqp(publish, sent.message_id),
+                mandatory=True,
+                wait=False,
+            )
+        except exceptions.DeliveryError:
+            self._settled(number, Reason.QUOTA_EXCEEDED)
+        except UNWRITABLE:  # it was taken before the remote's limits were known
+            self._settled(number, Reason.TOPIC_NAME_INVALID)
+        except (exceptions.AMQPError, exceptions.ChannelInvalidStateError, ConnectionError):
+            self._wake.set()
         else:
-            self.bytes -= len(publish.payload)
+            self._settled(number, Reason.SUCCESS if isinstance(result, spec.Basic.Ack) else Reason.NO_MATCHING_SUBSCRIBERS)
 
-    # What comes
-
-    def receive(self, channel: int, key: codec.Key, values: list[codec.Argument], events: list[Event]) -> None:
-        """A method on one of the two channels. Raises PeerError."""
-        events += self._failed
-        self._failed = []
-        if key == codec.SELECT_OK:
-            self.ready = True
-        elif key == codec.CHANNEL_OPEN_OK:
-            self.plain_ready = self.plain_ready or channel == PLAIN
-        elif key in (codec.ACK, codec.NACK):
-            self._confirmed(codec.number(values[0]), bool(codec.number(values[1]) & 1), key == codec.ACK, events)
-        elif key == codec.CHANNEL_CLOSE:
-            self._closed(channel, codec.number(values[0]), codec.text(values[1]), events)
-        self.more(events)
-
-    def returned(self, message_id: str) -> None:
-        """The remote has no queue for a message; its confirmation comes next."""
-        sent = self._by_id.get(message_id)
-        if sent is not None:
-            sent.returned = True
-
-    def _confirmed(self, tag: int, multiple: bool, taken: bool, events: list[Event]) -> None:
-        tags = list(takewhile(lambda one: one <= tag, self._flight)) if multiple else [tag]
-        for one in tags:
-            sent = self._flight.pop(one, None)
-            if sent is not None:
-                reason = Reason.NO_MATCHING_SUBSCRIBERS if sent.returned else Reason.SUCCESS
-                self._settled(sent, reason if taken else Reason.QUOTA_EXCEEDED, events)
-
-    def _settled(self, sent: _Sent, reason: Reason, events: list[Event]) -> None:
-        self._by_id.pop(sent.message_id, None)
+    def _settled(self, number: int, reason: Reason) -> None:
+        sent = self._flight.pop(number).sent
+        self._ids.discard(sent.message_id)
         self._careful = max(self._careful - 1, 0)
         self.bytes -= len(sent.publish.payload)
-        events.append(Published(sent.token, reason))
+        self._tell(Published(sent.token, reason))
+        if self._waiting:
+            self._wake.set()
+        elif not self._flight:
+            self._empty.set()
 
-    def _closed(self, channel: int, code: int, text: str, events: list[Event]) -> None:
-        """The remote has closed a channel: it is opened again."""
-        if code == 404:
-            raise PeerError(Reason.TOPIC_NAME_INVALID, text, "")
-        self._write(codec.method(channel, codec.CHANNEL_CLOSE_OK))
-        if channel == PLAIN:
-            events.append(Trouble(f"messages of QoS 0 are lost: {text}"))
-            self.plain_ready = False
+    async def _end(self) -> None:
+        """The channel has ended: nothing is on the way any more."""
+        tasks = [flight.task for flight in self._flight.values()]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def _blame(self, error: BaseException) -> None:
+        """The remote has closed the channel because of a message."""
+        code = code_of(error)
+        if len(self._flight) == 1:
+            [(number, flight)] = self._flight.items()
+            self._settled(number, reason_of(code))
+            if code == 403:
+                self._refuse(flight.sent.publish.topic)
         else:
-            self.ready = False
-            alone = len(self._flight) == 1
-            if alone:
-                [(tag, sent)] = self._flight.items()
-                del self._flight[tag]
-                self._settled(sent, reason_of(code), events)
-                if code == 403:
-                    self._refuse(sent.publish.topic)
-            else:
-                self._careful = len(self._flight)
-            events.append(Trouble(text))
-            self._again()
-        self._open(channel)
+            self._careful = len(self._flight)
+        self._tell(Trouble(words(error)))
+        self.again()
+
+    def again(self) -> None:
+        """What is in flight is to be sent once more."""
+        self._waiting.extendleft(flight.sent for flight in reversed(self._flight.values()))
+        self._flight.clear()
+        self._ids.clear()
 
     def _refuse(self, topic: str) -> None:
         self._refused[topic] = None
