@@ -14,6 +14,7 @@ The first `[[allow]]` whose `clients` and `remotes` both match decides. `*` in t
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -22,9 +23,12 @@ from typing import Any
 from ..mesh.settings import ConfigError, expanded, is_file, read_toml
 from ..mqtt.errors import MqttError
 from ..mqtt.topics import check_filter, covers, matches
+from .address import SCHEMES
+from .extras import lacking
 
 VERSIONS = {"5": 5, "3.1.1": 4}
 EXCHANGE, QUEUE_LENGTH = "amq.topic", 100_000  # of AMQP remotes
+EXCHANGES = r"[A-Za-z0-9\-_.:@#,/+ ]{1,127}"  # names that the AMQP library takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +123,10 @@ def _rule(file: str, where: str, table: dict[str, Any], folder: Path | None) -> 
     _known(file, where, table, (*(name for name in Rule.__dataclass_fields__ if name != "password"), "password_file"))
     clients = _texts(file, where, table, "clients", needed=True)
     remotes = _texts(file, where, table, "remotes", needed=True)
+    for remote in remotes:
+        kind = SCHEMES.get(remote.partition("://")[0], ("",))[0]
+        if (text := lacking(kind)) is not None:
+            raise ConfigError(file, f"{where}remotes", remote, text)
     publish = _filters(file, where, table, "publish")
     subscribe = _filters(file, where, table, "subscribe")
     version = table.get("version", "5")
@@ -134,8 +142,8 @@ def _rule(file: str, where: str, table: dict[str, Any], folder: Path | None) -> 
     if path is not None and not is_file(path):
         raise ConfigError(file, f"{where}ca", ca, "there is no such file: give the PEM file of the remotes' authorities")
     exchange = table.get("exchange", EXCHANGE)
-    if type(exchange) is not str or not 0 < len(exchange.encode()) <= 255:
-        raise ConfigError(file, f"{where}exchange", exchange, "give the name of a topic exchange of an AMQP remote")
+    if type(exchange) is not str or not re.fullmatch(EXCHANGES, exchange, re.ASCII):
+        raise ConfigError(file, f"{where}exchange", exchange, f"give the name of a topic exchange of an AMQP remote: {EXCHANGES}")
     length = table.get("queue_length", QUEUE_LENGTH)
     if type(length) is not int or not 1 <= length < 1 << 31:
         raise ConfigError(file, f"{where}queue_length", length, "give a whole number of messages, at least 1")

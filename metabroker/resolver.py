@@ -9,6 +9,7 @@ from ..directory.client import ClientError
 from ..directory.lookups import Lookups
 from ..mesh.settings import ConfigError, read_toml
 from .address import parse_address
+from .extras import lacking
 
 FRESH, AGAIN = 30.0, 2.0  # seconds for which an answer is good, and where it led nowhere
 
@@ -42,9 +43,11 @@ class Services:
                 raise ConfigError(name, f"services.{service}", addresses, "give a list of addresses")
             for address in addresses:
                 try:
-                    parse_address(address if type(address) is str else repr(address))
+                    parsed = parse_address(address if type(address) is str else repr(address))
                 except ValueError as error:
                     raise ConfigError(name, f"services.{service}", address, str(error)) from None
+                if (text := lacking(parsed.kind)) is not None:
+                    raise ConfigError(name, f"services.{service}", address, text)
         return cls(services)
 
     def resolve(self, name: str, again: bool = False) -> list[str]:

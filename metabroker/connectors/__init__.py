@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from ..actions import Open
 from ..address import Address
+from ..extras import lacking
 from ..wire import Event, Login, Wire
 from .absent import Absent
 from .connector import Connector
@@ -39,12 +40,12 @@ def make(action: Open, addresses: list[Address], owner: Owner) -> Connector:
     addresses = [address for address in addresses if address.family == addresses[0].family]
     kept = bool(action.client_id)
     name = action.client_id or f"metabroker-{secrets.token_hex(6)}"
+    if (text := lacking(kind)) is not None:
+        return Absent(owner, f"{addresses[0]}: the metabroker {text}")
     ca = str(rule.ca) if rule.ca is not None else None
     if kind == "amqp":
-        try:
-            from .amqp import connector as amqp
-        except ImportError as error:
-            return Absent(owner, f"this metabroker does not speak AMQP: pip install 'mqmesh[amqp]' ({error})")
+        from .amqp import connector as amqp
+
         queue = amqp.Login(name, action.username, action.password, addresses[0].path, rule.exchange, action.expiry, rule.queue_length)
         return amqp.AmqpConnector(queue, addresses, ca, owner)
     if kind == "nats":
