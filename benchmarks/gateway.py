@@ -1,7 +1,8 @@
 """Clients of a community that use a metabroker, as publisher (`Asker`) and as subscriber (`Hearer`), judged like all others.
 
-A message that an `Asker` publishes is in flight until the community broker has acknowledged the request, the metabroker has answered it
-with code 0 and the subscriber at the remote broker has it. A `Hearer` checks besides topic, payload and order that the `id` of its
+A message of QoS 1 that an `Asker` publishes is in flight until the community broker has acknowledged the request, the metabroker has
+answered it with code 0 and the subscriber at the remote broker has it. At QoS 0 requests have no `message` and no answer, and an answer is
+an error. A `Hearer` checks besides topic, payload and order that the `id` of its
 publications grows by one each time. Requests are encoded before the clock starts and answers are compared as blocks of bytes, as in
 `publisher.py` and `subscriber.py`; what does not compare is unpacked and judged one by one.
 
@@ -86,9 +87,10 @@ class Member:
 
 
 def request(session: str, message: int, topic: bytes, payload: bytes, qos: int, pid: int) -> bytes:
-    """A request to publish as a PUBLISH packet of QoS 1 and MQTT 3.1.1."""
-    body = msgpack.packb({"message": message, "topic": topic.decode(), "payload": payload, "qos": qos})
-    return wire.publish(f"metabroker/request/{session}/publish".encode(), body, 1, 4, pid)
+    """A request to publish as a PUBLISH packet of MQTT 3.1.1: of QoS 1, or of QoS 0 and without an answer."""
+    asked = {"message": message, "qos": qos} if qos else {}
+    body = msgpack.packb({**asked, "topic": topic.decode(), "payload": payload})
+    return wire.publish(f"metabroker/request/{session}/publish".encode(), body, min(qos, 1), 4, pid)
 
 
 def joined(frames: list[bytes], extra: int = 1 << 18) -> Stream:
@@ -100,7 +102,7 @@ def joined(frames: list[bytes], extra: int = 1 << 18) -> Stream:
 
 
 class Asker(Publisher):
-    """A client that publishes one `Traffic` at a remote broker, with requests of QoS 1. window: messages in flight."""
+    """A client that publishes one `Traffic` at a remote broker. window: messages in flight."""
 
     def __init__(
         self, address: tuple[str, int], client_id: str, traffic: Traffic, targets: list[Source], remote: tuple[str, int], window: int
@@ -121,17 +123,18 @@ class Asker(Publisher):
 
     def start(self) -> None:
         """The probes are over."""
-        self.expected[wire.PUBACK] = Expected(wire.PUBACK, self.traffic.cycle, b"")
+        if self.traffic.qos:
+            self.expected[wire.PUBACK] = Expected(wire.PUBACK, self.traffic.cycle, b"")
 
     def in_flight(self) -> int:
         """Messages without an answer, or that the subscriber does not have yet."""
-        return max(super().in_flight(), self.sent - self.answered)
+        return max(super().in_flight(), self.sent - self.answered if self.traffic.qos else 0)
 
     def probe(self, number: int) -> None:
         """Send a probe."""
         payload = self.traffic.probe_payload(number)
         self.push(request(self.session, FIRST_PROBE + number, self.traffic.topic(0), payload, self.traffic.qos, PROBE_PIDS + number % 500))
-        self.probes += 2  # PUBACK and answer
+        self.probes += 2 if self.traffic.qos else 0  # PUBACK and answer
 
     def read(self, data: memoryview) -> None:
         """Acknowledgements and answers have come."""
@@ -178,6 +181,8 @@ class Asker(Publisher):
             self.push(wire.acknowledgement(wire.PUBACK, publication.pid))
         said = unpacked(publication.payload)
         message = said.get("message")
+        if not self.traffic.qos:
+            raise wire.WireError(f"the metabroker answers at QoS 0: {said}")
         if publication.topic != f"metabroker/response/{self.session}/puback".encode() or said.get("code") != 0:
             raise wire.WireError(f"the metabroker refuses a message: {said}")
         if type(message) is not int:

@@ -122,7 +122,7 @@ class Pair:
 
 
 class AskingPair(Pair):
-    """The publisher is a client of a metabroker; its requests have QoS 1."""
+    """The publisher is a client of a metabroker; its requests have the QoS of its messages, and no answer at QoS 0."""
 
     def __init__(self, spec: Spec) -> None:
         super().__init__(spec)
@@ -147,8 +147,8 @@ class AskingPair(Pair):
         self.answered(FIRST + index, index + 1)
 
     def answered(self, message: int, pid: int) -> None:
-        """Take the acknowledgement of a request and the answer to it."""
-        left = 2
+        """Take the acknowledgement of a request and the answer to it, at QoS 1."""
+        left = 2 if self.spec.qos else 0
         while left:
             packet = self.publisher.next()
             left -= 1

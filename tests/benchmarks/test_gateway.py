@@ -149,8 +149,25 @@ def test_an_answer_that_is_wrong_ends_the_measurement(frame: bytes) -> None:
         fed(client, [frame])
 
 
+@pytest.mark.usefixtures("offline")
+def test_at_qos_0_nothing_is_answered_and_what_is_refused_ends_the_measurement() -> None:
+    traffic = Traffic(0, 0, 4, 1, (16, 16), 50)
+    client = Asker(REMOTE, "c", traffic, [], REMOTE, 50)
+    client.probe(0)
+    client.start()
+    client.sent = 40
+    assert (client.probes, client.in_flight(), client.expected) == (0, 0, {})
+    [found] = [wire.next_packet(client.pushed, 0)]  # type: ignore[attr-defined]
+    assert found is not None
+    assert found.first == 0x30
+    assert set(msgpack.unpackb(wire.decode_publish(found.first, found.body, 4).payload)) == {"topic", "payload"}
+    for body in ({"code": 9, "refused": 1}, {"message": FIRST, "code": 0}):
+        with pytest.raises(wire.WireError):
+            fed(client, [wire.publish(b"metabroker/response/abc/puback", msgpack.packb(body), 1, 4, 1)])
+
+
 @pytest.mark.parametrize("peer", ["mqmesh", "mosquitto"])
-@pytest.mark.parametrize("name", ["mb-out-qos1", "mb-in-qos1", "mb-out-latency"])
+@pytest.mark.parametrize("name", ["mb-out-qos0", "mb-out-qos1", "mb-in-qos1", "mb-out-latency"])
 def test_the_rows_run(name: str, peer: str, tmp_path: Path) -> None:
     require("mosquitto")
     scenario = next(scenario for scenario in SCENARIOS if scenario.name == name)
