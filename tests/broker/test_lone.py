@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 from unittest import mock
 
@@ -13,7 +12,7 @@ from mqmesh.mqtt.codec import encode
 from mqmesh.mqtt.packets import Connect, Puback, Publish, Subscription
 from mqmesh.mqtt.properties import Property
 
-from .wire import Wire, started
+from .wire import Wire, run, started
 
 TOPICS = ("one/a", "one/b", "two/a", "nobody")
 NAMES = ("same", "other", "narrow", "publisher")
@@ -76,9 +75,9 @@ async def play(version: int, steps: list[tuple[Any, ...]]) -> list[Any]:
 @settings(max_examples=300, deadline=None)
 @given(cases())
 def test_same_effect_as_the_general_path(case):
-    short = asyncio.run(play(*case))
+    short = run(play(*case))
     with mock.patch.object(connection, "LARGEST", -1):
-        general = asyncio.run(play(*case))
+        general = run(play(*case))
     assert short == general
 
 
@@ -93,6 +92,6 @@ def test_it_is_used():
 
     steps = [("publish", Publish("one/a", b"x", 1, packet_id=7)), ("answer", "same", 1)]
     with mock.patch.object(connection, "lone", counting):
-        asyncio.run(play(5, steps))
-        asyncio.run(play(4, steps))
+        run(play(5, steps))
+        run(play(4, steps))
     assert taken.count(True) == 4

@@ -7,7 +7,6 @@ to deliver.
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from typing import Any
 from unittest import mock
@@ -18,7 +17,7 @@ from mqmesh.mqtt.codec import encode
 from mqmesh.mqtt.packets import Connect, Pingreq, Publish, Pubrel, Subscription
 from mqmesh.mqtt.properties import Property
 
-from .wire import Wire, started
+from .wire import Wire, run, started
 
 BLOCKS: list[dict[int, Any]] = [
     {},
@@ -215,4 +214,4 @@ async def compare(version: int, packets: list[Any], cuts: list[int], spans: bool
 @settings(max_examples=250, deadline=None)
 @given(cases())
 def test_any_chunks_of_any_packets(case):
-    asyncio.run(compare(*case))
+    run(compare(*case))

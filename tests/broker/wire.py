@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from mqmesh.broker.config import BrokerConfig, Limits
 from mqmesh.broker.connection import Connection
@@ -14,6 +15,8 @@ from mqmesh.mqtt.decode import decode
 from mqmesh.mqtt.framing import Framer
 from mqmesh.mqtt.packets import Connect, Subscribe, Subscription
 from mqmesh.mqtt.properties import Property
+
+T = TypeVar("T")
 
 
 class FakeTransport(asyncio.Transport):
@@ -87,6 +90,19 @@ class Wire:
     def packets(self) -> list[Any]:
         """The same as packets."""
         return [decode(first, body, self.version) for first, body in Framer().feed(self.take())]
+
+
+class StillLoop(asyncio.SelectorEventLoop):
+    """Its clock stands still, so that two runs of one story are alike on a busy machine, too."""
+
+    def time(self) -> float:
+        return 1000.0
+
+
+def run(story: Coroutine[Any, Any, T]) -> T:
+    """Run a story of brokers without sockets to its end; no time passes in it."""
+    with asyncio.Runner(loop_factory=StillLoop) as runner:
+        return runner.run(story)
 
 
 async def started(**limits: Any) -> Broker:

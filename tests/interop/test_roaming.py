@@ -11,7 +11,7 @@ import pytest
 from mqmesh.cli.fleet import Fleet
 from mqmesh.cli.ring import ring
 from paho_client import Paho
-from services import PATIENCE, require
+from services import PATIENCE, require, wait_until
 
 pytestmark = pytest.mark.slow
 SETTLE = 90.0
@@ -84,14 +84,24 @@ def test_the_old_connection_is_told(fleet: Fleet, name: str) -> None:
             assert new.next().payload == b"hello"
 
 
+def filters(fleet: Fleet, site: str) -> int:
+    """How many filters a site has, as it says itself."""
+    members = (fleet.members[site].status or {"members": ()})["members"]
+    return next((int(one["filters"]) for one in members if one["name"] == site), -1)
+
+
 def test_a_clean_start_discards_the_session_elsewhere(fleet: Fleet, name: str) -> None:
+    fleet.wait_settled(SETTLE)
+    before = filters(fleet, "porto")
     with Paho(port(fleet, "porto"), 5, name, persistent=True) as client:
         client.subscribe(f"{name}/#", 1)
+    wait_until(lambda: filters(fleet, "porto") == before + 1, SETTLE, "subscription at porto")
     with Paho(port(fleet, "graz"), 5) as publisher:
         publisher.publish(f"{name}/x", b"for nobody", 1)
     with Paho(port(fleet, "turin"), 5, name) as client:
         assert not client.session_present
         client.nothing_until(f"marker/{name}")
+    wait_until(lambda: filters(fleet, "porto") == before, SETTLE, "end of the session at porto")  # a clean start does not wait for it
     with Paho(port(fleet, "lyon"), 5, name, persistent=True) as client:
         assert not client.session_present
         client.nothing_until(f"marker/{name}")
