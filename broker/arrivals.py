@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 from ..mesh import actions
 from ..mqtt.loose import Loose
+from .bound import passes
 from .retained import BURIED
 
 if TYPE_CHECKING:
@@ -16,7 +18,9 @@ if TYPE_CHECKING:
 class Arrivals:
     """Carries out what a node says has come.
 
-    tokens: of deliveries that are carried out and not saved yet.
+    tokens: of deliveries that are carried out and not saved yet. shut: the store keeps nothing more. waiting: by their origins, what has
+    come and would have to be kept, and all that came behind it from the same origin. It is not handed over and not confirmed: custody of
+    it stays at the origin, which sends no more than its credit.
     """
 
     def __init__(self, shell: MeshShell) -> None:
@@ -24,6 +28,53 @@ class Arrivals:
         self.broker = shell.broker
         self.node = shell.node
         self.tokens: list[int] = []
+        self.shut = False
+        self.waiting: dict[int, deque[actions.Deliver | actions.Posted]] = {}
+
+    # While the store keeps nothing more
+
+    def waits(self, action: actions.Deliver | actions.Posted) -> bool:
+        """Whether it has to wait; then `go_on` carries it out. Only to be asked while `shut`, or while something waits."""
+        queue = self.waiting.get(action.origin)
+        if queue is None:
+            if not self.shut or not self._keeps(action):
+                return False
+            queue = self.waiting[action.origin] = deque()
+        elif isinstance(action, actions.Deliver) and action.token is None:
+            return False  # QoS 0 has an order of its own
+        queue.append(action)
+        return True
+
+    def go_on(self) -> None:
+        """From time to time: carry out what waited and finds room now, in the order of each origin."""
+        durable = self.broker.durable
+        if not self.waiting or durable is None:
+            return
+        for origin, queue in list(self.waiting.items()):
+            while queue and not (self.shut and self._keeps(queue[0])):
+                self.shell.carry_out(queue.popleft())
+                durable.look()
+            if not queue:
+                del self.waiting[origin]
+
+    @property
+    def held(self) -> int:
+        """Messages that wait."""
+        return sum([action.run.count for queue in self.waiting.values() for action in queue if isinstance(action, actions.Deliver)])
+
+    def _keeps(self, action: actions.Deliver | actions.Posted) -> bool:
+        """Whether somebody here would have it kept for longer than it takes to send it."""
+        if not isinstance(action, actions.Deliver) or action.token is None:
+            return False
+        router, run = self.broker.router, action.run
+        for topic in run.topics if isinstance(run, Loose) else (run.topic,):
+            route = router.routes.get(topic) or router.route(topic)
+            if action.ordinary and any(target.qos and not passes(target.session) for target in route.targets):
+                return True
+        groups = [router.groups[pick] for pick in action.picks if pick in router.groups]
+        return any(not any(passes(member.session) for member in group.members) for group in groups)
+
+    # What has come
 
     def deliver(self, action: actions.Deliver) -> None:
         """A run from elsewhere: local subscribers, the shared subscriptions that the origin picked here, retained messages."""

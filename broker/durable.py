@@ -14,7 +14,8 @@ write for each connection.
 Nothing waits and nothing is written for messages whose recipients are all connected without a stored session.
 
 When the store fails, messages that need it are refused or not read (`closed`), what was promised is given to it again until it
-takes it, and everybody else goes on. The same holds, without a refusal, while more waits for the disk than may.
+takes it, and everybody else goes on. The same holds, without a refusal, while more waits for the disk than may; and, for fewer, when the
+store has all that it may have (`bound.py`).
 
 What it does not know: how a session writes its rows (`durable_session.py`), files, SQL.
 """
@@ -34,6 +35,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ..mqtt.packets import Subscription
 from ..mqtt.quoting import quoted
 from ..mqtt.run import Run
+from .bound import Bound, passes
 from .durable_session import DurableSession
 from .store import Store, StoreError, Writer
 from .store.records import StoredRun
@@ -74,8 +76,9 @@ class Durable:
     """The store of one broker, seen from its event loop.
 
     store: not yet open. offset: from the loop's clock to the wall clock. pending_limit: bytes that may wait for the store.
-    closed: nothing more that needs the store is taken now. dirty: sessions whose identifiers are to be written down. moving: messages
-    are passing from one session to another, so that they are not settled when the one lets go of them.
+    closed: nothing more that needs the store is taken now; stuck: since it fails, or is behind. bound: of all that it keeps.
+    dirty: sessions whose identifiers are to be written down. moving: messages are passing from one session to another, so that
+    they are not settled when the one lets go of them.
     """
 
     def __init__(self, broker: Broker, store: Store, offset: float, pending_limit: int) -> None:
@@ -84,11 +87,13 @@ class Durable:
         self.offset = offset
         self.pending_limit = pending_limit
         self.closed = False
+        self.stuck = False
         self.moving = False
         self.dirty: dict[DurableSession, None] = {}
         self.commits = 0
         loop = broker.loop
         self.writer = Writer(store, loop.call_soon_threadsafe, self._on_commit, self._on_error, self._on_settled)
+        self.bound = Bound(self.writer, self._bound_changed)
         self.upkeep = Upkeep(self)
         self._reader = ThreadPoolExecutor(1, "store-reader")
         self._next_run = 1
@@ -160,6 +165,9 @@ class Durable:
             if len(self.broker.sessions) or self.error is not None:
                 self._note_time()
         self.upkeep.tick(now)
+        self.look()
+        if self.broker.mesh is not None:
+            self.broker.mesh.arrivals.go_on()
 
     def _note_time(self) -> None:
         self.writer.put_value("broker", b"alive", pack(self.wall(self.broker.loop.time())))
@@ -198,19 +206,30 @@ class Durable:
         writer = self.writer
         if writer.open_size:
             writer.ticket()
-            self._look()
+            self.look()
         if self._ready or self._holding or self._callbacks:
             self._release()
 
-    def _look(self) -> None:
+    def look(self) -> None:
         """Whether the store can take more."""
         pending = self.writer.bytes_pending
         if self.writer.error is not None or pending > self.pending_limit:
-            self.closed = True
-        elif self.closed and 2 * pending <= self.pending_limit:
-            self.closed = False
+            self.stuck = True
+        elif 2 * pending <= self.pending_limit:
+            self.stuck = False
+        self.bound.look()
+        before, self.closed = self.closed, self.stuck or self.bound.full
+        if before and not self.closed:
             for connection in list(self._held):
                 self.broker.loop.call_soon(self._let_go, connection, False)
+
+    def _bound_changed(self) -> None:
+        full = self.bound.full
+        self.broker.retained.shut = full
+        if self.broker.mesh is not None:
+            self.broker.mesh.arrivals.shut = full
+        if self.error is None:
+            self._say(self.bound.state)
 
     def _on_commit(self, ticket: int) -> None:
         self.broker.now = self.broker.loop.time()
@@ -218,13 +237,13 @@ class Durable:
         if self._failed and self.writer.error is None:
             self._failed = False
             log.warning("event=store-recovered text=everything that waited is kept, publishers are served again")
-            self._say("ok")
-        self._look()
+            self._say(self.bound.state)
+        self.look()
         self.broker.flush()
 
     def _on_error(self, error: StoreError) -> None:
         self._failed = True
-        self.closed = True
+        self.closed = self.stuck = True
         log.error("event=store-failed kind=%s text=%s", error.kind.value, error)
         self._say(str(error))
         self.broker.flush()
@@ -238,9 +257,10 @@ class Durable:
         """For `$SYS/broker/store/`."""
         writer = self.writer
         return {
-            "store/state": str(writer.error or "ok"),
+            "store/state": str(writer.error or self.bound.state),
             "store/pending/bytes": str(writer.bytes_pending),
             "store/commits": str(self.commits),
+            **{f"store/{name}": str(value) for name, value in self.bound.values().items()},
         }
 
     # What waits
@@ -378,11 +398,29 @@ class Durable:
         """Whether a run cannot be taken without the store."""
         if not run.qos:
             return False
+        if not self.stuck:
+            return self._to_be_kept(route, run)
         if route.mesh is not None or (run.retain and not route.topic.startswith("$")):
             return True
         if any(target.session.stored and target.qos for target in route.targets):
             return True
         return any(member.session.stored for group in route.shares for member in group.members)
+
+    def _to_be_kept(self, route: Route, run: Run) -> bool:
+        """Whether a run of QoS 1 or 2 would stay in the store for longer than its recipients need to take it."""
+        if run.retain and not route.topic.startswith("$"):
+            retained = self.broker.retained
+            if retained.grows(run):
+                return True
+            if not run.length and retained.has(run.topic):
+                return False  # it makes room
+        if route.mesh is not None or any(target.qos and not passes(target.session) for target in route.targets):
+            return True
+        return any(not any(passes(member.session) for member in group.members) for group in route.shares)
+
+    def why(self) -> str | None:
+        """What a publisher is told whose message finds no room in the store; None: it is not the store."""
+        return f"no room: {self.error or self.bound.text}" if self.error is not None or self.bound.full else None
 
     def hold(self, connection: Connection) -> None:
         """A publisher is not read until the store takes messages again; MQTT 5 is answered 0x97 after a while."""

@@ -114,6 +114,7 @@ class DurableSession(Session):
         self.will_at: float | None = None
         self.has_inbound = False
         self.has_released = False
+        durable.bound.count(1)
 
     @property
     def key(self) -> bytes:
@@ -487,7 +488,9 @@ class DurableSession(Session):
         self.spilled = self.spilled_bytes = 0
         self.outbound.bytes = 0
         self.durable.forget(self)
-        self.ended = True
+        if not self.ended:
+            self.ended = True
+            self.durable.bound.count(-1)
         self.broker.pressure.relax(self)
 
 

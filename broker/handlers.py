@@ -108,9 +108,13 @@ def subscribe(connection: Connection, packet: packets.Subscribe) -> None:
             broker.router.access.denied(connection.client_id, connection.user, subscription.filter, refusal)
             reasons.append(Reason.NOT_AUTHORIZED)
             continue
+        if durable is not None and durable.bound.full and session.stored and subscription.filter not in session.subscriptions:
+            _refused(connection, durable.bound.text)
+            reasons.append(Reason.QUOTA_EXCEEDED)
+            continue
         most = connection.limits.subscriptions
         if most is not None and len(session.subscriptions) >= most and subscription.filter not in session.subscriptions:
-            _too_many(connection, most)
+            _refused(connection, f"a session has at most {most} subscriptions (limits.subscriptions)")
             reasons.append(Reason.QUOTA_EXCEEDED)
             continue
         is_new = broker.router.subscribe(session, subscription, identifier)
@@ -135,11 +139,10 @@ def subscribe(connection: Connection, packet: packets.Subscribe) -> None:
         _send_retained(connection, wanted)
 
 
-def _too_many(connection: Connection, most: int) -> None:
-    """Count and log a subscription beyond `limits.subscriptions`."""
+def _refused(connection: Connection, text: str) -> None:
+    """Count and log a subscription that finds no room."""
     broker = connection.broker
     broker.counters.refused_subscriptions += 1
-    text = f"a session has at most {most} subscriptions (limits.subscriptions)"
     broker.warnings.say("subscriptions-full", broker.loop.time(), connection.address, text, f" client={quoted(connection.client_id)}")
 
 

@@ -265,7 +265,8 @@ def acknowledged_run(connection: Connection, session: Session, run: Run, route: 
     elif kept:
         assert receipts is not None
         receipts.acknowledge(connection, run, kept, fresh_numbers, behind, 0)
-    refuse(connection, session, run, rejected, answer)
+    text = durable.why() if durable is not None and durable.closed and answer == Reason.QUOTA_EXCEEDED else None
+    refuse(connection, session, run, rejected, answer, text)
     return True
 
 

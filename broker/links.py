@@ -56,6 +56,7 @@ STEADY = 1.0  # seconds that a link has to live for the next attempt to come soo
 SAY_AGAIN = 60.0  # seconds after which a refusal that goes on is logged again
 REFUSALS = 100  # different ones that are remembered for that
 CLIENTS_ONLY = "is for clients only: a broker's is made for servers too (extended key usage)"
+KEPT = (actions.Deliver, actions.Posted)  # what may wait for room in the store
 HELD_MAX = 5.0  # seconds that a publisher waits for room in the mesh before MQTT 5 is answered 0x97
 
 
@@ -385,7 +386,7 @@ class MeshShell:
             return
         self._draining = True
         touched: set[LinkProtocol] = set()
-        links = self.links
+        links, arrivals = self.links, self.arrivals
         more = True  # whether the node may have decided more meanwhile: what is only sent changes nothing
         try:
             while more and (todo := self.node.take()):
@@ -394,7 +395,8 @@ class MeshShell:
                     self.roaming.busy()
                 for action in todo:
                     if type(action) is not actions.Send:
-                        self._carry_out(action)
+                        if not ((arrivals.shut or arrivals.waiting) and isinstance(action, KEPT) and arrivals.waits(action)):
+                            self.carry_out(action)
                         more = True
                     elif (link := links.get(action.link)) is not None:
                         link.send(action.data, action.urgent)
@@ -419,7 +421,7 @@ class MeshShell:
             )
         self._returned.clear()
 
-    def _carry_out(self, action: actions.Action) -> None:
+    def carry_out(self, action: actions.Action) -> None:
         """Anything but `Send`."""
         if isinstance(action, actions.Deliver):
             if self.roaming is None:

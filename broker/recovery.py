@@ -78,6 +78,7 @@ def recover(broker: Broker, store: Store) -> Durable:
     durable.writer.start(lambda deliveries: _seen(deliveries, found, progress))
     try:
         broker.durable = durable
+        durable.bound.set(broker.config.limits, store)
         sessions = _sessions(broker, durable, progress)
         highest = max([session.number for session in sessions.values()], default=0)
         others = [int(name[len(PREFIX) :]) for name in found if name.startswith(PREFIX)]
@@ -92,6 +93,7 @@ def recover(broker: Broker, store: Store) -> Durable:
         for key, value in store.values("wills"):
             broker.sessions.add_late(will_of_value(key, value, durable.offset), key)
         durable.begin()
+        durable.look()
     except BaseException:
         broker.durable = None
         durable.writer.close(0)

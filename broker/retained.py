@@ -30,6 +30,7 @@ class Retained:
 
     def __init__(self, account: Account) -> None:
         self.keeper: Durable | None = None  # the store, when there is one and the mesh does not write it
+        self.shut = False  # the store has no room for more
         self._tree: TopicTree[Run] = TopicTree()
         self._coming: dict[bytes, tuple[bytes, set[str]]] = {}  # topic -> key of the message that comes, clients that found it here
         self._account = account
@@ -41,10 +42,21 @@ class Retained:
 
     def room(self, run: Run) -> bool:
         """Whether there is room in a mesh for the run's last message, or for remembering that it deletes."""
-        if not self._account.full:
+        if not self._account.full and not self.shut:
             return True
         old = self._tree.get(run.topic.decode())
         return old is not None and (not run.length or _weight(run) <= _weight(old))
+
+    def has(self, topic: bytes) -> bool:
+        """Whether something is retained for a topic."""
+        return self._tree.get(topic.decode()) is not None
+
+    def grows(self, run: Run) -> bool:
+        """Whether more would be retained with the run's last message than is now."""
+        if not run.length:
+            return False
+        old = self._tree.get(run.topic.decode())
+        return old is None or _weight(run) > _weight(old)
 
     def store(self, run: Run, always: bool = False) -> bool:
         """Keep the run's last message (MQTT-3.3.1-5), or delete what is there (MQTT-3.3.1-6, -7).
@@ -58,7 +70,7 @@ class Retained:
                 self._forget(topic, old)
             return True
         weight = _weight(run)
-        if not always and self._account.full and (old is None or weight > _weight(old)):
+        if not always and (self._account.full or (self.shut and not topic.startswith("$"))) and (old is None or weight > _weight(old)):
             return False
         self._account.retained += weight - (0 if old is None else _weight(old))
         kept = Run(bytes(run.topic), run.qos, True, [bytes(run.payloads[-1])], run.properties, run.expiry, run.received)

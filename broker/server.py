@@ -342,9 +342,10 @@ class Broker:
         """
         durable = self.durable
         if durable is not None and durable.closed and durable.needed(route, run):
-            if durable.error is None or publisher is None or publisher.version != 5:
+            if (durable.error is None and not durable.bound.full) or publisher is None or publisher.version != 5:
                 return None
             self.router.refused = run.count
+            durable.bound.refused += run.count
             return Reason.QUOTA_EXCEEDED
         if self.mesh is not None and (route.mesh is not None or run.retain):
             refused = self.mesh.publish(route, run, publisher is None)

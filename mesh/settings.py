@@ -401,6 +401,18 @@ class Limits:
         2**50,
         "bytes of all messages that the broker holds in memory, deletions of retained ones that a mesh remembers included",
     )
+    stored_bytes: int | None = _limit(
+        None,
+        "size",
+        0,
+        2**60,
+        "bytes that the store keeps, of sessions, messages for other sites and retained messages together; what would have to be kept "
+        "beyond is refused (0x97); 0: no bound. Left out: half of the space that its disk has for it at the start; for a store "
+        "in memory broker_bytes, for PostgreSQL no bound",
+    )
+    stored_sessions: int = _limit(
+        1_000_000, "whole", 0, 10**9, "sessions that are kept when their connections end; CONNECT refuses more (0x97); 0: no bound"
+    )
     sys_interval: float = _limit(10.0, "seconds", 0, 86400, "seconds between two issues of the $SYS topics; 0 for none")
     connect_timeout: float = _limit(
         10.0,

@@ -1,7 +1,8 @@
 """The HTTP listener of a broker, in the broker's own loop. It only reads, and tells no secrets; meant for loopback.
 
-`/metrics` is for Prometheus. `/health` answers 200 as long as the broker's loop runs. `/ready` answers 200 while clients should be sent
-here, else 503 with the reasons: the broker is stopping, its store refuses, or it does not know yet what other sites want.
+`/metrics` is for Prometheus. `/health` answers 200 as long as the broker's loop runs, and says what is wrong that a restart does not
+mend. `/ready` answers 200 while clients should be sent here, else 503 with the reasons: the broker is stopping, its store refuses, or it
+does not know yet what other sites want.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from ..bound import OK
 from .metrics import registry
 
 if TYPE_CHECKING:
@@ -85,6 +87,16 @@ def reasons(broker: Broker) -> list[str]:
     return found
 
 
+def troubles(broker: Broker) -> list[str]:
+    """What is wrong with a broker that works, and that a restart does not mend; none when all is well."""
+    durable = broker.durable
+    if durable is None:
+        return []
+    if durable.error is not None:
+        return [f"the store refuses: {durable.error}"]
+    return [] if durable.bound.state == OK else [durable.bound.state]
+
+
 def application(broker: Broker) -> Starlette:
     """The web application of one broker. Its handlers run in the broker's loop: they only read."""
     numbers = registry(broker)
@@ -93,8 +105,10 @@ def application(broker: Broker) -> Starlette:
         return Response(generate_latest(numbers), media_type=CONTENT_TYPE_LATEST)
 
     async def health(_request: Request) -> Response:
-        config = broker.config
-        return JSONResponse({"name": config.name, "number": config.number, "uptime": round(broker.loop.time() - broker.started, 1)})
+        config, wrong = broker.config, troubles(broker)
+        state = {"state": "degraded" if wrong else "ok", "reasons": wrong}
+        uptime = round(broker.loop.time() - broker.started, 1)
+        return JSONResponse({"name": config.name, "number": config.number, "uptime": uptime, **state})
 
     async def ready(_request: Request) -> Response:
         why = reasons(broker)

@@ -120,6 +120,14 @@ def _store(broker: Broker) -> Iterator[Metric]:
         yield _gauge("mqmesh_store_ok", "1 while the store takes what it is given, 0 while it does not.", float(durable.error is None))
         yield _gauge("mqmesh_store_pending_bytes", "Bytes that wait for the store.", durable.writer.bytes_pending)
         yield _counter("mqmesh_store_commits", "Commits of the store.", durable.commits)
+        bound = durable.bound
+        yield _gauge("mqmesh_store_full", "1 while the store has all that it may have, 0 while it has not.", float(bound.full))
+        yield _gauge("mqmesh_store_bytes", "Bytes of all that the store keeps.", bound.stored)
+        yield _gauge("mqmesh_store_bytes_limit", "The bound for mqmesh_store_bytes, 0 for none.", bound.limit)
+        yield _gauge("mqmesh_store_sessions", "Sessions that the store keeps.", bound.sessions)
+        yield _gauge("mqmesh_store_sessions_limit", "The bound for mqmesh_store_sessions, 0 for none.", bound.most)
+        yield _counter("mqmesh_store_refused_messages", "Messages that the store could not take.", bound.refused)
+        yield _counter("mqmesh_store_refused_sessions", "Sessions that could not be kept for want of room.", bound.refused_sessions)
 
 
 def _roaming(broker: Broker) -> Iterator[Metric]:

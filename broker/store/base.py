@@ -19,6 +19,7 @@ from typing import Protocol
 from .records import Batch, StoredDelivery, StoredRun
 
 SCHEMA_VERSION = 1
+SIZES_PAGE = 10_000  # how many sizes
 PAGE = 1000  # how many rows one query reads at a time, so that a long iteration holds no transaction open
 
 
@@ -92,6 +93,15 @@ class Store(Protocol):
 
     def highest_order(self, recipient: str) -> int:
         """The highest order among a recipient's deliveries, 0 without any."""
+
+    def run_sizes(self) -> Iterator[tuple[int, int]]:
+        """(id, bytes of topic, properties and payloads) of each run, without reading the payloads; in no particular order."""
+
+    def value_sizes(self) -> Iterator[tuple[str, bytes, int]]:
+        """(table, key, bytes) of each value of all tables, in no particular order."""
+
+    def space(self) -> int | None:
+        """Bytes that it could have at its place: those that it takes now and those that are free; None where it cannot know."""
 
 
 def wrong_version(store: str, found: int) -> StoreError:

@@ -8,8 +8,11 @@ Strategy: one open batch, changed in place by the loop, so that no lock is taken
 last delivery, and whether a deletion concerns anything that a store may hold, the coalescer knows the run of each stored
 delivery and counts the deliveries of each run (about 150 bytes of memory for each delivery; bounded by the queues' bounds).
 
+It also keeps the sum of what the store holds, `stored`, from the same changes: a run counts once, however many deliveries it has. The
+weight of a run stands in one number with the count of its deliveries, so that counting costs an addition for each change.
+
 Invariants
-- `_stored` and `_references` describe the store as it is once the open batch is committed;
+- `_stored`, `stored` and `_references` describe the store as it is once the open batch is committed;
 - a key in the open batch's `deliveries` that is not in `replaced` is unknown to the store, unless the batch was `tried`;
 - `open.size` is 0 exactly when nothing needs to be written.
 
@@ -20,7 +23,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from .records import DELIVERY_WEIGHT, GONE_WEIGHT, RUN_WEIGHT, Batch, StoredDelivery, StoredRun
+from .records import DELIVERY_WEIGHT, EXTRA, GONE_WEIGHT, RUN_WEIGHT, VALUE_WEIGHT, Batch, StoredDelivery, StoredRun
+
+ROW = DELIVERY_WEIGHT + EXTRA  # what a stored delivery counts, but for what is longer than usual
+WEIGHT = 1 << 40  # a run's weight stands above the count of its deliveries
+COUNT = WEIGHT - 1
 
 
 class Coalescer:
@@ -28,23 +35,39 @@ class Coalescer:
 
     on_settled: called with the id of each run whose last delivery went before the run was known to be committed: what
     was promised to its publisher is kept without a commit.
+    stored: the weight of all that a store holds once the open batch is committed: runs, deliveries and values.
     """
 
-    __slots__ = ("_on_settled", "_references", "_stored", "open", "sealed")
+    __slots__ = ("_longer", "_on_settled", "_references", "_stored", "_values", "open", "sealed", "stored")
 
     def __init__(self, on_settled: Callable[[int], None]) -> None:
         self._on_settled = on_settled
         self._stored: dict[str, dict[int, int]] = {}  # recipient -> order -> run
-        self._references: dict[int, int] = {}  # run -> number of deliveries
+        self._references: dict[int, int] = {}  # run -> its weight * WEIGHT + number of deliveries
+        self._longer: dict[str, dict[int, int]] = {}  # recipient -> order -> bytes of `extra` beyond EXTRA
+        self._values: dict[str, dict[bytes, int]] = {}  # table -> key -> bytes of its value
+        self.stored = 0
         self.open = Batch(1)
         self.sealed: Batch | None = None
 
-    def load(self, deliveries: Iterable[StoredDelivery]) -> None:
-        """Learn what a store holds, before anything is changed."""
+    def load(
+        self, deliveries: Iterable[StoredDelivery], runs: Iterable[tuple[int, int]] = (), values: Iterable[tuple[str, bytes, int]] = ()
+    ) -> None:
+        """Learn what a store holds, before anything is changed. runs, values: as `Store.run_sizes` and `Store.value_sizes` say."""
         stored, references = self._stored, self._references
-        for recipient, order, run, *_ in deliveries:
+        for recipient, order, run, *_, extra in deliveries:
             stored.setdefault(recipient, {})[order] = run
             references[run] = references.get(run, 0) + 1
+            self.stored += ROW
+            if len(extra) > EXTRA:
+                self._lengthen(recipient, order, len(extra))
+        for run, size in runs:
+            if run in references:
+                references[run] += (RUN_WEIGHT + size) * WEIGHT
+                self.stored += RUN_WEIGHT + size
+        for table, key, size in values:
+            self._values.setdefault(table, {})[key] = size
+            self.stored += VALUE_WEIGHT + len(key) + size
 
     def holds(self, run: int) -> bool:
         """Whether a run is stored, or put."""
@@ -61,10 +84,12 @@ class Coalescer:
         """Store a run. Its deliveries follow in the same group (see `Writer.ticket`); it goes by itself with the last of them."""
         if run.id in self._references:
             raise ValueError(f"run {run.id} is stored already")
-        self._references[run.id] = 0
+        weight = RUN_WEIGHT + len(run[1]) + len(run[4]) + len(run[9])  # run.weight, without a call
+        self._references[run.id] = weight * WEIGHT
+        self.stored += weight
         batch = self.open
         batch.runs[run.id] = run
-        batch.size += RUN_WEIGHT + len(run[1]) + len(run[4]) + len(run[9])  # run.weight, without a call
+        batch.size += weight
 
     def put_delivery(self, delivery: StoredDelivery) -> None:
         """Store a delivery, or replace the one of its recipient and order. Its run must be stored; KeyError else."""
@@ -80,14 +105,18 @@ class Coalescer:
             puts = batch.deliveries[recipient] = {}
         known = orders.get(order)
         orders[order] = run
+        if len(extra) > EXTRA or self._longer:
+            self._lengthen(recipient, order, len(extra))
         if known is not None:
             self._replace(puts, recipient, order)
             self._release(known)
+            self.stored -= ROW
         elif batch.gone and order in batch.gone.get(recipient, ()):
             batch.gone[recipient].remove(order)
             batch.size -= GONE_WEIGHT
             batch.replaced.setdefault(recipient, set()).add(order)
         puts[order] = delivery
+        self.stored += ROW
         batch.size += DELIVERY_WEIGHT + len(extra)
 
     def delete_delivery(self, recipient: str, order: int) -> bool:
@@ -98,6 +127,9 @@ class Coalescer:
             return False
         if not orders:
             del self._stored[recipient]
+        self.stored -= ROW
+        if self._longer:
+            self._lengthen(recipient, order, 0)
         batch = self.open
         puts = batch.deliveries.get(recipient)
         put = puts.pop(order, None) if puts else None
@@ -113,6 +145,7 @@ class Coalescer:
         """Delete all deliveries of a recipient."""
         batch = self.open
         orders = self._stored.pop(recipient, {})
+        self.stored -= ROW * len(orders) + sum(self._longer.pop(recipient, {}).values())
         puts = batch.deliveries.get(recipient, {})
         written = batch.tried or recipient in batch.gone or recipient in batch.replaced or any(order not in puts for order in orders)
         if written:
@@ -125,10 +158,19 @@ class Coalescer:
     def put_value(self, table: str, key: bytes, value: bytes) -> None:
         """Set a value, see `Batch.put_value`."""
         self.open.put_value(table, key, value)
+        sizes = self._values.get(table)
+        if sizes is None:
+            sizes = self._values[table] = {}
+        known = sizes.get(key)
+        self.stored += len(value) + VALUE_WEIGHT + len(key) if known is None else len(value) - known
+        sizes[key] = len(value)
 
     def delete_value(self, table: str, key: bytes) -> None:
         """Delete a value."""
         self.open.delete_value(table, key)
+        known = self._values.get(table, {}).pop(key, None)
+        if known is not None:
+            self.stored -= VALUE_WEIGHT + len(key) + known
 
     # Batches.
 
@@ -178,14 +220,28 @@ class Coalescer:
             return True
         return False
 
+    def _lengthen(self, recipient: str, order: int, size: int) -> None:
+        """A delivery has so many bytes of `extra` now, 0 when it goes: count those beyond EXTRA."""
+        orders = self._longer.get(recipient)
+        if orders is not None:
+            self.stored -= orders.pop(order, 0)
+        if size > EXTRA:
+            self.stored += size - EXTRA
+            if orders is None:
+                orders = self._longer[recipient] = {}
+            orders[order] = size - EXTRA
+        elif orders is not None and not orders:
+            del self._longer[recipient]
+
     def _release(self, run: int) -> None:
         """One delivery less; with the last one the run goes."""
         references = self._references
         left = references[run] - 1
-        if left:
+        if left & COUNT:
             references[run] = left
             return
         del references[run]
+        self.stored -= left // WEIGHT
         batch = self.open
         put = batch.runs.pop(run, None)
         if put is not None:

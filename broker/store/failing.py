@@ -120,6 +120,21 @@ class FailingStore:
         self._raise_if(self.fail_queries)
         return self.store.highest_order(recipient)
 
+    def run_sizes(self) -> Iterator[tuple[int, int]]:
+        """As the wrapped store, or fail."""
+        self._raise_if(self.fail_queries)
+        return self.store.run_sizes()
+
+    def value_sizes(self) -> Iterator[tuple[str, bytes, int]]:
+        """As the wrapped store, or fail."""
+        self._raise_if(self.fail_queries)
+        return self.store.value_sizes()
+
+    def space(self) -> int | None:
+        """As the wrapped store, or fail."""
+        self._raise_if(self.fail_queries)
+        return self.store.space()
+
     def _raise_if(self, kind: Kind | None) -> None:
         if kind is not None:
             raise StoreError(kind, "failing", _TEXTS[kind])

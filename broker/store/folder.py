@@ -102,6 +102,18 @@ def out_of_space(folder: Path, wanted: int = 0) -> bool:
         return False
 
 
+def space_of(*files: Path) -> int | None:
+    """Bytes of files of one folder, those that are there, and what else is free to this user on their disk; None if nobody says."""
+    taken = 0
+    for file in files:
+        with contextlib.suppress(OSError):
+            taken += file.stat().st_blocks * 512
+    try:
+        return taken + shutil.disk_usage(files[0].parent).free
+    except OSError:
+        return None
+
+
 def is_read_only(folder: Path) -> bool:
     """Whether a folder refuses writing, as far as can be told without trying."""
     return not os.access(folder, os.W_OK)

@@ -26,7 +26,9 @@ import errno
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from struct import Struct
 from struct import error as StructError
@@ -37,8 +39,8 @@ from zlib import crc32
 import lmdb
 from lmdb.verify import VerifyError, verify
 
-from .base import PAGE, SCHEMA_VERSION, Kind, StoreError, damaged, wrong_version
-from .folder import FolderLock, full, make_folder, os_error, out_of_space, read_only, sync_folder
+from .base import PAGE, SCHEMA_VERSION, SIZES_PAGE, Kind, StoreError, damaged, wrong_version
+from .folder import FolderLock, full, make_folder, os_error, out_of_space, read_only, space_of, sync_folder
 from .records import Batch, StoredDelivery, StoredRun
 
 MAP_SIZE = 64 << 30  # address space reserved for the file, not disk; it grows as needed up to this
@@ -258,7 +260,45 @@ class LmdbStore:
 
         return self._query(last)
 
+    def run_sizes(self) -> Iterator[tuple[int, int]]:
+        """(id, bytes) of each run; long ones are not read."""
+        yield from self._sizes("runs", lambda key, data: (_RUN_ID.unpack(key)[0], len(data) - _RUN.size))
+
+    def value_sizes(self) -> Iterator[tuple[str, bytes, int]]:
+        """(table, key, bytes) of each value."""
+
+        def size(key: bytes, data: memoryview) -> tuple[str, bytes, int]:
+            end = _VALUE.size + _VALUE.unpack_from(data)[1]
+            return key.partition(b"\0")[0].decode(), bytes(data[_VALUE.size : end]), len(data) - end
+
+        yield from self._sizes("values", size)
+
+    def space(self) -> int | None:
+        """What its file takes and what is free on its disk, at most what it may grow to."""
+        found = space_of(self._folder / "data.mdb")
+        return None if found is None else min(found, self._map_size)
+
     # Inside.
+
+    def _sizes(self, database: str, size: Callable[[bytes, memoryview], T]) -> Iterator[T]:
+        """What `size` makes of all keys and entries, which are not copied."""
+
+        def page(after: bytes) -> tuple[list[T], bytes]:
+            with self._lock, self._open_environment().begin(buffers=True) as txn:
+                cursor = txn.cursor(self._databases[database])
+                found = cursor.set_range(after) if after else cursor.first()
+                if found and after and bytes(cursor.key()) == after:
+                    found = cursor.next()
+                sizes = []
+                for key, data in islice(cursor, SIZES_PAGE) if found else ():
+                    after = bytes(key)
+                    sizes.append(size(after, data))
+                return sizes, after
+
+        sizes, after = self._guarded(partial(page, b""))
+        while sizes:
+            yield from sizes
+            sizes, after = self._guarded(partial(page, after))
 
     def _prepare(self) -> None:
         path = self._folder / "data.mdb"

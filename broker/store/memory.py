@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from threading import Lock
 
-from .records import Batch, StoredDelivery, StoredRun
+from .records import RUN_WEIGHT, Batch, StoredDelivery, StoredRun
 
 
 class MemoryStore:
@@ -102,6 +102,20 @@ class MemoryStore:
         """The highest order among a recipient's deliveries, 0 without any."""
         with self._lock:
             return max(self._deliveries.get(recipient, ()), default=0)
+
+    def run_sizes(self) -> Iterator[tuple[int, int]]:
+        """(id, bytes) of each run."""
+        with self._lock:
+            return iter([(run.id, run.weight - RUN_WEIGHT) for run in self._runs.values()])
+
+    def value_sizes(self) -> Iterator[tuple[str, bytes, int]]:
+        """(table, key, bytes) of each value."""
+        with self._lock:
+            return iter([(table, key, len(value)) for table, values in self._values.items() for key, value in values.items()])
+
+    def space(self) -> int | None:
+        """Not known."""
+        return None
 
 
 def _in_order(orders: dict[int, StoredDelivery], after: int) -> Iterator[StoredDelivery]:

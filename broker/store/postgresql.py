@@ -25,7 +25,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 import psycopg
 from psycopg import sql
 
-from .base import PAGE, SCHEMA_VERSION, Kind, StoreError, damaged, gapless, wrong_version
+from .base import PAGE, SCHEMA_VERSION, SIZES_PAGE, Kind, StoreError, damaged, gapless, wrong_version
 from .records import Batch, StoredDelivery, StoredRun
 
 VALUE_PAGE = 100
@@ -224,6 +224,29 @@ class PostgresqlStore:
         """The highest order among a recipient's deliveries, 0 without any."""
         query = 'SELECT coalesce(max("order"), 0) FROM deliveries WHERE recipient = (SELECT number FROM recipients WHERE name = %s)'
         return int(self._query(query, (recipient,))[0][0])
+
+    def run_sizes(self) -> Iterator[tuple[int, int]]:
+        """(id, bytes) of each run; the server knows the length of a long one without reading it."""
+        size = "octet_length(topic) + octet_length(properties) + octet_length(payloads)"
+        query = f"SELECT id, {size} FROM runs WHERE id > %s ORDER BY id LIMIT %s"
+        last = -1
+        while rows := self._query(query, (last, SIZES_PAGE)):
+            yield from rows
+            last = rows[-1][0]
+
+    def value_sizes(self) -> Iterator[tuple[str, bytes, int]]:
+        """(table, key, bytes) of each value."""
+        query = """SELECT "table", key, octet_length(value), digest FROM "values" WHERE ("table", digest) > (%s, %s)
+            ORDER BY "table", digest LIMIT %s"""
+        last: tuple[str, bytes] = ("", b"")
+        while rows := self._query(query, (*last, SIZES_PAGE)):
+            for row in rows:
+                yield row[:3]
+            last = rows[-1][0], rows[-1][3]
+
+    def space(self) -> int | None:
+        """Not known: the disk is the server's."""
+        return None
 
     # Inside.
 

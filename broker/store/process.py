@@ -116,6 +116,18 @@ class ProcessStore:
         """The highest order among a recipient's deliveries, 0 without any."""
         return self._open_reader().highest_order(recipient)
 
+    def run_sizes(self) -> Iterator[tuple[int, int]]:
+        """(id, bytes) of each run."""
+        return self._open_reader().run_sizes()
+
+    def value_sizes(self) -> Iterator[tuple[str, bytes, int]]:
+        """(table, key, bytes) of each value."""
+        return self._open_reader().value_sizes()
+
+    def space(self) -> int | None:
+        """What it takes and what is free."""
+        return self._open_reader().space()
+
     # Inside.
 
     def _open_reader(self) -> Store:

@@ -76,6 +76,7 @@ RUN_WEIGHT = 160
 DELIVERY_WEIGHT = 96
 GONE_WEIGHT = 48
 VALUE_WEIGHT = 96
+EXTRA = 32  # bytes of `extra` that the weight of a stored delivery includes, used or not: what is longer is counted by itself
 
 
 class Batch:

@@ -26,8 +26,8 @@ from threading import Lock
 from typing import Any
 from zlib import crc32
 
-from .base import PAGE, SCHEMA_VERSION, Kind, StoreError, damaged, gapless, wrong_version
-from .folder import FolderLock, full, is_read_only, make_folder, out_of_space, read_only, sync_folder
+from .base import PAGE, SCHEMA_VERSION, SIZES_PAGE, Kind, StoreError, damaged, gapless, wrong_version
+from .folder import FolderLock, full, is_read_only, make_folder, out_of_space, read_only, space_of, sync_folder
 from .records import Batch, StoredDelivery, StoredRun
 
 APPLICATION_ID = 0x6D71_6D73  # "mqms", in the file's header
@@ -193,6 +193,26 @@ class SqliteStore:
     def highest_order(self, recipient: str) -> int:
         """The highest order among a recipient's deliveries, 0 without any."""
         return int(self._query('SELECT coalesce(max("order"), 0) FROM deliveries WHERE recipient = ?', (recipient,))[0][0])
+
+    def run_sizes(self) -> Iterator[tuple[int, int]]:
+        """(id, bytes) of each run; SQLite knows the length of a long blob without reading it."""
+        query = "SELECT id, length(topic) + length(properties) + length(payloads) FROM runs WHERE id > ? ORDER BY id LIMIT ?"
+        last = -1
+        while rows := self._query(query, (last, SIZES_PAGE)):
+            yield from rows
+            last = rows[-1][0]
+
+    def value_sizes(self) -> Iterator[tuple[str, bytes, int]]:
+        """(table, key, bytes) of each value."""
+        query = 'SELECT "table", key, length(value) FROM "values" WHERE ("table", key) > (?, ?) ORDER BY "table", key LIMIT ?'
+        last: tuple[str, bytes] = ("", b"")
+        while rows := self._query(query, (*last, SIZES_PAGE)):
+            yield from rows
+            last = rows[-1][:2]
+
+    def space(self) -> int | None:
+        """What its files take and what is free on their disk."""
+        return space_of(self._path, self._path.with_name(self._path.name + "-wal"))
 
     # Inside.
 

@@ -96,7 +96,7 @@ class Writer:
         self.store.open()
         try:
             deliveries: Iterable[StoredDelivery] = self.store.deliveries()
-            self._coalescer.load(deliveries if seen is None else seen(deliveries))
+            self._coalescer.load(deliveries if seen is None else seen(deliveries), self.store.run_sizes(), self.store.value_sizes())
         except StoreError:
             self.store.close()
             raise
@@ -107,6 +107,11 @@ class Writer:
         """The weight of all changes that are not committed yet."""
         sealed = self._coalescer.sealed
         return self._coalescer.open.size + (sealed.size if sealed is not None else 0)
+
+    @property
+    def stored(self) -> int:
+        """About how many bytes the store holds once all changes are committed: a sum that is kept, not counted."""
+        return self._coalescer.stored
 
     @property
     def number(self) -> int:

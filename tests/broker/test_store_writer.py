@@ -16,7 +16,7 @@ from mqmesh.broker.store import Batch, Kind, StoredDelivery, StoreError, Writer
 from mqmesh.broker.store.coalescer import Coalescer
 from mqmesh.broker.store.failing import FailingStore
 from mqmesh.broker.store.memory import MemoryStore
-from mqmesh.broker.store.records import DELIVERY_WEIGHT, GONE_WEIGHT, VALUE_WEIGHT
+from mqmesh.broker.store.records import DELIVERY_WEIGHT, EXTRA, GONE_WEIGHT, VALUE_WEIGHT
 from mqmesh.broker.store.sqlite import SqliteStore
 from services import PATIENCE
 from stores import content, delivery, run
@@ -54,8 +54,20 @@ def weight(batch: Batch) -> int:
     return GONE_WEIGHT * gone + values + deliveries + sum(stored.weight for stored in batch.runs.values())
 
 
+def kept_weight(store: MemoryStore) -> int:
+    """What a store holds, weighed anew."""
+    rows = list(store.deliveries())
+    values = [(key, value) for table in ("sessions", "retained") for key, value in store.values(table)]
+    return (
+        sum(DELIVERY_WEIGHT + max(EXTRA, len(found.extra)) for found in rows)
+        + sum(stored.weight for stored in store.runs({found.run for found in rows}).values())
+        + sum(VALUE_WEIGHT + len(key) + len(value) for key, value in values)
+    )
+
+
 recipients = st.sampled_from(["porto", "lyon", "ghent"])
 orders = st.integers(1, 6)
+extras = st.binary(max_size=5) | st.sampled_from([bytes(EXTRA), bytes(EXTRA + 1), bytes(3 * EXTRA)])
 
 
 class Coalescing(RuleBasedStateMachine):
@@ -76,7 +88,7 @@ class Coalescing(RuleBasedStateMachine):
     def runs_gone(self, before: set[int]) -> None:
         self.expected_settled += [gone for gone in before - self.naive.runs() if gone in self.unreported]
 
-    @rule(places=st.lists(st.tuples(recipients, orders), min_size=1, max_size=4, unique=True), extra=st.binary(max_size=5))
+    @rule(places=st.lists(st.tuples(recipients, orders), min_size=1, max_size=4, unique=True), extra=extras)
     def publish(self, places: list[tuple[str, int]], extra: bytes) -> None:
         self.last_run += 1
         before = self.naive.runs()
@@ -89,7 +101,7 @@ class Coalescing(RuleBasedStateMachine):
         self.runs_gone(before)
 
     @precondition(lambda self: self.naive.runs())
-    @rule(data=st.data(), recipient=recipients, order=orders, state=st.integers(0, 3), extra=st.binary(max_size=5))
+    @rule(data=st.data(), recipient=recipients, order=orders, state=st.integers(0, 3), extra=extras)
     def change(self, data: st.DataObject, recipient: str, order: int, state: int, extra: bytes) -> None:
         known = self.naive.deliveries.get(recipient, {}).get(order)
         number = known.run if known else data.draw(st.sampled_from(sorted(self.naive.runs())))
@@ -158,6 +170,8 @@ class Coalescing(RuleBasedStateMachine):
         self.check_report(committed)
         assert committed >= batch.number
         assert held(self.store) == self.at_seal
+        if not self.coalescer.open.size:
+            assert self.coalescer.stored == kept_weight(self.store)
         self.unreported = set(self.coalescer.open.runs)
 
     @precondition(lambda self: self.coalescer.sealed is not None)
@@ -176,7 +190,8 @@ class Coalescing(RuleBasedStateMachine):
             self.commit()
         self.pending.clear()
         self.coalescer = Coalescer(self.settled.append)
-        self.coalescer.load(self.store.deliveries())
+        self.coalescer.load(self.store.deliveries(), self.store.run_sizes(), self.store.value_sizes())
+        assert self.coalescer.stored == kept_weight(self.store)
 
     @invariant()
     def sizes_are_right(self) -> None:
@@ -195,6 +210,7 @@ class Coalescing(RuleBasedStateMachine):
             self.seal()
             self.commit()
         assert held(self.store) == self.naive.content()
+        assert self.coalescer.stored == kept_weight(self.store)
 
 
 TestCoalescing = Coalescing.TestCase

@@ -12,8 +12,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 from mqmesh.broker.store import Batch, Kind, Store, StoreError
 from mqmesh.broker.store import folder as folder_module
+from mqmesh.broker.store import lmdb as lmdb_module
 from mqmesh.broker.store import postgresql as postgresql_module
+from mqmesh.broker.store import sqlite as sqlite_module
 from mqmesh.broker.store.memory import MemoryStore
+from mqmesh.broker.store.records import RUN_WEIGHT
 from stores import Place, batch, batch_of, changes, content, delivery, run
 
 
@@ -145,6 +148,46 @@ def test_values_are_set_replaced_and_deleted(store: Store) -> None:
     assert set(dict(store.values("sessions"))) == {b"k", b"\xff" * 65535, b"k" * 504, b"k" * 505}
     assert list(store.values("retained")) == []
     assert list(store.values("session")) == []
+
+
+def test_sizes_are_those_of_what_is_there(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each store counts for itself, page by page; together with the deliveries this is what a writer sums up when it starts."""
+    for module in (sqlite_module, lmdb_module, postgresql_module):
+        monkeypatch.setattr(module, "SIZES_PAGE", 2)
+    assert list(store.run_sizes()) == []
+    assert list(store.value_sizes()) == []
+    runs = [
+        run(1),
+        run(2, count=3, payload=bytes(2000)),
+        run(4, payload=b""),
+        run(5, payload=bytes(3_000_000)),
+        run(2**63 - 1, properties=b"p"),
+    ]
+    made = batch(*runs, *(delivery("porto", order, stored.id) for order, stored in enumerate(runs, 1)))
+    values = {
+        ("sessions", b"a"): b"",
+        ("sessions", b"b"): bytes(9),
+        ("retained", b"\xff" * 3000): bytes(100_000),
+        ("w", b"a"): b"1",
+        ("z", b"\0"): b"2",
+    }
+    for (table, key), value in values.items():
+        made.put_value(table, key, value)
+    store.commit(made)
+    assert sorted(store.run_sizes()) == [(stored.id, stored.weight - RUN_WEIGHT) for stored in runs]
+    assert sorted(store.value_sizes()) == sorted((table, key, len(value)) for (table, key), value in values.items())
+
+
+def test_a_store_on_a_disk_says_what_space_there_is(place: Place) -> None:
+    store = place.make()
+    store.open()
+    space = store.space()
+    store.close()
+    if place.kind in ("memory", "failing", "postgresql"):
+        assert space is None
+    else:
+        assert space is not None
+        assert space > 0
 
 
 def test_a_batch_may_be_given_twice(store: Store) -> None:
