@@ -420,7 +420,9 @@ class Durable:
 
     def why(self) -> str | None:
         """What a publisher is told whose message finds no room in the store; None: it is not the store."""
-        return f"no room: {self.error or self.bound.text}" if self.error is not None or self.bound.full else None
+        if self.error is not None:
+            return f"no room: the broker's store refuses ({self.error.kind.value})"  # not where it is
+        return f"no room: {self.bound.text}" if self.bound.full else None
 
     def hold(self, connection: Connection) -> None:
         """A publisher is not read until the store takes messages again; MQTT 5 is answered 0x97 after a while."""

@@ -320,7 +320,7 @@ def refuse(connection: Connection, session: Session, run: Run, numbers: Numbers,
 
 def answers(first: int, numbers: Numbers, rest: bytes) -> bytes:
     """Acknowledgements of one kind for these identifiers. rest: reason code and what follows it."""
-    head = bytes((first, 2 + len(rest)))
+    head = bytes((first,)) + encode_length(2 + len(rest))
     return b"".join([head + number.to_bytes(2, "big") + rest for number in numbers])
 
 

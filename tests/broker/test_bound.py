@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 import pytest
+from mqmesh.broker.bound import Bound
 from mqmesh.broker.config import MeshSettings, PeerSettings
 from mqmesh.broker.store.memory import MemoryStore
 from mqmesh.broker.store.records import DELIVERY_WEIGHT, EXTRA, VALUE_WEIGHT
@@ -178,6 +179,17 @@ async def test_a_session_that_ends_makes_room() -> None:
         assert ending.connack is not None
         await until(lambda: not site.broker.durable.bound.full)
         assert await publisher.publish("u", b"x", 1) == 0
+
+
+async def test_a_refusal_with_a_long_reason_is_well_formed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with full_site(stored_bytes=10**17) as site:
+        await away(site)
+        site.broker.durable.bound.full = site.broker.durable.closed = True
+        monkeypatch.setattr(Bound, "text", "x" * 300)
+        answer_of = await site.client()
+        answer_of.send(Publish("t", b"x", 1, packet_id=1))
+        answer = await answer_of.expect(Puback, reason=0x97)
+        assert len(answer.properties[Property.REASON_STRING]) > 300
 
 
 async def test_each_change_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
