@@ -28,7 +28,9 @@ class Pika:
     def __init__(self, port: int, vhost: str = "/", user: str = "guest") -> None:
         self.messages: queue.Queue[Heard] = queue.Queue()
         credentials = pika.PlainCredentials(user, user)
-        self._where = pika.ConnectionParameters("127.0.0.1", port, vhost, credentials, heartbeat=0)
+        self._where = pika.ConnectionParameters(
+            "127.0.0.1", port, vhost, credentials, heartbeat=0, socket_timeout=PATIENCE, stack_timeout=PATIENCE
+        )
         self._connection = pika.BlockingConnection(self._where)
         self.channel: BlockingChannel = self._connection.channel()
         self.channel.confirm_delivery()

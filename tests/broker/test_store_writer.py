@@ -258,7 +258,7 @@ def bench() -> Iterator[Bench]:
     made.writer.start()
     yield made
     made.store.recover()
-    assert made.writer.close(10)
+    assert made.writer.close(PATIENCE)
 
 
 def test_a_ticket_is_reported_when_its_changes_are_kept(bench: Bench) -> None:
@@ -406,7 +406,7 @@ def test_a_fault_of_ours_loses_nothing(caplog: pytest.LogCaptureFixture) -> None
     assert bench.errors[0].kind is Kind.OTHER
     assert "ZeroDivisionError: by mistake" in str(bench.errors[0])
     assert "Traceback" in caplog.text
-    assert bench.writer.close(10)
+    assert bench.writer.close(PATIENCE)
 
 
 def test_a_store_that_does_not_open_ends_the_start() -> None:
@@ -425,7 +425,7 @@ def test_after_a_restart_the_last_delivery_takes_its_run_along() -> None:
     first = Bench(memory)
     first.writer.start()
     first.publish(1, "porto", "lyon")
-    assert first.writer.close(10)
+    assert first.writer.close(PATIENCE)
     second = Bench(memory)
     second.writer.start()
     second.writer.delete_delivery("porto", 1)
@@ -434,7 +434,7 @@ def test_after_a_restart_the_last_delivery_takes_its_run_along() -> None:
     second.until(lambda: second.writer.committed >= ticket)
     assert memory.run(1) == run(1)
     second.writer.delete_recipient("lyon")
-    assert second.writer.close(10)
+    assert second.writer.close(PATIENCE)
     assert memory.run(1) is None
     assert second.settled == []
 
@@ -446,7 +446,7 @@ def test_closing_commits_what_is_pending() -> None:
     bench = Bench()
     bench.writer.start()
     bench.publish(1)
-    assert bench.writer.close(10)
+    assert bench.writer.close(PATIENCE)
     assert bench.store.count("porto") == 1
     assert bench.writer.committed >= 1
 
@@ -459,7 +459,7 @@ def test_closing_does_not_wait_for_a_linger_or_a_pause() -> None:
     lingering.writer.ticket()
     lingering.writer.delete_delivery("porto", 1)
     assert lingering.settled == [1]
-    assert lingering.writer.close(10)
+    assert lingering.writer.close(PATIENCE)
     assert lingering.store.commits == 1
     assert [found.order for found in lingering.store.deliveries()] == [2]
     pausing = Bench(pause=600.0)
@@ -468,7 +468,7 @@ def test_closing_does_not_wait_for_a_linger_or_a_pause() -> None:
     pausing.publish(1)
     pausing.writer.ticket()
     pausing.until(lambda: pausing.errors)
-    assert pausing.writer.close(10)
+    assert pausing.writer.close(PATIENCE)
     assert pausing.store.count("porto") == 1
 
 
@@ -485,7 +485,7 @@ def test_what_vanishes_while_lingering_is_reported() -> None:
     ticket = bench.writer.ticket()
     bench.until(lambda: bench.writer.committed >= ticket)
     assert bench.store.commits == 1
-    assert bench.writer.close(10)
+    assert bench.writer.close(PATIENCE)
 
 
 def test_closing_says_when_something_is_left() -> None:
@@ -534,6 +534,6 @@ def test_in_an_event_loop(tmp_path: Path) -> None:
         assert [found.order for found in store.deliveries()] == [498, 499, 500]
         assert store.run(497) is None
         assert store.run(498) is not None
-        assert writer.close(10)
+        assert writer.close(PATIENCE)
 
     asyncio.run(main())

@@ -104,7 +104,7 @@ def test_brokers_at_two_processes_get_numbers_of_their_own(pair: tuple[Directory
     def register(client: Client, mine: list[str]) -> None:
         together.wait()
         for holder in mine:
-            got[holder] = client.claim("crowd", holder, f"b-{holder}", 60)["number"]
+            got[holder] = client.claim("crowd", holder, f"b-{holder}", 600)["number"]
 
     threads = [threading.Thread(target=register, args=(client, holders[at::6])) for at, client in enumerate(clients)]
     for thread in threads:
@@ -117,5 +117,5 @@ def test_brokers_at_two_processes_get_numbers_of_their_own(pair: tuple[Directory
     one, two = clients[:2]
     one.leave("crowd", holders[0])
     assert [broker["number"] for broker in two.find("broker", "crowd", f"b-{holders[0]}")] == []
-    assert two.claim("crowd", holders[0], f"b-{holders[0]}", 60)["number"] == got[holders[0]], "known to the other process"
-    assert two.claim("crowd", str(uuid.uuid4()), "late", 60)["number"] == 25
+    assert two.claim("crowd", holders[0], f"b-{holders[0]}", 600)["number"] == got[holders[0]], "known to the other process"
+    assert two.claim("crowd", str(uuid.uuid4()), "late", 600)["number"] == 25
