@@ -57,7 +57,7 @@ class Site:
 
     def get(self, path: str) -> str:
         """What it answers over HTTP."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.web}{path}", timeout=30) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.web}{path}", timeout=PATIENCE) as answer:
             return answer.read().decode()  # type: ignore[no-any-return]
 
     def number(self, name: str) -> float:

@@ -17,7 +17,7 @@ from mqmesh.metabroker.quiet import STRANGERS
 from mqmesh.metabroker.wire import Abilities
 from paho_client import Paho
 from remotes import POLICY, Kept, Member, running_metabroker
-from services import require
+from services import PATIENCE, require
 from test_core import World
 
 
@@ -158,7 +158,7 @@ def test_mosquitto_pub_publishes_lines_at_qos_0(community: int, remote: RunningB
         # as the client that has the session, which the broker lets in, once the first of the name has left
         member.paho.unsubscribe(f"metabroker/response/{member.session}/#")
         words = [require("mosquitto_pub"), "-p", str(community), "-t", topic, "-l"]
-        subprocess.run(words, input=b"".join(body + b"\n" for body in bodies), check=True, timeout=60)
+        subprocess.run(words, input=b"".join(body + b"\n" for body in bodies), check=True, timeout=PATIENCE)
         got = [far.next() for _ in bodies]
         assert [message.payload for message in got] == [f"{number:04}".encode() for number in range(1000)]
         assert {message.qos for message in got} == {0}
