@@ -100,7 +100,7 @@ def metabroker(
         raise fail(f"metabroker: --directory needs an extra: pip install 'mqmesh[uddi]' ({error})", WRONG_USE) from None
     except ValueError as error:
         raise fail(f"metabroker: --directory {error}", WRONG_USE) from None
-    start_logging(client_id, log_level)
+    start_logging(client_id, log_level, "metabroker")
     secret = _password(password or where.password, password_file, where)
     username = where.username if where.username is not None or secret is None else client_id
     kept = data is not None

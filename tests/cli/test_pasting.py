@@ -1,0 +1,93 @@
+"""What the documents say to paste is pasted: the blocks of a section in order, into a shell, on other ports."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from threading import Timer
+
+import pytest
+from services import free_port, require
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 120.0
+
+
+def blocks(document: str, section: str) -> list[str]:
+    """The shell's blocks below a heading."""
+    text = (ROOT / document).read_text().partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    return re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+
+
+class Terminal:
+    """A shell in a folder where `examples` and `topologies` are, as in a checkout."""
+
+    def __init__(self, folder: Path) -> None:
+        for name in ("examples", "topologies"):
+            (folder / name).symlink_to(ROOT / name)
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        self.process = subprocess.Popen(
+            ["bash", "-m"],
+            cwd=folder,
+            env={**os.environ, "PATH": path, "PYTHONUNBUFFERED": "1"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        self.said: list[str] = []
+        self._timer = Timer(PATIENCE, self.process.kill)
+        self._timer.start()
+
+    def paste(self, text: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(text)
+        self.process.stdin.flush()
+
+    def wait(self, *patterns: str) -> None:
+        """Until there is a line for each pattern, in any order."""
+        assert self.process.stdout is not None
+        missing = list(patterns)
+        while missing:
+            line = self.process.stdout.readline()
+            assert line, f"no {missing[0]!r} in:\n{''.join(self.said)}"
+            self.said.append(line)
+            for one in missing:
+                if re.search(one, line):
+                    missing.remove(one)
+                    break
+
+    def close(self) -> str:
+        """End of the input: what else was said until the shell and all of its jobs have ended."""
+        rest, _ = self.process.communicate("jobs -p | xargs -r kill; wait; exit\n")
+        self._timer.cancel()
+        self.said.append(rest)
+        return "".join(self.said)
+
+
+@pytest.mark.service
+def test_the_metabrokers_first_steps(tmp_path: Path) -> None:
+    for tool in ("mosquitto_sub", "mosquitto_rr"):
+        require(tool)
+    begin, go_on = blocks("docs/metabroker.md", "Run it")
+    ports = {"1883": str(free_port()), "1884": str(free_port())}
+    begin, go_on = (re.sub(r"\b188[34]\b", lambda found: ports[found[0]], block) for block in (begin, go_on))
+    go_on = go_on.replace("examples/abroad.py", f"examples/abroad.py mqtt://127.0.0.1:{ports['1883']}")
+    terminal = Terminal(tmp_path)
+    try:
+        terminal.paste(begin)
+        terminal.wait("^ready", "^ready", "^ready")
+        steps, end = go_on.split("kill %4")
+        terminal.paste(steps)
+        terminal.wait(
+            "^demo/temperature 21.5$", "^published through session", "^rain/rhine: 7 mm", "^stocks: refused_by_policy", '^{"up":true'
+        )
+        terminal.paste(f"kill %4{end}wait; jobs; echo all have ended\n")
+        terminal.wait("^all have ended")
+    finally:
+        said = terminal.close()
+    assert "no such job" not in said
