@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import socket
 from typing import TYPE_CHECKING
 
 from ..mesh.link import Link
@@ -119,6 +120,8 @@ class Dialler:
             return None, f"{where} does not answer; is the host up and the port open?"
         except TlsError as error:
             return None, f"no TLS with {where}: {error}"
+        except socket.gaierror as error:
+            return None, f"{where} cannot be reached: the host name {address.host!r} is not known ({error.strerror})"
         except OSError as error:
             return None, f"{where} cannot be reached: {error.strerror or error}; is a broker listening there?"
         return link, ""

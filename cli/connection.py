@@ -150,7 +150,7 @@ def _explain(error: OSError, address: Address) -> str:
             )
             return f"{explain(error)}{hint}"
         case ssl.SSLError():
-            return f"TLS: {explain(error)}"
+            return f"TLS: {explain(error)}. Is this a port for TLS?"
     return error.strerror or str(error)
 
 
@@ -332,6 +332,8 @@ class Connection:
             text = "closed the connection before CONNACK. Is it an MQTT broker, and does it speak this version (-V)?"
             if self.options.tls:
                 text += " Does it ask for a certificate (--cert, --key) of an authority that it knows?"
+            else:
+                text += " Is it a port for TLS (mqtts://)?"
             self.fail(f"{self.options.address} {text}")
             return
         elif was_connected:

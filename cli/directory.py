@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import json
 import os
@@ -96,7 +97,9 @@ def serve(
             keep=keep_numbers * DAY,
         )
     except (OSError, ssl.SSLError) as error:
-        raise fail(f"cannot serve at {listen}: {error}") from error
+        if getattr(error, "errno", None) == errno.EADDRINUSE:
+            raise fail(f"cannot serve at {listen}: the address is taken by another program; give another with --listen") from error
+        raise fail(f"cannot serve at {listen}: {getattr(error, 'strerror', None) or error}") from error
     finally:
         store.close()
 

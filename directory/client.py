@@ -6,6 +6,7 @@ It needs nothing but the standard library. Each call is one request; nothing is 
 from __future__ import annotations
 
 import json
+import socket
 from http.client import NO_CONTENT, HTTPException, IncompleteRead
 from typing import Any
 from urllib.error import HTTPError
@@ -116,7 +117,12 @@ class Client:
                     refusal = _refusal(error.code, error.read(_LONGEST))
                 raise refusal from error
         except (OSError, HTTPException, ValueError) as error:
-            raise ClientError(0, "", f"{self._url} does not answer: {getattr(error, 'reason', error)}") from error
+            why = getattr(error, "reason", error)
+            if isinstance(why, ConnectionRefusedError):
+                why = "connection refused; does a directory listen there (mqmesh directory serve)?"
+            elif isinstance(why, socket.gaierror):
+                why = f"the host name is not known ({why.strerror})"
+            raise ClientError(0, "", f"{self._url} does not answer: {why}") from error
 
 
 def _path(sort: str, name: str, mesh: str) -> str:

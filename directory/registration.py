@@ -212,6 +212,8 @@ class Registration:
                     texts.append(str(error))
                     continue
                 text = f"{error.code}: {error}" if error.code else str(error)
+                if error.code == "E_userMismatch":
+                    text += f": mesh {self.settings.mesh!r} belongs to another account than {self.settings.account!r}"
                 if error.status in FINAL:
                     raise Refused(text) from None
                 self._refused(text)

@@ -21,6 +21,7 @@ _REASONS = {
     "TLSV1_ALERT_PROTOCOL_VERSION": "it does not take this version of TLS",
     "UNSUPPORTED_PROTOCOL": "it speaks no version of TLS that is taken here (1.2 or newer for clients, 1.3 for links)",
     "NO_SHARED_CIPHER": "there is no cipher that both take",
+    "UNEXPECTED_EOF_WHILE_READING": "it closed the connection in the TLS handshake",
     "HTTP_REQUEST": "it speaks HTTP, not TLS",
     "TLSV1_ALERT_ACCESS_DENIED": "it does not let this certificate in",
 }

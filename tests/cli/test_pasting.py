@@ -91,3 +91,23 @@ def test_the_metabrokers_first_steps(tmp_path: Path) -> None:
     finally:
         said = terminal.close()
     assert "no such job" not in said
+
+
+def test_the_directorys_first_steps(tmp_path: Path) -> None:
+    require("curl")
+    port = str(free_port())
+    begin, go_on = blocks("docs/directory.md", "Five minutes")
+    lease, *_ = blocks("docs/directory.md", "Leases")
+    terminal = Terminal(tmp_path)
+    try:
+        terminal.paste(f"export MQMESH_DIRECTORY_URL=http://127.0.0.1:{port}\n")
+        terminal.paste(begin.replace("directory serve", f"directory serve --listen 127.0.0.1:{port}"))
+        terminal.wait("^ready")
+        terminal.paste(go_on)
+        imported = ("registered mesh ring-of-five and 5 brokers", "registered application gauges")
+        terminal.wait(*imported, "porto .*mqtt://127.0.0.1:18301", '"interval": 30.0')
+        terminal.paste(lease.replace("8090", port).replace("curl -X", "curl -sS -X"))
+        terminal.paste("echo; echo the lease is there\n")
+        terminal.wait('"name":"porto","number":1,.*"refused":\\[\\]', "^the lease is there")
+    finally:
+        terminal.close()

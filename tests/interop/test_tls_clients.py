@@ -184,7 +184,7 @@ def test_our_commands_say_what_is_wrong(broker: Broker, open_broker: Broker, mad
     cases = [
         (["-h", url, *broker.trusts], 1, "Does it ask for a certificate (--cert, --key)"),
         (["-h", url, "--cafile", others.ca], 1, "its certificate is signed by an authority that is not trusted here"),
-        (["-h", f"mqtt://localhost:{broker.port}"], 1, "closed the connection before CONNACK"),
+        (["-h", f"mqtt://localhost:{broker.port}"], 1, "Is it a port for TLS (mqtts://)?"),
         (["-h", url, *broker.trusts, "--cert", tmp_path / "no"], 2, f"--cert {tmp_path / 'no'}: no such file"),
         (
             ["-h", url, *broker.trusts, *broker.shows[:2], "--key", others.authority.made.key],
