@@ -17,6 +17,7 @@ from .context import Context, Producer
 from .destinations import Destination, Topic
 from .errors import JMSError
 from .factory import ConnectionFactory
+from .making import MessageMaker
 from .messages import Message
 from .settings import AckMode
 
@@ -114,8 +115,11 @@ class AsyncConsumer:
         await self.close()
 
 
-class AsyncContext:
-    """``async with AsyncContext(factory) as context``. One task at a time uses a transaction; otherwise any task may send and receive."""
+class AsyncContext(MessageMaker):
+    """``async with AsyncContext(factory) as context``; it makes messages as `Context` does.
+
+    One task at a time uses a transaction; otherwise any task may send and receive.
+    """
 
     def __init__(
         self,

@@ -64,7 +64,7 @@ class Subscriptions:
         """
         self.check_open()
         if self.connection.in_use(self._name(name)):
-            raise IllegalStateError(f"the durable subscription {name!r} has a consumer: close it first (8.3.3)")
+            raise IllegalStateError(f"the durable subscription {name!r} has a consumer, or messages that are not acknowledged (8.3.3)")
         found = self._forget(durable_client_id(self.connection.client_id, name)) if self.connection.client_id else False
         slot = 0
         while self._forget(durable_client_id(self.connection.client_id or "", name, f"{self.connection.settings.instance}.{slot}")):

@@ -52,3 +52,24 @@ def test_transactions_redelivery_and_timeouts(factory: ConnectionFactory, way: A
             assert await consumer.receive(0.01) is None
 
     asyncio.run(program())
+
+
+def test_it_makes_messages_and_answers_come_to_a_temporary_topic(way: Any, name: str) -> None:
+    async def program() -> None:
+        async with AsyncContext(way.factory()) as asker, AsyncContext(way.factory()) as clerk:
+            topic, answers = clerk.create_topic(name), asker.create_temporary_topic()
+            orders, heard = await clerk.create_consumer(topic), await asker.create_consumer(answers)
+            order = asker.create_map_message({"article": "bolt"})
+            order.reply_to = answers
+            order.set_int_property("amount", 3)
+            await asker.create_producer().send(topic, order)
+            got = await orders.receive(PATIENCE)
+            assert got is not None
+            assert got.reply_to is not None
+            assert (got.body, got.get_int_property("amount")) == ({"article": "bolt"}, 3)
+            await clerk.create_producer().send(got.reply_to, clerk.create_text_message("thank you"))
+            answer = await heard.receive(PATIENCE)
+            assert answer is not None
+            assert answer.body == "thank you"
+
+    asyncio.run(program())
