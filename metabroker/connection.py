@@ -20,7 +20,8 @@ from ..mqtt.reasons import Reason
 from .address import Address
 from .attempts import CONNECT_TIMEOUT, Ended, stay_connected, why_not
 from .connectors.connector import Machine
-from .wire import Event, Refused, State, Up
+from .pace import REST, Pace
+from .wire import Event, Refused, State, Up, Wire
 
 LEAVING = 5.0  # seconds for the server to answer when we take our leave
 # A broker that leaves Nagle's algorithm on (Mosquitto) holds a second small packet back until the kernel has confirmed the first, which it
@@ -172,6 +173,8 @@ class Line(asyncio.Protocol, Generic[M]):
         self.error = ""
         self.now = asyncio.get_running_loop().time
         self._socket: Any = None
+        self._pace = Pace()
+        self._packets = owner.wire.packets if isinstance(owner.wire, Wire) else 0  # that had come with what was read before
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
@@ -203,9 +206,19 @@ class Line(asyncio.Protocol, Generic[M]):
                 self.transport.close()
         self.owner._on_events(events)
         self.write()
+        if isinstance(wire, Wire):
+            packets, self._packets = wire.packets - self._packets, wire.packets
+            if self._pace.rests(packets, len(data), self.now()) and not self.owner._paused and not self.transport.is_closing():
+                self.transport.pause_reading()
+                asyncio.get_running_loop().call_later(REST, self._go_on)
         if QUICK_ACK is not None and self._socket is not None:
             with contextlib.suppress(OSError):  # once only, so after every read; last, because what has been written confirms too
                 self._socket.setsockopt(socket.IPPROTO_TCP, QUICK_ACK, 1)
+
+    def _go_on(self) -> None:
+        """Read again, after a rest."""
+        if self.owner._line is self and not self.owner._paused and not self.transport.is_closing():
+            self.transport.resume_reading()
 
     def resume_writing(self) -> None:
         """What was to be written has gone out, nearly: whoever waits for that may go on, though nothing comes from the broker."""

@@ -131,6 +131,7 @@ class Wire:
         self.login = login
         self.state = State.DOWN
         self.epoch = 0  # counts connections
+        self.packets = 0  # that have come
         self.reading = True  # False while the owner reads nothing: no answer can come then
         self.bytes = 0  # payloads, with `OVERHEAD` for each, that wait for a connection, for room, or for an acknowledgement
         self._framer = Framer(login.max_packet)
@@ -334,6 +335,7 @@ class Wire:
                 count += 1
             if not packet_id:
                 return position
+            self.packets += count
             self._pubacks(packet_id, count, events, now)
             return position + 4 * count
         if first == 0x32 or first == 0x30:
@@ -349,6 +351,7 @@ class Wire:
                     found = self._scanner.run(data, position, at, at + length, self.epoch)
                     if found is None:
                         return position
+                    self.packets += len(found[0].payloads)
                     events.append(found[0])
                     return found[1]
                 shift += 7
@@ -389,6 +392,7 @@ class Wire:
         return None
 
     def _packet(self, packet: Packet, events: list[Event], now: float) -> None:
+        self.packets += 1
         if self.state is State.CONNECTING:
             if not isinstance(packet, Connack):
                 raise protocol_error(f"{type(packet).__name__} before CONNACK", "MQTT-3.2.0-1")

@@ -1,0 +1,48 @@
+"""When a connection that brings messages in many small pieces is better read in fewer, larger ones. Sans-IO.
+
+A broker that writes each message by itself wakes the metabroker for each of them, which wakes the next broker, and so on: most of the
+work is then waking up. When messages come fast, the reader rests for a moment after each piece, and takes what has come meanwhile at
+once. That costs each message up to `REST` seconds, so it is done only as long as it pays: a rest that brings fewer than `ENOUGH`
+messages shows that the other side waits for us, and then there is none for a while, twice as long each time.
+"""
+
+from __future__ import annotations
+
+REST = 0.001  # seconds
+FAST = 8_000  # messages and acknowledgements a second
+LOOK = 0.01  # seconds over which that is measured
+ENOUGH = 8  # messages
+LARGE = 32_768  # bytes that come at once: no need to wait for more
+FIRST_PAUSE, LAST_PAUSE = 0.05, 3.2  # seconds without rests
+
+
+class Pace:
+    """Of one connection."""
+
+    def __init__(self) -> None:
+        self._messages = 0
+        self._since = 0.0
+        self._rested = False
+        self._not_before = 0.0
+        self._pause = FIRST_PAUSE
+
+    def rests(self, messages: int, size: int, now: float) -> bool:
+        """Whether to rest now. messages: and acknowledgements in the last piece, of `size` bytes."""
+        if size >= LARGE:
+            self._rested = False
+            return False
+        if self._rested:
+            if messages >= ENOUGH:
+                self._pause = FIRST_PAUSE
+                return True
+            self._rested = False
+            self._not_before = now + self._pause
+            self._pause = min(2 * self._pause, LAST_PAUSE)
+            return False
+        self._messages += messages
+        passed = now - self._since
+        if passed < LOOK:
+            return False
+        self._rested = self._messages >= FAST * passed and now >= self._not_before
+        self._messages, self._since = 0, now
+        return self._rested
