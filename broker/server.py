@@ -33,6 +33,7 @@ from .refusals import Warnings
 from .retained import Retained
 from .router import Route, Router
 from .session import Session
+from .session_topic import SessionTopic
 from .sessions import Sessions
 from .state import Account, Counters
 from .store import Store, StoreError
@@ -78,6 +79,7 @@ class Broker:
         self.account = Account(config.limits.broker_bytes)
         self.pressure = Pressure(self)
         self.retained = Retained(self.account)
+        SessionTopic(self)
         self.sessions = Sessions(self)
         self.connections: set[Connection] = set()
         self.touched: list[Connection] = []

@@ -23,6 +23,7 @@ COMMANDS = {
     ),
     "cert": ("cert", "cert", "Make an authority and certificates, for tests, first steps, and meshes without another authority."),
     "passwd": ("passwd", "passwd", "Give a user a password, or take the user out."),
+    "sessions": ("sessions", "sessions", "Show the sessions that a broker keeps for clients, or end some."),
     "acl": ("acl", "acl", "Look at a broker's rules of access."),
     "directory": ("directory", "app", "A directory of brokers, services and applications: serve one, register there, find."),
     "metabroker": ("metabroker", "metabroker", "Let the clients of one broker reach other brokers through it."),

@@ -3,6 +3,7 @@
 [access]
 anonymous = false            # clients without a name of their own; true unless users, certificates or tokens are given
 users = "users"              # written by `mqmesh passwd`, relative to the file
+operators = ["ops"]          # users who may see and end the sessions of others
 certificates = true          # the common name of a verified client certificate is the user
 
 [access.tokens]
@@ -37,13 +38,15 @@ class TokenSettings:
 
 @dataclass(slots=True)
 class AccessSettings:
-    """Who may come, and what they may do. anonymous: also those who show nothing. users: the file of passwords."""
+    """Who may come, and what they may do. anonymous: also those who show nothing. users: the file of passwords. operators: users who may
+    see and end the sessions of others."""
 
     anonymous: bool = True
     users: Path | None = None
     certificates: bool = False
     tokens: TokenSettings | None = None
     rules: Rules = field(default_factory=Rules)
+    operators: frozenset[str] = frozenset()
 
     @property
     def asks(self) -> bool:
@@ -66,6 +69,9 @@ class AccessSettings:
         named = next((rule for rule in settings.rules.rules if rule.users is not None), None)
         if named is not None and not settings.asks:
             raise section.error("rule", f"rule {named.number} is for users, and no name is proven: give users, certificates or tokens")
+        settings.operators = frozenset(section.strings("operators", [], 'give a list of users, as ["ops"]'))
+        if settings.operators and not settings.asks:
+            raise section.error("operators", "no name is proven: give users, certificates or tokens too")
         section.done()
         return settings
 

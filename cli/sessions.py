@@ -1,0 +1,168 @@
+"""`mqmesh sessions`: the sessions that a broker keeps, and their end."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from . import options as o
+from .output import FAILED, WRONG_USE, fail
+
+if TYPE_CHECKING:
+    from paho.mqtt.client import Client, MQTTMessage
+
+TOPIC = "$mqmesh/sessions"
+ANSWER = "$mqmesh/sessions/answer"
+PATIENCE = 30.0  # seconds for an answer
+ORDERS = ("bytes", "messages", "away")
+
+
+def sessions(
+    client: Annotated[list[str], typer.Argument(help="Only the sessions of these client identifiers.", show_default=False)] = [],  # noqa: B006
+    by: Annotated[
+        str, typer.Option("--by", metavar="bytes|messages|away", help="Which first: the largest, or the longest away.")
+    ] = "bytes",
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many.")] = 20,
+    end: Annotated[bool, typer.Option("--end", help="End the sessions that are named: what waits for them is lost.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    host: o.Host = "127.0.0.1",
+    port: o.Port = None,
+    username: o.Username = None,
+    password: o.Password = None,
+    cafile: o.CaFile = None,
+    cert: o.Certificate = None,
+    key: o.Key = None,
+    insecure: o.Insecure = False,
+    client_id: o.ClientId = None,
+    debug: o.Debug = False,
+) -> None:
+    """Show the sessions that a broker keeps for clients, or end some.
+
+    \b
+      mqmesh sessions -h unix:///run/mqmesh.sock --by away
+      mqmesh sessions -u ops -P secret sensor-17
+      mqmesh sessions -u ops -P secret --end sensor-17 sensor-18
+
+    The broker answers users that access.operators names, and whoever comes over its Unix socket as the user that runs it.
+
+    Status: 0 done; 1 the broker refuses, cannot be reached, or has no such session; 2 wrong command line.
+    """
+    from .connection import Connection, OptionError, build_options
+
+    if by not in ORDERS:
+        raise fail(f"sessions: --by {by}: one of {', '.join(ORDERS)}", WRONG_USE)
+    if end and not client:
+        raise fail("sessions: --end needs the client identifiers of the sessions that shall end", WRONG_USE)
+    values = {**locals(), "protocol": "5", "keepalive": 60, "persistent": False, "session_expiry": None, "receive_maximum": None}
+    values |= {"will_topic": None, "will_payload": "", "will_qos": 0, "will_retain": False, "will_delay": 0}
+    requests: list[dict[str, object]] = [{"do": "end" if end else "list", "client": one} for one in client]
+    if not requests:
+        requests = [{"do": "list", "by": by, "limit": limit}]
+    try:
+        asker = _Asker()
+        asker.connection = Connection(build_options(values), on_ready=asker.ready)
+        with asker.connection as connection:
+            answers = [asker.ask(connection, request) for request in requests]
+    except OptionError as error:
+        raise fail(f"sessions: {error}", WRONG_USE) from None
+    except (ConnectionError, ValueError) as error:
+        raise fail(f"sessions: {error}") from None
+    errors = [answer["error"] for answer in answers if "error" in answer]
+    shown = [one for answer in answers for one in answer.get("sessions", [answer["ended"]] if "ended" in answer else [])]
+    if as_json:
+        totals = {name: value for answer in answers for name, value in answer.items() if name in ("total", "bytes", "limit", "most")}
+        print(json.dumps({"ended" if end else "sessions": shown, **totals, "errors": errors}))
+    elif shown or not errors:
+        print(table(shown))
+        if not client:
+            print(summary(answers[0]))
+    if errors:
+        raise fail("sessions: " + "; ".join(errors), FAILED)
+
+
+class _Asker:
+    """Asks one request after the other."""
+
+    def __init__(self) -> None:
+        self.connection: Any = None
+        self.failure: str | None = None
+        self.subscribed = False
+        self.answer: dict[str, Any] | None = None
+
+    def ready(self, client: Client, _present: bool) -> None:
+        """After each CONNACK, in paho's thread."""
+        client.on_subscribe = self.connection.guarded(self._subscribed)
+        client.on_message = self.connection.guarded(self._message)
+        client.subscribe(ANSWER, 1)
+
+    def _subscribed(self, _client: Client, _userdata: object, _mid: int, reasons: list[Any], _properties: object) -> None:
+        if reasons[0].is_failure:
+            self.failure = "the broker refuses the subscription to its answers: is it an mqmesh broker, and are its rules right?"
+        self.subscribed = True
+        self.connection.wake()
+
+    def _message(self, _client: Client, _userdata: object, message: MQTTMessage) -> None:
+        self.answer = json.loads(message.payload)
+        self.connection.wake()
+
+    def ask(self, connection: Any, request: dict[str, object]) -> dict[str, Any]:
+        """The answer. Raises ConnectionError."""
+        connection.wait(lambda: self.subscribed, PATIENCE)
+        self.answer = None
+        if self.failure is None and connection.failure is None:
+            connection.client.publish(TOPIC, json.dumps(request), 1)
+            connection.wait(lambda: self.answer is not None, PATIENCE)
+        if self.answer is None:
+            raise ConnectionError(self.failure or connection.failure or "no answer: is it an mqmesh broker, of this version?")
+        return self.answer
+
+
+COLUMNS = (("client", "CLIENT"), ("user", "USER"), ("messages", "MESSAGES"), ("bytes", "BYTES"), ("age", "OLDEST"), ("away", "AWAY"))
+
+
+def table(shown: list[dict[str, Any]]) -> str:
+    """Sessions as lines with columns."""
+    rows = [[title for _, title in COLUMNS] + ["EXPIRES IN"]]
+    for one in shown:
+        client = str(one["client"])
+        name = client if client.isprintable() and client else repr(client)
+        away = "connected" if one["connected"] else lasting(one["away"])
+        rows.append(
+            [name, one["user"] or "-", f"{one['messages']:,}", size(one["bytes"]), lasting(one["age"]), away, lasting(one["expires"])]
+        )
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    right = {2, 3, 4, 5, 6}
+    lines = [
+        [cell.rjust(width) if at in right else cell.ljust(width) for at, (cell, width) in enumerate(zip(row, widths, strict=True))]
+        for row in rows
+    ]
+    return "\n".join("  ".join(line).rstrip() for line in lines)
+
+
+def summary(answer: dict[str, Any]) -> str:
+    """What the broker keeps in all."""
+    most = f" of {answer['most']:,}" if answer.get("most") else ""
+    limit = f" of {size(answer['limit'])}" if answer.get("limit") else ""
+    return f"{answer.get('total', 0):,}{most} sessions, {size(answer.get('bytes', 0))}{limit} in the store"
+
+
+def size(count: int) -> str:
+    """Bytes in a unit that fits."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024 or unit == "GiB":
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    raise AssertionError
+
+
+def lasting(seconds: int | None) -> str:
+    """Seconds in a unit that fits."""
+    if seconds is None:
+        return "-"
+    for unit, name in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * unit:
+            return f"{seconds // unit} {name}"
+    return f"{seconds} s"
