@@ -13,5 +13,5 @@ sys.path.insert(0, str(HERE))
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.name in ("test_processes.py", "test_amqp.py", "test_nats.py"):
+        if item.path.name in ("test_processes.py", "test_amqp.py", "test_amqp_odd.py", "test_nats.py"):
             item.add_marker("service")

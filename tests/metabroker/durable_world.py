@@ -98,7 +98,9 @@ class Client:
 
 
 class DurableWorld:
-    """All of them. limits: of the policy."""
+    """All of them. limits: of the policy. keeps: the remote is one whose subscriptions stay, and that says when one is given up."""
+
+    keeps = False
 
     def __init__(self, **limits: int) -> None:
         rule = {"clients": ["*"], "remotes": ["mqtt://far:*"], "publish": ["up/#"], "subscribe": ["down/#"]}
@@ -127,6 +129,7 @@ class DurableWorld:
         self.number = 0  # of the remote's connection, 0: none
         self.wanted: Open | None = None
         self.resolving: list[int] = []
+        self.drops: list[str] = []
         self.epoch = 0
         restore(self.core, self.store, self.now)
         self.carry_out()
@@ -178,7 +181,9 @@ class DurableWorld:
                 self.far.filters.add(filter_)
                 self.core.on_subscribed(number, token, qos)
             case Drop(_, filter_):
-                self.far.filters.discard(filter_)
+                self.drops.append(filter_)
+                if not self.keeps:
+                    self.drop()
             case Open():
                 if action.remote in self.core.remotes:
                     self.wanted = action
@@ -191,6 +196,14 @@ class DurableWorld:
                 self.resolving.append(number)
             case Note(_, text):
                 self.notes.append(text)
+
+    def drop(self) -> None:
+        """The remote gives up what it is to give up."""
+        drops, self.drops = self.drops, []
+        for filter_ in drops:
+            self.far.filters.discard(filter_)
+            if self.keeps:
+                self.core.on_dropped(self.number, filter_)
 
     def acknowledged(self, packet_id: int, epoch: int) -> None:
         if epoch == self.epoch and self.number:
@@ -257,7 +270,7 @@ class DurableWorld:
             far.filters.clear()
         far.present, far.client_id = True, self.wanted.client_id
         self.epoch += 1
-        self.core.on_up(self.number, present, Abilities())
+        self.core.on_up(self.number, present and not self.keeps, Abilities(keeps=self.keeps))
         self.carry_out()
         self.sent = {token: (publish, False) for token, (publish, _) in self.sent.items()}
         self.send()

@@ -160,6 +160,46 @@ def test_a_durable_session_ends_in_its_time_and_leaves_the_remote_clean() -> Non
     assert not world.core.remotes
 
 
+def test_what_a_remote_keeps_is_given_up_for_sure() -> None:
+    """A binding of a queue stays whatever happens to the connection: the metabroker dies after it has asked, and asks again."""
+    world = DurableWorld()
+    world.keeps = True
+    client = world.client("c")
+    client.ask("subscribe", topics=["down/a", "down/b"], qos=1, durable=True)
+    world.commit()
+    client.ask("unsubscribe", topics=["down/a"])
+    world.commit()
+    assert world.drops == ["down/a"]
+    for _ in range(2):
+        world.crash()
+        world.commit()
+        assert world.drops == ["down/a"]
+    assert world.far.filters == {"down/a", "down/b"}
+    world.drop()
+    world.commit()
+    assert world.far.filters == {"down/b"}
+    world.crash()
+    world.commit()
+    assert world.drops == []
+
+
+def test_what_a_remote_keeps_is_wanted_again() -> None:
+    """The answer to what was given up before comes late, and another unsubscribing counts."""
+    world = DurableWorld()
+    world.keeps = True
+    client = world.client("c")
+    for verb in ("subscribe", "unsubscribe", "subscribe"):
+        client.ask(verb, topics=["down/a"], qos=1, **({"durable": True} if verb == "subscribe" else {}))
+        world.commit()
+    world.core.on_dropped(world.number, "down/a")  # of the unsubscribing; the remote knows it by the second subscribing
+    world.drops.clear()
+    world.commit()
+    client.ask("unsubscribe", topics=["down/a"])
+    world.commit()
+    world.crash()
+    assert world.drops == ["down/a"]
+
+
 def test_a_repeated_request_is_known_after_a_crash() -> None:
     world, client = started()
     message = client.ask("publish", topic="up/x", payload=b"once", qos=1)
