@@ -33,9 +33,8 @@ from .guard import LARGEST_FRAME, Guard, Transport
 from .publisher import Plain, Publisher
 
 HEARTBEAT = 20  # seconds; the library takes a server for dead that has said nothing for three times that
-LEAVING = 5.0  # seconds for the server to answer when we take our leave
+LEAVING = 5.0  # seconds for each step of taking leave: for the server's answers, for what is still to be sent
 LARGEST_MESSAGE = 134_217_728  # bytes that RabbitMQ takes, unless it is configured otherwise
-FLUSHING = 1.0  # seconds for what is to be sent before that
 
 # What the libraries log comes from here, too, as events in one line each.
 for library in ("aio_pika", "aiormq"):
@@ -253,14 +252,14 @@ class AmqpConnector:
         raise Over("connection lost" if closing.cancelled() else words(closing.exception()))
 
     async def _leave(self) -> None:
-        """Send what is to be sent, then go."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(FLUSHING):
-                await self._plain.idle()
-                await self._publisher.idle()
+        """Take no more, and send what is to be sent."""
         with contextlib.suppress(TimeoutError, exceptions.AMQPError, exceptions.ChannelInvalidStateError):
             async with asyncio.timeout(LEAVING):
                 await self._consumer.leave(self.forget)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LEAVING):
+                await self._plain.idle()
+                await self._publisher.idle()
 
     @staticmethod
     async def _close(connection: _Connection, transport: Transport) -> None:
