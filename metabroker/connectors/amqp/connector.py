@@ -249,7 +249,7 @@ class AmqpConnector:
         assert connection.transport is not None
         closing = connection.transport.connection.closing
         await asyncio.wait([closing])
-        raise Over("connection lost" if closing.cancelled() else words(closing.exception()))
+        raise Over("the server does not answer" if closing.cancelled() else words(closing.exception()))
 
     async def _leave(self) -> None:
         """Take no more, and send what is to be sent."""

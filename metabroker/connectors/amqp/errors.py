@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
 
 from aiormq import exceptions
@@ -40,5 +41,7 @@ def words(error: BaseException | None) -> str:
     """One line: what the server said, or what happened."""
     if isinstance(error, BaseExceptionGroup):
         return words(error.exceptions[0])
+    if isinstance(error, asyncio.CancelledError):  # with it the library ends what has been silent
+        return "the server does not answer"
     said = [one for one in error.args if isinstance(one, str)] if error is not None else []
     return " ".join(said[-1].split()) if said else "connection lost"
