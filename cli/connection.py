@@ -145,10 +145,10 @@ def _explain(error: OSError, address: Address) -> str:
         case TimeoutError():
             return "no answer. Is the address right, and does a firewall let it pass?"
         case ssl.SSLCertVerificationError():
-            hint = (
-                "" if "ostname" not in error.verify_message and "IP address" not in error.verify_message else " (--insecure does not ask)"
-            )
-            return f"{explain(error)}{hint}"
+            why = explain(error)
+            if "ostname" in error.verify_message or "IP address" in error.verify_message:
+                return f"{why} (--insecure does not ask)"
+            return f"{why} (--cafile names a file of those that are)" if "authority that is not trusted" in why else why
         case ssl.SSLError():
             return f"TLS: {explain(error)}. Is this a port for TLS?"
     return error.strerror or str(error)

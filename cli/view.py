@@ -150,6 +150,8 @@ def result_tables(report: Report, out: TextIO = sys.stdout) -> None:
     console.print(
         f"Copies per message between brokers, while stable: [bold]{copies.per_message:.3f}[/]; the best tree needs {copies.optimum}{exact}"
     )
+    if report.faults:
+        console.print("Faults, in seconds since traffic began:")
     for fault in report.faults:
         again = "[red]never[/]" if fault.flowed_again is None else f"{fault.flowed_again:.2f} s"
         console.print(f"{fault.at:5.1f} s  {fault.what}: traffic flowed again after [bold]{again}[/]")

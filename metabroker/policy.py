@@ -20,7 +20,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from ..mesh.settings import ConfigError, expanded, is_file, read_toml
+from ..mesh.settings import ConfigError, expanded, guess, is_file, read_toml
 from ..mqtt.errors import MqttError
 from ..mqtt.topics import check_filter, covers, matches
 from .address import SCHEMES
@@ -116,7 +116,7 @@ def parse(table: dict[str, Any], file: str = "policy", folder: Path | None = Non
     rules = table.get("allow", [])
     if type(rules) is not list or not rules or not all(type(rule) is dict for rule in rules):
         raise ConfigError(file, "allow", rules, "write at least one [[allow]]: what none of them names is refused")
-    return Policy(Limits(**given), tuple(_rule(file, f"allow[{index}].", rule, folder) for index, rule in enumerate(rules)))
+    return Policy(Limits(**given), tuple(_rule(file, f"allow[{index}].", rule, folder) for index, rule in enumerate(rules, 1)))
 
 
 def _rule(file: str, where: str, table: dict[str, Any], folder: Path | None) -> Rule:
@@ -170,7 +170,9 @@ def _account(file: str, where: str, table: dict[str, Any], folder: Path | None) 
 def _known(file: str, where: str, table: dict[str, Any], names: tuple[str, ...]) -> None:
     for name, value in table.items():
         if name not in names:
-            raise ConfigError(file, f"{where}{name}", value, f"there is no such key; there are {', '.join(names)}")
+            raise ConfigError(
+                file, f"{where}{name}", value, f"there is no such key{guess(name, names) or '; there are ' + ', '.join(names)}"
+            )
 
 
 def _texts(file: str, where: str, table: dict[str, Any], key: str, needed: bool = False) -> tuple[str, ...]:

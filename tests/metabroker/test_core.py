@@ -333,14 +333,15 @@ def test_covers_promises_matches(wide: str, narrow: str, topic: str) -> None:
     [
         ({}, "allow"),
         ({"alow": []}, "alow"),
-        ({"allow": [{"clients": ["*"]}]}, "allow[0].remotes"),
-        ({"allow": [{"clients": ["*"], "remotes": ["*"], "publish": ["a/#/b"]}]}, "allow[0].publish"),
-        ({"allow": [{"clients": ["*"], "remotes": ["*"], "version": 5}]}, "allow[0].version"),
-        ({"allow": [{"clients": ["*"], "remotes": ["*"], "ca": "/none"}]}, "allow[0].ca"),
-        ({"allow": [{"clients": ["*"], "remotes": ["*"], "username": ""}]}, "allow[0].username"),
-        ({"allow": [{"clients": ["*"], "remotes": ["*"], "password_file": "p"}]}, "allow[0].password_file"),
-        ({"allow": [{"clients": ["*"], "remotes": ["*"], "username": "u", "password_file": "/none"}]}, "allow[0].password_file"),
-        ({"allow": [{"clients": ["*"], "remotes": ["*"], "password": "p"}]}, "allow[0].password"),
+        ({"allow": [{"clients": ["*"]}]}, "allow[1].remotes"),
+        ({"allow": [{"clients": ["*"], "remotes": ["*"], "publish": ["a/#/b"]}]}, "allow[1].publish"),
+        ({"allow": [{"clients": ["*"], "remotes": ["*"], "version": 5}]}, "allow[1].version"),
+        ({"allow": [{"clients": ["*"], "remotes": ["*"], "ca": "/none"}]}, "allow[1].ca"),
+        ({"allow": [{"clients": ["*"], "remotes": ["*"], "username": ""}]}, "allow[1].username"),
+        ({"allow": [{"clients": ["*"], "remotes": ["*"], "password_file": "p"}]}, "allow[1].password_file"),
+        ({"allow": [{"clients": ["*"], "remotes": ["*"], "username": "u", "password_file": "/none"}]}, "allow[1].password_file"),
+        ({"allow": [{"clients": ["*"], "remotes": ["*"], "password": "p"}]}, "allow[1].password"),
+        ({"allow": [{"clients": ["*"], "remotes": ["*"]}, {"client": ["*"]}]}, "allow[2].client"),
         ({"limits": {"sessions": 0}, "allow": []}, "limits.sessions"),
         ({"limits": {"session": 1}, "allow": []}, "limits.session"),
     ],
@@ -349,6 +350,11 @@ def test_mistakes_in_the_policy_are_named(table: dict[str, Any], key: str) -> No
     with pytest.raises(ConfigError) as caught:
         parse(table)
     assert caught.value.key == key
+
+
+def test_a_misspelled_key_of_the_policy_is_guessed() -> None:
+    with pytest.raises(ConfigError, match=r'there is no such key; did you mean "clients"\?$'):
+        parse({"allow": [{"client": ["*"]}]})
 
 
 # The wire
