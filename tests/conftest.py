@@ -9,7 +9,9 @@ from collections.abc import Iterator
 import pytest
 from brokers import RunningBroker, running_broker
 from hypothesis import HealthCheck, settings
+from mqmesh.cli import ring
 from rabbitmq import RabbitMQ, running_rabbitmq
+from services import part_of
 
 # No deadline, nor one for making examples: a busy machine is no reason to fail. The blob repeats a failure elsewhere.
 settings.register_profile("mqmesh", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
@@ -17,6 +19,7 @@ settings.load_profile("mqmesh")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    ring.PORTS = part_of(ring.PORTS)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job, whose children would not hear it either
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "slow: takes more than a few seconds; left out of `make quick`")

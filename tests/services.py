@@ -50,11 +50,16 @@ def require(command: str) -> str:
     return path
 
 
-def _ports() -> Iterator[int]:
-    """Below those that a system gives to outgoing connections; each process of a parallel run has a part of its own."""
+def part_of(ports: range) -> range:
+    """Those that belong to this process of a parallel run."""
     parts = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     part = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    ports = list(range(10_000 + part, 20_000, parts))
+    return ports[part::parts]
+
+
+def _ports() -> Iterator[int]:
+    """Below those that a system gives to outgoing connections."""
+    ports = list(part_of(range(10_000, 20_000)))
     random.Random(os.getpid()).shuffle(ports)  # another run on this machine begins elsewhere
     return itertools.cycle(ports)
 
