@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-LIBRARIES = {"amqp": "aio_pika"}  # by an address's kind; the extra has its name
+LIBRARIES = {"amqp": "aio_pika", "nats": "nats"}  # by an address's kind; the extra has its name
 
 
 def lacking(kind: str) -> str | None:

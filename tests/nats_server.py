@@ -1,4 +1,4 @@
-"""nats-server for tests: a process of its own in a folder, with JetStream and an MQTT listener, and nats-py as the far side.
+"""nats-server for tests: a process of its own in a folder, with JetStream and an MQTT listener, and a small client as the far side.
 
 Accounts: anybody is `guest`, who may do everything; gauge/gauge may publish to `allowed.>`, listen to `open.>`, and have answers. With a
 certificate the listener wants TLS, and there is no MQTT listener.
@@ -6,25 +6,25 @@ certificate the listener wants TLS, and there is no MQTT listener.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import itertools
+import json
 import queue
+import socket
 import subprocess
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import nats
-from nats.aio.msg import Msg
 from services import PATIENCE, free_port, require, wait_for_port
 
 
 class NatsServer:
-    """One server. port: NATS; mqtt_port: MQTT 3.1.1."""
+    """One server. port: NATS; mqtt_port: MQTT 3.1.1. more: lines of its configuration."""
 
-    def __init__(self, folder: Path, certificate: Path | None = None, key: Path | None = None, jetstream: bool = True) -> None:
+    def __init__(self, folder: Path, certificate: Path | None = None, key: Path | None = None, jetstream: bool = True, *more: str) -> None:
         self.port, self.mqtt_port = free_port(), free_port()
         self.log = folder / "nats.log"
         self._config = folder / "nats.conf"
@@ -39,6 +39,7 @@ class NatsServer:
             "  { user: gauge, password: gauge, permissions: {",
             '    publish: ["allowed.>", "$JS.API.STREAM.LIST"], subscribe: ["open.>", "_INBOX.>"] } }',
             "] }",
+            *more,
         ]
         if jetstream:
             lines.append(f'jetstream {{ store_dir: "{folder}" }}')
@@ -67,9 +68,11 @@ class NatsServer:
 
 
 @contextlib.contextmanager
-def running_nats(folder: Path, certificate: Path | None = None, key: Path | None = None, jetstream: bool = True) -> Iterator[NatsServer]:
-    """A server that is up, and gone afterwards."""
-    server = NatsServer(folder, certificate, key, jetstream)
+def running_nats(
+    folder: Path, certificate: Path | None = None, key: Path | None = None, jetstream: bool = True, *more: str
+) -> Iterator[NatsServer]:
+    """A server that is up, and gone afterwards. more: lines of its configuration."""
+    server = NatsServer(folder, certificate, key, jetstream, *more)
     try:
         server.start()
         yield server
@@ -77,54 +80,95 @@ def running_nats(folder: Path, certificate: Path | None = None, key: Path | None
         server.kill()
 
 
+class Arrived(NamedTuple):
+    """A message. headers: the last value of each name."""
+
+    subject: str
+    data: bytes
+    reply: str
+    headers: dict[str, str]
+
+
 class NatsPeer:
-    """nats-py in a thread of its own, so that tests need no loop."""
+    """The far side: a client of a few lines on a socket, read in a thread of its own. JetStream's interface is questions in JSON."""
 
     def __init__(self, server: NatsServer) -> None:
-        self.messages: queue.Queue[Msg] = queue.Queue()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self.messages: queue.Queue[Arrived] = queue.Queue()
+        self._answers: dict[str, Future[Arrived]] = {}
+        self._pongs: queue.Queue[None] = queue.Queue()
+        self._numbers = itertools.count(2)
+        self._socket = socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE)
+        self._file = self._socket.makefile("rb")
+        assert self._file.readline().startswith(b"INFO ")
+        self._socket.settimeout(None)
+        self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
-        self.client = self.run(nats.connect(server.url, connect_timeout=PATIENCE))
-        self.js = self.client.jetstream(timeout=PATIENCE)
+        self.send(b'CONNECT {"verbose":false,"headers":true,"no_responders":true}\r\nSUB _INBOX.peer.> 1\r\n')
 
-    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE)
+    def send(self, data: bytes) -> None:
+        """Any bytes; return when the server has handled them."""
+        self._socket.sendall(data + b"PING\r\n")
+        self._pongs.get(timeout=PATIENCE)
 
-    def listen(self, subject: str) -> None:
-        async def take(message: Msg) -> None:
+    def _read(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            while line := self._file.readline():
+                verb, *words = line.decode(errors="replace").split()
+                if verb == "PONG":
+                    self._pongs.put(None)
+                elif verb == "PING":
+                    self._socket.sendall(b"PONG\r\n")
+                elif verb in ("MSG", "HMSG"):
+                    self._message(words, 2 if verb == "HMSG" else 1)
+
+    def _message(self, words: list[str], numbers: int) -> None:
+        subject, _, *reply = words[:-numbers]
+        head, size = (int(words[-2]) if numbers == 2 else 0), int(words[-1])
+        body = self._file.read(size + 2)[:-2]
+        first, *lines = body[:head].decode().split("\r\n")
+        pairs = [line.partition(":") for line in lines if line]
+        headers = {"Status": first[9:12]} | {name: value.strip() for name, _, value in pairs}
+        message = Arrived(subject, body[head:], reply[0] if reply else "", headers)
+        if subject in self._answers:
+            self._answers.pop(subject).set_result(message)
+        else:
             self.messages.put(message)
 
-        async def listen() -> None:
-            await self.client.subscribe(subject, cb=take)
-            await self.client.flush(PATIENCE)
+    def listen(self, subject: str) -> None:
+        self.send(f"SUB {subject} {next(self._numbers)}\r\n".encode())
 
-        self.run(listen())
-
-    def publish(self, subject: str, payload: bytes, **keys: Any) -> None:
+    def publish(self, subject: str, payload: bytes, reply: str = "", headers: dict[str, str] | None = None) -> None:
         """Return when the server has handled it."""
+        where = f"{subject} {reply}".strip()
+        block = "NATS/1.0\r\n" + "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items()) + "\r\n"
+        if headers:
+            self.send(f"HPUB {where} {len(block)} {len(block) + len(payload)}\r\n{block}".encode() + payload + b"\r\n")
+        else:
+            self.send(f"PUB {where} {len(payload)}\r\n".encode() + payload + b"\r\n")
 
-        async def publish() -> None:
-            await self.client.publish(subject, payload, **keys)
-            await self.client.flush(PATIENCE)
-
-        self.run(publish())
-
-    def request(self, subject: str, payload: bytes) -> Future[Msg]:
+    def request(self, subject: str, payload: bytes) -> Future[Arrived]:
         """Ask, and go on; the answer comes later."""
-        return asyncio.run_coroutine_threadsafe(self.client.request(subject, payload, timeout=PATIENCE), self._loop)
+        inbox = f"_INBOX.peer.{next(self._numbers)}"
+        self._answers[inbox] = answer = Future[Arrived]()
+        self.publish(subject, payload, inbox)
+        return answer
+
+    def ask(self, question: str, **keys: Any) -> dict[str, Any]:
+        """A question to JetStream's interface."""
+        answer: dict[str, Any] = json.loads(self.request(f"$JS.API.{question}", json.dumps(keys).encode()).result(PATIENCE).data)
+        assert "error" not in answer, answer
+        return answer
 
     def stream(self, name: str, *subjects: str, **keys: Any) -> None:
-        self.run(self.js.add_stream(name=name, subjects=list(subjects), **keys))
+        self.ask(f"STREAM.CREATE.{name}", name=name, subjects=subjects, **keys)
 
-    def consumers(self, stream: str) -> list[Any]:
-        return self.run(self.js.consumers_info(stream))
+    def consumers(self, stream: str) -> list[dict[str, Any]]:
+        return self.ask(f"CONSUMER.LIST.{stream}")["consumers"] or []
 
-    def next(self) -> Msg:
+    def next(self) -> Arrived:
         return self.messages.get(timeout=PATIENCE)
 
     def close(self) -> None:
-        self.run(self.client.close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._socket.shutdown(socket.SHUT_RDWR)
         self._thread.join(PATIENCE)
-        self._loop.close()
+        self._socket.close()

@@ -30,8 +30,6 @@ class Owner(NamedTuple):
 def make(action: Open, addresses: list[Address], owner: Owner) -> Connector:
     """The connector for these addresses: what the first one speaks decides, others are left out."""
     from ..connection import Connection
-    from .nats import machine as nats
-    from .nats.shell import NatsConnection
 
     rule, kind = action.rule, addresses[0].kind
     for address in addresses:
@@ -49,8 +47,11 @@ def make(action: Open, addresses: list[Address], owner: Owner) -> Connector:
         queue = amqp.Login(name, action.username, action.password, addresses[0].path, rule.exchange, action.expiry, rule.queue_length)
         return amqp.AmqpConnector(queue, addresses, ca, owner)
     if kind == "nats":
-        account = nats.Login(name, action.username, action.password, action.expiry, addresses[0].tls)
-        return NatsConnection(addresses, nats.Machine(account, secrets.token_hex(4)), ca, owner.on_events, owner.on_down)
+        from .nats.connector import Login as Account
+        from .nats.connector import NatsConnector
+
+        account = Account(name, action.username, action.password, action.expiry)
+        return NatsConnector(addresses, account, secrets.token_hex(4), ca, owner.on_events, owner.on_down)
     login = Login(name, rule.version, action.username, action.password, expiry=action.expiry, known=action.known, durable=kept)
     connection = Connection(addresses, Wire(login), ca, owner.on_events, owner.on_down)
     if kept and rule.version == 4:

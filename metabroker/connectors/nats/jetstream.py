@@ -1,19 +1,18 @@
-"""JetStream: which streams cover which subjects, and the requests to its interface that we make."""
+"""JetStream: which streams cover which subjects, and the consumers that we make."""
 
 from __future__ import annotations
 
 import hashlib
-import json
-from typing import Any
+
+from nats.js import JetStreamContext
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, ReplayPolicy
 
 API = "$JS.API."
-LIST = API + "STREAM.LIST"
-ACK = b"+ACK"
+PATIENCE = 5.0  # seconds for an answer
 ACK_WAIT = 60  # seconds until the server sends again what has no acknowledgement
 WINDOW = 500  # messages of a consumer without an acknowledgement
 MOST_STREAMS = 10_000
 REMEMBERED = 10_000  # subjects whose stream is known
-SECOND = 1_000_000_000  # in JetStream's unit
 
 
 def covers(wide: str, narrow: str) -> bool:
@@ -27,58 +26,56 @@ def covers(wide: str, narrow: str) -> bool:
     return len(tokens) == len(wanted)
 
 
+def common(one: str, other: str) -> str | None:
+    """The pattern of those subjects that both patterns match; None: there are none."""
+    left, right = one.split("."), other.split(".")
+    found: list[str] = []
+    for index in range(max(len(left), len(right))):
+        if left[index : index + 1] == [">"] and index < len(right):
+            return ".".join(found + right[index:])
+        if right[index : index + 1] == [">"] and index < len(left):
+            return ".".join(found + left[index:])
+        if index >= min(len(left), len(right)) or (left[index] != right[index] and "*" not in (left[index], right[index])):
+            return None
+        found.append(right[index] if left[index] == "*" else left[index])
+    return ".".join(found)
+
+
 class Streams:
     """The streams of the account and their subjects, as far as they are known."""
 
     def __init__(self) -> None:
         self._subjects: list[tuple[str, str, bool]] = []  # pattern, stream, whether it acknowledges to publishers
-        self._coming: list[tuple[str, str, bool]] = []
-        self._cache: dict[str, tuple[str, bool] | None] = {}
+        self._acks: dict[str, bool] = {}
 
-    def covering(self, pattern: str) -> str | None:
-        """The stream that keeps all that comes under a pattern."""
-        found = self._find(pattern)
-        return found[0] if found is not None else None
+    async def load(self, stream: JetStreamContext) -> None:
+        """Read the list. Raises what the library does when it cannot be had; then none is known."""
+        found: list[tuple[str, str, bool]] = []
+        offset = 0
+        try:
+            while offset < MOST_STREAMS and (page := await stream.streams_info(offset)):
+                offset += len(page)
+                for config in (one.config for one in page):
+                    # a mirror takes no messages from publishers, and a sealed stream from nobody
+                    if not config.mirror and not config.sealed:
+                        found += [(str(subject), str(config.name), not config.no_ack) for subject in config.subjects or ()]
+        finally:
+            self._subjects = found
+            self._acks.clear()
+
+    def keeping(self, pattern: str) -> list[tuple[str, str]]:
+        """Which streams keep what of a pattern: streams and patterns that do not overlap, as streams of an account do not."""
+        parts = [(stream, common(wide, pattern)) for wide, stream, _ in self._subjects]
+        return [(stream, part) for stream, part in parts if part is not None]
 
     def acknowledges(self, subject: str) -> bool:
         """Whether a stream keeps what is published to a subject, and says so."""
-        found = self._find(subject)
-        return found is not None and found[1]
-
-    def _find(self, pattern: str) -> tuple[str, bool] | None:
-        if pattern not in self._cache:
-            if len(self._cache) > REMEMBERED:
-                self._cache.clear()
-            self._cache[pattern] = next(((stream, acks) for wide, stream, acks in self._subjects if covers(wide, pattern)), None)
-        return self._cache[pattern]
-
-    def forget(self) -> None:
-        """There are none that we know of."""
-        self._subjects.clear()
-        self._cache.clear()
-
-    def begin(self) -> bytes:
-        """Ask for the list anew: the body of the first request."""
-        self._coming = []
-        return b'{"offset":0}'
-
-    def page(self, reply: Any) -> bytes | None:
-        """One page of the answer; the body of the next request, or None: that was all."""
-        if not isinstance(reply, dict) or "error" in reply:
-            self.forget()
-            return None
-        streams = reply.get("streams") or []
-        for stream in streams:
-            config = stream.get("config", {})
-            # a mirror takes no messages from publishers, and a sealed stream from nobody
-            if not config.get("mirror") and not config.get("sealed"):
-                self._coming += [(subject, config["name"], not config.get("no_ack")) for subject in config.get("subjects") or []]
-        after = int(reply.get("offset", 0)) + len(streams)
-        if streams and after < min(int(reply.get("total", 0)), MOST_STREAMS):
-            return json.dumps({"offset": after}).encode()
-        self._subjects, self._coming = self._coming, []
-        self._cache.clear()
-        return None
+        known = self._acks.get(subject)
+        if known is None:
+            if len(self._acks) > REMEMBERED:
+                self._acks.clear()
+            known = self._acks[subject] = next((acks for wide, _, acks in self._subjects if covers(wide, subject)), False)
+        return known
 
 
 def consumer_name(client: str, subject: str) -> str:
@@ -86,35 +83,30 @@ def consumer_name(client: str, subject: str) -> str:
     return f"{client}-{hashlib.sha256(subject.encode()).hexdigest()[:16]}"
 
 
-def create(stream: str, name: str, subject: str, deliver: str, expiry: int) -> tuple[str, bytes]:
-    """The request for a durable consumer that pushes to `deliver`: subject and body. One that is there stays as it is."""
-    config = {
-        "durable_name": name,
-        "deliver_subject": deliver,
-        "deliver_policy": "new",
-        "ack_policy": "explicit",
-        "ack_wait": ACK_WAIT * SECOND,
-        "max_ack_pending": WINDOW,
-        "max_deliver": -1,
-        "filter_subject": subject,
-        "replay_policy": "instant",
-        "inactive_threshold": expiry * SECOND,
-    }
-    body = json.dumps({"stream_name": stream, "config": config}).encode()
-    return f"{API}CONSUMER.DURABLE.CREATE.{stream}.{name}", body
+def consumer(name: str, subject: str, deliver: str, expiry: int) -> ConsumerConfig:
+    """A durable consumer that pushes to `deliver`. One that is there stays as it is."""
+    return ConsumerConfig(
+        durable_name=name,
+        deliver_subject=deliver,
+        deliver_policy=DeliverPolicy.NEW,
+        ack_policy=AckPolicy.EXPLICIT,
+        ack_wait=ACK_WAIT,
+        max_ack_pending=WINDOW,
+        max_deliver=-1,
+        filter_subject=subject,
+        replay_policy=ReplayPolicy.INSTANT,
+        inactive_threshold=expiry,
+    )
 
 
-def delete(stream: str, name: str) -> str:
-    """The subject of the request to delete a consumer."""
-    return f"{API}CONSUMER.DELETE.{stream}.{name}"
-
-
-def sequence(reply: bytes) -> tuple[int, int]:
-    """From the reply subject of a delivered message: its number in the stream, and how often it was delivered; (0, 0): it has none."""
-    tokens = reply.split(b".")
+def sequence(reply: str) -> tuple[int, int]:
+    """From the reply subject of a delivered message: its number in the stream, and how often it was delivered; (0, 0): it has none that
+    could be answered."""
+    tokens = reply.split(".")
     # $JS.ACK.stream.consumer.delivered.stream-sequence..., newer servers with domain and account before the stream
     at = 4 if len(tokens) == 9 else 6
     try:
-        return (int(tokens[at + 1]), int(tokens[at])) if reply.startswith(b"$JS.ACK.") else (0, 0)
+        reply.encode()
+        return (int(tokens[at + 1]), int(tokens[at])) if reply.startswith("$JS.ACK.") else (0, 0)
     except (IndexError, ValueError):
         return 0, 0

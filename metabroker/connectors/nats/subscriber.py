@@ -1,124 +1,175 @@
 """Subscriptions at the remote, and the messages that come for them.
 
-At QoS 1 and 2 a filter is served by a durable consumer of JetStream where one stream covers it; QoS 1 is granted then, and what comes while
-we are away waits in the stream. Elsewhere, and at QoS 0, it is a plain subscription, and QoS 0 is granted. A filter such as `a/#` is two
-subjects. Each message says for which subscription it has come, as with MQTT 5, so that overlapping ones do not multiply it.
+At QoS 1 and 2 a filter is served by a durable consumer of JetStream for each stream that keeps a part of it, and QoS 1 is granted; what
+comes there while we are away waits in the stream. What no stream keeps comes by a plain subscription, which leaves to the consumers what
+is theirs. Where there is no stream, and at QoS 0, there is nothing but the plain subscription, and QoS 0 is granted. A filter such as
+`a/#` is two subjects. Each message says for which subscription it has come, as with MQTT 5, so that overlapping ones do not multiply it.
+
+The library's calls wait; so what is asked for is a queue, and a task of each connection (`work`) does one thing after the other. What the
+server says of a mistake is therefore about the last thing done.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from ....mqtt.errors import PeerError
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from nats.js import JetStreamContext
+
 from ....mqtt.properties import Property
 from ....mqtt.reasons import Reason
 from ...wire import Event, Message, Subscribed, Trouble
-from . import codec, jetstream, mapping
+from . import jetstream, mapping
+from .client import Client
+from .headers import Headers
 from .jetstream import Streams
 from .mapping import Unmappable
-from .talk import Answer, Talk
 
-FIRST_SID = 2  # 1 is the inbox
 SETTLING = 5.0  # seconds after which consumers that nobody asked for again are given up
-
-
-def _ignore(answer: Any, events: list[Event]) -> None:
-    """Nobody waits."""
+MOST_CONSUMERS = 100  # of one filter
 
 
 @dataclass(slots=True)
 class _Part:
-    """One subject of a filter. consumer: its durable one, empty for a plain subscription."""
+    """Some subjects of a filter. consumer: their durable one, empty for a plain subscription."""
 
     subject: str
-    sid: int
     consumer: str = ""
-    deliver: str = ""
+    subscription: Subscription | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Held:
-    """One filter. wanted: the QoS. waiting: parts without an answer."""
+    """One filter. wanted: the QoS. answered: the owner knows what is granted; messages wait for that. kept: what comes from streams."""
 
     filter: str
     wanted: int
     identifier: int
     token: int
+    subjects: list[str]
     parts: list[_Part] = field(default_factory=list)
-    waiting: int = 0
+    kept: list[str] = field(default_factory=list)
+    answered: asyncio.Event = field(default_factory=asyncio.Event)
     reason: int = 0
 
 
 class Subscriber:
-    """client: as whom consumers are known. expiry: seconds that they outlive us. renew: look for streams, then call `listed`."""
+    """name: as whom consumers are known. expiry: seconds that they outlive us. tell: an event for the owner. acknowledge: to a stream."""
 
-    def __init__(
-        self, client: str, expiry: int, talk: Talk, streams: Streams, write: Callable[[bytes], None], renew: Callable[[], None]
-    ) -> None:
+    def __init__(self, name: str, expiry: int, streams: Streams, tell: Callable[[Event], None], acknowledge: Callable[[str], None]) -> None:
         self.epoch = 0
-        self._client = client
+        self._name = name
         self._expiry = expiry
-        self._talk = talk
         self._streams = streams
-        self._write = write
-        self._renew = renew
+        self._tell = tell
+        self._acknowledge = acknowledge
+        self._client: Client
+        self._stream: JetStreamContext
         self._held: dict[str, _Held] = {}
-        self._by_sid: dict[int, tuple[_Held, _Part]] = {}
-        self._for_list: list[_Held] = []  # wait for the list of streams
-        self._denied: set[str] = set()
-        self._too_many = False
+        self._jobs: deque[_Held | Callable[[], Coroutine[Any, Any, None]]] = deque()
+        self._wake = asyncio.Event()
+        self._asking: asyncio.Task[Any] | None = None  # a request to JetStream's interface
+        self._refused = 0  # why the server does not take the last subscription
+        self._listing: Callable[[], None] | None = None
         self._consumers: dict[str, str] = {}  # name -> stream; those that we know of
         self._stale: set[str] = set()  # of earlier connections, not asked for again so far
         self._settle_at = 0.0
-        self._sid = FIRST_SID
         self._packet_id = 0
-        self._open: dict[int, tuple[bytes, tuple[int, int]]] = {}  # packet identifier -> where to acknowledge, message
-        self._known: set[tuple[int, int]] = set()  # messages that are open: subscription, number in the stream
+        self._open: dict[int, tuple[str, tuple[str, int]]] = {}  # packet identifier -> where to acknowledge, message
+        self._known: set[tuple[str, int]] = set()  # messages that are open: consumer, number in the stream
 
     # Connections
 
-    def open(self, epoch: int, now: float) -> None:
+    def open(self, epoch: int, now: float, client: Client, stream: JetStreamContext) -> None:
         """A connection is accepted; the owner asks for every filter anew."""
-        self.epoch = epoch
+        self.epoch, self._client, self._stream = epoch, client, stream
         self._stale = set(self._consumers)
         self._settle_at = now + SETTLING
 
     def lost(self) -> None:
         """The connection has ended."""
         self._held.clear()
-        self._by_sid.clear()
-        self._for_list.clear()
-        self._denied.clear()
+        self._jobs.clear()
         self._open.clear()
         self._known.clear()
+        self._listing = None
 
-    def leave(self) -> bool:
-        """Delete our consumers; the last answer ends the connection. False: there are none."""
-        left = len(self._consumers)
-        if not left:
-            return False
+    async def work(self) -> None:
+        """Do what is asked for while this connection stands. Raises what the library does when it has ended."""
+        while True:
+            if not self._jobs and self._listing is None:
+                self._wake.clear()
+                await self._wake.wait()
+            if self._listing is not None or any(isinstance(job, _Held) and job.wanted for job in self._jobs):
+                listed, self._listing = self._listing, None
+                await self.find_streams()
+                if listed is not None:
+                    listed()
+            for _ in range(len(self._jobs)):
+                job = self._jobs.popleft()
+                if not isinstance(job, _Held):
+                    await job()
+                elif self._held.get(job.filter) is job:
+                    await self._ask_for(job)
 
-        def deleted(answer: Any, events: list[Event]) -> None:
-            nonlocal left
-            left -= 1
-            if not left:
-                raise PeerError(Reason.NORMAL_DISCONNECTION, "left", "")
+    async def find_streams(self) -> None:
+        """Read which streams there are; none, where we may not."""
+        await self._ask(self._streams.load(self._stream))
 
-        self._delete(self._consumers, deleted)
-        return True
+    def renew(self, listed: Callable[[], None]) -> None:
+        """Look for streams again, then call this."""
+        self._listing = listed
+        self._wake.set()
+
+    def _do(self, job: _Held | Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._jobs.append(job)
+        self._wake.set()
+
+    async def _ask(self, question: Coroutine[Any, Any, Any]) -> str | None:
+        """A request to JetStream's interface; None, or why there is no answer to it: whatever the server says ends nothing."""
+        self._asking = asyncio.ensure_future(question)
+        try:
+            await asyncio.wait({self._asking})
+            if self._asking.cancelled():
+                return "not allowed"
+            error = self._asking.exception()
+            return None if error is None else str(error)[:200] or type(error).__name__
+        finally:
+            self._asking.cancel()
+            self._asking = None
+
+    def denied(self) -> None:
+        """We may not use JetStream's interface."""
+        if self._asking is not None:
+            self._asking.cancel()
+
+    def refused(self, reason: Reason) -> None:
+        """The server does not take the last subscription."""
+        self._refused = reason
+
+    async def leave(self) -> None:
+        """Delete our consumers."""
+        for name in list(self._consumers):
+            await self._delete(name)
 
     def settle(self, now: float) -> None:
         """Give up consumers that nobody wants any more."""
         if self._stale and now >= self._settle_at:
-            self._delete(self._stale)
+            for name in self._stale:
+                self._do(partial(self._delete, name))
+            self._stale.clear()
 
-    def _delete(self, names: Iterable[str], deleted: Answer = _ignore) -> None:
-        for name in list(names):
-            self._stale.discard(name)
-            self._talk.ask(jetstream.delete(self._consumers.pop(name), name), b"", deleted)
+    async def _delete(self, name: str) -> None:
+        stream = self._consumers.pop(name, None)
+        self._stale.discard(name)
+        if stream is not None:
+            await self._ask(self._stream.delete_consumer(stream, name))
 
     # Askings
 
@@ -127,139 +178,125 @@ class Subscriber:
         try:
             subjects = mapping.subjects_of(filter_)
         except Unmappable:
-            self._talk.later(Subscribed(token, Reason.TOPIC_FILTER_INVALID))
+            self._tell(Subscribed(token, Reason.TOPIC_FILTER_INVALID))
             return
         held = self._held.get(filter_)
-        if held is not None and not held.waiting and (held.reason or not qos):
+        if held is not None and held.answered.is_set() and (held.reason or not qos):
             held.identifier = identifier
-            self._talk.later(Subscribed(token, held.reason))
+            self._tell(Subscribed(token, held.reason))
             return
         if held is not None:
-            self._end(held)
-        held = _Held(filter_, qos, identifier, token, [_Part(subject, 0) for subject in subjects], len(subjects))
-        self._held[filter_] = held
-        if qos:
-            self._for_list.append(held)
-            self._renew()
-        else:
-            self._plain(held)
-
-    def listed(self) -> None:
-        """The streams are known."""
-        waiting, self._for_list = self._for_list, []
-        for held in waiting:
-            if self._held.get(held.filter) is not held:
-                continue
-            streams = [self._streams.covering(part.subject) for part in held.parts]
-            if None in streams:
-                self._plain(held)
-            else:
-                for part, stream in zip(held.parts, streams, strict=True):
-                    self._durable(held, part, stream or "")
-
-    def _plain(self, held: _Held) -> None:
-        held.waiting = len(held.parts)
-        for part in held.parts:
-            self._sub(held, part, part.subject)
-            self._talk.ping(partial(self._subscribed, held, part))
-
-    def _sub(self, held: _Held, part: _Part, subject: str) -> None:
-        part.sid, self._sid = self._sid, self._sid + 1
-        self._by_sid[part.sid] = (held, part)
-        self._denied.discard(subject)
-        self._write(f"SUB {subject} {part.sid}\r\n".encode())
-
-    def _subscribed(self, held: _Held, part: _Part, events: list[Event]) -> None:
-        if part.subject in self._denied:
-            held.reason = Reason.NOT_AUTHORIZED
-        elif self._too_many:
-            self._too_many = False
-            held.reason = Reason.QUOTA_EXCEEDED
-        self._answered(held, events)
-
-    def _answered(self, held: _Held, events: list[Event]) -> None:
-        held.waiting -= 1
-        if not held.waiting and self._held.get(held.filter) is held:
-            events.append(Subscribed(held.token, held.reason))
-            if held.reason >= 0x80:
-                del self._held[held.filter]
-                self._end(held)
-
-    def _durable(self, held: _Held, part: _Part, stream: str) -> None:
-        part.consumer = jetstream.consumer_name(self._client, part.subject)
-        part.deliver = f"_INBOX.{part.consumer}"
-        self._stale.discard(part.consumer)
-        self._consumers[part.consumer] = stream
-        self._sub(held, part, part.deliver)
-        subject, body = jetstream.create(stream, part.consumer, part.subject, part.deliver, self._expiry)
-        self._talk.ask(subject, body, partial(self._created, held, part))
-
-    def _created(self, held: _Held, part: _Part, answer: Any, events: list[Event]) -> None:
-        if self._held.get(held.filter) is not held:
-            return
-        if isinstance(answer, dict) and "error" not in answer:
-            held.reason = max(held.reason, 1)
-            self._answered(held, events)
-            return
-        why = answer.get("error") if isinstance(answer, dict) else "no answer"
-        events.append(Trouble(f"no durable consumer for {part.subject}: {str(why)[:200]}"))
-        self._end(held)
-        held.reason = 0
-        self._plain(held)
-
-    def _end(self, held: _Held) -> None:
-        """Of its parts nothing stays."""
-        for part in held.parts:
-            if part.sid:
-                self._by_sid.pop(part.sid, None)
-                self._write(f"UNSUB {part.sid}\r\n".encode())
-                part.sid = 0
-            if part.consumer in self._consumers:
-                self._delete([part.consumer])
-            part.consumer = ""
+            self._do(partial(self._end, held))
+        self._held[filter_] = held = _Held(filter_, qos, identifier, token, subjects)
+        self._do(held)
 
     def unsubscribe(self, filter_: str) -> None:
         """Give a filter up."""
         held = self._held.pop(filter_, None)
         if held is not None:
-            self._end(held)
+            self._do(partial(self._end, held))
 
-    def refused(self, subject: str) -> None:
-        """We may not subscribe to this subject."""
-        self._denied.add(subject)
+    async def _ask_for(self, held: _Held) -> None:
+        for subject in held.subjects:
+            whole = False
+            for stream, kept in self._kept(held, subject):
+                whole = (await self._durable(held, stream, kept) and kept == subject) or whole
+            if not whole:
+                held.reason = await self._plain(held, subject) or held.reason
+        if held.kept and held.reason < 0x80:
+            held.reason = 1
+        if held.reason >= 0x80:
+            await self._end(held)
+        held.answered.set()
+        if self._held.get(held.filter) is held:
+            self._tell(Subscribed(held.token, held.reason))
+            if held.reason >= 0x80:
+                del self._held[held.filter]
 
-    def too_many(self) -> None:
-        """The server takes no more subscriptions."""
-        self._too_many = True
+    def _kept(self, held: _Held, subject: str) -> list[tuple[str, str]]:
+        """Streams that keep something of a subject, and what."""
+        if not held.wanted:
+            return []
+        own = not subject.startswith(("*", ">"))
+        found = [(stream, kept) for stream, kept in self._streams.keeping(subject) if own or not mapping.hidden(kept.encode())]
+        if len(found) > MOST_CONSUMERS:
+            self._tell(Trouble(f"too many streams: no durable consumers for {subject}"))
+            return []
+        return found
+
+    async def _plain(self, held: _Held, subject: str) -> int:
+        self._refused = 0
+        await self._listen(held, _Part(subject), subject)
+        await self._client.handled()
+        return self._refused
+
+    async def _listen(self, held: _Held, part: _Part, subject: str) -> None:
+        take = partial(self._take, held, part)
+        # without limits of the library's own, beyond which it would drop messages: while they wait, nothing more is read
+        part.subscription = await self._client.subscribe(subject, cb=take, pending_msgs_limit=0, pending_bytes_limit=0)
+        held.parts.append(part)
+
+    async def _durable(self, held: _Held, stream: str, subject: str) -> bool:
+        name = jetstream.consumer_name(self._name, f"{held.filter} {subject}")
+        deliver = f"_INBOX.{name}"
+        part = _Part(subject, name)
+        self._stale.discard(name)
+        await self._listen(held, part, deliver)
+        self._consumers[name] = stream
+        config = jetstream.consumer(name, subject, deliver, self._expiry)
+        why = await self._ask(self._stream.add_consumer(stream, config))
+        if why is None:
+            held.kept.append(subject)
+            return True
+        self._tell(Trouble(f"no durable consumer for {subject}: {why}"))
+        await self._give_up(part)
+        held.parts.remove(part)
+        return False
+
+    async def _end(self, held: _Held) -> None:
+        """Of its parts nothing stays."""
+        for part in held.parts:
+            await self._give_up(part)
+        held.parts.clear()
+
+    async def _give_up(self, part: _Part) -> None:
+        if part.subscription is not None:
+            await part.subscription.unsubscribe()
+        if part.consumer:
+            await self._delete(part.consumer)
 
     # Messages
 
-    def on_delivery(self, delivery: codec.Delivery, events: list[Event]) -> None:
+    async def _take(self, held: _Held, part: _Part, message: Msg) -> None:
         """A message for a subscription."""
-        found = self._by_sid.get(delivery.sid)
-        if found is None:
-            return
-        held, part = found
-        number, times = jetstream.sequence(delivery.reply) if part.consumer else (0, 0)
-        key = (delivery.sid, number)
+        if not held.answered.is_set():
+            await held.answered.wait()
+        number, times = jetstream.sequence(message.reply) if part.consumer else (0, 0)
+        key = (part.consumer, number)
         if number and key in self._known:
             return  # the server has lost patience; it is on its way to the community
-        topic = mapping.topic_of(delivery.subject)
-        if topic is None or (mapping.hidden(delivery.subject) and held.filter[0] in "+#"):
+        if not part.consumer and held.kept and any(jetstream.covers(kept, message.subject) for kept in held.kept):
+            return  # it comes from a stream
+        subject = message.subject.encode(errors="surrogateescape")
+        topic = mapping.topic_of(subject)
+        if topic is None or (mapping.hidden(subject) and held.filter[0] in "+#"):
             if topic is None:
-                events.append(Trouble(f"a message is dropped: its subject is no topic: {delivery.subject[:80]!r}"))
-            self._acknowledge(delivery.reply if number else b"")
+                self._tell(Trouble(f"a message is dropped: its subject is no topic: {subject[:80]!r}"))
+            if number:
+                self._acknowledge(message.reply)
             return
-        status, pairs = codec.read_headers(delivery.headers)
-        publish = mapping.from_nats(topic, delivery.payload, status, pairs, b"" if number else delivery.reply)
+        headers = message.headers
+        status, pairs = (headers.status, headers.pairs) if isinstance(headers, Headers) else ("", [])
+        reply = b"" if number else message.reply.encode(errors="surrogateescape")
+        publish = mapping.from_nats(topic, message.data, status, pairs, reply)
         if held.identifier:
             publish.properties[Property.SUBSCRIPTION_IDENTIFIER] = [held.identifier]
         if number:
             self._packet_id += 1
             publish.qos, publish.packet_id, publish.dup = 1, self._packet_id, times > 1
-            self._open[self._packet_id] = (delivery.reply, key)
+            self._open[self._packet_id] = (message.reply, key)
             self._known.add(key)
-        events.append(Message(publish, self.epoch))
+        self._tell(Message(publish, self.epoch))
 
     def acknowledge(self, packet_id: int, epoch: int) -> None:
         """A message is in safe hands."""
@@ -267,7 +304,3 @@ class Subscriber:
             reply, key = self._open.pop(packet_id)
             self._known.discard(key)
             self._acknowledge(reply)
-
-    def _acknowledge(self, reply: bytes) -> None:
-        if reply:
-            self._write(codec.publish(reply.decode("utf-8", "replace"), "", b"", jetstream.ACK))
