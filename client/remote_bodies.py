@@ -94,6 +94,11 @@ def community_name(client_id: str) -> str:
     return quote(client_id, safe=":")
 
 
+def is_session(session: str, client: str) -> bool:
+    """Whether this can be a session's identifier in topics: one level, behind the client's own where the metabroker names sessions so."""
+    return bool(name := session.removeprefix(f"{client}/")) and not set(name) & set("/+#\0")
+
+
 def pack(**items: Any) -> bytes:
     """A body; what is None is left out. Raises ValueError for text that is not Unicode."""
     return bytes(msgpack.packb({key: value for key, value in items.items() if value is not None}))

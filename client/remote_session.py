@@ -37,7 +37,7 @@ from typing import Any
 from ..mqtt.reasons import Reason
 from ..mqtt.topics import matches
 from .remote_actions import Acknowledge, Down, Failed, Ignore, Leave, Listen, Request, Say, Token, Told, Up
-from .remote_bodies import ANSWERS, REQUEST, RESPONSE, Code, RemoteLogin, code_of, outcome_of, pack, publication_of, unpack
+from .remote_bodies import ANSWERS, REQUEST, RESPONSE, Code, RemoteLogin, code_of, is_session, outcome_of, pack, publication_of, unpack
 from .remote_flow import Flow
 from .remote_numbers import Numbers
 from .remote_sending import WINDOW, Sending, State
@@ -285,7 +285,7 @@ class RemoteSession(Sending):
             if code == Code.OK and type(session) is str and session not in (self.session, *self._former):
                 self._actions.append(Say(f"{REQUEST}{session}/disconnect", pack(), 1, session))  # of a request that was sent twice
             return
-        if code == Code.OK and type(session) is str and session and not set(session) & set("/+#\0"):
+        if code == Code.OK and type(session) is str and is_session(session, self.client):
             self._begin(session, body.get("present") is True)
             self._window, self._largest = WINDOW, 0
             if type(waiting := body.get("requests")) is int and waiting > 0:
