@@ -26,6 +26,7 @@ _FOLDERS = ["/usr/sbin", "/sbin", *sorted(glob.glob("/usr/lib/postgresql/*/bin")
 SEARCH_PATH = os.pathsep.join([os.environ.get("PATH", ""), *_FOLDERS])
 PACKAGES = {
     "chromium": "chromium",
+    "curl": "curl",
     "mosquitto": "mosquitto",
     "mosquitto_pub": "mosquitto-clients",
     "mosquitto_sub": "mosquitto-clients",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
@@ -9,6 +10,7 @@ import sys
 from pathlib import Path
 from threading import Timer
 
+import psutil
 import pytest
 from services import free_port, require
 
@@ -40,8 +42,15 @@ class Terminal:
             start_new_session=True,
         )
         self.said: list[str] = []
-        self._timer = Timer(PATIENCE, self.process.kill)
+        self._timer = Timer(PATIENCE, self.kill)
         self._timer.start()
+
+    def kill(self) -> None:
+        """End the shell and whatever it has started."""
+        shell = psutil.Process(self.process.pid)
+        for one in [*shell.children(recursive=True), shell]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.kill()
 
     def paste(self, text: str) -> None:
         assert self.process.stdin is not None
