@@ -255,7 +255,7 @@ def test_virtual_host_exchange_and_length(world: tuple[int, Path], rabbitmq: Rab
     assert member.next()[1]["payload"] == b"here"
     [mailbox] = queues(rabbitmq) - before
     with pytest.raises(Exception, match=r"x-max-length.*50"):
-        site.channel.queue_declare(mailbox, durable=True, arguments={"x-expires": 3_600_000, "x-max-length": 51})
+        site.channel.queue_declare(f"{mailbox}.archive", durable=True, arguments={"x-expires": 3_600_000, "x-max-length": 51})
     member.send("disconnect")
     member.close()
     site.close()

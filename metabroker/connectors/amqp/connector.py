@@ -24,6 +24,7 @@ from ....broker.tls.words import explain
 from ....mqtt.packets import Publish
 from ...address import Address
 from ...attempts import CONNECT_TIMEOUT, Ended, stay_connected
+from ...policy import EXCHANGE
 from ...wire import Abilities, Event, Trouble, Up
 from .. import Owner
 from . import mapping
@@ -44,13 +45,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """As whom and how. name: of our queue, and what messages' identifiers begin with. expiry, length: of the queue, seconds, messages."""
+    """As whom and how. name: of our queue, with `exchange` behind it where that is not the usual one; messages' identifiers begin with it.
+    expiry, length: of the queue, seconds, messages."""
 
     name: str
     username: str | None = None
     password: bytes | None = None
     vhost: str = ""
-    exchange: str = "amq.topic"
+    exchange: str = EXCHANGE
     expiry: int = 3600
     length: int = 100_000
 
@@ -91,7 +93,9 @@ class AmqpConnector:
         self._transport: Transport | None = None
         self._plain = Plain(login.exchange, self._tell)
         self._publisher = Publisher(login.exchange, mapping.OURS + login.name, self._tell)
-        self._consumer = Consumer(login.exchange, login.name, login.expiry, login.length, self._tell)
+        # a queue for each exchange: one that the policy has left behind is not read, and goes with its bindings in its time
+        queue = login.name if login.exchange == EXCHANGE else f"{login.name}.{login.exchange}"
+        self._consumer = Consumer(login.exchange, queue, login.expiry, login.length, self._tell)
 
     # What a connector does
 
