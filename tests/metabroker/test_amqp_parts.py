@@ -13,10 +13,12 @@ import pytest
 from connector_values import FILTERS, PROPERTIES, TOPICS, is_filter, is_topic
 from hypothesis import given
 from hypothesis import strategies as st
+from mqmesh.mesh.settings import ConfigError
 from mqmesh.metabroker.connectors.amqp import guard as guards
 from mqmesh.metabroker.connectors.amqp import mapping
 from mqmesh.metabroker.connectors.amqp.connector import Login, url_of
 from mqmesh.metabroker.connectors.amqp.guard import LARGEST_FRAME, LARGEST_INCOMING, Guard, values_in
+from mqmesh.metabroker.policy import parse
 from mqmesh.mqtt.packets import Publish
 from mqmesh.mqtt.properties import Property
 from mqmesh.mqtt.topics import matches
@@ -131,6 +133,14 @@ def test_names_reach_the_library_as_they_are(vhost: str) -> None:
 def test_what_the_library_would_change_is_refused(login: Login) -> None:
     with pytest.raises(ValueError, match=r"^[^\n]+$"):
         url_of(login)
+
+
+@pytest.mark.parametrize("exchange", ["", "a*b", "x" * 128, 7, "ü", "a\n"])
+def test_an_exchange_has_a_name_that_the_library_takes(exchange: object) -> None:
+    rule = {"clients": ["*"], "remotes": ["amqp://h:1"], "exchange": exchange}
+    with pytest.raises(ConfigError, match="exchange"):
+        parse({"allow": [rule]})
+    assert parse({"allow": [rule | {"exchange": "a b-_.:@#,/+Z9"}]}).rules[0].exchange == "a b-_.:@#,/+Z9"
 
 
 # The guard
