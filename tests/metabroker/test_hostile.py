@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -250,3 +251,27 @@ def test_a_flood_of_connects(site: Site) -> None:
     again.ask("disconnect")
     for attacker in (*attackers, again):
         attacker.close()
+
+
+def test_a_flood_of_requests_that_want_no_answer_and_are_all_wrong(site: Site) -> None:
+    """Each is counted; their client is told once a second, and who shares the remote goes on."""
+    attacker = Member(site.community.port, "quiet-flood")
+    wrong: list[dict[str, Any]] = [{"topic": topic} for topic in ("a\x01", "a/#", "a\0", "")] + [{}, {"topic": "t", "qos": 2}]
+    wrong += [{key: value for key, value in poison.items() if key != "topics"} | {"topic": "a\x01"} for poison in POISON]
+    with Honest(site):
+        assert attacker.connect(site.remote.url)["code"] == Code.OK
+        began, sent = time.monotonic(), 0
+        topic = f"metabroker/request/{attacker.session}/publish"
+        for number in range(3000):
+            attacker.paho.client.publish(topic, msgpack.packb(wrong[number % len(wrong)]), 0)
+            sent += 1
+        answers = []
+        while not answers or answers[-1]["refused"] < sent:
+            answers.append(attacker.next()[1])
+        took = time.monotonic() - began
+        assert {answer["code"] for answer in answers} == {Code.MALFORMED}
+        assert not any("message" in answer for answer in answers)
+        assert len(answers) <= took + 2, "one a second"
+        assert attacker.ask("publish", message=1, topic="still", qos=1)["code"] == Code.OK
+        attacker.ask("disconnect")
+    attacker.close()
