@@ -139,7 +139,8 @@ class Core(Publishing):
         if rule is None:
             self._no_session(client, Code.REFUSED_BY_POLICY, "the policy does not allow this remote to this client")
             return
-        account = (request.username, request.password) if rule.username is None else (rule.username, rule.password)
+        own = rule.username is not None or rule.credentials is not None
+        account = (rule.username, rule.password) if own else (request.username, request.password)
         credentials = Credentials(name, *account, rule)
         if request.durable:
             if self.memory is None:

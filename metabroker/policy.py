@@ -23,10 +23,12 @@ from typing import Any
 from ..mesh.settings import ConfigError, expanded, guess, is_file, read_toml
 from ..mqtt.errors import MqttError
 from ..mqtt.topics import check_filter, covers, matches
+from . import credentials
 from .address import SCHEMES
 from .extras import lacking
 
 VERSIONS = {"5": 5, "3.1.1": 4}
+_READ = ("password", "credentials")  # from files
 EXCHANGE, QUEUE_LENGTH = "amq.topic", 100_000  # of AMQP remotes
 EXCHANGES = r"[A-Za-z0-9\-_.:@#,/+ ]{1,127}"  # names that the AMQP library takes
 
@@ -59,7 +61,7 @@ class Rule:
     """One `[[allow]]`. version: of MQTT, 4 or 5. ca: PEM file of the authorities that sign the remotes' certificates.
 
     username, password: for the remote, in place of the client's. Of AMQP remotes: exchange: where topics are. queue_length: messages that
-    wait there for us.
+    wait there for us. credentials: for NATS remotes, in place of all that: the text of a credentials file.
     """
 
     clients: tuple[str, ...]
@@ -72,6 +74,7 @@ class Rule:
     queue_length: int = QUEUE_LENGTH
     username: str | None = None
     password: bytes | None = field(default=None, repr=False)
+    credentials: str | None = field(default=None, repr=False)
 
     def may_publish(self, topic: str) -> bool:
         """Whether a topic may be published to."""
@@ -120,7 +123,7 @@ def parse(table: dict[str, Any], file: str = "policy", folder: Path | None = Non
 
 
 def _rule(file: str, where: str, table: dict[str, Any], folder: Path | None) -> Rule:
-    _known(file, where, table, (*(name for name in Rule.__dataclass_fields__ if name != "password"), "password_file"))
+    _known(file, where, table, (*(name for name in Rule.__dataclass_fields__ if name not in _READ), *(f"{name}_file" for name in _READ)))
     clients = _texts(file, where, table, "clients", needed=True)
     remotes = _texts(file, where, table, "remotes", needed=True)
     for remote in remotes:
@@ -148,7 +151,8 @@ def _rule(file: str, where: str, table: dict[str, Any], folder: Path | None) -> 
     if type(length) is not int or not 1 <= length < 1 << 31:
         raise ConfigError(file, f"{where}queue_length", length, "give a whole number of messages, at least 1")
     username, password = _account(file, where, table, folder)
-    return Rule(clients, remotes, publish, subscribe, VERSIONS[version], path, exchange, length, username, password)
+    account = _credentials(file, where, table, folder)
+    return Rule(clients, remotes, publish, subscribe, VERSIONS[version], path, exchange, length, username, password, account)
 
 
 def _account(file: str, where: str, table: dict[str, Any], folder: Path | None) -> tuple[str | None, bytes | None]:
@@ -165,6 +169,22 @@ def _account(file: str, where: str, table: dict[str, Any], folder: Path | None) 
             return username, opened.readline(65_537).rstrip(b"\r\n")
     except OSError as error:
         raise ConfigError(file, f"{where}password_file", name, f"cannot be read: {error.strerror or error}") from None
+
+
+def _credentials(file: str, where: str, table: dict[str, Any], folder: Path | None) -> str | None:
+    """Who the metabroker is at NATS remotes."""
+    name = table.get("credentials_file")
+    if name is None:
+        return None
+    key = f"{where}credentials_file"
+    if type(name) is not str or not name or "\0" in name:
+        raise ConfigError(file, key, name, "give the path of a NATS credentials file")
+    if "username" in table:
+        raise ConfigError(file, key, name, "give it or username, not both")
+    try:
+        return credentials.read((folder or Path()) / Path(name).expanduser())
+    except (ValueError, RuntimeError) as error:
+        raise ConfigError(file, key, name, str(error)) from None
 
 
 def _known(file: str, where: str, table: dict[str, Any], names: tuple[str, ...]) -> None:

@@ -50,7 +50,7 @@ def make(action: Open, addresses: list[Address], owner: Owner) -> Connector:
         from .nats.connector import Login as Account
         from .nats.connector import NatsConnector
 
-        account = Account(name, action.username, action.password, action.expiry)
+        account = Account(name, action.username, action.password, action.expiry, rule.credentials)
         return NatsConnector(addresses, account, secrets.token_hex(4), ca, owner.on_events, owner.on_down)
     login = Login(name, rule.version, action.username, action.password, expiry=action.expiry, known=action.known, durable=kept)
     connection = Connection(addresses, Wire(login), ca, owner.on_events, owner.on_down)

@@ -218,6 +218,26 @@ def test_why_it_is_not_accepted(word: str, told: str) -> None:
     run(test)
 
 
+@pytest.mark.parametrize("word", [b'"connect_urls":5', b'"version":[]', b'"nonce":7,"auth_required":true', b'"max_payload":"x"'])
+def test_a_first_word_that_is_odd(word: bytes) -> None:
+    """It is a server or it is none; either way we try on."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await welcome(reader, writer)
+        while await reader.read(1000):
+            pass
+
+    async def test() -> None:
+        async with pretended(serve, info=INFO.replace(b"}", b"," + word + b"}")) as address:
+            far = Remote(address, login=Login("n", "u", b"p"))
+            told = await far.next((str, Up))
+            assert isinstance(told, Up) or "does not speak NATS" in told
+            assert not far.task.done()
+            await far.end()
+
+    run(test)
+
+
 def test_a_stream_is_asked_again() -> None:
     """No acknowledgement, or nobody there to give one: the same message goes again, under the same identifier."""
     info = INFO.replace(b"}", b',"jetstream":true}')

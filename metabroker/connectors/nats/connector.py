@@ -15,13 +15,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from nats.aio.client import RawCredentials
 from nats.errors import Error
 
 from ....broker.tls.words import explain
 from ....mqtt.packets import Publish
 from ....mqtt.reasons import Reason
 from ...address import Address
-from ...attempts import CONNECT_TIMEOUT, Ended, stay_connected
+from ...attempts import CONNECT_TIMEOUT, Ended, stay_connected, why_not
+from ...credentials import is_seed
 from ...wire import PATIENCE, Abilities, Event, Trouble, Up
 from . import jetstream
 from .client import Client
@@ -39,15 +41,21 @@ _CREDENTIALS = ("authorization violation", "authentication", "account authentica
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """As whom. name: of our consumers, and what messages' identifiers begin with. expiry: seconds that consumers outlive us."""
+    """As whom. name: of our consumers, and what messages' identifiers begin with. expiry: seconds that consumers outlive us.
+    credentials: the text of a credentials file (`credentials.py`), in place of the others."""
 
     name: str
     username: str | None = None
     password: bytes | None = field(default=None, repr=False)
     expiry: int = 3600
+    credentials: str | None = field(default=None, repr=False)
 
     def options(self) -> dict[str, Any]:
         """As nats-py takes them. A user name without a password is a token."""
+        if self.credentials is not None:
+            if is_seed(self.credentials):
+                return {"nkeys_seed_str": self.credentials}
+            return {"user_credentials": RawCredentials(self.credentials)}
         if self.username is None:
             return {}
         if self.password is None:
@@ -102,12 +110,14 @@ class NatsConnector:
             except Unfit as error:
                 return Ended(False, False if error.refused else None, f"{address}: {error}")
             except OSError as error:
-                why = explain(error) if isinstance(error, ssl.SSLError) else error.strerror or str(error)
+                why = explain(error) if isinstance(error, ssl.SSLError) else why_not(error, address.host)
                 return Ended(False, None, f"{address}: {why}")
             except Error as error:
                 return _refusal(address, str(error))
-            except ValueError:  # of the codec for host names
+            except UnicodeError:  # of the codec for host names
                 return Ended(False, None, f"{address}: this is no host name")
+            except Exception as error:  # of the library: what the server said of itself is not what it should be
+                return Ended(False, None, f"{address}: the server does not speak NATS: {str(error)[:200]}")
             return Ended(True, None, f"{address}: {await self._use(client) or 'connection lost'}")
         finally:
             await self._close(client, transport)
