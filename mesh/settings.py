@@ -196,7 +196,8 @@ class Section:
         self._taken.add(key)
         if key not in self.table:
             if default is MISSING:
-                raise self.error(key, right)
+                near = [word for word in difflib.get_close_matches(key, self.table, 1, 0.8) if word.isidentifier()]
+                raise self.error(key, f'{right}; is "{near[0]}" misspelled?' if near else right)
             return default
         return self.table[key]
 

@@ -67,6 +67,8 @@ class Tokens:
             )
         except jwt.ExpiredSignatureError:
             return "the token has expired"
+        except jwt.ImmatureSignatureError:
+            return "the token is not valid yet: are the clocks right?"
         except jwt.PyJWTError as error:
             return f"the token is not valid: {error}"
         user = claims[settings.user]

@@ -138,6 +138,10 @@ MESH = {"name": "m", "key": KEY}
         ),
         ({"mesh": MESH, "name": "a"}, "F: number is missing: give a whole number from 0 to 65535"),
         (
+            {"mesh": MESH, "name": "a", "nubmer": 3},
+            'F: number is missing: give a whole number from 0 to 65535; is "nubmer" misspelled?',
+        ),
+        (
             {"name": "a", "number": 1, "mesh": {**MESH, "mode": "route"}},
             'F: mesh.mode = "route": give "routed" or "flood"; did you mean "routed"?',
         ),

@@ -141,7 +141,10 @@ def test_a_data_folder_is_relative_to_the_file(tmp_path: Path) -> None:
             MESH + TWO.replace('"mqtt://127.0.0.1:1002"', "[]"),
             'broker[2].listen = []: give an address such as "mqtt://127.0.0.1:1883", or a list of them',
         ),
-        (MESH + TWO.replace("number =", "numbre ="), "broker[1].number is missing: give a whole number from 0 to 65535"),
+        (
+            MESH + TWO.replace("number =", "numbre ="),
+            'broker[1].number is missing: give a whole number from 0 to 65535; is "numbre" misspelled?',
+        ),
         (MESH + TWO + "numbre = 5\n", 'broker[2].numbre = 5: unknown key; did you mean "number"?'),
         (
             MESH + TWO.replace("number =", 'data = "d"\nnumber ='),
