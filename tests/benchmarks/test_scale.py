@@ -29,7 +29,8 @@ def test_three_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     status, figures = run()
     assert status == 0
     assert [one["what"] for one in figures] == ["idle", "subscriptions", "unread"]
-    assert all(one["value"] > 0 for one in figures if one["what"] != "idle")  # 50 clients may fit into memory that is there already
+    assert figures[1]["value"] > 0  # type: ignore[operator]
+    assert all(one["value"] >= 0 for one in figures)  # type: ignore[operator]  # 50 clients may fit into memory that is there already
     assert figures[2]["details"]["megabytes_sent"] > 1  # type: ignore[index]
 
 
