@@ -68,6 +68,7 @@ class Bound:
         self.limit = limit
         self._low = limit - limit // FREED
         self.most = limits.stored_sessions
+        self.count(0)
 
     @property
     def stored(self) -> int:
@@ -76,15 +77,13 @@ class Bound:
 
     def look(self) -> None:
         """The sum may have changed."""
-        if not self.limit:
-            return
         stored = self._writer.stored
         if self.full:
-            if stored <= self._low and stored < self.limit:
+            if not self.limit or (stored <= self._low and stored < self.limit):
                 self.full = False
                 log.warning("event=store-room bytes=%d limit=%d text=what needs the store is taken again", stored, self.limit)
                 self._changed()
-        elif stored >= self.limit:
+        elif stored >= self.limit > 0:
             self.full = True
             log.warning("event=store-bound bytes=%d limit=%d sessions=%d text=%s", stored, self.limit, self.sessions, self.text)
             self._changed()
@@ -107,7 +106,7 @@ class Bound:
         if self.most and self.sessions >= self.most and not self.crowded:
             self.crowded = True
             log.warning("event=sessions-bound sessions=%d limit=%d text=%s", self.sessions, self.most, self._crowd)
-        elif self.crowded and self.sessions <= self.most - max(1, self.most // FREED):
+        elif self.crowded and (not self.most or self.sessions <= self.most - max(1, self.most // FREED)):
             self.crowded = False
             log.warning("event=sessions-room sessions=%d limit=%d text=new sessions are kept again", self.sessions, self.most)
 

@@ -463,6 +463,9 @@ def _reload(broker: Broker, reload: Callable[[], BrokerConfig] | None) -> None:
         policies, renewed = len(config.mesh.rules), broker.mesh.set_rules(config.mesh.rules)
     if broker.websocket is not None:
         broker.websocket.origins = frozenset(config.websocket.origins)
+    if broker.durable is not None:
+        broker.durable.bound.set(config.limits, broker.durable.store)
+        broker.durable.look()
     log.info(
         "event=reloaded policies=%d links_renewed=%d origins=%d rules=%d subscriptions_ended=%d",
         *(policies, renewed, len(config.websocket.origins), len(broker.guard.rules.rules), ended),

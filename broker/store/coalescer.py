@@ -26,8 +26,8 @@ from collections.abc import Callable, Iterable
 from .records import DELIVERY_WEIGHT, EXTRA, GONE_WEIGHT, RUN_WEIGHT, VALUE_WEIGHT, Batch, StoredDelivery, StoredRun
 
 ROW = DELIVERY_WEIGHT + EXTRA  # what a stored delivery counts, but for what is longer than usual
-WEIGHT = 1 << 40  # a run's weight stands above the count of its deliveries
-COUNT = WEIGHT - 1
+SHIFT = 40  # bits: a run's weight stands above the count of its deliveries
+COUNT = (1 << SHIFT) - 1
 
 
 class Coalescer:
@@ -43,7 +43,7 @@ class Coalescer:
     def __init__(self, on_settled: Callable[[int], None]) -> None:
         self._on_settled = on_settled
         self._stored: dict[str, dict[int, int]] = {}  # recipient -> order -> run
-        self._references: dict[int, int] = {}  # run -> its weight * WEIGHT + number of deliveries
+        self._references: dict[int, int] = {}  # run -> its weight << SHIFT, and the number of deliveries
         self._longer: dict[str, dict[int, int]] = {}  # recipient -> order -> bytes of `extra` beyond EXTRA
         self._values: dict[str, dict[bytes, int]] = {}  # table -> key -> bytes of its value
         self.stored = 0
@@ -63,7 +63,7 @@ class Coalescer:
                 self._lengthen(recipient, order, len(extra))
         for run, size in runs:
             if run in references:
-                references[run] += (RUN_WEIGHT + size) * WEIGHT
+                references[run] += (RUN_WEIGHT + size) << SHIFT
                 self.stored += RUN_WEIGHT + size
         for table, key, size in values:
             self._values.setdefault(table, {})[key] = size
@@ -85,7 +85,7 @@ class Coalescer:
         if run.id in self._references:
             raise ValueError(f"run {run.id} is stored already")
         weight = RUN_WEIGHT + len(run[1]) + len(run[4]) + len(run[9])  # run.weight, without a call
-        self._references[run.id] = weight * WEIGHT
+        self._references[run.id] = weight << SHIFT
         self.stored += weight
         batch = self.open
         batch.runs[run.id] = run
@@ -241,7 +241,7 @@ class Coalescer:
             references[run] = left
             return
         del references[run]
-        self.stored -= left // WEIGHT
+        self.stored -= left >> SHIFT
         batch = self.open
         put = batch.runs.pop(run, None)
         if put is not None:

@@ -6,7 +6,8 @@ import logging
 
 import pytest
 from mqmesh.broker.bound import Bound
-from mqmesh.broker.config import MeshSettings, PeerSettings
+from mqmesh.broker.config import MeshSettings, PeerSettings, parse
+from mqmesh.broker.server import _reload
 from mqmesh.broker.store.memory import MemoryStore
 from mqmesh.broker.store.records import DELIVERY_WEIGHT, EXTRA, VALUE_WEIGHT
 from mqmesh.mqtt.packets import Connack, Connect, Puback, Publish, Will
@@ -190,6 +191,21 @@ async def test_a_refusal_with_a_long_reason_is_well_formed(monkeypatch: pytest.M
         answer_of.send(Publish("t", b"x", 1, packet_id=1))
         answer = await answer_of.expect(Puback, reason=0x97)
         assert len(answer.properties[Property.REASON_STRING]) > 300
+
+
+async def test_a_larger_bound_needs_no_restart() -> None:
+    for larger in (2 * LIMIT, 0):
+        async with full_site(stored_sessions=1) as site:
+            await away(site)
+            bound = site.broker.durable.bound
+            publisher = await site.client()
+            await fill(publisher)
+            _reload(site.broker, lambda larger=larger: parse({"limits": {"stored_bytes": larger, "stored_sessions": larger}}))
+            assert not bound.full
+            assert not bound.crowded
+            assert await publisher.publish("t", BIG, 1) == 0
+            await site.client("another", clean=False, expiry=FOREVER)
+            assert bound.sessions == 2
 
 
 async def test_each_change_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
