@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import pika
 import pytest
 from amqp_client import Pika
@@ -107,6 +108,23 @@ def test_what_the_remote_does_not_take_is_told(member: Member, far: Pika, name: 
         member.send("publish", message=number, topic=topic, payload=b"", qos=1, properties=mine)
     answers = {body["message"]: "reason" in body for _, body in (member.next() for _ in range(40))}
     assert answers == {number: not number % 2 for number in range(10, 50)}
+
+
+def test_refused_topics_among_many_messages_cost_no_connection(world: tuple[int, Path], rabbitmq: RabbitMQ, name: str) -> None:
+    """RabbitMQ closes the channel while hundreds of messages are on their way to it; each of them has its own answer."""
+    member = Member(world[0], name)
+    assert member.connect(rabbitmq.url, username="gauge", password="gauge")["code"] == Code.OK
+    count = 900
+    for number in range(count):
+        topic = f"secret/{number}" if number % 300 == 150 else f"allowed/{number % 50}"
+        body = msgpack.packb({"message": number, "topic": topic, "payload": bytes(2000), "qos": 1})
+        member.paho.client.publish(f"metabroker/request/{member.session}/publish", body, 1)
+    answers = [member.next() for _ in range(count)]
+    assert {verb for verb, _ in answers} == {"puback"}
+    assert sorted(body["message"] for _, body in answers if body["code"]) == [150, 450, 750]
+    assert len({body["message"] for _, body in answers}) == count
+    member.send("disconnect")
+    member.close()
 
 
 def test_what_was_published_before_leaving_is_there(world: tuple[int, Path], far: Pika, rabbitmq: RabbitMQ, name: str) -> None:

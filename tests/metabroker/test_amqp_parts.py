@@ -292,6 +292,28 @@ def test_the_gate_keeps_messages_back_and_nothing_else(monkeypatch: pytest.Monke
     asyncio.run(read())
 
 
+def test_a_channel_that_the_server_closes_is_given_up_at_once() -> None:
+    """The answer goes before all that the library still writes there, which is left out until it opens the channel anew."""
+
+    async def read() -> None:
+        guard = Guard(lambda _: None)
+        answered: list[bytes] = []
+        guard.answer = answered.append
+        publish = frame.marshal(commands.Basic.Publish(0, "amq.topic", "a"), 3)
+        assert guard.passes(publish)
+        close = frame.marshal(commands.Channel.Close(403, "ACCESS_REFUSED", 60, 40), 3)
+        guard.feed_data(close)
+        assert await guard.readexactly(len(close)) == close
+        assert answered == [frame.marshal(commands.Channel.CloseOk(), 3)]
+        assert not guard.passes(publish)
+        assert not guard.passes(frame.marshal(commands.Channel.CloseOk(), 3))
+        assert guard.passes(frame.marshal(commands.Basic.Publish(0, "amq.topic", "a"), 4))
+        assert guard.passes(frame.marshal(commands.Channel.Open(), 3))
+        assert guard.passes(publish)
+
+    asyncio.run(read())
+
+
 def test_what_the_server_says_of_itself_is_heard() -> None:
     said: list[str | None] = []
 

@@ -6,6 +6,8 @@ read one. The message would come again on the next connection, and the next. So 
 - a message whose properties the library cannot read, or not in a short time, goes on without them; one whose routing key is no text goes on
   with an empty one, which is no topic;
 - a message that is too large goes on without its body, which is thrown away as it comes, and is named in `too_large`;
+- a channel that the server closes is given up at once, and nothing of it is written any more: the library would write what was on its way
+  behind the answer, and leave the answer out when its queue is full; either ends the connection;
 - while the gate is closed no message goes on. The socket is read no further then, so that TCP holds the server back, and the library hears
   heartbeats from here, so that it does not take the server for dead.
 
@@ -35,6 +37,7 @@ METHOD, HEADER, BODY, HEARTBEAT = 1, 2, 3, 8
 OVERHEAD = 8  # bytes of a frame beside its payload
 END = b"\xce"
 TUNE, CLOSE, BLOCKED, UNBLOCKED = (b"\0\x0a\0" + bytes((method,)) for method in (30, 50, 60, 61))  # class and method
+CHANNEL_OPEN, CHANNEL_CLOSE, CHANNEL_CLOSE_OK = (b"\0\x14\0" + bytes((method,)) for method in (10, 40, 41))
 DELIVER = b"\0\x3c\0\x3c"
 NO_PROPERTIES = b"\0\0"
 HEARTBEAT_FRAME = struct.pack(">BHI", HEARTBEAT, 0, 0) + END
@@ -51,6 +54,8 @@ class Guard(asyncio.StreamReader):
         self.error = ""  # why the connection is ended from here
         self.closed: tuple[int, str] | None = None  # the server's code and words, when it ends the connection
         self.too_large: dict[int, int] = {}  # delivery tag -> bytes
+        self.answer: Callable[[bytes], None] = lambda _: None  # writes to the server
+        self._closed: set[int] = set()  # channels, by the server
         self._on_blocked = on_blocked
         self._open = asyncio.Event()
         self._open.set()
@@ -67,6 +72,15 @@ class Guard(asyncio.StreamReader):
             self._open.clear()
         else:
             self._open.set()
+
+    def passes(self, data: bytes) -> bool:
+        """Whether frames of one channel may be written."""
+        channel = int.from_bytes(data[1:3], "big")
+        if channel in self._closed:
+            if data[7:11] != CHANNEL_OPEN:
+                return False
+            self._closed.discard(channel)
+        return True
 
     async def readexactly(self, n: int) -> bytes:
         """See `StreamReader`. Raises ConnectionError after a frame that no server may send; `error` says more."""
@@ -129,6 +143,9 @@ class Guard(asyncio.StreamReader):
             return frame[:13] + largest.to_bytes(4, "big") + frame[17:]
         if method == CLOSE and len(frame) > 13:
             self.closed = int.from_bytes(frame[11:13], "big"), frame[14 : 14 + frame[13]].decode("utf-8", "replace")
+        elif method == CHANNEL_CLOSE:
+            self._closed.add(channel)
+            self.answer(_frame(METHOD, channel, CHANNEL_CLOSE_OK))
         elif method == BLOCKED:
             self._on_blocked(frame[12:-1].decode("utf-8", "replace"))
         elif method == UNBLOCKED:
@@ -215,6 +232,16 @@ def values_in(payload: bytes) -> int:
     return count
 
 
+class _Writer(asyncio.StreamWriter):
+    """What the library writes to: frames of one channel with each call."""
+
+    guard: Guard
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self.guard.passes(bytes(data[:11])):
+            super().write(data)
+
+
 class Transport(TransportFactory):
     """Makes the library's connection: to `address`, through a `Guard`. context: of TLS."""
 
@@ -231,7 +258,10 @@ class Transport(TransportFactory):
         address = self._address
         transport, __ = await loop.create_connection(lambda: protocol, address.host, address.port, ssl=self._context)
         self._transport = transport
-        return self.guard, asyncio.StreamWriter(transport, protocol, self.guard, loop)
+        self.guard.answer = transport.write
+        writer = _Writer(transport, protocol, self.guard, loop)
+        writer.guard = self.guard
+        return self.guard, writer
 
     @property
     def waiting(self) -> int:

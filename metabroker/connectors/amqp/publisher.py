@@ -27,13 +27,15 @@ from .errors import UNWRITABLE, Over, code_of, reason_of, words
 
 WINDOW = 1000  # messages without a confirmation; each is a task of the library's
 DRAIN = 65_536  # bytes of QoS 0 after which the socket is waited for
+PATIENCE = 30.0  # seconds for a channel
 REMEMBERED = 1000  # topics that were refused
 
 
 async def open_channel(connection: AbstractConnection, confirms: bool = False) -> Channel:
     """A channel of the library's lower layer, which makes fewer objects for a message."""
     channel = connection.channel(publisher_confirms=confirms, on_return_raises=False)
-    await channel.initialize()
+    async with asyncio.timeout(PATIENCE):
+        await channel.initialize()
     lower = await channel.get_underlay_channel()
     assert isinstance(lower, Channel)
     return lower
