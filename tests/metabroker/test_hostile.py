@@ -258,6 +258,7 @@ def test_a_flood_of_requests_that_want_no_answer_and_are_all_wrong(site: Site) -
     attacker = Member(site.community.port, "quiet-flood")
     wrong: list[dict[str, Any]] = [{"topic": topic} for topic in ("a\x01", "a/#", "a\0", "")] + [{}, {"topic": "t", "qos": 2}]
     wrong += [{key: value for key, value in poison.items() if key != "topics"} | {"topic": "a\x01"} for poison in POISON]
+    wrong = [one for one in wrong if len(msgpack.packb(one)) < 1000]  # of so little the broker drops nothing, however slow the metabroker
     with Honest(site):
         assert attacker.connect(site.remote.url)["code"] == Code.OK
         began, sent = time.monotonic(), 0
