@@ -208,6 +208,22 @@ def test_plain_requests_do_take_the_fast_way() -> None:
     assert world.core.counts.requests == 1 + 150
 
 
+@given(st.lists(st.sampled_from(["asked", "answered", "quiet"]), min_size=3, max_size=20))
+def test_requests_of_one_size_with_and_without_an_answer_keep_their_order(kinds: list[str]) -> None:
+    worlds = [World(fast, Abilities()) for fast in (False, True)]
+    bodies = []
+    for number, kind in enumerate(kinds):
+        keys: dict[str, Any] = {} if kind == "quiet" else {"message": number, "qos": int(kind == "asked")}
+        spare = 60 - len(body(topic="up/a", payload=b"", **keys))
+        bodies.append(body(topic="up/a", payload=bytes((number,)) * spare, **keys))
+    assert len(set(map(len, bodies))) == 1
+    for world in worlds:
+        world.requests(bodies)
+    slow, fast = worlds
+    assert [payload[0] for _, payload, _, _ in fast.sent] == list(range(len(kinds)))
+    assert (fast.sent, fast.answers, len(fast.open)) == (slow.sent, slow.answers, len(slow.open))
+
+
 @pytest.mark.parametrize("verb", ["publish", "subscribe", "nothing"])
 def test_requests_of_a_session_that_is_not_there(verb: str) -> None:
     worlds = [World(fast, Abilities()) for fast in (False, True)]
