@@ -143,8 +143,11 @@ class Peer(ABC):
             raise
         return deployment
 
-    def deploy_gateway(self, folder: Path, direction: str, qos: int) -> Deployment:
-        """A community broker and a remote one, joined; direction: "out" from the community to the remote, or "in"."""
+    def deploy_gateway(self, folder: Path, direction: str, qos: int, apart: bool = False) -> Deployment:
+        """A community broker and a remote one, joined; direction: "out" from the community to the remote, or "in".
+
+        apart: what joins them is a process of its own, where there is a choice.
+        """
         deployment = self.deploy(folder, 2, qos)
         if direction == "in":
             deployment.ports.reverse()
@@ -214,18 +217,21 @@ class Mqmesh(Peer):
             options += ["--tls-certificate", str(deployment.tls / "broker.crt"), "--tls-key", str(deployment.tls / "broker.key")]
         deployment.start(f"mqmesh{index}", [*self.python(index), "-m", "mqmesh.cli.main", "broker", *options], says_ready)
 
-    def deploy_gateway(self, folder: Path, direction: str, qos: int) -> Deployment:
-        """Our broker for the community, Mosquitto as the remote one, and the metabroker beside ours."""
-        deployment = self.deploy(folder, 1, qos)
+    def deploy_gateway(self, folder: Path, direction: str, qos: int, apart: bool = False) -> Deployment:
+        """Our broker for the community, Mosquitto as the remote one, and the metabroker inside ours or beside it."""
+        folder.mkdir(parents=True)
+        policy = folder / "policy.toml"
+        policy.write_text('[[allow]]\nclients = ["*"]\nremotes = ["mqtt://127.0.0.1:*"]\npublish = ["#"]\nsubscribe = ["#"]\n')
+        deployment = Deployment(folder, None, ports=[free_port(), free_port()])
+        community = f"mqtt://127.0.0.1:{deployment.ports[0]}"
+        deployment.remote = ("127.0.0.1", deployment.ports[1])
+        broker = ["broker", "--listen", community, *([] if apart else ["--metabroker", str(policy)])]
         try:
-            community, remote = deployment.ports[0], free_port()
-            deployment.ports.append(remote)
             Mosquitto().launch(deployment, 1, qos)
-            deployment.remote = ("127.0.0.1", remote)
-            policy = folder / "policy.toml"
-            policy.write_text('[[allow]]\nclients = ["*"]\nremotes = ["mqtt://127.0.0.1:*"]\npublish = ["#"]\nsubscribe = ["#"]\n')
-            options = ["--community", f"mqtt://127.0.0.1:{community}", "--policy", str(policy)]
-            deployment.start("metabroker", [*self.python(2), "-m", "mqmesh.cli.main", "metabroker", *options], says_ready)
+            deployment.start("mqmesh", [*self.python(0), "-m", "mqmesh.cli.main", *broker], says_ready)
+            if apart:
+                options = ["--community", community, "--policy", str(policy)]
+                deployment.start("metabroker", [*self.python(2), "-m", "mqmesh.cli.main", "metabroker", *options], says_ready)
         except BaseException:
             deployment.stop()
             raise

@@ -84,7 +84,7 @@ def measure(scenario: Scenario, peer: Peer, settings: Settings, folder: Path) ->
     try:
         fields = dict(scenario.spec)
         if scenario.gateway:
-            deployment = peer.deploy_gateway(folder, scenario.gateway, fields.get("qos", 0))
+            deployment = peer.deploy_gateway(folder, scenario.gateway, fields.get("qos", 0), scenario.apart)
         else:
             deployment = peer.deploy(
                 folder, scenario.brokers, fields.get("qos", 0), fields.get("tls", False), scenario.durable, fields.get("web", False)

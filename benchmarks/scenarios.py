@@ -17,7 +17,7 @@ class Scenario:
     durable: mqmesh has a data folder and acknowledges behind fsync; the others keep all in memory. way_in: the row shows how
     fast stored messages came in; its measurement is the one of the row whose spec is the same. gateway: "out" or "in": from a client
     of a community to one of a remote Mosquitto or back, with mqmesh through its broker and metabroker, else over a bridge; of latency
-    the row compares what is added to that of a single Mosquitto.
+    the row compares what is added to that of a single Mosquitto. apart: the metabroker is a process of its own, and not inside the broker.
     """
 
     name: str
@@ -29,6 +29,7 @@ class Scenario:
     durable: bool = False
     way_in: bool = False
     gateway: str = ""
+    apart: bool = False
 
     @property
     def latency(self) -> bool:
@@ -48,6 +49,7 @@ STORED = {"kind": "stored", "qos": 1, "window": ACKNOWLEDGED, "persistent": True
 DURABLE = {"qos": 1, "window": ACKNOWLEDGED, "persistent": True}
 QUEUES = ("mqmesh", "mqmesh-asyncio", "mosquitto")
 GATEWAYS = ("mqmesh", "mqmesh-asyncio", "mosquitto")
+METABROKERS = (("", "metabroker"), ("-apart", "metabroker as a process"))
 FAST = ("mqmesh", "mqmesh-asyncio", "mqmesh-access", "mosquitto", "nats", "forward")
 
 SCENARIOS = (
@@ -85,25 +87,29 @@ SCENARIOS = (
     Scenario("qos0-sizes", "QoS 0, 1:1, payloads of 16 to 512 bytes", {"sizes": (16, 512)}, peers=FAST),
     *(
         Scenario(
-            f"mb-{direction}-qos{qos}",
-            f"metabroker: {direction}, QoS {qos}",
+            f"mb{apart}-{direction}-qos{qos}",
+            f"{title}: {direction}, QoS {qos}",
             spec,
-            bars={"mosquitto": bar},
+            bars={} if apart else {"mosquitto": bar},
             peers=GATEWAYS,
             gateway=direction,
+            apart=bool(apart),
         )
+        for apart, title in METABROKERS
         for direction in ("out", "in")
         for qos, spec, bar in ((0, {}, 1.0), (1, {"qos": 1, "window": ACKNOWLEDGED}, 0.7))
     ),
     *(
         Scenario(
-            f"mb-{direction}-latency",
-            f"metabroker: {direction}, one at a time, added",
+            f"mb{apart}-{direction}-latency",
+            f"{title}: {direction}, one at a time, added",
             {"kind": "latency"},
-            bars={"mosquitto": 3},
+            bars={} if apart else {"mosquitto": 3},
             peers=GATEWAYS,
             gateway=direction,
+            apart=bool(apart),
         )
+        for apart, title in METABROKERS
         for direction in ("out", "in")
     ),
 )

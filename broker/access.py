@@ -97,11 +97,13 @@ class Access:
 
     # When a client comes
 
-    def login(self, client_id: str, password: bytes | None) -> tuple[Reason, str] | None:
-        """Why a client may not come in under this name; None: it may."""
-        if self._settings is None or client_id != self.client:
+    def login(self, client_id: str, password: bytes | None, inside: bool = False) -> tuple[Reason, str] | None:
+        """Why a client may not come in under this name; None: it may. inside: it runs in the broker's process."""
+        if self._settings is None or client_id != self.client or inside:
             return None
-        if password is None:
+        if self._settings.inside is not None:
+            refusal = Reason.NOT_AUTHORIZED, "this client identifier is that of the metabroker inside this broker"
+        elif password is None:
             refusal = Reason.NOT_AUTHORIZED, "this client identifier is the metabroker's: give its password"
         else:
             try:

@@ -50,6 +50,7 @@ class Connection(Outgoing, asyncio.Protocol):
     it has proven. named: the user name that its CONNECT said. allowed: topics that the rules of access let it publish to, as far as it
     was asked; None: there are no rules.
     throttle: for its rate of messages, None: there is no limit. allowance: messages taken in all until which nobody looks at it.
+    inside: it is the metabroker's that runs in this process, and needs no password.
     keep_alive: seconds of silence after which it is closed, 0 for none. closed_at: when it was closed from this side.
     """
 
@@ -69,6 +70,7 @@ class Connection(Outgoing, asyncio.Protocol):
         "fans",
         "handed_over",
         "held",
+        "inside",
         "keep_alive",
         "last_received",
         "mqisdp",
@@ -86,8 +88,9 @@ class Connection(Outgoing, asyncio.Protocol):
         "user",
     )
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, inside: bool = False) -> None:
         super().__init__(broker)
+        self.inside = inside
         self.address = "?"
         self.client_id = ""
         self._tail: list[bytes] = []
@@ -124,7 +127,7 @@ class Connection(Outgoing, asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]
         peer = transport.get_extra_info("peername")
-        self.address = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "unix"
+        self.address = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "inside" if self.inside else "unix"
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -149,6 +152,8 @@ class Connection(Outgoing, asyncio.Protocol):
             self._consume(data)
         elif session is None or len(data) > LARGEST or not lone(self, session, data):
             self._consume(data)
+        if broker.within is not None and broker.within.out:
+            broker.hand_over()
         broker.flush()
         if self.received > self.allowance and RATE not in self.pauses:
             self._throttle()

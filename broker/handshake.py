@@ -62,7 +62,7 @@ def connect(connection: Connection, first: int, body: bytes) -> None:
         connection.handed_over = True
         connection.broker.mesh.accept(connection, packet)
         return
-    refusal = connection.broker.entrance.refusal(packet)
+    refusal = None if connection.inside else connection.broker.entrance.refusal(packet)
     if refusal is not None:
         connection.client_id = packet.client_id
         connection.refuse(*refusal, packet.version)
@@ -114,7 +114,7 @@ def _refusal(connection: Connection, packet: packets.Connect, method: object) ->
     if connection.broker.draining:
         return Reason.SERVER_UNAVAILABLE, "the broker is shutting down"
     access, will = connection.broker.router.access, packet.will
-    refusal = access.login(packet.client_id, packet.password)
+    refusal = access.login(packet.client_id, packet.password, connection.inside)
     if refusal is not None:
         return refusal
     rights = connection.broker.router.rights(will.topic) if will is not None else None

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .inside import InsideSettings
+
 if TYPE_CHECKING:
     from ..mesh.settings import Section
 
@@ -30,12 +32,13 @@ class MetabrokerSettings:
     """The metabroker's rule: the table `[metabroker]` of a broker's file.
 
     client: its client identifier. password: what its CONNECT has to show. file: where that stands, in the first line; read each time
-    that it is needed. Without both: `shared_file`.
+    that it is needed. Without both: `shared_file`. inside: the one that runs in the broker's process, None: it is a program of its own.
     """
 
     client: str = "metabroker"
     password: bytes | None = field(default=None, repr=False)
     file: Path | None = None
+    inside: InsideSettings | None = None
 
     @classmethod
     def of(cls, section: Section, folder: Path | None) -> MetabrokerSettings | None:
@@ -57,8 +60,21 @@ class MetabrokerSettings:
                 read_secret(settings.file)
             except SecretError as error:
                 raise section.error("password_file", str(error)) from None
+        settings.inside = InsideSettings.of(section, folder)
         section.done()
+        if settings.inside is not None:
+            settings._check_inside(section, protect)
         return settings if protect else None
+
+    def _check_inside(self, section: Section, protect: bool) -> None:
+        """What does not go with a metabroker inside. Raises ConfigError."""
+        needless = "the metabroker inside this broker (metabroker.policy) needs none: leave it out"
+        if not protect:
+            raise section.error("protect", "the metabroker inside this broker (metabroker.policy) needs the rule: leave this out")
+        if self.password is not None:
+            raise section.secret_error("password", needless)
+        if self.file is not None:
+            raise section.error("password_file", needless)
 
     def secret(self) -> bytes:
         """The password. Raises SecretError."""

@@ -27,6 +27,7 @@ from .config import Address, BrokerConfig, ConfigError, parse_address
 from .connection import Connection
 from .durable import Durable
 from .entrance import Entrance
+from .joint import Joint
 from .pressure import Pressure
 from .recovery import recover
 from .refusals import Warnings
@@ -45,6 +46,7 @@ from .websocket.service import WebSocketService
 
 if TYPE_CHECKING:
     from .http.face import HttpFace
+    from .inside import Inside
     from .links import MeshShell
     from .registrar import Registrar
     from .roaming import Roaming
@@ -94,6 +96,9 @@ class Broker:
         self.roaming: Roaming | None = None
         self.http: HttpFace | None = None
         self.registrar: Registrar | None = None
+        self.inside: Inside | None = None
+        self.within: Connection | None = None  # of what runs inside
+        self._joint: Joint | None = None
         self.addresses: list[str] = []
         self.sys_topics = SysTopics(self)
         self._servers: list[asyncio.AbstractServer] = []
@@ -207,6 +212,13 @@ class Broker:
             assert self.tls is not None
             made = partial(self.tls.accept, made)
         return self.entrance.door(made)
+
+    def join(self, protocol: asyncio.Protocol, failed: Callable[[Exception], None]) -> Joint:
+        """Connect a client of this process, the metabroker, without a socket. failed: told when the client raises an exception."""
+        connection = Connection(self, inside=True)
+        self._joint = Joint(connection, protocol, failed)
+        self.within = connection
+        return self._joint
 
     def wall(self) -> float:
         """The wall clock, in seconds."""
@@ -326,6 +338,13 @@ class Broker:
         if counters.bytes_sent > self.pressure.check_at:
             self.pressure.check(self.connections)
 
+    def hand_over(self) -> None:
+        """Give what runs inside its part of what has come. Before a flush, with which its answers leave then."""
+        assert self.within is not None
+        assert self._joint is not None
+        self.flush_one(self.within)
+        self._joint.pump()
+
     def flush_one(self, connection: Connection) -> None:
         """Write what one connection was given, now."""
         if connection.out and not connection.closing:
@@ -416,13 +435,16 @@ async def serve(
     ready: Callable[[Broker], None] | None = None,
     reload: Callable[[], BrokerConfig] | None = None,
     registrar: Registrar | None = None,
+    inside: Inside | None = None,
 ) -> None:
     """Run a broker until SIGTERM or SIGINT; SIGHUP looks at its certificates, users, rules, web origins and link policies again.
 
     ready: called once when it listens. reload: gives the configuration anew; None: it has no file. registrar: keeps it in a directory.
+    inside: runs beside it in its loop.
     """
     broker = Broker(config)
     broker.registrar = registrar
+    broker.inside = inside
     await broker.start()
     stopped = asyncio.Event()
     for one in (signal.SIGTERM, signal.SIGINT):
@@ -430,10 +452,14 @@ async def serve(
     broker.loop.add_signal_handler(signal.SIGHUP, _reload, broker, reload)
     if registrar is not None:
         registrar.begin(broker)
+    if inside is not None:
+        await inside.begin(broker)
     if ready is not None:
         ready(broker)
     await stopped.wait()
     leaving = asyncio.create_task(asyncio.to_thread(registrar.end), name="leave the directory") if registrar is not None else None
+    if inside is not None:
+        await inside.end()
     await broker.stop()
     if leaving is not None:
         await leaving
@@ -458,6 +484,8 @@ def _reload(broker: Broker, reload: Callable[[], BrokerConfig] | None) -> None:
     except AuthError as error:
         log.error("event=reload-failed text=%s", error)
         return
+    if broker.inside is not None:
+        broker.inside.renew(config)
     policies = renewed = 0
     if broker.mesh is not None and config.mesh is not None:
         policies, renewed = len(config.mesh.rules), broker.mesh.set_rules(config.mesh.rules)
@@ -479,16 +507,22 @@ def announce(broker: Broker) -> None:
     print(f"ready {' '.join(broker.addresses)} name={broker.config.name} number={broker.config.number}{http}", flush=True)
 
 
-def run(config: BrokerConfig, reload: Callable[[], BrokerConfig] | None = None, registrar: Registrar | None = None) -> None:
+def run(
+    config: BrokerConfig,
+    reload: Callable[[], BrokerConfig] | None = None,
+    registrar: Registrar | None = None,
+    inside: Inside | None = None,
+) -> None:
     """Run a broker in this thread until a signal ends it; with uvloop where it is installed. Raises StartError.
 
-    reload: gives the configuration anew, for SIGHUP; raises ConfigError. registrar: keeps the broker in a directory.
+    reload: gives the configuration anew, for SIGHUP; raises ConfigError. registrar: keeps the broker in a directory. inside: runs beside it
+    in its loop.
     """
     try:
         if os.environ.get("MQMESH_LOOP") == "asyncio":
             raise ImportError
         import uvloop
     except ImportError:
-        asyncio.run(serve(config, announce, reload, registrar))
+        asyncio.run(serve(config, announce, reload, registrar, inside))
     else:
-        uvloop.run(serve(config, announce, reload, registrar))
+        uvloop.run(serve(config, announce, reload, registrar, inside))

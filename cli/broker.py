@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..broker.config import BrokerConfig, ConfigError
+    from ..broker.inside import Inside
     from ..directory.registration import Registration
 
 DEFAULT_MESH = "mesh"
@@ -38,6 +39,7 @@ OPTION_OF = {
     "http.listen": "--http",
     "directory.url": "--directory",
     "directory.mesh": "--mesh",
+    "metabroker.policy": "--metabroker",
     "tls.certificate": "--tls-certificate",
     "tls.key": "--tls-key",
     "tls.ca": "--tls-ca",
@@ -93,6 +95,10 @@ def broker(
         str | None,
         typer.Option("--directory", metavar="URL", help="Where it registers, as $MQMESH_DIRECTORY_ACCOUNT with ..._SECRET."),
     ] = None,
+    metabroker: Annotated[
+        Path | None,
+        typer.Option("--metabroker", metavar="FILE", help="Run a metabroker inside, with this policy (docs/metabroker.md)."),
+    ] = None,
     origin: Annotated[
         list[str],
         typer.Option("--origin", metavar="URL", help="Web pages that may connect, as https://app.example.com; again.", show_default=False),
@@ -145,6 +151,8 @@ def broker(
             table["tls"] = given
         if origin:
             table["websocket"] = {"origins": origin}
+        if metabroker:
+            table["metabroker"] = {"policy": str(metabroker.absolute())}
         if http:
             table["http"] = {"listen": http}
         if directory:
@@ -169,11 +177,24 @@ def _run(settings: BrokerConfig, reload: Callable[[], BrokerConfig] | None) -> i
 
     registration = _registration(settings) if settings.directory is not None else None
     try:
-        server.run(settings, reload, registration)
+        server.run(settings, reload, registration, _metabroker(settings))
     except (server.StartError, OSError) as error:
         text = _explain(error.__cause__) if isinstance(error.__cause__, ConfigError) else str(error)
         raise fail(f"broker {settings.name}: {text}", WRONG_USE) from None
     return 0
+
+
+def _metabroker(settings: BrokerConfig) -> Inside | None:
+    """What runs inside, as the file says."""
+    if settings.metabroker is None or settings.metabroker.inside is None:
+        return None
+    from ..broker.config import ConfigError
+    from ..metabroker.inside import Metabroker
+
+    try:
+        return Metabroker(settings.metabroker)
+    except ConfigError as error:
+        raise fail(f"broker {settings.name}: {_explain(error)}", WRONG_USE) from None
 
 
 def _registration(settings: BrokerConfig) -> Registration:

@@ -70,8 +70,9 @@ def metabroker(
     from ..metabroker.address import Address
     from ..metabroker.policy import load
     from ..metabroker.resolver import Chain, Directory, Resolver, Services
-    from ..metabroker.server import Community, run
+    from ..metabroker.server import Community
     from ..metabroker.status import GONE
+    from ..metabroker.supervisor import run
     from ..metabroker.wire import Login
     from ..mqtt.packets import Will
 

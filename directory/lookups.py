@@ -104,8 +104,12 @@ class Lookups:
         self._thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def end(self) -> None:
+        """Ask no more by itself; what is being asked goes on."""
         self._end.set()
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
         if self._thread is not None:
             self._thread.join()
             self._thread = None

@@ -70,7 +70,7 @@ class Connection(Generic[M]):
         """One connection from beginning to end."""
         line = Line(self)
         try:
-            context = ssl.create_default_context(cafile=self._ca) if address.tls else None
+            context = await self._context(address)
             async with asyncio.timeout(CONNECT_TIMEOUT):
                 await self._dial(line, address, context)
         except TimeoutError:
@@ -82,6 +82,10 @@ class Connection(Generic[M]):
             return Ended(False, None, f"{address}: this is no host name")
         await line.closed.wait()
         return Ended(line.accepted, line.refused, f"{address}: {line.error or 'connection lost'}")
+
+    async def _context(self, address: Address) -> ssl.SSLContext | None:
+        """For TLS. The authorities of a system are hundreds of certificates: they are read in a thread."""
+        return await asyncio.to_thread(ssl.create_default_context, cafile=self._ca) if address.tls else None
 
     async def _dial(self, line: Line[M], address: Address, context: ssl.SSLContext | None) -> None:
         """Connect a transport to a line."""
@@ -106,7 +110,7 @@ class Connection(Generic[M]):
         for address in self.addresses:
             with contextlib.suppress(OSError, TimeoutError, PeerError):
                 async with asyncio.timeout(CONNECT_TIMEOUT):
-                    context = ssl.create_default_context(cafile=self._ca) if address.tls else None
+                    context = await self._context(address)
                     reader, writer = await asyncio.open_connection(address.host, address.port, ssl=context)
                     wire.begin(0.0)
                     writer.write(wire.take())

@@ -7,6 +7,7 @@ made with mode 0600 in a folder of mode 0700 and not encrypted.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 from collections import deque
@@ -28,16 +29,24 @@ Later = list[Action | Callable[[], None]]
 Rows = list[tuple[StoredDelivery, StoredRun]]
 
 
-class Keeper:
-    """An open store. folder: made if need be. on_kept: called in the loop with what waited for a commit, in order. Raises StoreError."""
+def _nobody(_: Later) -> None:
+    pass
 
-    def __init__(self, folder: Path, on_kept: Callable[[Later], None]) -> None:
-        self._on_kept = on_kept
+
+class Keeper:
+    """An open store. folder: made if need be. Raises StoreError. Opening blocks: it may be done in any thread, all else in the loop's.
+
+    on_kept: called in the loop with what waited for a commit, in order.
+    """
+
+    def __init__(self, folder: Path, loop: asyncio.AbstractEventLoop) -> None:
+        self.on_kept: Callable[[Later], None] = _nobody
         self._waiting: deque[tuple[int, Later]] = deque()
+        self._committed = asyncio.Event()
         path = folder / FILE
         _make_private(path)
         self.store = SqliteStore(path)
-        self.writer = Writer(self.store, asyncio.get_running_loop().call_soon_threadsafe, self._on_commit, self._on_error)
+        self.writer = Writer(self.store, loop.call_soon_threadsafe, self._on_commit, self._on_error)
         self.writer.start()
 
     def after(self, later: Later) -> None:
@@ -46,7 +55,7 @@ class Keeper:
         if not later:
             return
         if ticket <= self.writer.committed and not self._waiting:
-            self._on_kept(later)
+            self.on_kept(later)
         else:
             self._waiting.append((ticket, later))
 
@@ -58,9 +67,19 @@ class Keeper:
             log.error("event=store-unreadable error=%r", str(error))
             return None
 
+    async def settle(self) -> None:
+        """Wait until what was put is kept, for some seconds at most. What waited for that is not done any more."""
+        self.on_kept = _nobody
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_TIMEOUT):
+                while self.writer.bytes_pending:
+                    self._committed.clear()
+                    self.writer.ticket()
+                    await self._committed.wait()
+
     def close(self) -> None:
-        """Keep what is left and close the file. Blocks for some seconds at most."""
-        if not self.writer.close(CLOSE_TIMEOUT):
+        """Close the file. Blocks for as long as that takes, and a second more where something is left."""
+        if not self.writer.close(0.0):
             log.error("event=store-left bytes=%d error=%r", self.writer.bytes_pending, str(self.writer.error or "no answer in time"))
 
     def _rows(self, fetch: Fetch) -> Rows:
@@ -71,7 +90,8 @@ class Keeper:
     def _on_commit(self, ticket: int) -> None:
         waiting = self._waiting
         while waiting and waiting[0][0] <= ticket:
-            self._on_kept(waiting.popleft()[1])
+            self.on_kept(waiting.popleft()[1])
+        self._committed.set()
 
     @staticmethod
     def _on_error(error: StoreError) -> None:

@@ -28,7 +28,7 @@ class Services:
     """A table of services: name -> addresses."""
 
     def __init__(self, table: dict[str, list[str]]) -> None:
-        self._table = table
+        self.table = table
 
     @classmethod
     def load(cls, file: Path) -> Services:
@@ -52,7 +52,7 @@ class Services:
 
     def resolve(self, name: str, again: bool = False) -> list[str]:
         """See `Resolver`."""
-        return list(self._table.get(name, ()))
+        return list(self.table.get(name, ()))
 
 
 class Directory:
@@ -68,6 +68,10 @@ class Directory:
 
         self._lookups = Lookups(Inquiry(url, account), fresh=fresh)
         self._lookups.__enter__()
+
+    def end(self) -> None:
+        """Ask no more by itself."""
+        self._lookups.end()
 
     def resolve(self, name: str, again: bool = False) -> list[str]:
         """See `Resolver`."""

@@ -11,13 +11,13 @@ import asyncio
 import contextlib
 import logging
 import secrets
-import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from dataclasses import dataclass
+from functools import partial, wraps
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Concatenate, ParamSpec
 
 from ..broker.refusals import Refusals
 from ..mqtt.packets import Publish
@@ -30,6 +30,7 @@ from .codes import Code
 from .connection import Connection
 from .connectors import Connector, Owner, make
 from .core import Core
+from .deliveries import Group, Run
 from .fast import Fast
 from .keeper import Keeper, Later
 from .policy import Policy
@@ -42,11 +43,13 @@ TICK = 0.5  # seconds
 REPORT, LINE = 2.0, 60.0  # seconds between two reports, at least; between two of them in the log
 LOOKUPS = 4  # threads
 LEAVING = 2.0  # seconds for connections to be left
+FAULT_PAUSE = 5.0  # seconds after a fault of a connector
 STRANGER = "it does not take this client for the metabroker: see its access rules and this client's identifier and password"
 TOPIC = 65_535  # token of the community subscription
 
 
-class Community(NamedTuple):
+@dataclass(frozen=True)
+class Community:
     """The broker that the metabroker stands beside, and as whom.
 
     ca: PEM file of its authorities; None: those of the system. status: the topic of what the metabroker tells of itself; empty: none.
@@ -59,53 +62,43 @@ class Community(NamedTuple):
     by_client: bool = False
     status: str = ""
 
-
-class _Group:
-    """A remote's message at the community: how many of its publications are not acknowledged there."""
-
-    __slots__ = ("epoch", "left", "packet_id", "remote")
-
-    def __init__(self, deliver: Deliver, left: int) -> None:
-        self.remote, self.packet_id, self.epoch = deliver.remote, deliver.packet_id, deliver.epoch
-        self.left = left
+    def connection(
+        self, on_events: Callable[[list[Event]], None], on_down: Callable[[bool | None, str], None], on_error: Callable[[Exception], None]
+    ) -> Connection[Wire]:
+        """A connection to it, not begun. on_events, on_down: see `Connection`. on_error: told of a fault of ours that ended it."""
+        return Connection([self.address], Wire(self.login), self.ca, on_events, on_down)
 
 
-class _Run:
-    """A run of a remote's messages at the community. recipients: sessions that acknowledge it. left: of each message, how many have to."""
+P = ParamSpec("P")
 
-    __slots__ = ("acks", "epoch", "left", "open", "recipients", "remote")
 
-    def __init__(self, deliver: DeliverMany) -> None:
-        self.remote, self.acks, self.epoch = deliver.remote, deliver.acks, deliver.epoch
-        self.recipients = 0
-        self.open: dict[int, int] = {}  # token -> messages without an acknowledgement
-        self.left: list[int] = []
+def _guarded(method: Callable[Concatenate[Server, P], None]) -> Callable[Concatenate[Server, P], None]:
+    """For what is called from outside: after an exception nobody knows what state the metabroker is in, so it ends."""
 
-    def settled(self, start: int, count: int) -> bytes:
-        """One recipient has `count` messages, from number `start` on: what the remote is told now."""
-        if self.recipients == 1:
-            return self.acks[4 * start : 4 * (start + count)]
-        if not self.left:
-            self.left = [self.recipients] * (len(self.acks) // 4)
-        found = []
-        for index in range(start, start + count):
-            self.left[index] -= 1
-            if not self.left[index]:
-                found.append(self.acks[4 * index : 4 * index + 4])
-        return b"".join(found)
+    @wraps(method)
+    def call(self: Server, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        if self._failed.done():
+            return
+        try:
+            method(self, *args, **kwargs)
+        except Exception as error:
+            self.fail(error)
+
+    return call
 
 
 class Server:
-    """One metabroker. on_ready: called when it has subscribed at the community broker for the first time.
+    """One metabroker; `open` makes it. on_ready: called when it has subscribed at the community broker for the first time.
 
-    data: where it keeps its sessions, None: nowhere. Raises StoreError.
+    keeper: of its sessions, None: they are kept nowhere.
     """
 
     def __init__(
-        self, community: Community, policy: Policy, resolver: Resolver, on_ready: Callable[[], None], data: Path | None = None
+        self, community: Community, policy: Policy, resolver: Resolver, on_ready: Callable[[], None], keeper: Keeper | None = None
     ) -> None:
         self._now = asyncio.get_running_loop().time
-        self._keeper = Keeper(data, self._on_kept) if data is not None else None
+        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._keeper = keeper
         changes = self._keeper.writer if self._keeper is not None else None
         self.core = Core(policy, partial(secrets.token_hex, 16), changes, time.time() - self._now())
         self.core.by_client = community.by_client
@@ -113,14 +106,12 @@ class Server:
         self._warned = Refusals(log)
         self._resolver = resolver
         self._on_ready: Callable[[], None] | None = on_ready
-        self._community = Connection(
-            [community.address], Wire(community.login), community.ca, self._on_community, partial(self._community_down, community.address)
-        )
+        self._community = community.connection(self._on_community, partial(self._community_down, community.address), self.fail)
         self._remotes: dict[int, Connector] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._others: set[asyncio.Task[None]] = set()  # lookups, and connections that are being left
-        self._groups: dict[int, _Group] = {}
-        self._runs: dict[int, _Run] = {}
+        self._groups: dict[int, Group] = {}
+        self._runs: dict[int, Run] = {}
         self._fast = Fast(self.core, community.login.version)
         self._dirty: set[int] = set()  # remotes with something to write
         self._token = TOPIC
@@ -133,16 +124,54 @@ class Server:
         self._later: Later = []  # once what has been put is kept
         self._community.forget = self._keeper is None
         if self._keeper is not None:
-            restore(self.core, self._keeper.store, self._now())
+            self._keeper.on_kept = self._on_kept
+
+    @classmethod
+    async def open(
+        cls, community: Community, policy: Policy, resolver: Resolver, on_ready: Callable[[], None], data: Path | None = None
+    ) -> Server:
+        """A metabroker as it was when it ended. data: the folder where it keeps its sessions, None: nowhere. Raises StoreError."""
+        if data is None:
+            return cls(community, policy, resolver, on_ready)
+        keeper = await asyncio.to_thread(Keeper, data, asyncio.get_running_loop())
+        try:
+            server = cls(community, policy, resolver, on_ready, keeper)
+            await asyncio.to_thread(restore, server.core, keeper.store, server._now())
+        except BaseException:
+            keeper.close()
+            raise
+        return server
+
+    def fail(self, error: Exception) -> None:
+        """A fault of ours: `run` ends with it, and until then nothing is done any more."""
+        if not self._failed.done():
+            self._failed.set_exception(error)
+            with contextlib.suppress(Exception):
+                self.leave()
 
     async def run(self) -> None:
-        """Until it is cancelled. Every connection is left in order; with a folder for data sessions stay, here and at the remotes."""
-        self._carry_out()
+        """Until it is cancelled, or has a fault. Every connection is left in order; with a folder for data sessions stay, here and at the
+        remotes. Raises the fault."""
         try:
+            self._carry_out()
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._community.run(), name="community")
                 group.create_task(self._tick(), name="tick")
+                group.create_task(self._watch(), name="watch")
+        except Exception as error:
+            self.fail(error)
+            raise
         finally:
+            if self._failed.done():
+                self._failed.exception()  # it has been seen
+            await self._end()
+
+    async def _watch(self) -> None:
+        await self._failed
+
+    async def _end(self) -> None:
+        """Leave the remotes, and keep what is to be kept."""
+        try:
             for remote in self._remotes.values():
                 remote.forget = self._keeper is None
             tasks = [*self._tasks.values(), *self._others]
@@ -150,20 +179,27 @@ class Server:
                 task.cancel()
             if tasks:
                 await asyncio.wait(tasks, timeout=LEAVING)
+        finally:
             self._lookups.shutdown(wait=False, cancel_futures=True)
             if self._keeper is not None:
+                await self._keeper.settle()
                 self._keeper.close()
 
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK)
-            self.core.on_timer(self._now())
-            self._report(self._now())
-            for connection in (self._community, *self._remotes.values()):
-                connection.tick()
-            for number in self._remotes:
-                self._congestion(number, self._now())
-            self._carry_out()
+            self._on_tick()
+
+    @_guarded
+    def _on_tick(self) -> None:
+        now = self._now()
+        self.core.on_timer(now)
+        self._report(now)
+        for connection in (self._community, *self._remotes.values()):
+            connection.tick()
+        for number in self._remotes:
+            self._congestion(number, now)
+        self._carry_out()
 
     def _report(self, now: float) -> None:
         """Publish how things are, when that has changed; log it, less often."""
@@ -193,6 +229,7 @@ class Server:
 
     # The community
 
+    @_guarded
     def _on_community(self, events: list[Event]) -> None:
         now = self._now()
         for event in events:
@@ -237,7 +274,7 @@ class Server:
         if group is not None:
             self._part_done(group, now)
 
-    def _part_done(self, group: _Group, now: float) -> None:
+    def _part_done(self, group: Group, now: float) -> None:
         group.left -= 1
         remote = self._remotes.get(group.remote)
         if not group.left and remote is not None:
@@ -267,6 +304,7 @@ class Server:
 
     # Remotes
 
+    @_guarded
     def _on_remote(self, number: int, events: list[Event]) -> None:
         now = self._now()
         for event in events:
@@ -300,6 +338,7 @@ class Server:
         more = self._warned.due(self._now(), ("", what))
         log.log(logging.DEBUG if more is None else logging.WARNING, "%s%s", text, f" more={more}" if more else "")
 
+    @_guarded
     def _remote_down(self, number: int, refused: bool | None, text: str) -> None:
         code = Code.REMOTE_UNREACHABLE
         if refused is not None:
@@ -394,6 +433,7 @@ class Server:
                 if number in self._remotes:
                     self._remotes[number].flush()
 
+    @_guarded
     def _on_kept(self, actions: Later) -> None:
         """What these waited for is kept."""
         now = self._now()
@@ -426,7 +466,7 @@ class Server:
         return True
 
     def _deliver(self, action: Deliver, now: float) -> None:
-        group = _Group(action, 0)
+        group = Group(action, 0)
         for topic, body, qos in action.responses:
             token = 0
             if action.packet_id and qos:
@@ -442,7 +482,7 @@ class Server:
 
     def _deliver_many(self, action: DeliverMany, now: float) -> None:
         wire = self._community.wire
-        run = _Run(action)
+        run = Run(action)
         for qos, messages in action.bursts:
             head, body = messages[0]  # all have this size
             if not wire.fits(Publish(head.topic, body, qos)):
@@ -474,7 +514,18 @@ class Server:
         self._remotes[number] = connection
         if isinstance(connection, Connection) and isinstance(connection.wire, Wire):
             self._fast.enable(number)
-        self._tasks[number] = asyncio.get_running_loop().create_task(connection.run(), name=f"remote-{number}")
+        self._tasks[number] = asyncio.get_running_loop().create_task(self._stay(number, connection), name=f"remote-{number}")
+
+    async def _stay(self, number: int, connection: Connector) -> None:
+        """Stay connected to a remote, also over faults of its connector."""
+        while True:
+            try:
+                await connection.run()
+                return
+            except Exception as error:
+                log.exception("event=connector-failed remote=%d pause=%g", number, FAULT_PAUSE)
+                self._remote_down(number, None, f"internal error: {type(error).__name__}")
+                await asyncio.sleep(FAULT_PAUSE)
 
     def _close(self, number: int) -> None:
         self._remotes.pop(number, None)
@@ -489,7 +540,12 @@ class Server:
 
     def _keep(self, task: asyncio.Task[None]) -> None:
         self._others.add(task)
-        task.add_done_callback(self._others.discard)
+        task.add_done_callback(self._over)
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        self._others.discard(task)
+        if not task.cancelled() and isinstance(error := task.exception(), Exception):
+            self.fail(error)
 
     async def _look_up(self, name: str, again: bool = False) -> list[str]:
         """The addresses of a service; it may take as long as a client waits for a connection. Raises LookupError."""
@@ -522,29 +578,3 @@ class Server:
             log.info("event=remotes-%s backlog=%d", "paused" if paused else "resumed", backlog)
             for remote in self._remotes.values():
                 remote.pause(paused)
-
-
-def run(community: Community, policy: Policy, resolver: Resolver, on_ready: Callable[[], None], data: Path | None = None) -> None:
-    """Run until SIGTERM or SIGINT. data: folder for what it keeps. Raises StoreError."""
-
-    async def main() -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        loop = asyncio.get_running_loop()
-        server = Server(community, policy, resolver, on_ready, data)
-
-        def end() -> None:
-            server.leave()
-            task.cancel()
-
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, end)
-        with contextlib.suppress(asyncio.CancelledError):
-            await server.run()
-
-    try:
-        import uvloop
-    except ImportError:
-        asyncio.run(main())
-    else:
-        uvloop.run(main())

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from mqmesh.metabroker.actions import Deliver, DeliverMany, Respond, RespondMany, Send, SendMany
 from mqmesh.metabroker.bursts import Head, Messages
 from mqmesh.metabroker.core import Core
+from mqmesh.metabroker.deliveries import Run
 from mqmesh.metabroker.fast import Fast
 from mqmesh.metabroker.policy import parse
-from mqmesh.metabroker.server import _Run
 from mqmesh.metabroker.wire import Abilities, Login, Message, Published, Settled, Up, Wire
 from mqmesh.mqtt.codec import decode, encode
 from mqmesh.mqtt.framing import Framer
@@ -286,7 +286,7 @@ def test_publications_reach_the_same_sessions_in_runs_and_one_by_one(runs: list[
 @given(st.integers(1, 300), st.integers(1, 20), st.integers(0, 1000))
 def test_a_message_is_acknowledged_when_all_its_sessions_have_it(recipients: int, count: int, seed: int) -> None:
     acks = b"".join(encode(Puback(pid), 4) for pid in range(1, count + 1))
-    run = _Run(DeliverMany(1, acks, 1, []))
+    run = Run(DeliverMany(1, acks, 1, []))
     run.recipients = recipients
     chance = random.Random(seed)
     left = dict.fromkeys(range(count), recipients)
