@@ -69,6 +69,7 @@ soak: venv ## long: 200 x kill -9, 50 random faults, 10 timed ones, 10 of a meta
 	$(BIN)/python -m benchmarks.random_faults --faults $(FAULTS) --seed $(SEED)
 	$(BIN)/python -m benchmarks.faults --rounds $(ROUNDS) --seed $(SEED)
 	$(BIN)/python -m benchmarks.metabroker_kill --rounds $(ROUNDS) --seed $(SEED)
+	$(BIN)/python -m benchmarks.metabroker_kill --inside --rounds $(ROUNDS) --seed $(SEED)
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --start $(SEED)
 
 fuzz: venv ## damaged input for FOR (600) seconds each: packets, CONNECT, WebSocket, links, configuration; SEED=1

@@ -1,5 +1,7 @@
 """A metabroker and a remote broker are killed with SIGKILL under load, again and again, and judged: `python -m benchmarks.metabroker_kill`.
 
+With `--inside` the metabroker is a part of the community broker, and both die at once.
+
 Members of a community (`mqmesh broker`) have durable sessions with a remote broker through `mqmesh metabroker --data`. They publish to
 it, and programs at the remote publish to them, all at QoS 1. Each round kills the remote once and the metabroker once, at random moments
 and in random order, starts them again on the same folders, and makes one member leave the community for a while; then all that was
@@ -277,7 +279,7 @@ class Verdict:
 class Trial:
     """All processes, clients, and the dice. rate: messages a round and publisher, at most."""
 
-    def __init__(self, folder: Path, seed: int, kind: str, rate: int) -> None:
+    def __init__(self, folder: Path, seed: int, kind: str, rate: int, inside: bool = False) -> None:
         self.dice = random.Random(seed)
         self.rate = rate
         here, there = free_port(), free_port()
@@ -285,11 +287,18 @@ class Trial:
         policy = folder / "policy.toml"
         policy.write_text('[[allow]]\nclients = ["*"]\nremotes = ["mqtt://127.0.0.1:*"]\npublish = ["#"]\nsubscribe = ["#"]\n')
         listen = mqmesh("broker", "--listen", f"mqtt://127.0.0.1:{here}", "--log-level", "warning", "--stop-with-stdin")
-        self.community = Program(listen, folder / "community.log")
-        self.remote = remote_broker(kind, there, folder)
         command = mqmesh("metabroker", "--community", f"mqtt://127.0.0.1:{here}", "--policy", policy, "--data", folder / "data")
+        self.remote = remote_broker(kind, there, folder)
+        self.programs = [self.remote]
+        if inside:
+            config = folder / "community.toml"
+            config.write_text(f'data = "community"\n[metabroker]\npolicy = "{policy}"\ndata = "data"\n')
+            command = [*listen, "--config", str(config)]
+        else:
+            self.programs.append(Program(listen, folder / "community.log"))
         self.metabroker = Program(command, folder / "metabroker.log")
-        for program in (self.community, self.remote, self.metabroker):
+        self.programs.append(self.metabroker)
+        for program in self.programs:
             program.start()
         self.verdict = Verdict()
         self.publishers = [PahoPublisher(there, number, 1, f"down/{number}", 20) for number in range(1, PUBLISHERS + 1)]
@@ -376,7 +385,7 @@ class Trial:
             with suppress(Exception):
                 client.disconnect()
             client.loop_stop()
-        for program in (self.metabroker, self.remote, self.community):
+        for program in reversed(self.programs):
             program.kill()
 
 
@@ -389,9 +398,17 @@ def until(reached: Callable[[], bool], what: str, seconds: float = 60.0) -> None
         time.sleep(0.005)
 
 
-def trial(folder: Path, seed: int, rounds: int, kind: str, rate: int, report: Callable[[Verdict], None] = lambda _: None) -> Verdict:
+def trial(
+    folder: Path,
+    seed: int,
+    rounds: int,
+    kind: str,
+    rate: int,
+    report: Callable[[Verdict], None] = lambda _: None,
+    inside: bool = False,
+) -> Verdict:
     """So many rounds, or as many as go well. Raises RuntimeError, OSError."""
-    work = Trial(folder, seed, kind, rate)
+    work = Trial(folder, seed, kind, rate, inside)
     try:
         for _ in range(rounds):
             work.round()
@@ -409,6 +426,7 @@ def main(
     seed: Annotated[int, typer.Option(help="Where chance begins.")] = 1,
     remote: Annotated[str, typer.Option(help="mqmesh or mosquitto; the latter may lose what it acknowledged before it saved.")] = "mqmesh",
     rate: Annotated[int, typer.Option(min=1, help="Messages a round of each publisher and member, at most.")] = 500,
+    inside: Annotated[bool, typer.Option("--inside", help="The metabroker runs inside the community broker, and dies with it.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Kill a metabroker and a remote broker with SIGKILL under load, and compare what was acknowledged with what arrived."""
@@ -417,13 +435,13 @@ def main(
     console = Console(stderr=as_json)
     folder = Path(tempfile.mkdtemp(prefix="mqmesh-metabroker-kill-"))
     try:
-        verdict = trial(folder, seed, rounds, remote, rate)
+        verdict = trial(folder, seed, rounds, remote, rate, inside=inside)
     except (RuntimeError, OSError) as error:
         console.print(f"{error}; logs and data are in {folder}", markup=False, highlight=False)
         raise typer.Exit(1) from None
     errors = errors_in(folder / "metabroker.log")
     if as_json:
-        print(json.dumps({"remote": remote, "seed": seed, **asdict(verdict), "errors": len(errors)}))
+        print(json.dumps({"remote": remote, "inside": inside, "seed": seed, **asdict(verdict), "errors": len(errors)}))
     else:
         console.print(table(verdict, f"kill -9 of the metabroker and of a remote ({remote}), seed {seed}"))
     for line in errors[:10]:

@@ -80,11 +80,12 @@ class Joint:
 
     def raised(self, end: End, error: Exception) -> None:
         """A protocol has a fault: nobody knows what it did with the bytes, so this is the end for both."""
-        log.error("event=internal-error end=%s", type(end.protocol).__name__, exc_info=error)
         end.lose(error)
         end.peer.lose(None)
         if end is self.other:
             self._failed(error)
+        else:
+            log.error("event=internal-error end=%s", type(end.protocol).__name__, exc_info=error)
 
 
 class End(asyncio.Transport):

@@ -174,8 +174,8 @@ class Metabroker:
 
     async def _begin_again(self) -> None:
         await self._stop()
-        self._start(again=True)
         log.info("event=metabroker-renewed policy=%s", self._plan.settings.policy)
+        self._start(again=True)
 
     async def _open(self) -> Server:
         plan, client = self._plan, self._client

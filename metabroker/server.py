@@ -167,7 +167,7 @@ class Server:
             await self._end()
 
     async def _watch(self) -> None:
-        await self._failed
+        await asyncio.shield(self._failed)  # what comes while everything is left in order is still taken
 
     async def _end(self) -> None:
         """Leave the remotes, and keep what is to be kept."""

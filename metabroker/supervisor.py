@@ -42,10 +42,10 @@ class Supervisor:
                 if not self._begun:
                     raise
                 log.error("event=metabroker-cannot-start pause=%g error=%r", pause, str(error))
-            except Exception:
+            except Exception as error:
                 self.faults += 1
                 pause = FIRST_PAUSE if clock() - began > WELL else pause
-                log.exception("event=metabroker-failed pause=%g", pause)
+                log.error("event=metabroker-failed pause=%g", pause, exc_info=_one_of(error))
             self._server = None
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
@@ -56,8 +56,16 @@ class Supervisor:
             self._server.leave()
 
 
+def _one_of(error: Exception) -> Exception:
+    """What stands in a group of one."""
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
 def run(community: Community, policy: Policy, resolver: Resolver, on_ready: Callable[[], None], data: Path | None = None) -> None:
     """Run until SIGTERM or SIGINT. data: folder for what it keeps. Raises StoreError."""
+
     async def main() -> None:
         task = asyncio.current_task()
         assert task is not None

@@ -395,6 +395,15 @@ def test_the_metabrokers_rule(tmp_path: Path) -> None:
     assert settings.secret() == b"a new secret of 16 bytes"
 
 
+def test_a_metabroker_inside(tmp_path: Path) -> None:
+    (tmp_path / "porto.toml").write_text('[metabroker]\npolicy = "policy.toml"\ndata = "kept"\nstatus_topic = ""\n')
+    settings = load(tmp_path / "porto.toml").metabroker
+    assert settings is not None
+    assert settings.inside is not None
+    assert (settings.inside.policy, settings.inside.data) == (tmp_path / "policy.toml", tmp_path / "kept")
+    assert (settings.inside.services, settings.inside.directory, settings.inside.status_topic) == (None, None, "")
+
+
 @pytest.mark.parametrize(
     ("table", "says"),
     [
@@ -406,6 +415,19 @@ def test_the_metabrokers_rule(tmp_path: Path) -> None:
         ({"password_file": "/dev/null"}, "its first line is no password"),
         ({"password": "a secret of 16 bytes", "password_file": "/dev/null"}, "there is a password already"),
         ({"user": "x"}, "metabroker.user"),
+        ({"policy": 5}, "metabroker.policy = 5: give the path of the policy file"),
+        (
+            {"policy": "p", "protect": False},
+            "metabroker.protect = False: the metabroker inside this broker",
+        ),
+        ({"policy": "p", "password": "a secret of 16 bytes"}, "metabroker.password = (20 bytes): the metabroker inside this broker"),
+        ({"policy": "p", "data": 1}, "metabroker.data = 1: give the path of a folder"),
+        ({"policy": "p", "services": []}, "metabroker.services = []: give the path of a file"),
+        ({"policy": "p", "directory": 7}, "metabroker.directory = 7: give http://HOST:PORT"),
+        ({"policy": "p", "status_topic": "a/#"}, 'metabroker.status_topic = "a/#": give a topic without wildcards'),
+        ({"policy": "p", "status_topic": 1}, "metabroker.status_topic = 1: give a topic"),
+        ({"data": "folder"}, 'metabroker.data = "folder": it means nothing without metabroker.policy'),
+        ({"policy": "p", "polcy": "q"}, "metabroker.polcy"),
     ],
 )
 def test_mistakes_in_the_metabrokers_rule(table: dict[str, object], says: str) -> None:

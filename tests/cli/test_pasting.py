@@ -89,13 +89,13 @@ def test_the_metabrokers_first_steps(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path)
     try:
         terminal.paste(begin)
-        terminal.wait("^ready", "^ready", "^ready")
-        steps, end = go_on.split("kill %4")
+        terminal.wait("^ready", "^ready")
+        steps, end = go_on.split("kill %3")
         terminal.paste(steps)
         terminal.wait(
             "^demo/temperature 21.5$", "^published through session", "^rain/rhine: 7 mm", "^stocks: refused_by_policy", '^{"up":true'
         )
-        terminal.paste(f"kill %4{end}wait; jobs; echo all have ended\n")
+        terminal.paste(f"kill %3{end}wait; jobs; echo all have ended\n")
         terminal.wait("^all have ended")
     finally:
         said = terminal.close()

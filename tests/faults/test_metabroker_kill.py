@@ -14,8 +14,9 @@ pytestmark = pytest.mark.slow
 ROUNDS = 2
 
 
-def test_durable_sessions_go_on_and_nothing_is_lost(tmp_path: Path) -> None:
-    verdict = trial(tmp_path, 1, ROUNDS, "mqmesh", 150)
+@pytest.mark.parametrize("inside", [False, True], ids=["apart", "inside"])
+def test_durable_sessions_go_on_and_nothing_is_lost(tmp_path: Path, inside: bool) -> None:
+    verdict = trial(tmp_path, 1, ROUNDS, "mqmesh", 150, inside=inside)
     print(verdict)
     assert verdict.good, verdict
     assert (verdict.rounds, verdict.metabroker_kills, verdict.remote_kills) == (ROUNDS, ROUNDS, ROUNDS)
