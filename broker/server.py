@@ -342,8 +342,11 @@ class Broker:
         """Give what runs inside its part of what has come. Before a flush, with which its answers leave then."""
         assert self.within is not None
         assert self._joint is not None
+        joint = self._joint
+        joint.expected = True
         self.flush_one(self.within)
-        self._joint.pump()
+        joint.expected = False
+        joint.pump()
 
     def flush_one(self, connection: Connection) -> None:
         """Write what one connection was given, now."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import ssl
 from collections.abc import Callable
@@ -176,13 +177,15 @@ class Line(asyncio.Protocol, Generic[M]):
         self.refused: bool | None = None
         self.error = ""
         self.now = asyncio.get_running_loop().time
-        self._socket: Any = None
+        self._socket: socket.socket | None = None
         self._pace = Pace()
         self._packets = owner.wire.packets if isinstance(owner.wire, Wire) else 0  # that had come with what was read before
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
-        self._socket = transport.get_extra_info("socket")
+        if QUICK_ACK is not None and (found := transport.get_extra_info("socket")) is not None:
+            # one of our own: uvloop's makes a new one for each call
+            self._socket = socket.socket(found.family, found.type, found.proto, fileno=os.dup(found.fileno()))
         self.owner._line = self
         if self.owner._paused:
             transport.pause_reading()
@@ -231,6 +234,9 @@ class Line(asyncio.Protocol, Generic[M]):
             self.write()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
         if exc is not None and not self.error:
             self.error = getattr(exc, "strerror", None) or str(exc)
         if self.owner._line is self:

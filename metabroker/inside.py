@@ -70,9 +70,14 @@ class Joined(Connection[Wire]):
 
     def flush(self) -> None:
         """Write what the wire has to say, and have the broker do it now."""
+        joint = self._joint
+        if joint is None:
+            super().flush()
+            return
+        joint.expected = True
         super().flush()
-        if self._joint is not None:
-            self._joint.pump()
+        joint.expected = False
+        joint.pump()
 
 
 @dataclass(frozen=True)
