@@ -36,9 +36,11 @@ M = TypeVar("M", bound=Machine)
 class Connection(Generic[M]):
     """Stays connected to one broker while its task `run` lives. forget: whether the server is to forget our session when we leave.
 
-    on_events: what has come in one chunk. on_down: after a connection has ended or all addresses were tried in vain, with whether the
+    may_rest: whether what comes may wait a moment for more (`pace.py`). on_events: what has come in one chunk. on_down: after a connection has ended or all addresses were tried in vain, with whether the
     server refused our credentials (None: it did not refuse us) and one line.
     """
+
+    may_rest = True
 
     def __init__(
         self,
@@ -178,7 +180,7 @@ class Line(asyncio.Protocol, Generic[M]):
         self.error = ""
         self.now = asyncio.get_running_loop().time
         self._socket: socket.socket | None = None
-        self._pace = Pace()
+        self._pace: Pace | None = None
         self._packets = owner.wire.packets if isinstance(owner.wire, Wire) else 0  # that had come with what was read before
 
     def connection_made(self, transport: Any) -> None:
@@ -186,6 +188,8 @@ class Line(asyncio.Protocol, Generic[M]):
         if QUICK_ACK is not None and (found := transport.get_extra_info("socket")) is not None:
             # one of our own: uvloop's makes a new one for each call
             self._socket = socket.socket(found.family, found.type, found.proto, fileno=os.dup(found.fileno()))
+        if self.owner.may_rest:
+            self._pace = Pace()
         self.owner._line = self
         if self.owner._paused:
             transport.pause_reading()
@@ -213,7 +217,7 @@ class Line(asyncio.Protocol, Generic[M]):
                 self.transport.close()
         self.owner._on_events(events)
         self.write()
-        if isinstance(wire, Wire):
+        if self._pace is not None and isinstance(wire, Wire):
             packets, self._packets = wire.packets - self._packets, wire.packets
             if self._pace.rests(packets, len(data), self.now()) and not self.owner._paused and not self.transport.is_closing():
                 self.transport.pause_reading()

@@ -52,6 +52,8 @@ HERE = Here("inside", 0, False)
 class Joined(Connection[Wire]):
     """Stays connected to the broker of this process."""
 
+    may_rest = False  # what comes in one turn of the loop comes at once
+
     def __init__(
         self,
         broker: Broker,
