@@ -36,7 +36,8 @@ M = TypeVar("M", bound=Machine)
 class Connection(Generic[M]):
     """Stays connected to one broker while its task `run` lives. forget: whether the server is to forget our session when we leave.
 
-    may_rest: whether what comes may wait a moment for more (`pace.py`). on_events: what has come in one chunk. on_down: after a connection has ended or all addresses were tried in vain, with whether the
+    may_rest: whether what comes may wait a moment for more (`pace.py`).
+    on_events: what has come in one chunk. on_down: after a connection has ended or all addresses were tried in vain, with whether the
     server refused our credentials (None: it did not refuse us) and one line.
     """
 
