@@ -23,6 +23,7 @@ from typing import Any
 
 import networkx as nx
 from mqmesh.broker.config import BrokerConfig
+from mqmesh.broker.identity import KEY_FILE
 from mqmesh.cli.fleet import Fleet, FleetError
 from mqmesh.cli.ring import free_ports
 from mqmesh.mesh.settings import MeshSettings
@@ -203,7 +204,7 @@ class Scene:
         return Fault(f"slow {_names([link])}", lambda: proxy.throttle(rate), lambda: proxy.throttle(None))
 
     def kill(self, site: str, wipe: bool = False) -> Fault:
-        """A broker that dies at once and is started again, with its data folder or (wipe) with an empty one."""
+        """A broker that dies at once and is started again, with its data folder or (wipe) with one that holds nothing but its key."""
 
         def begin() -> None:
             self.load.down.add(site)
@@ -214,7 +215,11 @@ class Scene:
 
         def end() -> None:
             if wipe:
-                shutil.rmtree(self.fleet.folder / site)
+                folder = self.fleet.folder / site
+                key = (folder / KEY_FILE).read_text()
+                shutil.rmtree(folder)
+                folder.mkdir()
+                (folder / KEY_FILE).write_text(key)
             self.fleet.restart(site)
             self.settle()
             self.load.returned(site)

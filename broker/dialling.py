@@ -102,7 +102,8 @@ class Dialler:
 
         def made(tls: TlsTransport | None = None) -> LinkProtocol:
             config = shell.link_config(peer, where, shell.channel(tls, address.host))
-            machine = Link.dial(shell.identity, shell.key, config, loop.time(), holders=shell.node.holders())
+            holders, signer, why_not = shell.node.holders(), shell.signer, shell.node.why_not
+            machine = Link.dial(shell.identity, shell.key, config, loop.time(), holders, signer=signer, why_not=why_not)
             return shell.make_link(machine, peer.cost, peer.address)
 
         try:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from ..mesh import actions
 from ..mesh.channel import Channel
 from ..mesh.identity import Identity
+from ..mesh.keys import Keys
 from ..mesh.link import Link
 from ..mesh.linkconfig import LinkConfig
 from ..mesh.node import MeshConfig, Node, Verdict
@@ -32,7 +33,7 @@ from ..mqtt.topics import matches
 from .arrivals import Arrivals
 from .custody import Custody, stored_identity
 from .dialling import Dialler
-from .identity import keep_identity, own_identity
+from .identity import keep_identity, own_identity, own_signer
 from .link import LinkProtocol
 from .pacing import Pacer
 from .post import Post
@@ -69,15 +70,18 @@ class MeshShell:
         self.settings = settings
         store = broker.find_store()
         stored = None if store is None else stored_identity(store)
-        self.identity = own_identity(config.data, settings.name, config.name, config.number, stored)
+        self.signer = own_signer(config.data)
+        self.identity = own_identity(config.data, settings.name, config.name, config.number, stored, self.signer.public)
         self.node = Node(
             self.identity,
             MeshConfig(
                 mode="flood" if settings.mode == "flood" else "routed",
                 retained_compare=settings.retained_compare,
                 deletions_kept=settings.deletions_kept,
+                keys_held=settings.keys_held,
             ),
             time.time() - broker.loop.time(),
+            Keys(settings.name, config.number, config.name, self.signer, {n: bytes.fromhex(key) for n, key in settings.keys.items()}),
         )
         self.arrivals = Arrivals(self)
         self.key = settings.key.encode()
@@ -211,7 +215,8 @@ class MeshShell:
         self.broker.connections.discard(connection)
         connection.closing = True
         config = self.link_config(None, connection.address, self.channel(connection.transport.get_extra_info("tls")))
-        machine = Link.accept(self.identity, self.key, config, connect, rest, self.now(), holders=self.node.holders())
+        holders, signer, why_not = self.node.holders(), self.signer, self.node.why_not
+        machine = Link.accept(self.identity, self.key, config, connect, rest, self.now(), holders, signer=signer, why_not=why_not)
         link = self.make_link(machine, 1, connection.address)
         connection.transport.set_protocol(link)
         link.connection_made(connection.transport)

@@ -16,7 +16,8 @@ class MeshConfig:
     under way to this broker without a receipt. credit_floor: bytes to which drops at a relay may shrink what is under way
     to one destination. share: what happens to a message whose shared subscription's member went with its broker, "once":
     it waits, "available": another one gets it, marked as possibly repeated. forget_after: seconds after which a broker
-    that is not reachable loses its interest and what waits for it is returned; None: never. remembered: how many filters of others
+    that is not reachable loses its interest and what waits for it is returned; None: never. keys_held: seconds after which the number of a
+    broker that is not reachable may be had under another key; None: never. remembered: how many filters of others
     the store keeps at most. receipt_delay: seconds that a receipt may wait for more deliveries to speak of, unless an eighth of
     the credit is used up.
     retained_compare: seconds between two comparisons of retained messages with one neighbour. deletions_kept: seconds that a
@@ -32,6 +33,7 @@ class MeshConfig:
     credit_floor: int = 64 * 2**10
     share: Literal["once", "available"] = "once"
     forget_after: float | None = None
+    keys_held: float | None = None
     remembered: int = 200_000
     receipt_delay: float = 0.002
     retained_compare: float = 30.0
@@ -56,6 +58,8 @@ class Counters:
     duplicates: int = 0  # frames that a window refused
     returned: int = 0  # for each destination
     cleared: int = 0  # sent to a life that lost its store, so nobody knows; for each destination
+    refused_keys: int = 0  # statements under another key than the one known for the number they speak for
+    forged: int = 0  # statements that their signatures do not cover; each ends a link
     refused: int = 0  # picks that found no member
     repicked: int = 0
     trees: int = 0  # announced as origin

@@ -34,6 +34,7 @@ import msgpack
 from ..mqtt.errors import PeerError
 from ..mqtt.reasons import Reason
 from ..mqtt.run import encode_length
+from .keys import KEY_BYTES, SIGNATURE_BYTES, Seal
 from .policy import Policy, decode_policy
 
 PREFIX = b"$mesh/"
@@ -62,6 +63,11 @@ class LinkRecord(NamedTuple):
     epoch: int
     sequence: int
     links: tuple[LinkEntry, ...]
+    seal: Seal | None = None
+
+    def said(self) -> tuple[Any, ...]:
+        """What is signed."""
+        return (*self[:5], [link if link.policy is not None else link[:3] for link in self.links])
 
 
 class SummaryEntry(NamedTuple):
@@ -87,6 +93,7 @@ class InterestUpdate(NamedTuple):
     digest: int
     adds: tuple[tuple[str, str | None, int], ...]
     removes: tuple[tuple[str, str | None], ...]
+    seal: Seal | None = None
 
 
 class Open(NamedTuple):
@@ -97,6 +104,7 @@ class Open(NamedTuple):
     epoch: int
     tree: int
     nodes: tuple[tuple[int, int, int], ...]
+    seal: Seal | None = None
 
 
 class Refusal(NamedTuple):
@@ -148,6 +156,12 @@ def _integer(bits: int) -> Check:
         return value
 
     return check
+
+
+def _flag(value: Any) -> Any:
+    if type(value) is not bool:
+        raise ValueError(f"{str(value)[:40]!r} is not true or false")
+    return value
 
 
 def _text(longest: int) -> Check:
@@ -211,20 +225,22 @@ _filter = _text(65_535)
 _group = _optional(_filter)
 _position = _record(None, _u48, _u64)
 _plain_link = _record(LinkEntry, _u16, _u63, _u32)
+_seal = _optional(_record(Seal, _octets(KEY_BYTES), _flag, _octets(SIGNATURE_BYTES)))
 _refusal = _record(Refusal, _u48, _u64, _u64, _record(None, _filter, _filter))
 
 _FORMS: dict[str, Check] = {
     "summary": _many(_record(SummaryEntry, _u16, _uuid, _epoch, _u64, _epoch, _u64, _u64)),
     "synced": lambda value: 0 if value is None else _octets(0)(value),
-    "linkstate": _many(_record(LinkRecord, _u16, _uuid, _name, _epoch, _u64, _many(_link))),
+    "linkstate": _many(_record(LinkRecord, _u16, _uuid, _name, _epoch, _u64, _many(_link), _seal)),
     "interest": _record(
         InterestUpdate,
         *(_u16, _uuid, _epoch, _optional(_u64), _u64, _u64),
         _many(_record(None, _filter, _group, _u32)),
         _many(_record(None, _filter, _group)),
+        _seal,
     ),
     "want": _many(_record(None, _u16, _uuid)),
-    "open": _record(Open, _u16, _uuid, _u48, _u64, _many(_record(None, _u16, _u16, _u63))),
+    "open": _record(Open, _u16, _uuid, _u48, _u64, _many(_record(None, _u16, _u16, _u63)), _seal),
     "receipts": _many(_record(Receipt, _u16, _u64, _u16, _u48, _u48, _position, _position, _u32, _u63, _many(_refusal))),
     "dropped": _many(_record(Dropped, _u16, _u64, _mask)),
     "noted": _record(Noted, _u16, _u64, _u16, _position),
@@ -234,7 +250,7 @@ _FORMS: dict[str, Check] = {
 def encode(kind: str, body: Any) -> bytes:
     """The control packet of a kind. body: tuples and lists as in the table; masks as bytes, low byte first."""
     if kind == "linkstate":
-        body = [(*record[:5], [link if link.policy is not None else link[:3] for link in record.links]) for record in body]
+        body = [(*record.said(), record.seal) for record in body]
     return encode_raw(kind, msgpack.packb(body))
 
 

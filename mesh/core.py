@@ -13,6 +13,7 @@ from .actions import Action, CloseLink, Event, Send
 from .config import Counters, MeshConfig
 from .control import encode
 from .identity import Identity
+from .keys import Keys
 from .policy import Gate
 
 if TYPE_CHECKING:
@@ -44,10 +45,11 @@ class LinkEnd:
 class Core:
     """Shared state. identity: its epoch may be raised. now: of the current call. generation: raised whenever a decision that is
     kept anywhere may be stale. on_drop: called when a link goes. journal: None without a
-    store. born: the life since which this broker remembers."""
+    store. born: the life since which this broker remembers. keys: who may speak for whom; None: nothing is signed."""
 
-    def __init__(self, identity: Identity, config: MeshConfig, wall_offset: float) -> None:
+    def __init__(self, identity: Identity, config: MeshConfig, wall_offset: float, keys: Keys | None = None) -> None:
         self.identity = identity
+        self.keys = keys
         self.number = identity.number
         self.uuid = identity.uuid.bytes
         self.config = config

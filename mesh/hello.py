@@ -2,12 +2,15 @@
 
 A *hello* is one end's identity and a fresh nonce, as a msgpack list:
 
-    [protocol version, mesh name, broker name, number, UUID (16 bytes), epoch, nonce (32 bytes)]
+    [protocol version, mesh name, broker name, number, UUID (16 bytes), epoch, nonce (32 bytes), public key (32 bytes, or none)]
 
 The *transcript* is both hellos byte for byte as they travelled, the dialler's first, each with its length in front.
 A proof is HMAC-SHA256(key, role || transcript): whoever gives it knows the key, speaks in this role, and has seen
 exactly these two hellos, so that no byte of either was changed, and nothing can be replayed or mirrored. The
 incarnation of the link comes from the same transcript, so that both ends have the same number without saying it.
+
+An end with a key pair of its own (keys.py) shows that it has the private one: behind the proof stands a signature over the role,
+the transcript and the proof. So it holds for this connection alone, as the proof does.
 
 It does not know packets, states or time; it proves the ends and not what follows, for which there is TLS.
 """
@@ -23,20 +26,21 @@ import msgpack
 from ..mqtt.errors import PeerError
 from ..mqtt.reasons import Reason
 from .identity import HIGHEST_NUMBER, Identity
+from .keys import KEY_BYTES
 
-PROTOCOL = 1
+PROTOCOL = 2
 NONCE_BYTES = 32
 PROOF_BYTES = 32
 DIALLER = b"mqmesh-1 dialler\0"
 ACCEPTOR = b"mqmesh-1 acceptor\0"
 _INCARNATION = b"mqmesh-1 incarnation\0"
 _LONGEST_NAME = 256
-_KINDS = (int, str, str, int, bytes, int, bytes)
+_KINDS = (int, str, str, int, bytes, int, bytes, bytes)
 
 
 def encode(identity: Identity, nonce: bytes) -> bytes:
     """The hello of one end."""
-    body = [PROTOCOL, identity.mesh, identity.name, identity.number, identity.uuid.bytes, identity.epoch, nonce]
+    body = [PROTOCOL, identity.mesh, identity.name, identity.number, identity.uuid.bytes, identity.epoch, nonce, identity.key]
     return bytes(msgpack.packb(body))
 
 
@@ -58,13 +62,19 @@ def decode(hello: bytes, own: Identity) -> Identity:
         )
         raise PeerError(Reason.UNSUPPORTED_PROTOCOL_VERSION, text)
     if tuple(map(type, body)) != _KINDS:
-        raise _malformed("does not hold the seven fields of version 1")
-    _, mesh, name, number, uuid, epoch, nonce = body
+        raise _malformed("does not hold the eight fields of version 2")
+    _, mesh, name, number, uuid, epoch, nonce, key = body
     if not (0 < len(mesh) <= _LONGEST_NAME and 0 < len(name) <= _LONGEST_NAME and mesh.isprintable() and name.isprintable()):
         raise _malformed("holds a name that is empty, too long or not printable")
-    if not 0 <= number <= HIGHEST_NUMBER or not 0 <= epoch < 2**63 or len(uuid) != 16 or len(nonce) != NONCE_BYTES:
+    if (
+        not 0 <= number <= HIGHEST_NUMBER
+        or not 0 <= epoch < 2**63
+        or len(uuid) != 16
+        or len(nonce) != NONCE_BYTES
+        or len(key) not in (0, KEY_BYTES)
+    ):
         raise _malformed("holds a value out of range")
-    return Identity(mesh, name, number, UUID(bytes=uuid), epoch)
+    return Identity(mesh, name, number, UUID(bytes=uuid), epoch, key)
 
 
 def prove(key: bytes, role: bytes, dialler: bytes, acceptor: bytes) -> bytes:
@@ -75,6 +85,11 @@ def prove(key: bytes, role: bytes, dialler: bytes, acceptor: bytes) -> bytes:
 def proved(proof: bytes, key: bytes, role: bytes, dialler: bytes, acceptor: bytes) -> bool:
     """Whether the proof is right, compared in constant time."""
     return hmac.compare_digest(proof, prove(key, role, dialler, acceptor))
+
+
+def signed(role: bytes, dialler: bytes, acceptor: bytes, proof: bytes) -> bytes:
+    """What an end with a key pair signs."""
+    return b"mqmesh-2 link\0" + role + transcript(dialler, acceptor) + proof
 
 
 def incarnation(key: bytes, dialler: bytes, acceptor: bytes) -> int:

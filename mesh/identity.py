@@ -14,6 +14,7 @@ class Identity(NamedTuple):
     mesh: name of the mesh. name: name of the broker, unique in its mesh. number: 0 to 65535, unique in its mesh; the
     bit that stands for the broker in an envelope. uuid: of the broker's data folder; another UUID under a known
     number is another broker. epoch: of this life, at least the clock in milliseconds at its start.
+    key: its public key (keys.py), b"" without one.
     """
 
     mesh: str
@@ -21,6 +22,7 @@ class Identity(NamedTuple):
     number: int
     uuid: UUID
     epoch: int
+    key: bytes = b""
 
     def __str__(self) -> str:
         return f"{self.name} (number {self.number})"

@@ -15,21 +15,24 @@ It does not know links, trees or messages.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from hashlib import blake2b
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable
+from hashlib import blake2b, sha256, shake_256
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..mqtt.errors import MqttError, PeerError
 from ..mqtt.reasons import Reason
 from ..mqtt.topics import FilterTree, check_filter, split_share
 from .control import InterestUpdate
 from .envelope import Share
+from .keys import Seal
 from .linkstate import Key
 
 if TYPE_CHECKING:
     from .remembered import Remembered
 
 Entry = tuple[str, str | None]  # filter, group
+SUM_BITS = 4096
+_MODULUS = 1 << SUM_BITS
 CACHED = 100_000  # topics whose match is kept
 
 
@@ -57,15 +60,27 @@ def entry_digest(filter_: str, group: str | None, weight: int) -> int:
     return int.from_bytes(blake2b(raw, digest_size=8).digest(), "big")
 
 
-class InterestSet:
-    """What one life of one broker wants."""
+def entry_sum(filter_: str, group: str | None, weight: int) -> int:
+    """The same for who must not be deceived: `SUM_BITS` bits for one entry; a set's sum is that of its entries, modulo 2**SUM_BITS.
 
-    __slots__ = ("digest", "entries", "epoch", "version")
+    Adding hashes of this size is collision resistant (Bellare and Micciancio's AdHash; Wagner's attack takes some 2**128 steps), and a
+    change of one entry costs one entry, however many there are. An exclusive or is not, whatever its size.
+    """
+    raw = f"{weight}\0{'' if group is None else '+' + group}\0{filter_}".encode()
+    return int.from_bytes(shake_256(raw).digest(SUM_BITS // 8), "big")
+
+
+class InterestSet:
+    """What one life of one broker wants. sum: of its entries, for the seal. seal: its owner's, at this version; None without keys."""
+
+    __slots__ = ("digest", "entries", "epoch", "seal", "sum", "version")
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
         self.version = 0
         self.digest = 0
+        self.sum = 0
+        self.seal: Seal | None = None
         self.entries: dict[Entry, int] = {}
 
     def put(self, entry: Entry, weight: int | None) -> None:
@@ -73,14 +88,20 @@ class InterestSet:
         old = self.entries.pop(entry, None)
         if old is not None:
             self.digest ^= entry_digest(*entry, old)
+            self.sum = (self.sum - entry_sum(*entry, old)) % _MODULUS
         if weight is not None:
             self.entries[entry] = weight
             self.digest ^= entry_digest(*entry, weight)
+            self.sum = (self.sum + entry_sum(*entry, weight)) % _MODULUS
+
+    def said(self, key: Key) -> tuple[Any, ...]:
+        """What its owner signs: which set it is, and what is in it."""
+        return (*key, self.epoch, self.version, sha256(self.sum.to_bytes(SUM_BITS // 8, "big")).digest())
 
     def whole(self, key: Key) -> InterestUpdate:
         """The update that says all."""
         adds = tuple((f, g, w) for (f, g), w in self.entries.items())
-        return InterestUpdate(key[0], key[1], self.epoch, None, self.version, self.digest, adds, ())
+        return InterestUpdate(key[0], key[1], self.epoch, None, self.version, self.digest, adds, (), self.seal)
 
 
 class Interests:
@@ -126,8 +147,11 @@ class Interests:
             if self.memory is not None:
                 self.memory.forget(key, gone.entries)
 
-    def apply(self, update: InterestUpdate) -> str:
-        """Take an update: "new" (pass it on), "old" (nothing to do) or "gap" (ask for the whole). Raises `PeerError`."""
+    def apply(self, update: InterestUpdate, genuine: Callable[[InterestSet], bool] | None = None) -> str:
+        """Take an update: "new" (pass it on), "old" (nothing to do) or "gap" (ask for the whole). Raises `PeerError`.
+
+        genuine: whether the owner has signed this set; None: nobody signs.
+        """
         key = (update.number, update.uuid)
         known = self.sets.get(key)
         at = (known.epoch, known.version) if known else (0, -1)
@@ -148,13 +172,18 @@ class Interests:
         undo = {entry: before.get(entry) for entry in changes} if result is known else {}
         for entry, weight in changes.items():
             result.put(entry, weight)
-        if result.digest != update.digest:
+        version, result.version = result.version, update.version
+        agrees = result.digest == update.digest
+        if not agrees or (genuine is not None and not genuine(result)):
+            result.version = version
             for entry, weight in undo.items():
                 result.put(entry, weight)
+            if agrees:
+                raise PeerError(Reason.NOT_AUTHORIZED, f"$mesh/interest: broker {update.number} has not signed this interest")
             if update.base is None:
                 raise PeerError(Reason.PROTOCOL_ERROR, f"$mesh/interest: the digest of broker {update.number}'s interest is wrong")
             return "gap"
-        result.version = update.version
+        result.seal = update.seal
         self.sets[key] = result
         if self.memory is not None:
             touched = changes if result is known else [e for e in {**before, **result.entries} if before.get(e) != result.entries.get(e)]

@@ -41,6 +41,7 @@ from ..mqtt.properties import Properties, Property
 from ..mqtt.reasons import Reason
 from . import hello
 from .identity import Identity
+from .keys import Signer, verified
 from .linkconfig import (
     LONGEST_TEXT,
     Event,
@@ -82,8 +83,10 @@ class Link:
         "_out",
         "_peer_hello",
         "_secret",
+        "_signer",
         "_splitter",
         "_tick",
+        "_why_not",
         "dialled",
         "identity",
         "incarnation",
@@ -100,6 +103,8 @@ class Link:
         config: LinkConfig,
         holders: Mapping[int, Identity],
         nonce: bytes | None,
+        signer: Signer | None,
+        why_not: Callable[[Identity], str | None] | None,
     ) -> None:
         self.identity = identity
         self.dialled = dialled
@@ -108,6 +113,8 @@ class Link:
         self.state = State.CHALLENGE if dialled else State.PROOF
         self._config = config
         self._secret = key
+        self._signer = signer
+        self._why_not = why_not
         self._key = config.channel.bind(key)
         self._holders = holders
         self._hello = hello.encode(identity, nonce or secrets.token_bytes(hello.NONCE_BYTES))
@@ -128,13 +135,16 @@ class Link:
         now: float,
         holders: Mapping[int, Identity] | None = None,
         nonce: bytes | None = None,
+        signer: Signer | None = None,
+        why_not: Callable[[Identity], str | None] | None = None,
     ) -> Link:
         """The end that made the connection; `take()` holds its CONNECT.
 
         key: the mesh's secret, b"" where certificates alone count. holders: the live brokers of the mesh by number, for refusing a
-        second holder of one; a view that the caller keeps up to date. nonce: 32 fresh bytes, drawn when left out.
+        second holder of one; a view that the caller keeps up to date. nonce: 32 fresh bytes, drawn when left out. signer: of the key
+        in `identity`; with one the peer has to show its own. why_not: why a peer's key must not speak for its number, None: it may.
         """
-        link = cls(identity, key, True, now, config, holders or {}, nonce)
+        link = cls(identity, key, True, now, config, holders or {}, nonce, signer, why_not)
         properties: Properties = {Property.AUTHENTICATION_METHOD: METHOD, Property.AUTHENTICATION_DATA: link._hello}
         connect = packets.Connect(client_id=f"mqmesh/{identity.name}", clean_start=True, keep_alive=0, properties=properties)
         link._send(connect)
@@ -151,13 +161,15 @@ class Link:
         now: float,
         holders: Mapping[int, Identity] | None = None,
         nonce: bytes | None = None,
+        signer: Signer | None = None,
+        why_not: Callable[[Identity], str | None] | None = None,
     ) -> Link:
         """The end that was dialled, made from the CONNECT that named the method and the bytes received behind it.
 
         A peer that is refused at once has its LinkClosed among the next events, `next_deadline()` then being in the past:
         call `receive(b"", now)` to have it at once.
         """
-        link = cls(identity, key, False, now, config, holders or {}, nonce)
+        link = cls(identity, key, False, now, config, holders or {}, nonce, signer, why_not)
         try:
             link._greet(connect)
         except PeerError as error:
@@ -273,25 +285,24 @@ class Link:
             raise PeerError(
                 Reason.CLIENT_IDENTIFIER_NOT_VALID, f"the client identifier of a link from {self.peer} is mqmesh/{self.peer.name}"
             )
-        proof = hello.prove(self._key, hello.ACCEPTOR, self._peer_hello, self._hello)
-        self._authenticate(len(self._hello).to_bytes(2, "big") + self._hello + proof)
+        ends = self._peer_hello, self._hello
+        proof = hello.prove(self._key, hello.ACCEPTOR, *ends)
+        self._authenticate(len(self._hello).to_bytes(2, "big") + self._hello + proof + self._signature(hello.ACCEPTOR, *ends, proof))
 
     def _challenged(self, auth: packets.Auth) -> None:
         """Dialler: the acceptor's hello and proof have come."""
         data = self._auth_data(auth)
         end = 2 + int.from_bytes(data[:2], "big")
         self._meet(data[2:end])
-        if not hello.proved(data[end:], self._key, hello.ACCEPTOR, self._hello, self._peer_hello):
-            raise self._wrong_key(data[end:], hello.ACCEPTOR, self._hello, self._peer_hello)
+        self._check_proof(data[end:], hello.ACCEPTOR, self._hello, self._peer_hello)
         self._check_number()
         self.state = State.VERDICT
-        self._authenticate(hello.prove(self._key, hello.DIALLER, self._hello, self._peer_hello))
+        proof = hello.prove(self._key, hello.DIALLER, self._hello, self._peer_hello)
+        self._authenticate(proof + self._signature(hello.DIALLER, self._hello, self._peer_hello, proof))
 
     def _answered(self, auth: packets.Auth) -> None:
         """Acceptor: the dialler's proof has come."""
-        proof = self._auth_data(auth)
-        if not hello.proved(proof, self._key, hello.DIALLER, self._peer_hello, self._hello):
-            raise self._wrong_key(proof, hello.DIALLER, self._peer_hello, self._hello)
+        self._check_proof(self._auth_data(auth), hello.DIALLER, self._peer_hello, self._hello)
         self._check_number()
         properties: Properties = {Property.AUTHENTICATION_METHOD: METHOD}
         self._send(packets.Connack(session_present=False, reason=Reason.SUCCESS, properties=properties))
@@ -376,12 +387,30 @@ class Link:
         if holder is not None and holder.uuid != peer.uuid:
             where = "here" if holder is own else "in this mesh"
             raise PeerError(refused, f"number {peer.number} is {holder.name}'s {where}; give {peer.name} another")
+        if self._why_not is not None and (why := self._why_not(peer)) is not None:
+            raise PeerError(refused, why)
         if expected is not None and peer.number != expected:
             text = f"{self._config.where} is {peer}, where {own} expects number {expected}: correct the address or the number"
             raise PeerError(refused, text)
         if self._config.name is not None and peer.name != self._config.name:
             text = f"{self._config.where} is {peer}, where {own} expects {self._config.name}: correct the address or the name"
             raise PeerError(refused, text)
+
+    def _signature(self, role: bytes, dialler: bytes, acceptor: bytes, proof: bytes) -> bytes:
+        return b"" if self._signer is None else self._signer.sign(hello.signed(role, dialler, acceptor, proof))
+
+    def _check_proof(self, data: bytes, role: bytes, dialler: bytes, acceptor: bytes) -> None:
+        """Refuse a peer that proves another secret than the mesh's, or that has not the key pair of which it shows the public half."""
+        proof, signature = data[: hello.PROOF_BYTES], data[hello.PROOF_BYTES :]
+        if not hello.proved(proof, self._key, role, dialler, acceptor):
+            raise self._wrong_key(proof, role, dialler, acceptor)
+        peer = self.peer
+        assert peer is not None
+        if self._signer is None:
+            return
+        if not peer.key or not verified(peer.key, hello.signed(role, dialler, acceptor, proof), signature):
+            text = f"{peer} does not show that it has the key that it names: is it the broker that it says?"
+            raise PeerError(Reason.NOT_AUTHORIZED if not self.dialled else Reason.IMPLEMENTATION_SPECIFIC_ERROR, text)
 
     def _auth_data(self, auth: packets.Auth) -> bytes:
         properties = auth.properties

@@ -52,15 +52,19 @@ class LinkStates:
 
     def offer(self, record: LinkRecord) -> bool:
         """Keep a record if it is newer than what is known; whether it was."""
-        key = (record.number, record.uuid)
-        known = self.records.get(key)
-        if known is not None and (record.epoch, record.sequence) <= (known.epoch, known.sequence):
+        if not self.newer(record):
             return False
-        if known is None and not self._room(record):
+        key = (record.number, record.uuid)
+        if key not in self.records and not self._room(record):
             return False
         self.records[key] = record
         self.dirty = True
         return True
+
+    def newer(self, record: LinkRecord) -> bool:
+        """Whether a record says more than what is known."""
+        known = self.records.get((record.number, record.uuid))
+        return known is None or (record.epoch, record.sequence) > (known.epoch, known.sequence)
 
     def _room(self, record: LinkRecord) -> bool:
         """Make room for one more UUID under a number: the oldest one that is not reachable goes, unless the new one is older still."""

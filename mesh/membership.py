@@ -15,8 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
+from typing import Any
 from uuid import UUID
 
+from ..mqtt.errors import PeerError
 from ..mqtt.reasons import Reason
 from .control import EPOCH_BITS, InterestUpdate, LinkEntry, LinkRecord, SummaryEntry
 from .core import Core, LinkEnd
@@ -24,12 +26,14 @@ from .dispatch import Dispatch
 from .envelope import Share
 from .identity import Identity
 from .interest import Interests, InterestSet
+from .keys import Seal
 from .linkstate import Key, LinkStates
 from .own_tree import OwnTree
 from .remembered import Known
 from .visited import numbers
 from .zones import Zones
 
+NAMED = 1000  # refused keys that are remembered, so that each is said once
 _NO_VERSION = 2**64 - 1  # in a summary: nothing is known of this broker's interest
 
 
@@ -55,6 +59,8 @@ class Membership:
         self._intruders: set[tuple[bytes, bytes]] = set()  # pairs that an event has named
         self._absent: dict[int, float] = {}  # since when a known broker is out of reach
         self._forgotten: set[Key] = set()
+        self._named: set[tuple[int, bytes]] = set()  # (number, key) that an event has named
+        self._seal_interest()
         # all that are known, reachable or not, and those of them that a policy leads to
         self.on_known: Callable[[Iterable[int], Iterable[int]], None] = lambda numbers, behind: None
         self.on_forgotten: Callable[[int], None] = lambda number: None
@@ -81,6 +87,8 @@ class Membership:
         entries = tuple(_entry(end) for end in core.links.values() if end.synced)
         me = core.identity
         record = LinkRecord(me.number, core.uuid, me.name, me.epoch, self._sequence, entries)
+        if core.keys is not None:
+            record = record._replace(seal=core.keys.seal("linkstate", *record.said()))
         self.states.offer(record)
         core.flood("linkstate", [record])
 
@@ -96,6 +104,7 @@ class Membership:
             core.journal.node(core.uuid, above + 1, core.born)
         self._tree.epoch_raised()
         self.own.epoch = above + 1
+        self._seal_interest()
         core.flood("interest", self.own.whole((core.number, core.uuid)))
         self.say_links()
 
@@ -125,10 +134,18 @@ class Membership:
         for entry, weight in changed.items():
             own.put(entry, weight)
         own.version += 1
+        self._seal_interest()
         adds = tuple((f, g, w) for (f, g), w in changed.items() if w is not None)
         removes = tuple(entry for entry, w in changed.items() if w is None)
         core = self._core
-        core.flood("interest", InterestUpdate(core.number, core.uuid, own.epoch, own.version - 1, own.version, own.digest, adds, removes))
+        version, digest = own.version, own.digest
+        core.flood("interest", InterestUpdate(core.number, core.uuid, own.epoch, version - 1, version, digest, adds, removes, own.seal))
+
+    def _seal_interest(self) -> None:
+        """The own interest is at another version."""
+        core = self._core
+        if core.keys is not None:
+            self.own.seal = core.keys.seal("interest", *self.own.said((core.number, core.uuid)))
 
     def version_of(self, number: int) -> tuple[int, int]:
         """(epoch, version) of what is known of a broker's interest; (0, 0) of one that has said nothing."""
@@ -160,18 +177,20 @@ class Membership:
         core = self._core
         theirs = {(e.number, e.uuid): e for e in entries}
         mine = theirs.get((core.number, core.uuid))
-        if mine is not None and (mine.epoch, mine.sequence) > (core.identity.epoch, self._sequence):
-            self._raise_epoch(mine.epoch)
+        if core.keys is None and mine is not None and (mine.epoch, mine.sequence) > (core.identity.epoch, self._sequence):
+            self._raise_epoch(mine.epoch)  # where brokers sign, the record itself follows, and says whether that is true
         newer = [
             record
             for key, record in self.states.records.items()
-            if (e := theirs.get(key)) is None or (record.epoch, record.sequence) > (e.epoch, e.sequence)
+            if ((e := theirs.get(key)) is None or (record.epoch, record.sequence) > (e.epoch, e.sequence)) and self._sealed(record.seal)
         ]
         if newer:
             core.control(end.id, "linkstate", newer)
         self.refresh()
         self.flush_interest()
         for key, known in self.known_interest():
+            if not self._sealed(known.seal):
+                continue
             e = theirs.get(key)
             if e is None or e.version == _NO_VERSION or (known.epoch, known.version) > (e.interest_epoch, e.version):
                 core.control(end.id, "interest", known.whole(key))
@@ -192,9 +211,10 @@ class Membership:
         core = self._core
         new = []
         for record in records:
+            if not self.states.newer(record) or not self.believes(end, "linkstate", record.number, record.name, record.seal, record.said()):
+                continue
             if (record.number, record.uuid) == (core.number, core.uuid):
-                if (record.epoch, record.sequence) > (core.identity.epoch, self._sequence):
-                    self._raise_epoch(record.epoch)
+                self._raise_epoch(record.epoch)
             elif self.states.offer(record):
                 new.append(record)
         if new:
@@ -210,8 +230,11 @@ class Membership:
         active = self.interests.active.get(update.number)
         if active is not None and active != update.uuid and self.states.live >> update.number & 1:
             return
-        verdict = self.interests.apply(update)
+        if update.seal is not None and not self._admits(end, update.number, None, update.seal):
+            return
+        verdict = self.interests.apply(update, None if core.keys is None else lambda found: self._signed(update, found))
         if verdict == "new":
+            self._learn(update.number, update.seal)
             self._forgotten.discard(key)
             core.flood("interest", update, but=end.id)
         elif verdict == "gap":
@@ -221,8 +244,77 @@ class Membership:
         """Send interest as a whole."""
         known = dict(self.known_interest())
         for key in keys:
-            if key in known:
+            if key in known and self._sealed(known[key].seal):
                 self._core.control(end.id, "interest", known[key].whole(key))
+
+    # ---- who may say it
+
+    def _sealed(self, seal: Seal | None) -> bool:
+        """Whether something can be passed on: others believe only what its owner has signed."""
+        return self._core.keys is None or seal is not None
+
+    def _signed(self, update: InterestUpdate, found: InterestSet) -> bool:
+        keys = self._core.keys
+        assert keys is not None
+        if keys.genuine("interest", update.seal, *found.said((update.number, update.uuid))):
+            return True
+        self._core.counters.forged += 1
+        return False
+
+    def believes(self, end: LinkEnd, kind: str, number: int, name: str | None, seal: Seal | None, said: tuple[Any, ...]) -> bool:
+        """Whether a statement for a number counts. Raises `PeerError` when it is not signed by the key that it shows: whoever passes
+        statements on has checked them, so that the peer itself lies."""
+        core = self._core
+        if core.keys is None:
+            return True
+        if not core.keys.genuine(kind, seal, *said):
+            core.counters.forged += 1
+            raise PeerError(Reason.NOT_AUTHORIZED, f"$mesh/{kind}: it speaks for broker {number}, which has not signed it")
+        assert seal is not None
+        if not self._admits(end, number, name, seal):
+            return False
+        self._learn(number, seal)
+        return True
+
+    def _admits(self, end: LinkEnd, number: int, name: str | None, seal: Seal) -> bool:
+        """Whether a key may speak for a number."""
+        core = self._core
+        if core.keys is None:
+            return True
+        why = core.keys.why_not(number, name, seal.key, bool(self.states.live >> number & 1))
+        if why is None:
+            return True
+        core.counters.refused_keys += 1
+        if (number, seal.key) not in self._named:
+            if len(self._named) >= NAMED:
+                self._named.clear()
+            self._named.add((number, seal.key))
+            core.event("key_refused", number=number, broker=name or "?", peer=str(end.peer), text=why)
+        return False
+
+    def _learn(self, number: int, seal: Seal | None) -> None:
+        """A broker has said something under a number: that number is known under its key."""
+        core = self._core
+        if core.keys is None or seal is None:
+            return
+        pin = core.keys.learn(number, seal)
+        if pin is not None and core.journal is not None:
+            core.journal.others.pin(number, pin)
+
+    def _release_keys(self) -> None:
+        """Numbers of brokers that have been away for long may be had by others."""
+        held, keys = self._core.config.keys_held, self._core.keys
+        if held is None or keys is None:
+            return
+        for number, since in self._absent.items():
+            if since + held <= self._core.now and keys.forget(number):
+                self._drop_pin(number)
+
+    def _drop_pin(self, number: int) -> None:
+        self._named = {named for named in self._named if named[0] != number}
+        self._core.event("key_released", number=number)
+        if self._core.journal is not None:
+            self._core.journal.others.pin(number, None)
 
     # ---- what follows from link state
 
@@ -310,11 +402,17 @@ class Membership:
 
     def next_deadline(self) -> float | None:
         """When the next absent broker is forgotten."""
-        limit = self._core.config.forget_after
-        return min(self._absent.values()) + limit if limit is not None and self._absent else None
+        core = self._core
+        limit, held, keys = core.config.forget_after, core.config.keys_held, core.keys
+        pinned = [since for number, since in self._absent.items() if number in keys.pins] if keys is not None and held is not None else []
+        due = [min(self._absent.values()) + limit] if limit is not None and self._absent else []
+        if held is not None and pinned:
+            due.append(min(pinned) + held)
+        return min(due, default=None)
 
     def expire(self) -> None:
-        """Forget those that have been away for too long."""
+        """Forget those that have been away for too long, and release their keys."""
+        self._release_keys()
         limit = self._core.config.forget_after
         if limit is None:
             return
@@ -332,6 +430,8 @@ class Membership:
         self.interests.activate(number, None)
         if self._core.journal is not None:
             self._core.journal.others.member(number, None)
+        if self._core.keys is not None and self._core.keys.forget(number):
+            self._drop_pin(number)
         self._zones.forget(number)
         self._dispatch.absent(number)
         self.on_forgotten(number)

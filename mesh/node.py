@@ -38,6 +38,7 @@ from .framing import Framer
 from .identity import Identity
 from .interest import Interests
 from .keeper import Keeper
+from .keys import Keys
 from .links import Links
 from .linkstate import LinkStates
 from .membership import Membership
@@ -59,9 +60,10 @@ __all__ = ["Identity", "MeshConfig", "MeshRoute", "Node", "Verdict"]
 class Node:
     """One broker in one mesh. See docs/contracts.md for the order of calls."""
 
-    def __init__(self, identity: Identity, config: MeshConfig | None = None, wall_offset: float = 0.0) -> None:
-        """identity: who this broker is in this life. wall_offset: seconds since 1970 minus the clock that `now` is of."""
-        self._core = Core(identity, config or MeshConfig(), wall_offset)
+    def __init__(self, identity: Identity, config: MeshConfig | None = None, wall_offset: float = 0.0, keys: Keys | None = None) -> None:
+        """identity: who this broker is in this life. wall_offset: seconds since 1970 minus the clock that `now` is of.
+        keys: who may speak for which number; None: nobody signs, and everybody is believed."""
+        self._core = Core(identity, config or MeshConfig(), wall_offset, keys)
         self._states = LinkStates((identity.number, identity.uuid.bytes))
         self._interests = Interests()
         own_groups: set[Share] = set()
@@ -124,6 +126,14 @@ class Node:
         """The live brokers by number, this one included: a view that follows what this node learns."""
         self._members.refresh()
         return self._members.holders
+
+    def why_not(self, peer: Identity) -> str | None:
+        """Why a peer that has proved its key must not have its number, as one line with what would be right; None: it may."""
+        keys = self._core.keys
+        if keys is None:
+            return None
+        self._members.refresh()
+        return keys.why_not(peer.number, peer.name, peer.key, bool(self._states.live >> peer.number & 1))
 
     def status(self) -> dict[str, object]:
         """Members, digest and counters, fit for JSON. digest: the same at all brokers that have the same link state and interest."""

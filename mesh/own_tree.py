@@ -51,7 +51,8 @@ class OwnTree:
         self._announced, self.due = True, False
         core.counters.trees += 1
         nodes = [(number, node.parent, node.incarnation) for number, node in self.shape.items()]
-        body = (core.number, core.uuid, core.identity.epoch, self.number, nodes)
+        said = (core.number, core.uuid, core.identity.epoch, self.number, nodes)
+        body = (*said, None if core.keys is None else core.keys.seal("open", *said))
         self.branches = []
         self.reach = 0
         for number, mask in branches([(n, p) for n, p, _ in nodes], core.number, core.number).items():

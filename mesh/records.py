@@ -9,7 +9,7 @@ goes between two questions is not written at all. A node without a journal build
     destination  b"d" number (2) uuid (16)             settled, sent (nil: perhaps all), since when it remembers
     window       b"w" number (2) uuid (16)             the position handed to the shell, refusals that the origin has not noted
     node         b"n"                                  form, uuid, epoch, born
-    others       b"m", b"i", b"f", see remembered.py   who the others are and what they want
+    others       b"m", b"i", b"f", b"k", see remembered.py   who the others are and what they want
 
 Invariants
 - `take` is a consistent cut: all of it together is a state that the node was in, and the deliveries handed over up to then belong to it;

@@ -9,8 +9,9 @@ are and what their digest is. Changes wait up to `LINGER` seconds for company, b
 
     value   key in the store                                     holds
     member  b"m" number (2)                                      uuid, name, epoch of the broker that has this number; behind a policy
-    header  b"i" number (2) uuid (16)                            epoch, version, digest; nil: there was no room for its filters
+    header  b"i" number (2) uuid (16)                            epoch, version, digest, seal; nil: there was no room for its filters
     filter  b"f" number (2) uuid (16) hash of the entry (16)     filter, group, weight
+    pin     b"k" number (2)                                      key, whether it lasts
 
 Invariants
 - what a commit holds of one broker's filters is what that broker had at the version of the header, or nothing;
@@ -23,13 +24,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgpack
 
 from .interest import Entry, InterestSet
+from .keys import Pin, Seal
 
 MEMBER = b"m"
+PIN = b"k"
 HEADER = b"i"
 FILTER = b"f"
 LINGER = 0.2  # seconds
@@ -47,12 +50,13 @@ class Known(NamedTuple):
 
 class Recall(NamedTuple):
     """What a store says. members: by number. sets: complete ones. left_out: members whose filters are not known. useless: keys
-    of values that belong to nothing."""
+    of values that belong to nothing. pins: the keys under which numbers are known."""
 
     members: dict[int, Known]
     sets: dict[Owner, InterestSet]
     left_out: set[Owner]
     useless: list[bytes]
+    pins: dict[int, Pin]
 
 
 class Remembered:
@@ -70,11 +74,12 @@ class Remembered:
         self._members: dict[int, Known | None] = {}
         self._stored: dict[int, Known] = {}
         self._useless: list[bytes] = []
+        self._pins: dict[int, Pin | None] = {}
 
     @property
     def changed(self) -> bool:
         """Whether there is something to write."""
-        return bool(self._sets or self._members or self._useless)
+        return bool(self._sets or self._members or self._useless or self._pins)
 
     def interest(self, owner: Owner, now: InterestSet, entries: Iterable[Entry]) -> None:
         """A broker's set is this now; these of its entries came, went or changed."""
@@ -113,6 +118,10 @@ class Remembered:
         elif self._stored.get(number) != known:
             self._stored[number] = self._members[number] = known
 
+    def pin(self, number: int, pin: Pin | None) -> None:
+        """The key under which a number is known; None: any."""
+        self._pins[number] = pin
+
     def restored(self, recall: Recall) -> None:
         """All this is in the store."""
         self._stored.update(recall.members)
@@ -132,10 +141,12 @@ class Remembered:
                 weight = held.get(entry)
                 values.append((filter_key(owner, entry), None if weight is None else msgpack.packb([*entry, weight])))
             if now is not None:
-                values.append((header_key(owner), msgpack.packb([now.epoch, now.version, now.digest])))
+                values.append((header_key(owner), msgpack.packb([now.epoch, now.version, now.digest, now.seal])))
             else:
                 values.append((header_key(owner), msgpack.packb(None) if owner in self.left_out else None))
+        values += [(pin_key(number), None if pin is None else msgpack.packb(pin)) for number, pin in self._pins.items()]
         self._useless = []
+        self._pins.clear()
         self._members.clear()
         self._sets.clear()
         self.due = None
@@ -145,6 +156,11 @@ class Remembered:
 def member_key(number: int) -> bytes:
     """Where the broker with a number stands."""
     return MEMBER + number.to_bytes(2, "big")
+
+
+def pin_key(number: int) -> bytes:
+    """Where the key of a number stands."""
+    return PIN + number.to_bytes(2, "big")
 
 
 def header_key(owner: Owner) -> bytes:
@@ -163,7 +179,8 @@ def recall(values: dict[bytes, bytes]) -> Recall:
     """What all values of a store say of others; what does not fit together is not believed. Raises ValueError, TypeError, IndexError or
     `msgpack.UnpackException` for what is no value of this version."""
     members: dict[int, Known] = {}
-    heads: dict[Owner, tuple[int, int, int] | None] = {}
+    heads: dict[Owner, tuple[int, int, int, Seal | None] | None] = {}
+    pins: dict[int, Pin] = {}
     sets: dict[Owner, InterestSet] = {}
     keys: dict[Owner, list[bytes]] = {}
     for key, value in values.items():
@@ -172,12 +189,14 @@ def recall(values: dict[bytes, bytes]) -> Recall:
             members[owner[0]] = Known(*msgpack.unpackb(value))
         elif kind == HEADER:
             head = msgpack.unpackb(value)
-            heads[owner] = None if head is None else (head[0], head[1], head[2])
+            heads[owner] = None if head is None else (head[0], head[1], head[2], _seal_of(head[3:]))
+        elif kind == PIN:
+            pins[owner[0]] = Pin(*msgpack.unpackb(value))
         elif kind == FILTER:
             filter_, group, weight = msgpack.unpackb(value)
             sets.setdefault(owner, InterestSet(0)).put((filter_, group), weight)
             keys.setdefault(owner, []).append(key)
-    found = Recall(members, {}, {owner for owner, head in heads.items() if head is None}, [])
+    found = Recall(members, {}, {owner for owner, head in heads.items() if head is None}, [], pins)
     for owner, known in sets.items():
         head = heads.get(owner)
         if head is None or known.digest != head[2]:
@@ -185,11 +204,15 @@ def recall(values: dict[bytes, bytes]) -> Recall:
     for owner, head in heads.items():
         known = sets.get(owner) or InterestSet(0)
         if head is not None and known.digest == head[2]:
-            known.epoch, known.version = head[:2]
+            known.epoch, known.version, known.seal = head[0], head[1], head[3]
             found.sets[owner] = known
         elif head is not None:
             found.left_out.add(owner)
     return found
+
+
+def _seal_of(rest: list[Any]) -> Seal | None:
+    return Seal(*rest[0]) if rest and rest[0] is not None else None
 
 
 __all__ = ["LINGER", "Known", "Recall", "Remembered", "recall"]

@@ -39,6 +39,8 @@ def restore(
     members.restore(others.members, complete)
     interests.restore(others.sets, {n: known.uuid for n, known in others.members.items() if n != core.number})
     journal.others.restored(others)
+    if core.keys is not None:
+        core.keys.pins.update(others.pins)
     interests.memory = journal.others
     relay.windows.update(stored.windows)
     dispatch.restore(stored.destinations)

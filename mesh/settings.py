@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..mqtt.errors import MqttError
 from ..mqtt.topics import check_filter
 from .identity import HIGHEST_NUMBER
+from .keys import given_keys
 
 if TYPE_CHECKING:
     from .rules import LinkRules
@@ -480,6 +481,8 @@ class MeshSettings:
 
     name, key, auth: the same at every broker of the mesh; the key is a secret of at least 16 bytes that links prove to each other.
     brokers: name -> number of all that may link, None for whoever proves the key or shows a certificate.
+    keys: name -> public key, in hexadecimal digits, of brokers that are known under it alone (mesh/keys.py). keys_held: seconds that the
+    number of a broker out of reach is kept for its key.
     auth: "key", "certificate" (each end's certificate names its broker; then there is no key), or "both".
     mode: "routed" or "flood". peers: the neighbours that this broker dials (others may dial it). silence: seconds without a
     byte after which a link is taken for broken. retry_first, retry_last: seconds between attempts to dial, first and longest.
@@ -503,6 +506,8 @@ class MeshSettings:
     retry_last: float = 5.0
     auth: str = "key"
     brokers: dict[str, int] | None = None
+    keys: dict[str, str] = field(default_factory=dict)
+    keys_held: float = WEEK
     retained_compare: float = 30.0
     deletions_kept: float = WEEK
     clients: str = "site"
@@ -535,6 +540,8 @@ class MeshSettings:
             key=_mesh_key(section, auth),
             auth=auth,
             brokers=_brokers_of(section.section("brokers")) if section.has("brokers") else None,
+            keys=given_keys(section.section("keys")) if section.has("keys") else {},
+            keys_held=section.seconds("keys_held", 1, 2**32, WEEK),
             mode=section.choice("mode", MODES, "routed"),
             silence=section.seconds("silence", 0.1, 3600, 0.9),
             retry_first=section.seconds("retry_first", 0.01, 3600, 0.1),

@@ -80,9 +80,12 @@ class Signalling:
             raise PeerError(Reason.PROTOCOL_ERROR, "$mesh/open: it came back to its origin")
         parent, incarnation = check_open(message, core.number)
         known = self._relay.records.get(message.origin)
-        if known is not None and message.tree <= known.tree:
-            return
+        if known is not None and message.tree <= known.tree and (core.keys is None or known.uuid == message.uuid):
+            return  # (whoever signs and has the number under another UUID has a link of now in its tree, so that it is no repeat)
         if parent != end.peer.number or incarnation != end.incarnation:
+            return
+        said = message[:5]
+        if not self._members.believes(end, "open", message.origin, None, message.seal, said):
             return
         record = Record(message.origin, message.uuid, message.tree, end.id)
         links = {number: inc for number, par, inc in message.nodes if par == core.number}

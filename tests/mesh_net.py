@@ -8,6 +8,7 @@ from uuid import UUID
 from mqmesh.mesh.actions import Action, CloseLink, Confirmed, Deliver, Event, Posted, Retained, Returned, Send, Unblocked
 from mqmesh.mesh.config import MeshConfig
 from mqmesh.mesh.identity import Identity
+from mqmesh.mesh.keys import Keys, Signer
 from mqmesh.mesh.node import Node
 from mqmesh.mesh.policy import Policy
 from mqmesh.mqtt.run import Run
@@ -19,11 +20,18 @@ def names(count: int) -> list[bytes]:
     return [b"%0*d" % (len(str(count - 1)), i) for i in range(count)]
 
 
-class Net:
-    """Nodes by number; what they deliver is committed at once unless `hold`. durable: they have disks, written at once."""
+def signer_of(number: int, lasting: bool = True) -> Signer:
+    """The key pair of the broker with this number."""
+    return Signer(number.to_bytes(32, "big"), lasting)
 
-    def __init__(self, *numbers: int, config: MeshConfig | None = None, durable: bool = False) -> None:
+
+class Net:
+    """Nodes by number; what they deliver is committed at once unless `hold`. durable: they have disks, written at once.
+    keyed: they sign."""
+
+    def __init__(self, *numbers: int, config: MeshConfig | None = None, durable: bool = False, keyed: bool = False) -> None:
         self.config = config
+        self.keyed = keyed
         self.durable = durable
         self.disks: dict[int, Disk] = {}
         self.full: set[int] = set()  # nodes whose disks take nothing
@@ -47,10 +55,14 @@ class Net:
         for number in numbers:
             self.add(number)
 
-    def add(self, number: int, uuid: int | None = None, epoch: int = 1000) -> Node:
-        """A node comes to life, with what its disk holds."""
-        identity = Identity("mesh", f"b{number}", number, UUID(int=uuid or number), epoch)
-        node = self.nodes[number] = Node(identity, self.config)
+    def add(
+        self, number: int, uuid: int | None = None, epoch: int = 1000, keys: Keys | None = None, given: dict[str, bytes] | None = None
+    ) -> Node:
+        """A node comes to life, with what its disk holds. keys: other ones than the number's own."""
+        if self.keyed:
+            keys = keys or Keys("mesh", number, f"b{number}", signer_of(number), given)
+        identity = Identity("mesh", f"b{number}", number, UUID(int=uuid or number), epoch, b"" if keys is None else keys.signer.public)
+        node = self.nodes[number] = Node(identity, self.config, keys=keys)
         if self.durable:
             self.disks.setdefault(number, Disk()).restore(node, self.now)
             self.save(number)

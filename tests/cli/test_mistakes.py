@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import json
 import os
+import shutil
 import socket
 import subprocess
 import threading
@@ -18,7 +19,9 @@ from typing import Any
 
 import pytest
 from command import run, start
+from mqmesh.mesh.control import LinkRecord, encode
 from mqmesh.mesh.identity import Identity
+from mqmesh.mesh.keys import Keys, Signer
 from mqmesh.mesh.link import Link, LinkConfig, LinkUp
 from mqmesh.mqtt import codec
 from mqmesh.mqtt.packets import Connect, Disconnect, Subscribe, Subscription
@@ -433,9 +436,11 @@ class Impostor:
     """A program that knows the mesh's key and completes the handshake, then sends what it likes."""
 
     def __init__(self, site: Site, name: str, number: int) -> None:
-        identity = Identity(MESH, name, number, uuid.uuid4(), int(time.time() * 1000))
+        signer = Signer(os.urandom(32))
+        identity = self.identity = Identity(MESH, name, number, uuid.uuid4(), int(time.time() * 1000), signer.public)
+        self.keys = Keys(MESH, number, name, signer)
         self.sock = socket.create_connection(("127.0.0.1", site.port), PATIENCE)
-        self.link = Link.dial(identity, KEY.encode(), LinkConfig(silence=30.0), time.monotonic())
+        self.link = Link.dial(identity, KEY.encode(), LinkConfig(silence=30.0), time.monotonic(), signer=signer)
         self.send(b"")
         while not any(isinstance(event, LinkUp) for event in self.link.receive(self.sock.recv(4096), time.monotonic())):
             self.send(b"")
@@ -503,6 +508,44 @@ def test_garbage_on_a_link(pair: Pair, data: Callable[[], bytes], reason: int | 
     assert end.properties[Property.REASON_STRING]
     wait_until(lambda: f"event=link-closed peer={name}" in pair.lyon.log_file.read_text(), PATIENCE, "line in the log")
     assert "Traceback" not in pair.lyon.log_file.read_text()
+
+
+def test_a_broker_that_speaks_for_another(pair: Pair) -> None:
+    """Signed by itself, a lie counts for nothing and is logged once; not signed, it ends the link. Messages go on."""
+    mesh = pair.lyon.status()
+    porto = next(member for member in mesh["members"] if member["name"] == "porto")
+    impostor = Impostor(pair.lyon, "liar", 9)
+    lie = LinkRecord(1, bytes.fromhex(porto["uuid"]), "porto", porto["epoch"] + 1, 1, ())
+    signed = lie._replace(seal=impostor.keys.seal("linkstate", *lie.said()))
+    impostor.send(encode("linkstate", [signed]) + encode("linkstate", [signed]))
+    line = pair.lyon.warning("event=key_refused", "broker=porto", "number 1 is known under the key")
+    assert impostor.identity.key.hex() in line
+    pair.works()
+    impostor.send(encode("linkstate", [lie]))
+    assert "speaks for broker 1, which has not signed it" in impostor.ended_with().properties[Property.REASON_STRING]
+    pair.works()
+    wait_until(lambda: pair.lyon.status()["counters"]["forged"] == 1, PATIENCE, "the count of the lie")
+    assert pair.lyon.status()["counters"]["refused_keys"] == 2
+
+
+def test_a_broker_with_another_key_is_refused_until_its_key_is_back(tmp_path: Path) -> None:
+    with Site(tmp_path, "porto", 1, "--data", tmp_path / "porto") as porto:
+        options = ("--peer", porto.url, "--data", tmp_path / "lyon")
+        folder, linked = tmp_path / "lyon", "event=link-up peer=lyon"
+        with Site(tmp_path, "lyon", 2, *options):
+            wait_until(lambda: any(m["name"] == "lyon" and m["live"] for m in porto.status()["members"]), PATIENCE, "lyon at porto")
+        assert (folder / "identity.key").stat().st_mode & 0o077 == 0
+        known = json.loads((folder / "identity.json").read_text())["key"]
+        shutil.move(folder, tmp_path / "copy")
+        with Site(tmp_path, "lyon", 2, *options):
+            line = porto.warning("event=link-refused", f"number 2 is known under the key {known}", "restore identity.key", "mesh.keys")
+            assert json.loads((folder / "identity.json").read_text())["key"] in line
+        assert porto.log_file.read_text().count(linked) == 1
+        shutil.rmtree(folder)
+        folder.mkdir()
+        shutil.copy(tmp_path / "copy" / "identity.key", folder)
+        with Site(tmp_path, "lyon", 2, *options):
+            wait_until(lambda: porto.log_file.read_text().count(linked) == 2, PATIENCE, "another link")
 
 
 def test_a_link_that_ends_in_mid_packet(pair: Pair) -> None:

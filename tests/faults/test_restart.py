@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -65,12 +66,15 @@ def test_stopped_in_order_and_started_again(triangle: Scene) -> None:
 
 
 def test_another_name_under_its_number(triangle: Scene) -> None:
-    """The site is taken over by a new machine: the mesh goes on with the new name, and what was open for the old one is returned."""
+    """The site is taken over by a new machine, which gets the old one's key: the mesh goes on with the new name, and what was open for
+    the old one is returned."""
     kill = triangle.kill("c")
     folder = triangle.fleet.folder
     others = [site for site in triangle.sites if site != "c"]
 
     def end() -> None:
+        (folder / "new").mkdir()
+        shutil.copy(folder / "c" / "identity.key", folder / "new")
         renamed = start(
             *("broker", "--config", folder / "c.toml", "--name", "new", "--data", folder / "new", "--stop-with-stdin"),
             stdin=-1,

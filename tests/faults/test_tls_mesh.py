@@ -26,6 +26,7 @@ from mqmesh.cli.fleet import Fleet
 from mqmesh.cli.ring import free_ports
 from mqmesh.mesh.channel import Channel
 from mqmesh.mesh.identity import Identity
+from mqmesh.mesh.keys import Signer
 from mqmesh.mesh.link import Link, LinkClosed, LinkConfig
 from mqmesh.mesh.settings import MeshSettings
 from mqmesh.mesh.tls import TlsSettings
@@ -75,7 +76,7 @@ def test_links_run_over_tls_and_lose_nothing(scene: Scene) -> None:
     dialled = [link["address"] for site in scene.sites for link in links(scene, site) if str(link["address"]).startswith("mqtts://")]
     assert len(dialled) == 3
     assert {link["tls"] for site in scene.sites for link in links(scene, site)} == {"TLSv1.3"}
-    assert "key" not in (scene.fleet.folder / "a.toml").read_text().partition("[tls]")[0]
+    assert "\nkey =" not in (scene.fleet.folder / "a.toml").read_text().partition("[tls]")[0]
     scene.load.wait(lambda: scene.load.sent >= 2000, 90)
     assert_clean(scene.check("stable"))
 
@@ -171,9 +172,10 @@ def verdict(scene: Scene, context: ssl.SSLContext, name: str, number: int) -> st
     target = next(one for one in scene.fleet.topology.broker("a").listen if one.startswith("mqtts://"))
     host, _, port = target.removeprefix("mqtts://").rpartition(":")
     with context.wrap_socket(socket.create_connection((host, int(port)), PATIENCE)) as sock:
-        claimed = Identity(scene.fleet.topology.mesh.name, name, number, uuid.uuid4(), 1)
+        signer = Signer(bytes(32))
+        claimed = Identity(scene.fleet.topology.mesh.name, name, number, uuid.uuid4(), 1, signer.public)
         channel = Channel(sock.get_channel_binding("tls-unique") or b"")
-        link = Link.dial(claimed, b"", LinkConfig(channel=channel), 0.0)
+        link = Link.dial(claimed, b"", LinkConfig(channel=channel), 0.0, signer=signer)
         while True:
             sock.sendall(link.take())
             for event in link.receive(sock.recv(65536), 0.0):

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mqmesh.mesh import hello
 from mqmesh.mesh.identity import Identity
+from mqmesh.mesh.keys import Signer
 from mqmesh.mesh.link import METHOD, Event, Link, LinkClosed, LinkConfig, LinkData, LinkUp, State
 from mqmesh.mqtt import codec, packets
 from mqmesh.mqtt.errors import PeerError
@@ -22,6 +23,33 @@ LYON = Identity("sites", "lyon", 4, UUID(int=4), 2000)
 CONFIG = LinkConfig(where="mqtt://127.0.0.1:1883")
 NONCES = (b"d" * 32, b"a" * 32)
 PUBLISH = codec.encode(packets.Publish("t", b"x" * 20), 5)
+
+
+KEYED = {"lyon": Signer(b"l" * 32), "porto": Signer(b"p" * 32)}
+
+
+def keyed(dialler: Signer | None, acceptor: Signer | None, why_not: str | None = None) -> list[LinkClosed]:
+    """What becomes of a link whose ends name the keys of KEYED and sign with these; [] when it comes up."""
+    ends = [one._replace(key=KEYED[one.name].public) if signer is not None else one for one, signer in ((LYON, dialler), (PORTO, acceptor))]
+    up = Link.dial(ends[0], KEY, CONFIG, 0.0, nonce=NONCES[0], signer=dialler)
+    first = up.take()
+    (packet,) = Framer(100_000).feed(first)
+    connect = codec.decode(packet[0], bytes(packet[1]), 5)
+    assert isinstance(connect, packets.Connect)
+    down = Link.accept(ends[1], KEY, CONFIG, connect, b"", 0.0, nonce=NONCES[1], signer=acceptor, why_not=lambda peer: why_not)
+    events = up.receive(down.take(), 0.0)
+    events += down.receive(up.take(), 0.0)
+    events += up.receive(down.take(), 0.0)
+    return [event for event in events if isinstance(event, LinkClosed)]
+
+
+def test_both_ends_show_that_they_have_the_keys_that_they_name() -> None:
+    lyon, porto = KEYED["lyon"], KEYED["porto"]
+    assert keyed(lyon, porto) == []
+    assert "lyon (number 4) does not show" in keyed(porto, porto)[0].text, "it names lyon's key and signs with another"
+    assert "porto (number 3) does not show" in keyed(lyon, lyon)[0].text
+    assert "does not show" in keyed(None, porto)[0].text
+    assert keyed(lyon, porto, "that number is another's")[0].text == "that number is another's"
 
 
 class Pair:
@@ -199,7 +227,7 @@ def test_another_broker_at_the_address_is_refused_when_a_number_is_expected() ->
 def test_another_version_of_the_protocol() -> None:
     connect = decoded(Link.dial(LYON, KEY, CONFIG, 0.0).take())
     assert isinstance(connect, packets.Connect)
-    for version, text in ((b"\x02", "version 2"), (b"\xd1\x7f\xff", "version 32767")):
+    for version, text in ((b"\x03", "version 3"), (b"\xd1\x7f\xff", "version 32767")):
         connect.properties[Property.AUTHENTICATION_DATA] = b"\x92" + version + b"\xa1x"
         acceptor = Link.accept(PORTO, KEY, CONFIG, connect, b"", 0.0)
         (closed,) = acceptor.receive(b"", 0.0)

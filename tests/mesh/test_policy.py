@@ -58,7 +58,7 @@ def test_a_policy_travels_in_link_state(policy: Policy) -> None:
 
 def test_without_a_policy_link_state_is_as_it_was() -> None:
     packet = encode("linkstate", [LinkRecord(1, b"u" * 16, "b1", 7, 8, (LinkEntry(3, 6, 1),))])
-    assert packet.endswith(b"\x93\x03\x06\x01")
+    assert packet.endswith(b"\x93\x03\x06\x01\xc0")
 
 
 def test_prefixes() -> None:

@@ -18,7 +18,10 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=200, help="how many seeds to run")
     parser.add_argument("--start", type=int, default=0, help="the first seed")
     parser.add_argument(
-        "--mode", choices=("routed", "flood", "policy", "both"), default="both", help="how QoS 0 travels, or: with policies"
+        "--mode",
+        choices=("routed", "flood", "policy", "lies", "both"),
+        default="both",
+        help="how QoS 0 travels, or: with policies, with brokers that lie",
     )
     parser.add_argument("--keep-going", action="store_true", help="run all seeds though one has failed")
     given = parser.parse_args()
@@ -48,8 +51,8 @@ def main() -> int:
 
 
 def mode_of(seed: int) -> str:
-    """Every tenth seed floods its QoS 0, two of ten have policies on their links."""
-    return {9: "flood", 4: "policy", 7: "policy"}.get(seed % 10, "routed")
+    """Every tenth seed floods its QoS 0, two of ten have policies on their links, in one brokers sign, and some lie."""
+    return {9: "flood", 4: "policy", 7: "policy", 3: "lies"}.get(seed % 10, "routed")
 
 
 if __name__ == "__main__":

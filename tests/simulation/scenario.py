@@ -17,6 +17,7 @@ from mqmesh.mesh.retained import Kind
 from mqmesh.mqtt.topics import matches
 
 from .borders import FAR, some_policy
+from .liar import lie
 from .site import SKEWS, Site
 from .wire import Wire
 from .world import World
@@ -84,6 +85,9 @@ class Scenario:
         self.retaining = mode != "policy"  # where a policy is walked around, one message may be retained under two names
         self.parts = [set(self.world.sites)]
         self.faults = FAULTS
+        if mode == "lies":
+            self.world.keyed = True
+            self.faults = FAULTS | {"lie": chance.choice((10, 60))}
         if mode == "policy":
             self.filters = FILTERS + FAR
             self.world.guarded = True
@@ -258,6 +262,18 @@ class Scenario:
         self._rule(wire, self.chance.choice((wire.a, wire.b)))
         if wire.connection is not None:
             wire.connection.end(hard=self.chance.random() < 0.5)
+
+    def _lie(self) -> None:
+        """A broker says something in the name of another, over one of its links."""
+        liar = self._site()
+        if liar is None or not liar.connections or self.over:
+            return
+        connection = self.chance.choice(list(liar.connections.values()))
+        hearer = connection.other(liar)
+        victim = self.chance.choice([site for site in self.world.sites.values() if site is not liar])
+        if not connection.broken:
+            self.world.lies += 1
+            connection.ways[liar.number].put(lie(self.chance, liar, victim, hearer, connection.incarnation), True)
 
     def _reset(self) -> None:
         wire = self.chance.choice(list(self.world.wires.values()))

@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from mqmesh.mesh.actions import CloseLink, Confirmed, Deliver, Event, FiltersChanged, Posted, Retained, Returned, Send, Unblocked, Verdict
+from mqmesh.mesh.keys import Keys, Signer
 from mqmesh.mesh.node import Identity, Node
 from mqmesh.mesh.records import Records
 from mqmesh.mesh.retained import DeleteValue, PutValue, Record
+from mqmesh.mqtt.errors import PeerError
 from mqmesh.mqtt.loose import Loose
 from mqmesh.mqtt.run import Run
 from mqmesh.mqtt.topics import matches
@@ -56,6 +58,7 @@ class Site:
         self.world = world
         self.number = number
         self.uuid = UUID(int=world.chance.getrandbits(128))
+        self.signer = Signer(number.to_bytes(32, "big"))  # also of a folder that was wiped: who operates it has a copy
         self.life = 0
         self.epoch = 0
         self.skew = world.chance.choice(SKEWS)
@@ -93,7 +96,10 @@ class Site:
             world.ledger.forgot(self)
         clock = int((world.clock.now + 1_000 + self.skew) * 1000)
         self.epoch = max(self.epoch + 1, clock)
-        node = self.node = Node(Identity("mesh", f"site{self.number}", self.number, self.uuid, self.epoch), world.config, 1_000 + self.skew)
+        name = f"site{self.number}"
+        keys = Keys("mesh", self.number, name, self.signer, None) if world.keyed else None
+        identity = Identity("mesh", name, self.number, self.uuid, self.epoch, self.signer.public)
+        node = self.node = Node(identity, world.config, 1_000 + self.skew, keys)
         if self.durable:
             self.disk.restore(node, world.clock.now)
             records = node.records()
@@ -180,7 +186,13 @@ class Site:
     def receive(self, connection: Connection, data: bytes) -> None:
         """Bytes came."""
         if self.node is not None and connection.id in self.connections:
-            self.node.receive(connection.id, data, self.world.clock.now)
+            try:
+                self.node.receive(connection.id, data, self.world.clock.now)
+            except PeerError:
+                assert self.world.lies, "a broker that does not lie is an error"
+                del self.connections[connection.id]
+                self.node.link_down(connection.id, self.world.clock.now)
+                connection.end(hard=True)
             self.flush()
 
     # ---- clients

@@ -34,6 +34,8 @@ class World:
         self.connections = 0
         self.duplicate = 0.0
         self.guarded = False  # some wires have policies
+        self.keyed = False  # brokers sign what they say, and some lie
+        self.lies = 0  # told
         self.events: Counter[str] = Counter()
         self.topics: tuple[str, ...] = ()  # that may be published
         self.apart = 0  # QoS 1 and 2 messages taken for others while their origin had no link
