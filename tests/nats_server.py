@@ -163,7 +163,8 @@ class NatsPeer:
         self.ask(f"STREAM.CREATE.{name}", name=name, subjects=subjects, **keys)
 
     def consumers(self, stream: str) -> list[dict[str, Any]]:
-        return self.ask(f"CONSUMER.LIST.{stream}")["consumers"] or []
+        """One that ends while the server makes the list stands there as null."""
+        return [one for one in self.ask(f"CONSUMER.LIST.{stream}")["consumers"] or [] if one is not None]
 
     def next(self) -> Arrived:
         return self.messages.get(timeout=PATIENCE)

@@ -19,9 +19,8 @@ from mqmesh.metabroker.events import Event, Message, Published, Subscribed, Trou
 from mqmesh.mqtt.packets import Publish
 from mqmesh.mqtt.reasons import Reason
 from nats_server import NatsPeer, running_nats
-from services import wait_until
+from services import PATIENCE, wait_until
 
-PATIENCE = 15.0
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 STATE = {"messages": 0, "bytes": 0, "first_seq": 0, "last_seq": 0, "consumer_count": 0}
 INFO = b'INFO {"headers":true,"max_payload":1000000}\r\n'
@@ -416,7 +415,9 @@ def test_messages_that_nobody_can_read_do_not_come_back(tmp_path: Path) -> None:
                 assert message.publish.topic == "s/a"
                 far.connector.acknowledge(message.publish.packet_id, message.epoch, 0.0)
                 far.connector.flush()
-                await asyncio.to_thread(wait_until, lambda: not any(one["num_ack_pending"] for one in peer.consumers("S")), 10, "two acks")
+                await asyncio.to_thread(
+                    wait_until, lambda: not any(one["num_ack_pending"] for one in peer.consumers("S")), PATIENCE, "two acks"
+                )
             peer.close()
 
     run(test)
