@@ -17,8 +17,8 @@ ROUNDS ?= 10
 FOR ?= 600
 # Arguments for pytest, for example: make test ARGS="tests/mqtt -k codec"
 ARGS ?=
-# Processes of `make test`. Most tests wait for brokers, so two of them share even two processors well; 0 runs all in one.
-WORKERS ?= 2
+# Processes of `make test`. Most tests wait for brokers, so three of them share even two processors well; 0 runs all in one.
+WORKERS ?= 3
 
 .PHONY: help venv services quick test check format demo bench soak fuzz nightly lock clean
 
