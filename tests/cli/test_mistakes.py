@@ -164,7 +164,7 @@ def test_the_number_of_the_peer_itself(pair: Pair, tmp_path: Path) -> None:
 
 
 def test_one_number_in_two_meshes_that_are_joined(tmp_path: Path) -> None:
-    """One of the two brokers stays outside, it and its neighbour say so, and all others are one mesh."""
+    """Each side keeps the one that it knew first, who meets the other says so, and all others are one mesh."""
     with contextlib.ExitStack() as sites:
 
         def site(name: str, number: int, *peers: Site) -> Site:
@@ -180,20 +180,25 @@ def test_one_number_in_two_meshes_that_are_joined(tmp_path: Path) -> None:
             return sorted(member["name"] for member in of.status()["members"] if member["live"])
 
         def settled() -> bool:
-            inside = [names(one) for one in (west, east, bridge)]
-            return inside[0] == inside[1] == inside[2] in (["bridge", "east", "first", "west"], ["bridge", "east", "second", "west"])
+            seen = {one.name: names(one) for one in (west, east, bridge)}
+            others = all({"west", "east", "bridge"} <= set(members) and len(members) == 4 for members in seen.values())
+            return others and "first" in seen["west"] and "second" in seen["east"]
 
-        wait_until(settled, PATIENCE, "mesh of four with one of the two")
-        outside = second if "first" in names(bridge) else first
-        assert names(outside) == [outside.name]
-        for one in (outside, east if outside is second else west):
-            wait_until(lambda one=one: "has number 1, which" in one.log_file.read_text(), PATIENCE, f"the reason, of {one.name}")
-            assert "give one of them another number" in one.log_file.read_text()
+        wait_until(settled, PATIENCE, "three brokers that see each other, and one of the two")
+        known, refused, beyond = ("first", "second", east) if "first" in names(bridge) else ("second", "first", west)
+        bridge.warning("event=key_refused number=1", f"broker={refused}", "give it another number")
+        beyond.warning("event=key_refused number=1", f"broker={known}", "give it another number")
         with Paho(west.port) as publisher, Paho(east.port) as subscriber:
             subscriber.subscribe("joined", 1)
             wait_until(lambda: _filters(west, "east") > 0, PATIENCE, "interest at west")
             publisher.publish("joined", b"x", 1)
             assert subscriber.next().payload == b"x"
+        for one, neighbour in ((first, west), (second, east)):
+            with Paho(one.port) as publisher, Paho(neighbour.port) as subscriber:
+                subscriber.subscribe("near", 1)
+                wait_until(lambda one=one, of=neighbour: _filters(one, of.name) > 0, PATIENCE, f"interest at {one.name}")
+                publisher.publish("near", one.name.encode(), 1)
+                assert subscriber.next().payload == one.name.encode()
 
 
 def test_a_copied_data_folder(tmp_path: Path) -> None:
