@@ -51,6 +51,7 @@ ATTACKS = 12  # of one bed
 KNOCKS = 40  # handshakes of a round
 DOORS = 12  # conversations of a round with one broker
 MOST = 100_000  # actions of one attack: more is a storm
+LIFE = 3000  # the epoch in which `Bed` begins; samples are of earlier ones
 KINDS = ("summary", "synced", "linkstate", "interest", "want", "open", "receipts", "dropped", "noted", "retained", "later")
 CONFIG = LinkConfig(silence=60.0)
 
@@ -82,7 +83,7 @@ def samples() -> list[tuple[bytes, int]]:
     for node in net.nodes.values():
         node.handle_timer(net.now)
     net.settle()
-    net.add(2, epoch=2000)
+    net.add(2, epoch=LIFE - 1000)
     net.cut(1)
     net.link(1, 2)
     net.settle()
@@ -254,6 +255,8 @@ class Bed(Net):
         self.chance = chance
         self.actions = 0
         self.hung_up = False
+        for number in (1, 2, 3):  # what `samples` says is signed by the same keys in earlier lives: nobody has what a later life will sign
+            self.add(number, epoch=LIFE)
         self._patient(self.nodes[3])
         self.between = self.link(1, 2, policies={1: Policy(out_except=("a/#",))} if chance.random() < 0.2 else None)
         self.settle()
