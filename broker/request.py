@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..mesh.visited import numbers as brokers_of
-from ..mqtt.properties import Property, encode_properties
 from ..mqtt.run import Run
+from .replies import own_targets, reply_to
 
 if TYPE_CHECKING:
     from ..mqtt.publish import PublishProperties
@@ -48,22 +48,13 @@ class RequestTopic:
 
     def serve(self, connection: Connection, run: Run, properties: PublishProperties | None) -> bool:
         """Answer requests: whether the client takes the answers."""
-        session, router = connection.session, connection.broker.router
-        topic, block = ANSWER, b""
-        if connection.version == 5:
-            found: dict[int, Any] = {Property.PAYLOAD_FORMAT_INDICATOR: 1, Property.CONTENT_TYPE: "application/json"}
-            if properties is not None and properties.response_topic is not None:
-                topic = properties.response_topic
-            if properties is not None and properties.correlation is not None:
-                found[Property.CORRELATION_DATA] = properties.correlation
-            block = encode_properties(found)
-        name = topic.encode()
-        route = router.routes.get(name) or router.route(name)
-        targets = [target for target in route.targets if session is not None and target.session is session.face]
+        topic, block = reply_to(connection, properties, ANSWER)
+        targets = own_targets(connection, topic)
         for payload in run.payloads:
             text = json.dumps(self.answer(connection.client_id, payload), separators=(",", ":"))
             for target in targets:
-                router.deliver_to(Run(name, 1, False, [text.encode()], block, received=connection.broker.now), target)
+                answer = Run(topic, 1, False, [text.encode()], block, received=connection.broker.now)
+                connection.broker.router.deliver_to(answer, target)
         return bool(targets)
 
     def answer(self, client: str, payload: bytes) -> dict[str, object]:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -35,8 +34,9 @@ from ..mqtt.session import Delivery
 from ..mqtt.topics import split_share
 from .gate import Gate
 from .mover import Mover
-from .parcel import PIECE, SessionState, decode_state, deliveries, encode_items, encode_state, items
+from .parcel import SessionState, decode_state, deliveries, encode_state
 from .session import Session
+from .sinks import Away, Behind
 from .store.base import Kind, StoreError
 
 if TYPE_CHECKING:
@@ -46,81 +46,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("mqmesh.mesh")
 
 TABLE = "roaming"
-WINDOW = 2 * 2**20  # bytes of one session on their way to another broker
 EARLY = 0.002  # seconds that a timer may fire too early
 WAIT = 0.8  # part of `limits.connect_timeout` that a client waits for its session
 UNBOUND = 1 << 62
 ELSEWHERE = "this client is connected at another site now"
-
-
-class Away:
-    """The sink of a session that leaves: posts its messages to the new broker, no more than `WINDOW` at once."""
-
-    def __init__(self, roaming: Roaming, leave: Leave) -> None:
-        self._roaming = roaming
-        self._leave = leave
-        self._under_way: deque[tuple[Position, int]] = deque()
-        self._bytes = 0
-        self._items: list[list[Any]] = []  # of one kind: in flight, or waiting
-        self._flights = False
-        self._size = 0
-
-    def room(self) -> bool:
-        node, to = self._roaming.shell.node, self._leave.to
-        settled = node.settled(to)
-        while self._under_way and self._under_way[0][0] <= settled:
-            self._bytes -= self._under_way.popleft()[1]
-        return self._bytes + self._size < WINDOW and bool(node.live() >> to & 1)
-
-    def take(self, delivery: Delivery, first: int) -> None:
-        for item, size in items(delivery, first, self._roaming.broker.now):
-            if self._size + size > PIECE or self._flights is not (first > 0):
-                self.flush()
-            self._flights = first > 0
-            self._items.append(item)
-            self._size += size
-
-    def flush(self) -> None:
-        if self._items:
-            found, self._items, self._size = self._items, [], 0
-            body = encode_items(found)
-            self._roaming.roamer.leaves.send(self._leave, self._flights, body)
-            self._under_way.append((self._roaming.shell.node.position(), len(body)))
-            self._bytes += len(body)
-
-    def flown(self) -> None:
-        self.flush()
-        self._roaming.roamer.leaves.flights_sent(self._leave)
-
-    def empty(self) -> None:
-        self._roaming.roamer.leaves.progress(self._leave)
-
-
-class Behind:
-    """The sink of what was put aside: behind what the session has. then: called once when nothing waits."""
-
-    def __init__(self, roaming: Roaming, session: Session, then: Callable[[], None]) -> None:
-        self._roaming = roaming
-        self._session = session
-        self._then: Callable[[], None] | None = then
-
-    def room(self) -> bool:
-        return True
-
-    def take(self, delivery: Delivery, first: int) -> None:
-        plain = Delivery(delivery.run, delivery.qos, delivery.retain, delivery.suffix, None, delivery.start, delivery.count)
-        self._roaming.give(self._session, plain)
-
-    def flush(self) -> None:
-        pass
-
-    def flown(self) -> None:
-        pass
-
-    def empty(self) -> None:
-        then, self._then = self._then, None
-        if then is not None:
-            then()
 
 
 class Waiting:

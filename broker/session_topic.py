@@ -27,15 +27,15 @@ import os
 import socket
 import struct
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..mqtt.properties import Property, encode_properties
 from ..mqtt.quoting import quoted
 from ..mqtt.reasons import Reason
 from ..mqtt.run import Run
 from .auth.guard import ANSWER
 from .durable_session import DurableSession
 from .kept import Extra
+from .replies import own_targets, reply_to
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,16 +68,9 @@ class SessionTopic:
 
     def serve(self, connection: Connection, run: Run, properties: PublishProperties | None) -> bool:
         """Answer requests: whether the client takes the answers."""
-        topic, block = ANSWER, b""
-        if connection.version == 5:
-            found: dict[int, Any] = {Property.PAYLOAD_FORMAT_INDICATOR: 1, Property.CONTENT_TYPE: "application/json"}
-            if properties is not None and properties.response_topic is not None:
-                topic = properties.response_topic
-            if properties is not None and properties.correlation is not None:
-                found[Property.CORRELATION_DATA] = properties.correlation
-            block = encode_properties(found)
-        answer = partial(self._answer, connection, topic.encode(), block)
-        if not self._takes(connection, topic.encode()):
+        topic, block = reply_to(connection, properties, ANSWER)
+        answer = partial(self._answer, connection, topic, block)
+        if not own_targets(connection, topic):
             return False
         for payload in run.payloads:
             try:
@@ -88,14 +81,9 @@ class SessionTopic:
                 answer({"error": str(wrong)})
         return True
 
-    def _takes(self, connection: Connection, topic: bytes) -> list[Any]:
-        session, router = connection.session, self._broker.router
-        route = router.routes.get(topic) or router.route(topic)
-        return [target for target in route.targets if session is not None and target.session is session.face]
-
     def _answer(self, connection: Connection, topic: bytes, block: bytes, answer: dict[str, object]) -> None:
         text = json.dumps(answer, separators=(",", ":")).encode()
-        for target in self._takes(connection, topic):
+        for target in own_targets(connection, topic):
             self._broker.router.deliver_to(Run(topic, 1, False, [text], block, received=self._broker.now), target)
 
     def _carry_out(self, connection: Connection, payload: bytes, answer: Callable[[dict[str, object]], None]) -> None:

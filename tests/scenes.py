@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
+from services import PATIENCE
 
 ROOT = str(Path(__file__).resolve().parents[1])
 if ROOT not in sys.path:  # `benchmarks` stands outside the wheel
@@ -12,7 +17,7 @@ if ROOT not in sys.path:  # `benchmarks` stands outside the wheel
 from benchmarks.load import Load  # noqa: E402
 from benchmarks.scene import Fault, Round, Scene, mesh  # noqa: E402
 
-__all__ = ["FIVE", "RING", "SIZES", "TRIANGLE", "Fault", "Load", "Round", "Scene", "assert_clean", "both", "mesh"]
+__all__ = ["FIVE", "RING", "SIZES", "TRIANGLE", "Fault", "Load", "Round", "Scene", "assert_clean", "both", "mesh", "until"]
 
 RING = [("a", "b"), ("b", "c"), ("c", "d"), ("d", "e"), ("e", "a")]
 TRIANGLE = [("a", "b"), ("b", "c"), ("c", "a")]
@@ -38,3 +43,18 @@ def both(one: Fault, other: Fault) -> Fault:
         other.end()
 
     return Fault(f"{one.what}; {other.what}", begin, end, one.gone | other.gone, one.cut + other.cut)
+
+
+async def until(moved: asyncio.Event, condition: Callable[[], bool], what: str, log: Path | None = None) -> None:
+    """Wait until it is so; it changes with what clients hear, who then set `moved`. log: a broker's, shown if it never is."""
+    try:
+        async with asyncio.timeout(PATIENCE):
+            while not condition():
+                moved.clear()
+                await moved.wait()
+    except TimeoutError:
+        pytest.fail(f"it never came to this: {what}{_end_of(log)}")
+
+
+def _end_of(log: Path | None) -> str:
+    return f"; the log: {log.read_text()[-2000:]}" if log is not None else ""

@@ -7,20 +7,18 @@ import json
 import random
 import subprocess
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from command import start
 from paho_client import Paho
 from postgres import server
-from scenes import Scene  # noqa: F401  (makes `benchmarks` known)
-from services import free_port
+from scenes import until
+from services import PATIENCE, free_port
 
-from benchmarks.strict import Judge, Publisher, Subscriber
+from benchmarks.strict import Judge, Publisher, Subscriber  # behind scenes, which makes `benchmarks` known
 
 pytestmark = pytest.mark.slow
-PATIENCE = 90.0
 LIMIT = 256 * 1024
 
 
@@ -91,24 +89,15 @@ async def full_and_killed(site: Site) -> None:
     for session in (away, *publishers):
         session.changed = moved.set
 
-    async def until(condition: Callable[[], bool], what: str) -> None:
-        try:
-            async with asyncio.timeout(PATIENCE):
-                while not condition():
-                    moved.clear()
-                    await moved.wait()
-        except TimeoutError:
-            pytest.fail(f"it never came to this: {what}; the log: {site.log.read_text()[-2000:]}")
-
     await away.dial(site.port)
     away.subscribe(b"d/#", 2)
-    await until(lambda: away.established, "SUBACK")
+    await until(moved, lambda: away.established, "SUBACK", site.log)
     away.leave()
     five, twice, four = publishers
     for one in publishers:
         await one.dial(site.port)
         one.go(1000)
-    await until(lambda: five.idle and twice.idle, "those who can be told are answered")
+    await until(moved, lambda: five.idle and twice.idle, "those who can be told are answered", site.log)
     assert five.refused
     assert twice.refused
     assert not four.idle
@@ -123,13 +112,15 @@ async def full_and_killed(site: Site) -> None:
     await asyncio.to_thread(told, site)
     for one in publishers:
         await one.dial(site.port)
-    await until(lambda: five.idle and twice.idle, "those who can be told are answered by the next life")
+    await until(moved, lambda: five.idle and twice.idle, "those who can be told are answered by the next life", site.log)
     await away.dial(site.port)
-    await until(lambda: four.idle, "those who were not read go on")
-    await until(lambda: all(one.acknowledged <= judges[one.number].seen for one in publishers), "all that was acknowledged came")
+    await until(moved, lambda: four.idle, "those who were not read go on", site.log)
+    await until(
+        moved, lambda: all(one.acknowledged <= judges[one.number].seen for one in publishers), "all that was acknowledged came", site.log
+    )
     before = len(five.acknowledged)
     five.go(five.sent + 100)
-    await until(lambda: five.idle and len(five.acknowledged) >= before + 100, "there is room again")
+    await until(moved, lambda: five.idle and len(five.acknowledged) >= before + 100, "there is room again", site.log)
     for one in publishers:
         judge = judges[one.number]
         assert (judge.twice, judge.disorder, judge.corrupt) == (0, 0, 0)

@@ -4,28 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from scenes import RING, Scene, mesh
+from scenes import RING, Scene, mesh, until
 
 from benchmarks.random_faults import run  # behind scenes, which makes `benchmarks` known
 from benchmarks.strict import Judge, Publisher, Subscriber
 
 pytestmark = pytest.mark.slow
-PATIENCE = 90.0
-
-
-async def until(moved: asyncio.Event, condition: Callable[[], bool], what: str) -> None:
-    """Wait until it is so; it changes with what clients hear."""
-    try:
-        async with asyncio.timeout(PATIENCE):
-            while not condition():
-                moved.clear()
-                await moved.wait()
-    except TimeoutError:
-        pytest.fail(f"it never came to this: {what}")
 
 
 async def kill_the_origin(scene: Scene) -> None:

@@ -5,30 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from scenes import RING, Scene, mesh
+from scenes import RING, Scene, mesh, until
+from services import PATIENCE
 
 from benchmarks.strict import Judge, Publisher, Subscriber  # behind scenes, which makes `benchmarks` known
 
 pytestmark = pytest.mark.slow
-PATIENCE = 90.0
 SITES = "abcde"
 WINDOW = 50
-
-
-async def until(moved: asyncio.Event, condition: Callable[[], bool], what: str) -> None:
-    """Wait until it is so; it changes with what clients hear."""
-    try:
-        async with asyncio.timeout(PATIENCE):
-            while not condition():
-                moved.clear()
-                await moved.wait()
-    except TimeoutError:
-        pytest.fail(f"it never came to this: {what}")
 
 
 async def come(session: Subscriber | Publisher, scene: Scene, site: str) -> None:
