@@ -45,7 +45,7 @@ quick: venv ## unit and simulation tests, under two minutes
 	$(BIN)/pytest -m "not slow and not service" --ignore=tests/interop $(ARGS)
 
 test: venv services ## every test, with real third-party clients and brokers
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	@.ci/tests "$(BIN)" "$(WORKERS)" $(ARGS)
 
 check: venv ## lint, formatting, strict types, import layers
 	$(BIN)/ruff check .

@@ -17,6 +17,7 @@ from jms_client import Collected
 from mqmesh.client import AckMode, Connection, ConnectionFactory, Message, Topic
 from services import PATIENCE, free_port, require, wait_for_port
 
+pytestmark = pytest.mark.keeps
 DEATHS = 3
 BETWEEN = 300  # messages that are sent, and that each consumer gets, between two deaths
 AHEAD = 250

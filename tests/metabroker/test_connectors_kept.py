@@ -13,7 +13,7 @@ from nats_server import NatsPeer, running_nats
 from rabbitmq import RabbitMQ
 from remotes import Kept, Member
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.keeps]
 POLICY = """
 [[allow]]
 clients = ["*"]

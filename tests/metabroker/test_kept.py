@@ -18,7 +18,7 @@ from paho_client import Paho
 from remotes import POLICY, Kept, Member
 from services import PATIENCE, free_port, wait_until
 
-pytestmark = pytest.mark.service
+pytestmark = [pytest.mark.service, pytest.mark.keeps]
 
 
 @pytest.fixture(scope="module", params=["mosquitto", "mqmesh"])
