@@ -30,7 +30,7 @@ def own_identity(
         own, epoch = stored[0], max(stored[1] + 1, epoch)
     if data is None:
         return Identity(mesh, name, number, own, epoch, key)
-    data.mkdir(parents=True, exist_ok=True)
+    data.mkdir(0o700, parents=True, exist_ok=True)
     path = data / FILE
     if path.exists():
         try:
@@ -61,7 +61,7 @@ def own_signer(data: Path | None) -> Signer:
     """
     if data is None:
         return Signer(os.urandom(KEY_BYTES), lasting=False)
-    data.mkdir(parents=True, exist_ok=True)
+    data.mkdir(0o700, parents=True, exist_ok=True)
     path = data / KEY_FILE
     if not path.exists():
         replace_file(path, os.urandom(KEY_BYTES).hex() + "\n", 0o600)

@@ -15,9 +15,11 @@ database server's where there is one, so that processes on several machines need
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
@@ -350,6 +352,8 @@ class Store:
         if self._postgresql:
             self._engine = sa.create_engine(parsed.set(drivername="postgresql+psycopg"), pool_pre_ping=True, pool_timeout=BUSY)
         else:
+            if parsed.database and parsed.database != ":memory:" and "uri" not in parsed.query:
+                _make_private(Path(parsed.database))
             self._engine = sa.create_engine(parsed, connect_args={"timeout": BUSY})
             sa.event.listen(self._engine, "connect", _own_transactions)
             sa.event.listen(self._engine, "begin", _begin)
@@ -392,6 +396,12 @@ class Store:
     def close(self) -> None:
         """End the connections."""
         self._engine.dispose()
+
+
+def _make_private(path: Path) -> None:
+    """Make the file for its owner alone, as it holds hashes of tokens; SQLite gives its other files its mode."""
+    with contextlib.suppress(OSError):  # SQLite says what is wrong
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
 
 def _own_transactions(connection: Any, _: object) -> None:

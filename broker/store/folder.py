@@ -27,7 +27,7 @@ class FolderLock:
         """Take it, waiting up to `LOCK_WAIT` for another process to let go. Raises StoreError (busy, or as `os_error` says)."""
         end = time.monotonic() + LOCK_WAIT
         try:
-            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise os_error(store, error) from error
         while True:
@@ -54,14 +54,20 @@ class FolderLock:
 
 
 def make_folder(folder: Path, store: str) -> None:
-    """Make a folder and its parents so that they survive a power loss. Raises StoreError."""
+    """Make a folder, for its owner alone, and its parents so that they survive a power loss. Raises StoreError."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         for path in reversed(missing):
-            path.mkdir(exist_ok=True)
+            path.mkdir(0o700 if path == folder else 0o777, exist_ok=True)
             sync_folder(path.parent)
     except OSError as error:
         raise os_error(store, error) from error
+
+
+def make_private(path: Path) -> None:
+    """Make a file that nobody but its owner may read; one that is there stays as it is."""
+    with contextlib.suppress(OSError):  # who opens it next says what is wrong
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
 
 def sync_folder(folder: Path) -> None:

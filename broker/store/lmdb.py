@@ -324,7 +324,7 @@ class LmdbStore:
 
     def _start(self) -> None:
         self._reserve_lock_file()
-        environment = lmdb.open(self._name, self._map_size, metasync=self._sync, max_dbs=len(_DATABASES), max_spare_txns=4)
+        environment = lmdb.open(self._name, self._map_size, metasync=self._sync, mode=0o600, max_dbs=len(_DATABASES), max_spare_txns=4)
         self._environment = environment
         pages = environment.info()["last_pgno"] + 1
         if (self._folder / "data.mdb").stat().st_size < pages * environment.stat()["psize"]:
@@ -333,7 +333,7 @@ class LmdbStore:
 
     def _reserve_lock_file(self) -> None:
         """LMDB maps this file for writing: on a full disk a page of it that is not there yet would end the process (SIGBUS)."""
-        file = os.open(self._folder / "lock.mdb", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        file = os.open(self._folder / "lock.mdb", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             os.posix_fallocate(file, 0, LOCK_SIZE)
         finally:

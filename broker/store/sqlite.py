@@ -27,7 +27,7 @@ from typing import Any
 from zlib import crc32
 
 from .base import PAGE, SCHEMA_VERSION, SIZES_PAGE, Kind, StoreError, damaged, gapless, wrong_version
-from .folder import FolderLock, full, is_read_only, make_folder, out_of_space, read_only, space_of, sync_folder
+from .folder import FolderLock, full, is_read_only, make_folder, make_private, out_of_space, read_only, space_of, sync_folder
 from .records import Batch, StoredDelivery, StoredRun
 
 APPLICATION_ID = 0x6D71_6D73  # "mqms", in the file's header
@@ -74,6 +74,7 @@ class SqliteStore:
         make_folder(self._path.parent, self._name)
         self._lock.acquire(self._name)
         try:
+            make_private(self._path)  # SQLite gives its other files the mode of this one
             self._writing = self._prepare()
             self._reading = self._connect()
         except BaseException as error:

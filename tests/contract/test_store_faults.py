@@ -280,3 +280,20 @@ def test_a_store_process_that_dies_is_started_again(tmp_path: Path) -> None:
     store.commit(big_batch(2))
     assert store.count("porto") == 2
     store.close()
+
+
+# Readers.
+
+
+@pytest.mark.parametrize("kind", EMBEDDED)
+def test_what_is_stored_is_for_its_owner_alone(tmp_path: Path, kind: str) -> None:
+    store = opened(address_in(tmp_path / "data", kind), kind)
+    try:
+        store.commit(big_batch(1))
+        folder = tmp_path / "data" / "store" if kind == "lmdb" else tmp_path / "data"
+        modes = {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()}
+        assert len(modes) >= 2
+        assert set(modes.values()) == {0o600}, modes
+        assert folder.stat().st_mode & 0o777 == 0o700
+    finally:
+        store.close()

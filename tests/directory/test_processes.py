@@ -21,6 +21,8 @@ def test_what_was_answered_survives_kill_9(tmp_path: Path) -> None:
     alice.put("mesh", "ring")
     alice.put("broker", "porto", "ring", number=1, addresses=["mqtt://127.0.0.1:1883"])
     listen = first.url.removeprefix("http://")
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.glob("d.db*")}
+    assert set(modes.values()) == {0o600}, modes
     first.kill()
     with pytest.raises(ClientError, match="does not answer"):
         alice.get("broker", "porto", "ring")
