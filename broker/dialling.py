@@ -36,6 +36,7 @@ class Dialler:
     def dial(self, peer: PeerSettings) -> None:
         """Begin."""
         self._shell.errors[peer.address] = "not tried yet"
+        self._shell.down_since[peer.address] = self._shell.broker.wall()
         self._tasks.append(self._shell.broker.loop.create_task(self._keep(peer), name=f"dial {peer.address}"))
 
     def stop(self) -> None:
@@ -62,6 +63,7 @@ class Dialler:
                     delay = settings.retry_first
                 if self.standing(peer) is not None:
                     continue
+            self._shell.down_since.setdefault(peer.address, self._shell.broker.wall())
             if self._shell.errors.get(peer.address) != error:
                 log.warning("event=link-down address=%s text=%s", peer.address, error)
                 self._shell.errors[peer.address] = error

@@ -27,6 +27,7 @@ log = logging.getLogger("mqmesh.mesh")
 
 SOCKET_UNSENT = 512 * 2**10  # bytes given to the transport ahead of what the peer reads: urgent packets wait behind these only
 PIECE = 256 * 2**10  # bytes joined into one write
+SHOWN = 1.0, 4  # the round trip that is shown changes with this many ms and this part of it: a status that changes is published
 
 
 class LinkProtocol(asyncio.Protocol):
@@ -43,6 +44,7 @@ class LinkProtocol(asyncio.Protocol):
         self.closed = asyncio.Event()
         self.error = ""
         self.rules = UNRULED
+        self.since = 0.0  # when it came up, in seconds since 1970
         self.urgent: list[bytes | bytearray] = []
         self.bulk: deque[bytes | bytearray] = deque()
         self.waiting = 0  # bytes in bulk
@@ -52,6 +54,7 @@ class LinkProtocol(asyncio.Protocol):
         self._full = False  # the node was told so
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0  # when the timer fires
+        self._shown: float | None = None  # of the round trip
 
     @property
     def peer(self) -> Identity | None:
@@ -62,6 +65,27 @@ class LinkProtocol(asyncio.Protocol):
         """The version of TLS that it runs over, None without."""
         layer = self.transport.get_extra_info("tls") if self.transport is not None else None
         return layer.version if layer is not None else None
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that the connection has not taken yet."""
+        waiting = self.waiting if self.pacer is None else self.pacer.waiting
+        return waiting + (self.transport.get_write_buffer_size() if self.transport is not None else 0)
+
+    @property
+    def full(self) -> bool:
+        """Whether more is unsent than may be, so that the node sends no more."""
+        return self._full
+
+    @property
+    def round_trip(self) -> float | None:
+        """Milliseconds from a ping to its answer, None before the first one. Small changes are not shown."""
+        now = self.machine.round_trip
+        if now is not None:
+            now = max(round(1000 * now, 2), 0.01)
+            if self._shown is None or abs(now - self._shown) > max(SHOWN[0], self._shown / SHOWN[1]):
+                self._shown = now
+        return self._shown
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]

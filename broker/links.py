@@ -35,6 +35,7 @@ from .custody import Custody, stored_identity
 from .dialling import Dialler
 from .identity import keep_identity, own_identity, own_signer
 from .link import LinkProtocol
+from .mesh_status import status_of, words_of
 from .pacing import Pacer
 from .post import Post
 from .receipts import Receipts
@@ -88,6 +89,7 @@ class MeshShell:
         self.links: dict[int, LinkProtocol] = {}
         self.by_number: dict[int, LinkProtocol] = {}
         self.errors: dict[str, str] = {}  # address that is dialled -> why there is no link
+        self.down_since: dict[str, float] = {}  # the same address -> since when, in seconds since 1970
         self.met: dict[str, Identity] = {}  # address that is dialled -> who was linked from there last
         self._refusals: dict[str, float] = {}  # text -> when it was logged
         self._last_number = 0
@@ -260,6 +262,8 @@ class MeshShell:
             link.pacer = Pacer(rules.bytes_out, rules.messages_out, self.now(), self.broker.config.limits.link_unsent_bytes)
         self.links[link.id] = self.by_number[peer.number] = link
         self.errors.pop(link.address, None)
+        self.down_since.pop(link.address, None)
+        link.since = self.broker.wall()
         log.info(
             "event=link-up peer=%s number=%d address=%s cost=%d incarnation=%x policy=%s",
             peer.name,
@@ -516,40 +520,5 @@ class MeshShell:
         self.status_soon(STATUS_INTERVAL)
 
     def status(self) -> dict[str, object]:
-        """Links, members, digests and counters of this broker's view, fit for JSON."""
-        links: list[dict[str, object]] = []
-        for link in self.links.values():
-            assert link.peer is not None
-            links.append(
-                {
-                    "number": link.peer.number,
-                    "name": link.peer.name,
-                    "address": link.address,
-                    "up": True,
-                    "cost": link.cost,
-                    "incarnation": link.machine.incarnation,
-                    "tls": link.tls,
-                    "policy": words_of(link.rules),
-                    "error": "",
-                }
-            )
-        for peer in self.settings.peers:
-            if peer.address in self.errors and self.dialler.standing(peer) is None:
-                error = self.errors[peer.address]
-                links.append({"number": peer.number, "name": None, "address": peer.address, "up": False, "cost": peer.cost, "error": error})
-        return {
-            "name": self.identity.name,
-            "number": self.identity.number,
-            "epoch": self.node.identity.epoch,
-            "links": links,
-            "receipts": self.receipts.status(),
-            **self.node.status(),
-        }
-
-
-def words_of(rules: LinkRules) -> str:
-    """What a link's rules are, in one word for logs and the status."""
-    if rules.policy.closed:
-        return "closed"
-    words = [word for word, there in (("topics", not rules.policy.open), ("rate", rules.paced)) if there]
-    return "+".join(words) or "none"
+        """Links, members, digest and counters of this broker's view, fit for JSON."""
+        return status_of(self)

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 from .. import __version__
 from ..mqtt.run import Run
+from .bound import OK
+from .condition import troubles
 
 if TYPE_CHECKING:
     from .server import Broker
@@ -131,6 +133,8 @@ class SysTopics:
             "limits/connections/refused": counters.refused_connections,
             "limits/subscriptions/refused": counters.refused_subscriptions,
             "limits/clients/slowed": counters.slowed,
+            "held/bytes": broker.account.total,
+            "held/bytes/limit": broker.account.limit,
             "heap/current": _resident(),
             "heap/maximum": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             "sockets": counters.sockets,
@@ -153,6 +157,9 @@ class SysTopics:
             values.update(broker.registrar.values())
         if broker.roaming is not None:
             values.update(broker.roaming.values())
+        values["name"] = broker.config.name
+        values["clock"] = str(int(broker.wall()))
+        values["state"] = "; ".join(troubles(broker)) or OK
         values["version"] = f"mqmesh version {__version__}"
         values["uptime"] = f"{int(now - broker.started)} seconds"
         values.update(self._load(totals, now))

@@ -23,6 +23,7 @@ COMMANDS = {
     ),
     "cert": ("cert", "cert", "Make an authority and certificates, for tests, first steps, and meshes without another authority."),
     "passwd": ("passwd", "passwd", "Give a user a password, or take the user out."),
+    "status": ("status", "status", "Show how a running broker and its mesh are: who can be reached, over which links, and what waits."),
     "sessions": ("sessions", "sessions", "Show the sessions that a broker keeps for clients, or end some."),
     "acl": ("acl", "acl", "Look at a broker's rules of access."),
     "directory": ("directory", "app", "A directory of brokers, services and applications: serve one, register there, find."),
@@ -86,6 +87,8 @@ def _main(
     Every broker of a topology, or one broker
       mqmesh up topologies/ring-of-five.toml
       mqmesh broker --listen mqtt://127.0.0.1:1883
+    How they are
+      mqmesh status -h mqtt://127.0.0.1:18301 --picture
     A client of any MQTT broker
       mqmesh sub -t '#' -v
       mqmesh pub -t plant/3/state -m running

@@ -157,7 +157,9 @@ class LinkInfo(NamedTuple):
 
 
 class Member(NamedTuple):
-    """One known broker, for people. live: reachable now. hops, cost: along the shortest path, 0 when not live."""
+    """One known broker, for people. live: reachable now. hops, cost: along the shortest path, 0 when not live. next: the neighbour that the
+    path begins with. since: seconds since 1970 when it came into reach or went out of it, None: not in this life.
+    open_bytes, waits: of the messages in `open`, how much they count and why they are not there yet, see `Destination.waits`."""
 
     number: int
     name: str
@@ -168,3 +170,7 @@ class Member(NamedTuple):
     cost: int
     filters: int
     open: int  # messages that this broker holds in custody for it
+    next: int | None = None
+    since: float | None = None
+    open_bytes: int = 0
+    waits: str = ""

@@ -155,6 +155,16 @@ class Destination:
         """Whether one more entry may be sent."""
         return not self.flight or (self.flight_bytes < self.credit_bytes and self.flight_messages < self.credit_messages)
 
+    @property
+    def waits(self) -> str:
+        """Why what is held for it is not there yet: "reach" (no link towards it), "join" (it has not said yet how far it is), "credit" (it
+        takes no more before it confirms), "receipt" (all of it is under way); "" when nothing is held."""
+        if not self.held_messages:
+            return ""
+        if not self.joined:
+            return "reach" if self.link is None else "join"
+        return "credit" if self.waiting and not self.has_credit else "receipt"
+
     def leave(self) -> None:
         """The tree is not current any more: nothing is under way, all waits for the next JOIN."""
         self.joined = False

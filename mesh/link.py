@@ -32,6 +32,7 @@ broker that its hello names; with a key the proof shows the key too, without one
 from __future__ import annotations
 
 import secrets
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -65,6 +66,7 @@ _PINGREQ, _PINGRESP = b"\xc0\0", b"\xd0\0"
 _TLS_ALERT = b"\x15\3"  # how an answer begins where TLS is spoken
 _NO_BROKER = "; is it an mqmesh broker with a mesh?"
 _NAMES_SHOWN = 5  # of a certificate, in texts
+_SMOOTH = 8  # one part of so many of the round trip is the last ping's
 _LARGEST_HANDSHAKE = 8192  # bytes of one handshake packet: some hundred are usual
 
 
@@ -82,6 +84,7 @@ class Link:
         "_key",
         "_out",
         "_peer_hello",
+        "_pings",
         "_secret",
         "_signer",
         "_splitter",
@@ -91,6 +94,7 @@ class Link:
         "identity",
         "incarnation",
         "peer",
+        "round_trip",
         "state",
     )
 
@@ -110,6 +114,7 @@ class Link:
         self.dialled = dialled
         self.peer: Identity | None = None  # who the peer says it is; proved once the state is UP
         self.incarnation = 0
+        self.round_trip: float | None = None  # seconds from a ping to its answer, smoothed; None before the first answer
         self.state = State.CHALLENGE if dialled else State.PROOF
         self._config = config
         self._secret = key
@@ -124,6 +129,7 @@ class Link:
         self._out: list[bytes] = []
         self._events: list[Event] = []
         self._heard = now
+        self._pings: deque[float] = deque()  # when those were sent that have no answer yet
         self._tick = now + config.handshake  # when the timer has something to do
 
     @classmethod
@@ -449,6 +455,7 @@ class Link:
     def _control(self, packet: Control) -> bool:
         """Handle what is not PUBLISH; False when the link is over."""
         if packet.first == 0xD0 and not packet.body:
+            self._answered_ping()
             return True
         if packet.first == 0xC0 and not packet.body:
             self._out.append(_PINGRESP)
@@ -474,7 +481,14 @@ class Link:
             self._refuse(Reason.KEEP_ALIVE_TIMEOUT, text)
         elif now >= self._tick:
             self._out.append(_PINGREQ)
+            self._pings.append(now)
             self._tick = now + interval
+
+    def _answered_ping(self) -> None:
+        """A PINGRESP has come; one that nothing was asked for says nothing."""
+        if self._pings:
+            took = max(0.0, self._heard - self._pings.popleft())
+            self.round_trip = took if self.round_trip is None else self.round_trip + (took - self.round_trip) / _SMOOTH
 
     # endings
 

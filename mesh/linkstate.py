@@ -106,6 +106,29 @@ class LinkStates:
         record = self.holders.get(number)
         return record if record is not None and record.uuid != other_than and number in self.paths else None
 
+    def listed(self) -> list[tuple[int, int, int, bool]]:
+        """All links that the newest record of each number lists, as (number, number, cost, used), the lower number first; sorted.
+
+        used: both ends list it, and both can be reached. What is listed by one end alone is a link that the other has lost, as the last
+        record of a broker that was killed lists those that it had, or one that is coming up. Records must be up to date (`refresh`).
+        """
+        newest = dict(self.holders)
+        for record in self.records.values():
+            held = newest.setdefault(record.number, record)
+            if record.number not in self.holders and record.epoch > held.epoch:
+                newest[record.number] = record
+        costs: dict[tuple[int, int], dict[int, list[int]]] = {}
+        for record in newest.values():
+            for entry in record.links:
+                pair = min(record.number, entry.peer), max(record.number, entry.peer)
+                costs.setdefault(pair, {}).setdefault(entry.incarnation, []).append(entry.cost)
+        found = []
+        for (low, high), links in sorted(costs.items()):
+            ends = max(links.values(), key=lambda seen: (len(seen), max(seen)))
+            used = len(ends) == 2 and bool(self.live >> low & self.live >> high & 1)
+            found.append((low, high, max(*ends, 1), used))
+        return found
+
     def _edges(self) -> dict[Key, list[tuple[Key, int, int]]]:
         """The links that both ends list, the cost the higher of the two."""
         ends: dict[int, list[tuple[Key, int, int, Policy | None]]] = {}

@@ -58,6 +58,7 @@ class Membership:
         self.holders: dict[int, Identity] = {}
         self._intruders: set[tuple[bytes, bytes]] = set()  # pairs that an event has named
         self._absent: dict[int, float] = {}  # since when a known broker is out of reach
+        self.changed: dict[int, float] = {}  # when a broker came into reach or went out of it last, in this life
         self._forgotten: set[Key] = set()
         self._named: set[tuple[int, bytes]] = set()  # (number, key) that an event has named
         self._seal_interest()
@@ -375,9 +376,10 @@ class Membership:
         self._live = states.live
         for number in numbers(came):
             self._absent.pop(number, None)
+            self.changed[number] = core.now
             core.event("member_up", number=number, broker=states.holders[number].name)
         for number in numbers(went):
-            self._absent[number] = core.now
+            self._absent[number] = self.changed[number] = core.now
             core.event("member_down", number=number)
             self._dispatch.out_of_reach(number)
         if came:
@@ -427,6 +429,7 @@ class Membership:
         if uuid is None or self.states.live >> number & 1:
             return
         self._forgotten.add((number, uuid))
+        self.changed.pop(number, None)
         self.interests.activate(number, None)
         if self._core.journal is not None:
             self._core.journal.others.member(number, None)

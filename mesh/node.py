@@ -105,19 +105,26 @@ class Node:
         self._members.refresh()
         states, core = self._states, self._core
         found = [Member(core.number, core.identity.name, core.uuid, core.identity.epoch, True, 0, 0, len(self._members.own.entries), 0)]
+        first: dict[int, int] = {}  # the neighbour that the path to a broker begins with; parents stand before their children
+        for number, path in states.paths.items():
+            first[number] = number if path.parent == core.number else first[path.parent]
         for number, uuid in self._interests.active.items():
             record = states.records.get((number, uuid))
             if record is None:
                 continue
-            path = states.paths.get(number)
+            way = states.paths.get(number)
+            changed = self._members.changed.get(number)
             interest = self._interests.sets.get((number, uuid))
             d = self._dispatch.custody.destinations.get(number)
             found.append(
                 Member(
-                    *(number, record.name, uuid, record.epoch, path is not None),
-                    *((path.hops, path.cost) if path else (0, 0)),
+                    *(number, record.name, uuid, record.epoch, way is not None),
+                    *((way.hops, way.cost) if way else (0, 0)),
                     len(interest.entries) if interest else 0,
                     d.held_messages if d else 0,
+                    first.get(number),
+                    None if changed is None else round(changed + core.wall_offset, 1),
+                    *((d.held_bytes, d.waits) if d else (0, "")),
                 )
             )
         return sorted(found)
@@ -136,13 +143,21 @@ class Node:
         return keys.why_not(peer.number, peer.name, peer.key, bool(self._states.live >> peer.number & 1))
 
     def status(self) -> dict[str, object]:
-        """Members, digest and counters, fit for JSON. digest: the same at all brokers that have the same link state and interest."""
+        """Members, links of the mesh, digest and counters, fit for JSON. digest: the same at all brokers that have the same link state and
+        interest. graph: see `LinkStates.listed`."""
         members = [m._replace(uuid=m.uuid.hex())._asdict() for m in self.members()]  # type: ignore[arg-type]
         messages, size = self.custody()
+        config = self._core.config
         return {
             "members": members,
+            "graph": [list(link) for link in self._states.listed()],
             "digest": self.digest(),
-            "custody": {"messages": messages, "bytes": size},
+            "custody": {
+                "messages": messages,
+                "bytes": size,
+                "messages_limit": config.custody_messages,
+                "bytes_limit": config.custody_bytes,
+            },
             "retained": self._keeper.sync.status(),
             "counters": self._core.counters.as_dict(),
         }

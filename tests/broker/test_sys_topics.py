@@ -39,6 +39,10 @@ async def test_the_values():
         await subscriber.leave()
         await publisher.publish("v", bytes(100), 1)
         values = site.broker.sys_topics.values()
+        assert (values["name"], values["state"]) == (site.broker.config.name, "ok")
+        assert int(values["held/bytes"]) > 0
+        assert int(values["held/bytes/limit"]) == site.broker.config.limits.broker_bytes
+        assert abs(int(values["clock"]) - site.broker.wall()) <= 1
         assert values["clients/connected"] == "1"
         assert values["clients/disconnected"] == "1"
         assert values["clients/total"] == "2"

@@ -424,6 +424,20 @@ def test_an_idle_link_lives_on_pings() -> None:
     assert all(end.state is State.UP for end in ends)
 
 
+@pytest.mark.parametrize("delay", [0.05, 0.2])  # 0.4 s there and back are longer than from one ping to the next
+def test_the_round_trip_is_measured_by_pings(delay: float) -> None:
+    ends = list(up_pair())
+    assert [end.round_trip for end in ends] == [None, None]
+    run(ends, 0.0, 60.0, delay)
+    assert [end.round_trip for end in ends] == [pytest.approx(2 * delay)] * 2
+
+
+def test_an_answer_to_no_ping_measures_nothing() -> None:
+    _, end = up_pair()
+    assert end.receive(b"\xd0\0", 5.0) == []
+    assert end.round_trip is None
+
+
 def test_silence_ends_a_link_in_time() -> None:
     ends = list(up_pair())
     events = run(ends, 0.0, 10.0, 0.0, deaf=True)

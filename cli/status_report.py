@@ -1,0 +1,262 @@
+"""What a broker says of itself (`$SYS`, `metabroker/status/`) as one report: pure, fit for JSON. docs/operations.md lists its keys.
+
+Any broker's `$SYS` is taken as far as it goes; names are those that Mosquitto's users know. What is not said is None. Payloads come from
+the network: what is no number, or no JSON object, counts as not said.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+BROKER = "$SYS/broker/"
+MESH = BROKER + "mesh/status"
+CLOCK = BROKER + "clock"
+METABROKER = "metabroker/status/"
+STALE = 30.0  # seconds that the last uptime may be old: `$SYS` is said each `limits.sys_interval`, 10 by default
+OK = "ok"
+
+NUMBERS = {  # key -> topics below $SYS/broker that may say it, the first that does
+    "clients": ("clients/connected", "clients/active"),
+    "clients_maximum": ("clients/maximum",),
+    "sessions_away": ("clients/disconnected", "clients/inactive"),
+    "subscriptions": ("subscriptions/count",),
+    "retained_messages": ("retained messages/count", "messages/retained/count"),
+    "dropped": ("publish/messages/dropped",),
+    "refused_connects": ("access/connects/refused",),
+    "refused_publish": ("access/publish/refused",),
+    "held_bytes": ("held/bytes", "store/messages/bytes"),
+    "held_bytes_limit": ("held/bytes/limit",),
+    "stored_bytes": ("store/bytes",),
+    "stored_bytes_limit": ("store/bytes/limit",),
+    "stored_sessions": ("store/sessions",),
+    "stored_sessions_limit": ("store/sessions/limit",),
+    "memory": ("heap/current",),
+}
+RATES = {"publish_in": "load/publish/received/1min", "publish_out": "load/publish/sent/1min"}  # a minute there, a second here
+FLOAT = int | float
+Fields = Mapping[str, tuple[Any, Any]]  # key -> its type, and what stands for anything else
+
+LINK_FIELDS: Fields = {
+    "number": (int, None),
+    "name": (str, None),
+    "address": (str, "?"),
+    "up": (bool, False),
+    "cost": (int, None),
+    "since": (FLOAT, None),
+    "round_trip": (FLOAT, None),
+    "unsent": (int, 0),
+    "full": (bool, False),
+    "tls": (str, None),
+    "policy": (str, "none"),
+    "error": (str, ""),
+}
+MEMBER_FIELDS: Fields = {
+    "number": (int, None),
+    "name": (str, "?"),
+    "live": (bool, False),
+    "next": (int, None),
+    "hops": (int, 0),
+    "cost": (int, 0),
+    "since": (FLOAT, None),
+    "filters": (int, 0),
+    "open": (int, 0),
+    "open_bytes": (int, 0),
+    "waits": (str, ""),
+}
+MESH_FIELDS: Fields = {"name": (str, "?"), "number": (int, None), "mesh": (str, None), "graph": (list, []), "custody": (dict, {})}
+CUSTODY_FIELDS: Fields = dict.fromkeys(("messages", "bytes", "messages_limit", "bytes_limit"), (int, 0))
+METABROKER_FIELDS: Fields = {"up": (bool, False), "sessions": (dict, {}), "messages": (dict, {}), "remotes": (list, [])}
+REMOTE_FIELDS: Fields = {
+    "remote": (str, "?"),
+    "up": (bool, False),
+    "sessions": (int, 0),
+    "filters": (int, 0),
+    "bytes_waiting": (int, 0),
+    "error": (str, ""),
+}
+WAITS = {
+    "reach": "no path to it",
+    "join": "it has not said yet how far it is",
+    "credit": "it confirms more slowly than messages come",
+    "receipt": "under way, not confirmed yet",
+}
+
+
+def report(values: Mapping[str, str], address: str, now: float, failure: str | None = None) -> dict[str, Any]:
+    """One report. values: topic -> last payload; now: this machine's clock, seconds since 1970; failure: why nothing can be asked."""
+    broker = _broker(values)
+    clock, said = _clock(values, now), _number(values.get(CLOCK))
+    if said is not None and broker["uptime"] is not None:
+        broker["uptime"] += max(0, int(clock - said))  # it was said when the clock was
+    mesh = _object(values.get(MESH))
+    if mesh is not None:
+        mesh = _mesh(mesh, clock)
+    metabrokers = [_metabroker(topic, text) for topic, text in sorted(values.items()) if topic.startswith(METABROKER)]
+    found = {
+        "address": address,
+        "time": round(now, 1),
+        "broker": broker,
+        "mesh": mesh,
+        "metabrokers": metabrokers,
+    }
+    problems = [failure] if failure is not None else [*_troubles(broker), *_mesh_troubles(mesh), *_metabroker_troubles(metabrokers)]
+    return {"ok": not problems, "problems": problems, **found}
+
+
+# The broker
+
+
+def _broker(values: Mapping[str, str]) -> dict[str, Any]:
+    said = {topic.removeprefix(BROKER): text for topic, text in values.items() if topic.startswith(BROKER)}
+    version = said.get("version")
+    kind = None
+    if version is not None or said:
+        kind = next((name for name in ("mqmesh", "mosquitto") if version is not None and version.startswith(name)), "other")
+    found: dict[str, Any] = {
+        "kind": kind,
+        "version": version,
+        "name": said.get("name"),
+        "state": said.get("state"),
+        "store": said.get("store/state"),
+        "uptime": _number(said.get("uptime", "").partition(" ")[0]),
+    }
+    for key, topics in NUMBERS.items():
+        found[key] = next((number for topic in topics if (number := _number(said.get(topic))) is not None), None)
+    for key, topic in RATES.items():
+        rate = _number(said.get(topic))
+        found[key] = None if rate is None else round(rate / 60, 2)
+    return found
+
+
+def _troubles(broker: Mapping[str, Any]) -> list[str]:
+    """What is wrong with the broker itself."""
+    if broker["kind"] is None:
+        return ["it says nothing of itself: there is no $SYS here"]
+    found: list[str] = []
+    for state in (broker["store"], broker["state"]):  # the first is said at once, the other has more to say
+        if state is not None and state != OK and not any(state in one for one in found):
+            found.append(f"the broker is not well: {state}")
+    if broker["held_bytes_limit"] and broker["held_bytes"] >= broker["held_bytes_limit"]:
+        found.append(f"the broker is full: it holds the {broker['held_bytes_limit']:,} bytes of messages that it may (limits.broker_bytes)")
+    return found
+
+
+# The mesh
+
+
+def _clock(values: Mapping[str, str], now: float) -> float:
+    """What the broker's clock says now, about: times in the status are of that clock, and clocks of machines differ.
+
+    What it said last may be `STALE` seconds old; within that the two clocks count as the same.
+    """
+    said = _number(values.get(CLOCK))
+    return now if said is None or -1 <= now - said <= STALE else float(said)
+
+
+def _mesh(status: dict[str, Any], clock: float) -> dict[str, Any]:
+    """The status with ages beside the times."""
+    found = _typed(status, MESH_FIELDS)
+    found["custody"] = _typed(found["custody"], CUSTODY_FIELDS)
+    found["links"] = [_typed(row, LINK_FIELDS) for row in _rows(status, "links")]
+    found["members"] = [_typed(row, MEMBER_FIELDS) for row in _rows(status, "members")]
+    for one in (*found["links"], *found["members"]):
+        one["age"] = None if one["since"] is None else max(0, round(clock - one["since"]))
+    return found
+
+
+def _mesh_troubles(mesh: Mapping[str, Any] | None) -> list[str]:
+    if mesh is None:
+        return []
+    found = []
+    for link in mesh["links"]:
+        who = neighbour(link)
+        if not link["up"]:
+            found.append(f"the link to {who} is down: {link['error'] or 'no reason given'}")
+        elif link["full"]:
+            found.append(f"the link to {who} is full: {link['unsent']:,} bytes are unsent (limits.link_unsent_bytes)")
+    for member in mesh["members"]:
+        if not member["live"]:
+            waiting = f", {member['open']:,} messages wait for it" if member["open"] else ""
+            found.append(f"{member['name']} (number {member['number']}) cannot be reached{waiting}")
+    custody = mesh["custody"]
+    for unit in ("messages", "bytes"):
+        held, limit = custody[unit], custody[f"{unit}_limit"]
+        if held >= limit > 0:
+            found.append(f"custody is full: {held:,} {unit} are held for other brokers, of {limit:,}")
+    return found
+
+
+def neighbour(link: Mapping[str, Any]) -> str:
+    """How a link's other end is called: its name, with the address that is dialled if it has none yet."""
+    name, number, address = link["name"], link["number"], link["address"]
+    return str(name) if name else f"number {number} at {address}" if number is not None else str(address)
+
+
+# Metabrokers
+
+
+def _metabroker(topic: str, text: str) -> dict[str, Any]:
+    found = {"id": topic.removeprefix(METABROKER), **_typed(_object(text) or {}, METABROKER_FIELDS)}
+    found["sessions"] = _typed(found["sessions"], {"all": (int, 0), "durable": (int, 0), "away": (int, 0)})
+    found["messages"] = _typed(found["messages"], {"to_remotes": (int, 0), "from_remotes": (int, 0)})
+    found["remotes"] = [_typed(row, REMOTE_FIELDS) for row in _rows(found, "remotes")]
+    return found
+
+
+def _metabroker_troubles(metabrokers: list[dict[str, Any]]) -> list[str]:
+    found = []
+    for one in metabrokers:
+        if not one.get("up"):
+            found.append(f"the metabroker {one['id']} is down")
+            continue
+        for remote in _rows(one, "remotes"):
+            if not remote.get("up"):
+                found.append(
+                    f"the remote {remote.get('remote')} of the metabroker {one['id']} is down: {remote.get('error') or 'no reason'}"
+                )
+    return found
+
+
+# What came from the network
+
+
+def _typed(row: Mapping[str, Any], fields: Fields) -> dict[str, Any]:
+    """With these keys at least, and of these types or with what stands beside them. Other keys stay as they are."""
+    found = dict(row)
+    for key, (kind, otherwise) in fields.items():
+        value = row.get(key)
+        right = isinstance(value, kind) and (kind is bool or not isinstance(value, bool)) and (kind is not FLOAT or math.isfinite(value))
+        found[key] = value if right else otherwise
+    return found
+
+
+def _rows(whole: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    rows = whole.get(key)
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+
+
+def _object(text: str | None) -> dict[str, Any] | None:
+    try:
+        found = json.loads(text, parse_float=_finite, parse_constant=_finite) if text is not None else None
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _finite(text: str) -> float | None:
+    value = float(text)
+    return value if math.isfinite(value) else None
+
+
+def _number(text: str | None) -> Any:
+    """An int where it is one, else a float."""
+    try:
+        value = float(text) if text is not None else math.nan
+    except ValueError:
+        return None
+    if not math.isfinite(value):
+        return None
+    return int(value) if value.is_integer() else value
