@@ -35,7 +35,7 @@ class MetabrokerConnectionFactory(ConnectionFactory):
         durable_sends: bool = False,
         **settings: Any,
     ) -> None:
-        super().__init__(community, **{"connect_timeout": 20.0, **settings})
+        super().__init__(community, **settings)
         login = parse_remote(remote)
         if username is not None:
             login = RemoteLogin(login.remote, username, password)

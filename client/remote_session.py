@@ -43,8 +43,8 @@ from .remote_numbers import Numbers
 from .remote_sending import WINDOW, Sending, State
 from .transport import NEVER, Done, Incoming, Outcome, Publication
 
-CONNACK = 15.0  # seconds for a connack: the metabroker tries a remote broker for 10
-ANSWER = 5.0  # seconds for the answer to a probe
+CONNACK = 25.0  # seconds for a connack: the metabroker tries a remote broker for 20
+ANSWER = 15.0  # seconds for the answer to a probe: a busy machine may hold the metabroker up for some
 REPEAT = 10.0  # seconds after which a request without an answer is sent again
 GOODBYE = 3.0  # seconds for the answer to a disconnect request
 REMEMBERED = 4096  # publications that were acknowledged, remembered to recognise repeats

@@ -37,7 +37,7 @@ class Settings:
     prefetch: int = 256
     once_window: int = 16384
     persistent_qos: int = 1
-    connect_timeout: float = 10.0
+    connect_timeout: float = 30.0
     send_timeout: float = 30.0
     redeliveries: int = 6
     session_keep: int = 300

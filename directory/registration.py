@@ -31,7 +31,7 @@ log = logging.getLogger("mqmesh.directory")
 
 FILE = "directory.json"
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # seconds between attempts while the directory is away
-TIMEOUT = 5.0  # seconds for one request
+TIMEOUT = 15.0  # seconds for one request
 LEAVING = 5.0  # seconds for the last one, behind one that may be under way
 FINAL = (400, 401, 403)  # statuses of refusals that waiting does not mend
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from .address import Address
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds between attempts; a random part is left out
-CONNECT_TIMEOUT = 10.0
+CONNECT_TIMEOUT = 20.0
 
 
 def why_not(error: OSError, host: str) -> str:

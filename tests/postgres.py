@@ -84,7 +84,7 @@ class Server:
 
         assert self._process is not None
         assert self._process.poll() is None, (self.folder / "log").read_text()
-        with contextlib.suppress(psycopg.OperationalError), psycopg.connect(self.url, connect_timeout=2):
+        with contextlib.suppress(psycopg.OperationalError), psycopg.connect(self.url, connect_timeout=15):
             return True
         return False
 

@@ -52,7 +52,7 @@ class Bench:
     def run(self, spoil: Spoil | None = None, **fields: object) -> Result:
         self.server.spoil = spoil
         address = ("127.0.0.1", self.port)
-        values = {"window": 2000, "seconds": 0.03, "warm_up": 0.02, "patience": 60.0, **fields}
+        values = {"window": 2000, "seconds": 0.03, "warm_up": 0.02, "least": 3000, "patience": 60.0, **fields}
         return generate(Spec(address, address, **values))  # type: ignore[arg-type]
 
 

@@ -54,8 +54,11 @@ def test_what_is_stored_comes_back(fields: dict[str, Any], tmp_path: Path) -> No
 
 def test_a_queue_that_does_not_hold_them_is_found_out(tmp_path: Path) -> None:
     with broker(tmp_path, "[limits]", "session_queue_messages = 4000") as address:
-        result = measured(address, patience=4.0)
-    assert "nothing moves any more after 4,000 of 5,000 messages" in result.error
+        for patience in (4.0, 15.0, 60.0):  # a busy machine moves nothing for a while
+            error = measured(address, patience=patience).error
+            if "after 4,000 of" in error:
+                break
+    assert "nothing moves any more after 4,000 of 5,000 messages" in error
 
 
 def test_a_session_that_is_forgotten_is_found_out(tmp_path: Path) -> None:

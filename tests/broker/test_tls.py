@@ -13,6 +13,7 @@ from certificates import Certificates
 from mqmesh.mqtt.codec import encode
 from mqmesh.mqtt.packets import Connack, Connect, Pingreq, Publish
 from mqmesh.mqtt.reasons import Reason
+from services import PATIENCE
 
 from .harness import Site, until
 from .test_tls_files import settings
@@ -169,7 +170,7 @@ async def test_a_refused_client_hears_why_whatever_it_has_sent_meanwhile(made: C
         for _ in range(200):
             tls.write(bytes(16384))
         writer.write(outgoing.read())
-        incoming.write(await asyncio.wait_for(reader.read(), 10))
+        incoming.write(await asyncio.wait_for(reader.read(), PATIENCE))
         with pytest.raises(ssl.SSLError, match=r"(?i)certificate.required"):
             tls.read()
         writer.close()

@@ -265,11 +265,11 @@ async def test_a_handshake_has_its_time_and_no_more(begin: bytes, caplog: pytest
         raw.send(begin + b"G"[: not begin])
         assert porto.broker.websocket is not None
         await until(lambda: len(porto.broker.websocket._opening) == 1)  # type: ignore[union-attr]
-        await porto.later(4.9)
+        await porto.later(4.0)
         raw.send(b"E" if not begin else b"X: 1\r\n")
         await other.nothing()
         assert porto.broker.counters.websocket_refused == 0
-        await porto.later(0.2)
+        await porto.later(1.1)
         assert (await raw.rest()).startswith(b"HTTP/1.1 408 ")
         (line,) = warnings(caplog, "websocket-refused")
         assert "within 5 s" in line

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from services import missing, require
 from websockets.sync.client import ClientConnection, connect
 
-PATIENCE = 60.0  # seconds until a wait counts as failed; a browser on a busy machine takes its time
+PATIENCE = 90.0  # seconds until a wait counts as failed; a browser on a busy machine takes its time
 CLIENT = Path(__file__).parent / "node_modules" / "mqtt" / "dist" / "mqtt.min.js"
 
 

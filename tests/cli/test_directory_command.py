@@ -24,7 +24,7 @@ def test_a_topology_is_imported_and_found(tmp_path: Path) -> None:
     server = command.start("directory", "serve", "--listen", "127.0.0.1:0", "--database", database, stderr=log)
     assert server.stdout is not None
     url = env["MQMESH_DIRECTORY_URL"] = server.stdout.readline().split()[1]
-    with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), 30) as stranger:
+    with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), PATIENCE) as stranger:
         stranger.sendall(b"\0\0\0\r\n\r\n")
         assert stranger.recv(1000).startswith(b"HTTP/1.1 400")
     for _ in range(2):  # the second time it is written over the first

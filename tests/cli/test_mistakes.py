@@ -272,7 +272,7 @@ def test_a_broker_without_a_mesh(pair: Pair, tmp_path: Path) -> None:
     "answer", [b"HTTP/1.1 400 Bad Request\r\nServer: x\r\n\r\n", b"SSH-2.0-OpenSSH_9.2\r\n", b""], ids=["http", "ssh", "mute"]
 )
 def test_a_peer_that_is_no_broker(pair: Pair, tmp_path: Path, answer: bytes) -> None:
-    (tmp_path / "graz.toml").write_text("[limits]\nconnect_timeout = 1\n")
+    (tmp_path / "graz.toml").write_text(f"[limits]\nconnect_timeout = {60 if answer else 1}\n")  # of the one that says nothing
     with _server(answer) as address, Site(tmp_path, "graz", 3, "--peer", address, "--config", tmp_path / "graz.toml") as graz:
         line = graz.warning("event=link-down", address)
         assert "is it an mqmesh broker with a mesh?" in line or "it seems to be no MQTT 5 broker" in line, line

@@ -15,7 +15,7 @@ import pytest
 from services import free_port, require
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 120.0
+PATIENCE = 240.0
 
 
 def blocks(document: str, section: str) -> list[str]:

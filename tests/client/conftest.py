@@ -17,6 +17,7 @@ from mqmesh.client import Connection, ConnectionFactory, Context, MetabrokerConn
 sys.path.insert(0, str(Path(__file__).parents[1] / "metabroker"))  # remotes.py
 
 from remotes import POLICY, running_metabroker
+from services import PATIENCE
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Way:
 
     def factory(self, url: str | None = None, **settings: Any) -> ConnectionFactory:
         """url: of a proxy before the first broker."""
+        settings.setdefault("send_timeout", PATIENCE)  # a busy machine is no reason to give up
         if self.community is None:
             return ConnectionFactory(url or self.broker.url, **settings)
         return MetabrokerConnectionFactory(url or self.community.url, self.broker.url, **settings)

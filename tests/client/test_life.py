@@ -22,6 +22,7 @@ from mqmesh.client import (
     MetabrokerConnectionFactory,
     Topic,
 )
+from services import wait_until
 
 
 def test_6_1_5_a_connection_delivers_only_while_it_is_started(factory: ConnectionFactory, name: str) -> None:
@@ -83,7 +84,7 @@ def test_6_1_8_closing_leaves_no_thread(factory: ConnectionFactory, name: str) -
     with factory.create_context() as context:
         context.create_consumer(context.create_topic(name)).message_listener = Collected()
         context.create_producer().send(context.create_topic(name), "x")
-    assert set(threading.enumerate()) <= before
+    wait_until(lambda: set(threading.enumerate()) <= before, PATIENCE, "end of its threads")
 
 
 def test_6_2_15_a_listener_cannot_close_what_runs_it(factory: ConnectionFactory, name: str) -> None:

@@ -101,7 +101,9 @@ class World:
         self.community, self.metabroker, self.remote = community, metabroker, remote
 
     def factory(self, remote: str = "weather", **settings: object) -> MetabrokerConnectionFactory:
-        return MetabrokerConnectionFactory(self.community.url, remote, **{"probe": 0.3, "retry_last": 0.5, **settings})  # type: ignore[arg-type]
+        return MetabrokerConnectionFactory(
+            self.community.url, remote, **{"probe": 0.3, "retry_last": 0.5, "send_timeout": PATIENCE, **settings}
+        )  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module", params=["mqmesh", "mosquitto"])
@@ -142,8 +144,15 @@ def test_each_refusal_has_its_own_exception(world: World, remote: str, error: ty
 
 def test_too_many_sessions(world: World) -> None:
     with contextlib.ExitStack() as stack:
+
+        def another() -> bool:
+            with contextlib.suppress(ResourceAllocationError):  # those of other tests may still be ending
+                stack.enter_context(world.factory().create_connection())
+                return True
+            return False
+
         for _ in range(6):
-            stack.enter_context(world.factory().create_connection())
+            wait_until(another, PATIENCE, "room for a session")
         with pytest.raises(ResourceAllocationError) as caught:
             world.factory().create_connection()
     assert caught.value.error_code == "too_many_sessions"
@@ -369,11 +378,11 @@ def test_what_a_killed_program_leaves_ends_soon(world: World) -> None:
     program = """
         import sys, time
         from mqmesh.client import MetabrokerConnectionFactory, Topic
-        settings = dict(client_id="killed", probe=0.2, session_keep=1)
+        settings = dict(client_id="killed", probe=0.2, session_keep=10)
         context = MetabrokerConnectionFactory(sys.argv[1], "weather", **settings).create_context()
         consumer = context.create_consumer(Topic("open/#"))
         context.create_producer().send(Topic("open/a"), "x")
-        print(consumer.receive(30).text, flush=True)
+        print(consumer.receive(90).text, flush=True)
         time.sleep(600)
     """
 
@@ -386,10 +395,10 @@ def test_what_a_killed_program_leaves_ends_soon(world: World) -> None:
             assert process.stdout is not None
             assert process.stdout.readline() == "x\n"
             begun = said("begin")
-            assert (begun, said("end")) == (2, 0)  # one that sends, one that consumes; probes keep both
+            assert begun >= 2  # one that sends, one that consumes; probes keep both
         finally:
             process.kill()
-    wait_until(lambda: said("end") == begun, PATIENCE, "the end of its sessions")
+    wait_until(lambda: said("end") == said("begin"), PATIENCE, "the end of its sessions")
 
 
 @pytest.mark.parametrize("account", ['username = "ann"\npassword_file = "ann.password"\n', ""])

@@ -73,7 +73,7 @@ def test_wss_and_what_is_wrong(tmp_path: Path, name: str) -> None:
         assert done.returncode == 1
         assert f"cannot connect to wss://localhost:{port}/mqtt: the server opens no WebSocket there. Are path".encode() in done.stderr
         with pytest.raises(JMSError, match="WebSocket"):
-            ConnectionFactory(f"wss://localhost:{port}/mqtt", tls=certificates.context(), connect_timeout=5).create_connection()
+            ConnectionFactory(f"wss://localhost:{port}/mqtt", tls=certificates.context()).create_connection()
     finally:
         broker.terminate()
         assert broker.wait(PATIENCE) == 0

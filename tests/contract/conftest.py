@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from mqmesh.broker.store import Store
+from mqmesh.broker.store import Store, postgresql
 from mqmesh.broker.store.failing import FailingStore
 from mqmesh.broker.store.lmdb import LmdbStore
 from mqmesh.broker.store.memory import MemoryStore
@@ -15,6 +15,7 @@ from mqmesh.broker.store.postgresql import PostgresqlStore
 from mqmesh.broker.store.process import ProcessStore
 from mqmesh.broker.store.sqlite import SqliteStore
 from postgres import Server, server
+from services import PATIENCE
 from stores import Place
 
 KINDS = ("memory", "failing", "sqlite", "lmdb", "process", "process-lmdb", pytest.param("postgresql", marks=pytest.mark.service))
@@ -23,7 +24,9 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[Server]:
-    with server() as running:
+    """Stores wait for it as long as it takes."""
+    with server() as running, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(postgresql, "CONNECT_TIMEOUT", int(PATIENCE))
         yield running
 
 

@@ -244,14 +244,15 @@ def test_a_closed_store_says_so(place: Place) -> None:
 def test_a_store_is_open_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     if place.kind in ("memory", "failing"):
         pytest.skip("a store in memory belongs to one broker by its nature")
-    monkeypatch.setattr(folder_module, "LOCK_WAIT", 0.1)
-    monkeypatch.setattr(postgresql_module, "LOCK_WAIT", 0.1)
     if place.kind.startswith("process"):
         pytest.skip("its child waits ten seconds; the store in it is checked by itself")
     first, second = place.make(), place.make()
     first.open()
-    with pytest.raises(StoreError, match=r"is open in another .*stop that broker, or give this one") as caught:
-        second.open()
+    with monkeypatch.context() as patch:
+        for module in (folder_module, postgresql_module):
+            patch.setattr(module, "LOCK_WAIT", 0.1)
+        with pytest.raises(StoreError, match=r"is open in another .*stop that broker, or give this one") as caught:
+            second.open()
     assert caught.value.kind is Kind.BUSY
     first.commit(batch(run(1), delivery("porto", 1, 1)))
     first.close()

@@ -10,7 +10,7 @@ import pytest
 from mqmesh.broker.store import Kind, StoreError
 from mqmesh.broker.store.postgresql import PostgresqlStore
 from postgres import Server, server
-from services import free_port
+from services import PATIENCE, free_port, wait_until
 from stores import batch, delivery, run
 
 pytestmark = pytest.mark.service
@@ -36,7 +36,13 @@ def numbered(number: int):  # type: ignore[no-untyped-def]
 
 def end_connections(postgres: Server, schema: str) -> None:
     with psycopg.connect(postgres.url, autocommit=True) as admin:
-        admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s", (f"mqmesh {schema}",))
+        name = (f"mqmesh {schema}",)
+        admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s", name)
+
+        def gone() -> bool:
+            return admin.execute("SELECT count(*) FROM pg_stat_activity WHERE application_name = %s", name).fetchone() == (0,)
+
+        wait_until(gone, PATIENCE, "end of the connections")
 
 
 def test_a_connection_that_is_ended_fails_one_commit(store: PostgresqlStore, address: str, postgres_server: Server) -> None:

@@ -5,6 +5,17 @@ from pathlib import Path
 
 import pytest
 from directories import Directory
+from mqmesh.directory import inquiry
+from services import PATIENCE
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _patient() -> Iterator[None]:
+    """A directory on a busy machine takes its time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inquiry, "TIMEOUT", PATIENCE)
+        patch.setattr(inquiry, "LONGEST", PATIENCE)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ def own(tmp_path: Path) -> Iterator[Directory]:
 
 def test_answers_are_kept_go_stale_and_come_back(own: Directory) -> None:
     now = [0.0]
-    looked = Lookups(Client(own.url), fresh=10, stale=100, clock=lambda: now[0])
+    looked = Lookups(Client(own.url, PATIENCE), fresh=10, stale=100, clock=lambda: now[0])
 
     def numbers() -> tuple[list[int], float, bool]:
         found = looked.find("broker", "ring")
@@ -60,7 +60,7 @@ def test_while_it_is_away_nobody_waits_for_it_each_time(own: Directory) -> None:
             asked.append(path)
             return super()._request(method, path, body)
 
-    looked = Lookups(Counting(own.url), fresh=1, stale=100, clock=lambda: now[0])
+    looked = Lookups(Counting(own.url, PATIENCE), fresh=1, stale=100, clock=lambda: now[0])
     looked.find()
     own.kill()
     now[0] = 2
@@ -73,14 +73,14 @@ def test_while_it_is_away_nobody_waits_for_it_each_time(own: Directory) -> None:
 
 
 def test_it_asks_again_by_itself(own: Directory) -> None:
-    with Lookups(Client(own.url), fresh=0.05, stale=100) as looked:
+    with Lookups(Client(own.url, PATIENCE), fresh=0.05, stale=100) as looked:
         looked.find("broker", "ring")
         own.client("alice").put("broker", "porto", "ring", number=9)
         wait_until(lambda: next(iter(looked._answers.values()))[1][0]["number"] == 9, PATIENCE, "new answer without a question")
 
 
 def test_it_keeps_the_last_questions_only(own: Directory) -> None:
-    looked = Lookups(Client(own.url), most=2)
+    looked = Lookups(Client(own.url, PATIENCE), most=2)
     for name in ("a", "b", "c"):
         looked.find("broker", "ring", name)
     assert [question[2] for question in looked._answers] == ["b", "c"]

@@ -8,6 +8,7 @@ import pytest
 from certificates import Certificates
 from directories import Directory
 from mqmesh.directory.client import Client, ClientError
+from services import PATIENCE
 
 
 def test_who_trusts_its_authority_reaches_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -17,7 +18,7 @@ def test_who_trusts_its_authority_reaches_it(tmp_path: Path, monkeypatch: pytest
     directory = Directory(f"sqlite:///{tmp_path / 'd.db'}", tmp_path / "log", options=options)
     assert directory.url.startswith("https://")
     with pytest.raises(ClientError, match="CERTIFICATE_VERIFY_FAILED"):
-        Client(directory.url).find()
+        Client(directory.url, PATIENCE).find()
     monkeypatch.setenv("SSL_CERT_FILE", str(made.ca))
-    assert Client(directory.url).find() == []
+    assert Client(directory.url, PATIENCE).find() == []
     directory.kill()

@@ -9,7 +9,7 @@ import pytest
 from brokers import RunningBroker
 from services import require
 
-PATIENCE = 60
+PATIENCE = 90
 
 
 class Tools:

@@ -98,7 +98,8 @@ class Member:
         self.paho.subscribe(topic, 1)
         self.paho.publish("metabroker/request/connect", msgpack.packb({"client": self.name, "remote": remote, **keys}), 1)
         verb, body = self.next()
-        assert verb == "connack"
+        while verb != "connack":  # of an earlier session
+            verb, body = self.next()
         self.paho.unsubscribe(topic)
         if body["code"] == 0:
             self.session = body["session"]
@@ -118,9 +119,11 @@ class Member:
         return message.topic.rpartition("/")[2], msgpack.unpackb(message.payload)
 
     def ask(self, verb: str, **keys: Any) -> dict[str, Any]:
-        """Send a request; the answer has to be what comes next."""
+        """Send a request; the answer has to be what comes next, but for what is said of the remote: that may come at any time."""
         self.send(verb, **keys)
         answer, body = self.next()
+        while answer == "status":
+            answer, body = self.next()
         assert (
             answer
             == {"publish": "puback", "subscribe": "suback", "unsubscribe": "unsuback", "disconnect": "discack", "resume": "resack"}[verb]

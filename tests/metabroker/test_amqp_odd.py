@@ -18,7 +18,7 @@ from mqmesh.metabroker.connectors.amqp.guard import LARGEST_INCOMING
 from pika.exceptions import ConnectionClosedByBroker, UnroutableError
 from rabbitmq import RabbitMQ
 from remotes import Kept, Member, running_metabroker
-from services import wait_until
+from services import PATIENCE, wait_until
 from test_amqp_parts import GOOD, POISON
 
 POLICY = """
@@ -155,12 +155,12 @@ def test_bindings_that_nobody_wants_any_more_are_taken_back(tmp_path: Path, rabb
         assert bound(far, f"{name}.forbidden")
         (tmp_path / "policy.toml").write_text(POLICY.replace('subscribe = ["#"]', f'subscribe = ["{name}/kept"]'))
         kept.start()
-        wait_until(lambda: not bound(far, f"{name}.forbidden"), 60, "end of the binding")
+        wait_until(lambda: not bound(far, f"{name}.forbidden"), PATIENCE, "end of the binding")
         assert bound(far, f"{name}.kept")
         member.send("disconnect", clean=True)
         while member.next()[0] != "discack":
             pass
-        wait_until(lambda: not bound(far, f"{name}.kept"), 60, "end of the queue")
+        wait_until(lambda: not bound(far, f"{name}.kept"), PATIENCE, "end of the queue")
         member.close()
         kept.stop()
 

@@ -72,6 +72,7 @@ def test_a_durable_session_goes_on(tmp_path: Path, far: tuple[str, Callable[[str
         assert sorted(got) == [2, 3, 4]
         assert set(got.values()) == {b"1", b"2", b"3"}
         member.send("disconnect", clean=True)
-        assert member.next()[0] == "discack"
+        while member.next()[0] != "discack":  # what has no acknowledgement may come again
+            pass
         member.close()
         kept.stop()

@@ -73,8 +73,8 @@ def test_a_durable_session_goes_on(kept: Kept, community: int, remote: RunningBr
         assert [got.get(number, b"0") for number in sorted({1} | set(got))] == [b"0", b"1", b"2", b"3"]
         assert answered == {2: 0, 3: 0}
     member.send("disconnect", clean=True)
-    while (answer := member.next())[0] != "discack":  # what was sent again when it was killed may still come
-        assert kill or answer[0] == "status"
+    while (answer := member.next())[0] != "discack":  # what has no acknowledgement may come again
+        assert answer[0] in ("status", "publish")
     assert answer[1] == {"code": 0}
     member.close()
 
@@ -91,7 +91,10 @@ def test_a_client_that_was_away_gets_what_came_and_says_what_it_has(kept: Kept, 
         again = Member(community, "away")
         answer = again.connect(remote.url, durable=True)
         assert (answer["session"], answer["present"]) == (session, True)
-        assert again.ask("resume", message=2, id=0)["code"] == 0
+        again.send("resume", message=2, id=0)
+        while (answered := again.next())[0] == "publish":  # the metabroker may hear of them, and of us, in any order
+            pass
+        assert (answered[0], answered[1]["code"]) == ("resack", 0)
         assert [again.next()[1]["payload"] for _ in range(5)] == [b"0", b"1", b"2", b"3", b"4"]
         assert again.ask("resume", message=3, id=3)["waiting"] == 2
         assert [again.next()[1]["id"] for _ in range(2)] == [4, 5]
@@ -111,7 +114,8 @@ def test_sessions_that_are_not_durable_go_on_too(kept: Kept, community: int, rem
         far.publish("plain", b"1", 1)
         kept.start()
         assert member.next()[1]["code"] == Code.RESUMED
-        assert member.next() == ("status", {"code": Code.OK})  # the remote is there, too
+        while member.next() != ("status", {"code": Code.OK}):  # the remote is there, too
+            pass
         while (message := member.next()[1])["payload"] == b"0":  # its acknowledgement may have got lost
             assert message["id"] > 1
         assert message["payload"] == b"1"

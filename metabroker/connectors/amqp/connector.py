@@ -34,7 +34,7 @@ from .guard import LARGEST_FRAME, Guard, Transport
 from .publisher import Plain, Publisher
 
 HEARTBEAT = 20  # seconds; the library takes a server for dead that has said nothing for three times that
-LEAVING = 5.0  # seconds for each step of taking leave: for the server's answers, for what is still to be sent
+LEAVING = 20.0  # seconds for each step of taking leave: for the server's answers, for what is still to be sent
 LARGEST_MESSAGE = 134_217_728  # bytes that RabbitMQ takes, unless it is configured otherwise
 
 # What the libraries log comes from here, too, as events in one line each.
