@@ -40,7 +40,7 @@ FILLER = bytes(range(256)) * 1025  # a message's filler begins at its sequence m
 SIZES = (64,)
 TICK = 0.004  # seconds between two looks at what is due
 FOREVER = 2**63
-RECENT = 2.0  # seconds: what was sent to a client so shortly before its broker was killed may not have been written down
+RECENT = 12.0  # seconds: what a client got so shortly before its broker was killed may not be written down there on a busy machine
 MARK = 0.05  # seconds between two notes of how far a stream is
 
 

@@ -25,6 +25,7 @@ TEXT = """
 [mesh]
 name = "three"
 key = "sixteen bytes or more"
+silence = 60
 [[link]]
 between = ["porto", "lyon"]
 [[link]]
