@@ -86,7 +86,7 @@ class Session(asyncio.Protocol):
         """Connect and wait for CONNACK; OSError or TimeoutError when there is nobody."""
         loop = asyncio.get_running_loop()
         self._kept.clear()
-        await asyncio.wait_for(loop.create_connection(lambda: self, "127.0.0.1", port), 5)
+        await asyncio.wait_for(loop.create_connection(lambda: self, "127.0.0.1", port), 60)
         deadline = loop.time() + 10
         while not self.up:
             if self._transport is None or loop.time() > deadline:
