@@ -130,6 +130,7 @@ class Roaming:
         """A client comes. True: let it in now; False: `go` is called when its session is here, or the connection is refused."""
         self._tick()
         self._refuse(client, "another connection came with this client identifier")
+        self.broker.sessions.retire(client)  # a session that ends with its connection is no answer
         if self.roamer.connect(client, clean):
             return True
         limit = WAIT * self.broker.config.limits.connect_timeout
@@ -228,7 +229,7 @@ class Roaming:
 
     def _tick(self) -> None:
         self.roamer.now = self.broker.loop.time()
-        self.roamer.wall = max(0, int(self.broker.wall() * 1000))
+        self.roamer.memory.wall = max(0, int(self.broker.wall() * 1000))
 
     def _set_timer(self) -> None:
         """Wake up at the roamer's deadline at the latest; a timer that is set for earlier stays, its call is harmless."""

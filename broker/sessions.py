@@ -54,11 +54,8 @@ class Sessions:
 
         expiry: of a new one: one that outlives its connection is kept in the store, if there is one.
         """
-        session = self._sessions.get(client_id)
-        if session is not None and session.connection is not None:
-            session.connection.disconnect(Reason.SESSION_TAKEN_OVER, "another connection came with this client identifier")
-            session = self._sessions.get(client_id)
-        if session is not None and (clean or self._over(session)):
+        session = self.retire(client_id)
+        if session is not None and clean:
             self.end(session)
             session = None
         if session is not None:
@@ -75,6 +72,17 @@ class Sessions:
         session.expiry = expiry
         self._sessions[client_id] = session
         return session, False
+
+    def retire(self, client_id: str) -> Session | None:
+        """Close an older connection of a client that comes, and end its session if its time is over: what is left of it."""
+        session = self._sessions.get(client_id)
+        if session is not None and session.connection is not None:
+            session.connection.disconnect(Reason.SESSION_TAKEN_OVER, "another connection came with this client identifier")
+            session = self._sessions.get(client_id)
+        if session is not None and self._over(session):
+            self.end(session)
+            return None
+        return session
 
     def add(self, session: Session, ends_in: float | None, will_in: float | None) -> None:
         """A session that the store kept. ends_in, will_in: seconds until it ends and its will is due, None for never.

@@ -75,6 +75,22 @@ class Leaves:
                 self._port.save_leave(leave, encode_leave(leave))
                 self.progress(leave)
 
+    def declined(self, client: str, source: Key) -> None:
+        """A session is not wanted any more where it goes: a clean start has discarded it."""
+        for leave in list(self.of.get(client, ())):
+            if leave.older == source:
+                self._give_up(leave)
+
+    def discarded(self, client: str, floor: Key) -> None:
+        """A clean start has discarded sessions, and the places where they go to."""
+        for leave in list(self.of.get(client, ())):
+            if leave.key < floor:
+                self._give_up(leave)
+
+    def _give_up(self, leave: Leave) -> None:
+        self._port.post(1 << leave.to, wire.LEFT, wire.encode(leave.client, leave.key, leave.older))
+        self._drop(leave)
+
     def _drop(self, leave: Leave) -> None:
         self.remove(leave)
         self._port.forget(leave)

@@ -24,10 +24,12 @@ from typing import Any, NamedTuple
 import msgpack
 
 from ..visited import mask_of, numbers
-from .wire import Key, octets
+from .wire import Claim, Key, octets
 
 FORM = 1
+PLACE_FORM = 2  # 1: without what is pending, and whether it is clean in the place of the floor
 NO_KEY: Key = (0, 0)
+NEVER = float("inf")
 
 
 class State(Enum):
@@ -46,18 +48,15 @@ class Input(Enum):
     SESSION = "a holder's session has come"
     READY = "all that was in flight has come"
     DRAINED = "what waited elsewhere has come, and what was put aside here is behind it"
-    FRESH = "the client wants a clean start"
 
 
 # (state, input) -> next state. A pair that is missing leaves the state as it is: what comes late or from a second holder.
+# When its session is no more a client is looked for again, if anything is (`Place.empty`).
 TABLE: dict[tuple[State, Input], State] = {
     (State.ASKING, Input.NOBODY): State.HERE,
     (State.ASKING, Input.SESSION): State.FETCHING,
-    (State.ASKING, Input.FRESH): State.HERE,
     (State.FETCHING, Input.READY): State.TAKING,
-    (State.FETCHING, Input.FRESH): State.HERE,
     (State.TAKING, Input.DRAINED): State.HERE,
-    (State.TAKING, Input.FRESH): State.HERE,
 }
 
 
@@ -120,33 +119,98 @@ class Cut:
 class Place:
     """A client that is at this broker, or comes.
 
-    key: of its claim. clean: it began with a clean start, so that whatever still comes of older sessions is dropped. claimed: brokers
-    that the claim was sent to; asked: those that have answered it; around: those of them from which a session leaves to another
-    claim; waiting: those whose answer the client waits for. until: when
-    it waits no longer. sources: sessions that are being sent, by the keys that they had, and whether all of each that belongs before
-    the markers has come. following: a newer claim, and whether it is clean. lost: somebody has said that there is
-    a newer one.
+    key: of its claim. floor: of the latest clean start that is known: what comes of sessions with lower keys was discarded by it, and is
+    dropped. claimed: brokers that the claim was sent to; asked: those that have answered it; around: those of them from which a session
+    leaves to another claim; waiting: those whose answer the client waits for; coming: those of them that have said that a session will
+    come. until: when it waits no longer. sources: sessions that are being sent, by the keys that they had, and whether all of each that
+    belongs before the markers has come. pending: the highest key of those that have come, until all in reach have said what they know;
+    no origin is asked for its marker before.
+    following: a newer claim, and whether it is clean. lost: somebody has said that there is a newer one.
     """
 
-    __slots__ = ("around", "asked", "claimed", "clean", "client", "cut", "following", "key", "lost", "sources", "state", "until", "waiting")
+    __slots__ = (
+        "around",
+        "asked",
+        "claimed",
+        "client",
+        "coming",
+        "cut",
+        "floor",
+        "following",
+        "key",
+        "lost",
+        "pending",
+        "sources",
+        "state",
+        "until",
+        "waiting",
+    )
 
-    def __init__(self, client: str, key: Key) -> None:
+    def __init__(self, client: str, key: Key, clean: bool = False) -> None:
         self.client = client
         self.key = key
         self.state = State.ASKING
-        self.clean = False
+        self.floor = key if clean else NO_KEY
         self.claimed = 0
         self.asked = 0
         self.around = 0
         self.lost = False
         self.waiting = 0
+        self.coming = 0
+        self.pending = NO_KEY
         self.until = 0.0
         self.cut = Cut(key)
         self.sources: dict[Key, bool] = {}
         self.following: tuple[Key, bool] | None = None
 
+    @classmethod
+    def here(cls, client: str, key: Key, leave: Leave | None = None) -> Place:
+        """A client whose session is here. leave: it was on its way, and came back."""
+        place = cls(client, key)
+        place.state = State.HERE
+        if leave is not None:
+            place.cut = leave.cut
+            place.cut.again(key)
+        return place
+
     def step(self, event: Input) -> None:
         self.state = step(self.state, event)
+
+    @property
+    def waits(self) -> bool:
+        """Whether its client waits for answers, or will if it comes."""
+        return self.until != NEVER and (self.state is State.ASKING or self.pending != NO_KEY)
+
+    def awaits(self, now: float) -> bool:
+        """Whether a member in reach may still say that what has come was discarded before."""
+        return self.pending != NO_KEY and bool(self.waiting & ~self.coming) and now < self.until
+
+    @property
+    def clean(self) -> bool:
+        """Whether its claim is that of a clean start."""
+        return self.floor == self.key
+
+    @property
+    def claims(self) -> list[Claim]:
+        """What others are told: a clean start before it, then its own claim."""
+        own = Claim(self.client, self.key, self.clean)
+        return [own] if self.clean or self.floor == NO_KEY else [Claim(self.client, self.floor, True), own]
+
+    def drops(self, source: Key) -> bool:
+        """Whether a session was discarded before it came here."""
+        return source < self.floor and source not in self.sources
+
+    def begin(self, key: Key) -> None:
+        """Another claim, as if there had been none."""
+        self.key = key
+        self.claimed = self.asked = self.around = 0
+        self.cut, self.lost = Cut(key), False
+
+    def empty(self) -> None:
+        """There is no session here any more, and one may still come."""
+        self.state = State.ASKING
+        self.cut.gated = False
+        self.pending = NO_KEY
 
     @property
     def complete(self) -> bool:
@@ -200,7 +264,8 @@ def encode_place(place: Place) -> bytes:
     """As a store keeps it."""
     following = None if place.following is None else [*place.following[0], place.following[1]]
     masks = [octets(place.claimed), octets(place.asked), octets(place.around)]
-    what = [FORM, place.state.value, place.key, place.clean, *masks, _cut(place.cut), list(place.sources.items()), following]
+    what = [PLACE_FORM, place.state.value, place.key, place.floor, *masks, _cut(place.cut), list(place.sources.items()), following]
+    what.append(place.pending)
     packed: bytes = msgpack.packb(what)
     return packed
 
@@ -244,16 +309,19 @@ def decode_known(value: bytes) -> Known:
 def decode_place(client: str, value: bytes) -> Place:
     """The reverse. Raises ValueError."""
     try:
-        form, state, key, clean, claimed, asked, around, cut, sources, following = msgpack.unpackb(value)
-        place = Place(client, (key[0], key[1]))
-        place.state, place.clean = State(state), clean
+        form, state, key, floor, claimed, asked, around, cut, sources, following, *more = msgpack.unpackb(value)
+        place = Place(client, (key[0], key[1]), clean=floor is True)
+        place.state = State(state)
+        if form == PLACE_FORM:
+            [pending] = more
+            place.floor, place.pending = (floor[0], floor[1]), (pending[0], pending[1])
         place.claimed, place.asked = int.from_bytes(claimed, "little"), int.from_bytes(asked, "little")
         place.around = int.from_bytes(around, "little")
         place.cut, place.sources = _cut_of(cut), {(key[0], key[1]): ended for key, ended in sources}
         place.following = None if following is None else ((following[0], following[1]), following[2])
     except (ValueError, TypeError, IndexError, msgpack.UnpackException) as error:
         raise _foreign(error) from None
-    _check(form)
+    _check(form, FORM, PLACE_FORM)
     return place
 
 
@@ -296,10 +364,11 @@ def _cut_of(items: Any) -> Cut:
     return cut
 
 
-def _check(form: object) -> None:
-    if form != FORM:
+def _check(form: object, *known: int) -> None:
+    known = known or (FORM,)
+    if form not in known:
         remedy = "run the version that wrote it, or begin with an empty store"
-        raise ValueError(f"a roaming client's state has form {form}, this version reads {FORM}: {remedy}")
+        raise ValueError(f"a roaming client's state has form {form}, this version reads {' and '.join(map(str, known))}: {remedy}")
 
 
 def _foreign(error: Exception) -> ValueError:

@@ -11,7 +11,9 @@ time leaves a state from which the others go on. See docs/roaming.md for what is
 Invariants
 - of two claims the higher key wins, at every broker; a broker's key is above all that it has seen;
 - an origin's messages are taken for a client by one session at a time, in the order of its markers;
-- a session is handed on only when it is whole.
+- a session is handed on only when it is whole;
+- what a clean start discards is ordered by its key, the *floor*: it travels with the session, and before it, to each newer claim; and a
+  client is let in with a session that has come only when all members in reach have said what they know.
 
 It does not know messages, sockets or stores; `Port` does.
 """
@@ -20,14 +22,15 @@ from __future__ import annotations
 
 from ..visited import mask_of
 from . import wire
+from .fences import Fences
 from .forwards import Forwards
 from .leaves import Leaves
 from .memory import Memory
-from .places import Cut, Forward, Input, Known, Leave, Place, State, encode_place
+from .places import NEVER, NO_KEY, Forward, Input, Known, Leave, Place, State, encode_place
 from .port import Port
-from .wire import Answer, Claim, Fence, Key, Move, Said
+from .wire import Answer, Fence, Key, Move, Said
+from .words import Words
 
-NEVER = float("inf")
 COMING = 60.0  # seconds that a session may need that is on its way to one of them
 
 
@@ -41,37 +44,36 @@ class Roamer:
         self._wait = wait
         self.places: dict[str, Place] = {}
         self._asking: dict[str, Place] = {}  # those that are looked for, and some that were
-        self._memory = Memory(number, port)
-        self.leaves = Leaves(port, self._memory)
-        self._forwards = Forwards(port, self.leaves, lambda client, key, more: self._answer(client, key, Said.NONE, more=more))
-        self._fences: list[Fence] = []  # whose interest is not known yet
+        self.memory = Memory(number, port)
+        self.leaves = Leaves(port, self.memory)
+        self._words = Words(port, self.leaves)
+        self._forwards = Forwards(port, self.leaves, lambda client, key, more: self._words.answer(client, key, Said.NONE, more=more))
+        self._fences = Fences(number, port, self._on_marker)
+        self._moves = {
+            wire.SESSION: self._on_session,
+            wire.PIECE: self._on_piece,
+            wire.READY: self._on_ready,
+            wire.END: self._on_end,
+            wire.LEFT: self._on_left,
+        }
         self.now = 0.0
         self.counts = {"claims": 0, "in": 0, "out": 0, "merged": 0, "refused": 0}
-
-    @property
-    def wall(self) -> int:
-        """Milliseconds since 1970; the caller sets it, as it does `now`."""
-        return self._memory.wall
-
-    @wall.setter
-    def wall(self, ms: int) -> None:
-        self._memory.wall = ms
 
     # ---- restart
 
     def restore(self, places: list[Place], leaves: list[Leave], forwards: dict[str, list[Forward]], known: Known) -> None:
         """Go on where an earlier life was: sessions and what was put aside are there, nothing is connected."""
-        self._memory.restore(known)
+        self.memory.restore(known)
         self._forwards.of = forwards
         for place in places:
-            self._memory.saw(place.key)
+            self.memory.saw(place.key)
             self.places[place.client] = place
-            if place.state is State.ASKING:
+            if place.state is State.ASKING or place.pending != NO_KEY:
                 self._asking[place.client] = place
             if not place.cut.whole or place.state is not State.HERE:
                 self._port.gate(place)
         for leave in leaves:
-            self._memory.saw(leave.key)
+            self.memory.saw(leave.key)
             self.leaves.restore(leave)
         for place in places:
             if place.state is State.TAKING and all(place.sources.values()):
@@ -79,62 +81,61 @@ class Roamer:
 
     def adopt(self, client: str) -> None:
         """A session that was here before clients could roam."""
-        place = self.places[client] = Place(client, (0, self.number))
-        place.state = State.HERE
-        self._save(place)
+        self.places[client] = Place.here(client, (0, self.number))
+        self._save(self.places[client])
 
     # ---- clients
 
     def connect(self, client: str, clean: bool) -> bool:
         """A client comes. True: let it in now; False: it waits for `accept` or `turn_away`."""
         place = self.places.get(client)
+        if clean:
+            self.leaves.discarded(client, self.memory.next_key())
         if place is None:
-            place = self.places[client] = Place(client, self._memory.next_key())
-            place.clean = clean
+            place = self.places[client] = Place(client, self.memory.next_key(), clean)
             self.counts["claims"] += 1
             self._claim(place, self._port.live())
-            if not clean and self._may_wait(place):
-                self._save(place)
-                return False
-            self._nobody(place, waits=False)
-            return True
-        if clean and not (place.state is State.HERE and place.cut.whole and not place.open and not self._late(place)):
+        elif clean:
             self._fresh(place)
-            return True
         if place.state is State.HERE and place.cut.closed:
             self._reclaim(place)
         if place.state is State.ASKING and place.lost and place.following is None:
             self._claim_again(place)
         if place.state is State.ASKING and not place.waiting and place.following is None:
             self._claim(place, self._port.live() & ~place.asked)
-            if not self._may_wait(place):
-                self._nobody(place, waits=False)
-        return place.state in (State.HERE, State.TAKING)
+        if place.state is State.ASKING and place.following is None and not self._may_wait(place):
+            self._nobody(place, waits=False)
+        if place.pending != NO_KEY and not place.waiting:
+            self._claim(place, self._port.live() & ~place.asked)
+            self._settle(place)
+        if place.state is State.ASKING:
+            self._save(place)
+        return place.state in (State.HERE, State.TAKING) and place.pending == NO_KEY
 
     def _may_wait(self, place: Place) -> bool:
-        """Whether a member may still say that it has the session, and there is time for that."""
-        return bool(self._late(place)) and self.now < place.until
+        """Whether a member may still say that it has the session, or (clean) has to discard it, and there is time for that."""
+        return bool(place.waiting if place.clean else self._late(place)) and self.now < place.until
 
     def _claim(self, place: Place, brokers: int) -> None:
-        place.waiting = brokers
+        place.waiting, place.coming = brokers, 0
         place.claimed |= brokers
         place.until = self.now + self._wait
-        if place.state is State.ASKING:
+        if place.state is State.ASKING or place.pending != NO_KEY:
             self._asking[place.client] = place
         if brokers:
-            self._port.post(brokers, wire.CLAIM, wire.encode_claims([Claim(place.client, place.key, place.clean)]))
+            self._port.post(brokers, wire.CLAIM, wire.encode_claims(place.claims))
 
     def _claim_again(self, place: Place) -> None:
         """A client whose session is looked for gets a key above those seen since."""
-        place.key = self._memory.next_key()
-        place.claimed = place.asked = place.around = 0
-        place.cut, place.lost = Cut(place.key), False
+        clean = place.clean and place.until != NEVER
+        place.begin(self.memory.next_key())
+        place.floor = place.key if clean else place.floor
         self._claim(place, self._port.live())
         self._save(place)
 
     def _reclaim(self, place: Place) -> None:
         """Some origins were told of a newer claim that never came here, and the client is back: go above it."""
-        place.key = self._memory.next_key()
+        place.key = self.memory.next_key()
         self._decline(place)
         place.claimed, place.asked = 0, 0
         place.cut.again(place.key)
@@ -144,41 +145,42 @@ class Roamer:
         self._save(place)
 
     def _fresh(self, place: Place) -> None:
-        """The client wants a clean start while its session moves, or while some members have not been asked."""
-        place.clean = True
+        """The client wants a clean start."""
         if place.state is not State.ASKING:
             self._port.discard(place.client)
-        place.step(Input.FRESH)
-        place.key = self._memory.next_key()
+        if place.state is State.HERE and place.cut.whole and not place.open and not self._late(place):
+            return  # nobody else has anything
+        place.empty()
+        place.begin(self.memory.next_key())
+        place.floor = place.key
         self._decline(place)
-        place.claimed, place.asked, place.around, place.sources, place.cut = 0, 0, 0, {}, Cut(place.key)
+        self._words.decline_all(place)
         self._claim(place, self._port.live())
         self._save(place)
 
     def _decline(self, place: Place) -> None:
         """A claim that waits for the session is older than the place's now."""
         if place.following is not None:
-            self._answer(place.client, place.following[0], Said.NEWER, place.key)
+            self._words.answer(place.client, place.following[0], Said.NEWER, place.key)
             place.following = None
 
     def ended(self, client: str) -> None:
         """A session that was here is no more. What may still come of an older one finds a place."""
         place = self.places.get(client)
-        if place is None:
-            return
-        if place.open and not place.clean:
-            self._vacate(place)
+        if place is not None and place.following is not None:
+            self._go_on(place)
+        elif place is not None:
+            self._over(place)
+
+    def _over(self, place: Place) -> None:
+        """There is no session. One that may still come finds a place, and is dropped, if a clean start was here before."""
+        if place.open:
+            place.empty()
+            place.waiting, place.until = 0, NEVER
+            self._save(place)
         else:
-            self._remove(place)
-
-    def _vacate(self, place: Place) -> None:
-        """There is no session, and one may still come."""
-        place.state, place.cut.gated, place.until = State.ASKING, False, NEVER
-        self._save(place)
-
-    def _remove(self, place: Place) -> None:
-        del self.places[place.client]
-        self._port.save_place(place.client, None)
+            del self.places[place.client]
+            self._port.save_place(place.client, None)
 
     def saved(self, client: str) -> None:
         """A session was opened here for a place: keep the place with it."""
@@ -194,24 +196,20 @@ class Roamer:
 
     def _late(self, place: Place) -> int:
         """Members that have not answered the place's claim."""
-        return self._memory.others() & ~place.asked
+        return self.memory.others() & ~place.asked
 
     # ---- the place's part
 
     def _nobody(self, place: Place, waits: bool = True) -> None:
         """No member in reach has the session: it is new. Those out of reach may have it and are cut off. waits: a connection may wait."""
         place.waiting = 0
-        self._memory.note_members()
+        self.memory.note_members()
         if place.following is not None:
-            (key, clean), place.following = place.following, None
-            self._yield(place, key, clean)
+            self._go_on(place)
             return
         place.step(Input.NOBODY)
         if waits and not self._port.accept(place.client):
-            if place.open:
-                self._vacate(place)
-            else:
-                self._remove(place)
+            self._over(place)
             return
         late = self._late(place) | place.around
         if late and not place.clean:
@@ -219,6 +217,31 @@ class Roamer:
             self._fence(place, self._port.live())
             self._port.gate(place)
         self._save(place)
+
+    def _settle(self, place: Place) -> None:
+        """If all have said what they know of what has come: its messages come here from now on, and the client that waits is let in."""
+        if self.places.get(place.client) is not place or place.awaits(self.now):
+            return
+        if place.pending != NO_KEY and place.state is not State.ASKING:
+            place.pending = NO_KEY
+            self._fence(place, self._port.live())
+            self._port.gate(place)
+            self._save(place)
+        if place.state in (State.TAKING, State.HERE):
+            self._port.accept(place.client)
+
+    def _discarded(self, place: Place, floor: Key) -> None:
+        """There was a clean start before the place's claim. What has come of older sessions, and is not the client's yet, goes."""
+        if floor <= place.floor:
+            return
+        place.floor = floor
+        if NO_KEY < place.pending < floor:
+            self._port.discard(place.client)
+            self._words.decline_all(place)
+            place.empty()
+        self._save(place)
+        if not self._resolve(place):
+            self._look(place)
 
     def _resolve(self, place: Place) -> bool:
         """Whether nobody will say any more that it has the session; then what follows is done."""
@@ -238,7 +261,7 @@ class Roamer:
         if brokers:
             self._port.post(brokers, wire.FENCE, wire.encode_fence(fence))
         if own:
-            self._mark(fence)
+            self._fences.mark(fence)
 
     def _on_answer(self, origin: int, answer: Answer) -> None:
         if answer.said is Said.NONE and not answer.more:
@@ -248,9 +271,13 @@ class Roamer:
             return
         if answer.said is Said.COMING:
             place.until = self.now + COMING  # it will be passed on
+            place.coming |= 1 << origin
+            self._settle(place)
             return
         if answer.said is Said.NEWER and answer.known is not None:
-            self._memory.saw(answer.known)
+            self.memory.saw(answer.known)
+            if answer.known[1] != origin:
+                self._words.tell(place, answer.known[1])
             if answer.settled and place.state is State.ASKING and place.following is None and place.waiting:
                 self._claim_again(place)  # that one is older in fact: clocks differ
                 return
@@ -270,6 +297,7 @@ class Roamer:
         if self._resolve(place):
             return
         self._save(place)
+        self._settle(place)
         self._look(place)
 
     def _on_session(self, origin: int, move: Move) -> None:
@@ -286,32 +314,38 @@ class Roamer:
             place = self.places[move.client] = Place(move.client, move.key)
         place.asked |= answered
         place.waiting &= ~(1 << origin)
-        if place.clean:
-            self._save(place)
+        if place.drops(source):
+            self._words.decline(place, source)
+            if not self._resolve(place):
+                self._save(place)
+                self._settle(place)
+                self._look(place)
             return
         place.sources[source] = False
         for other in more:
             place.sources.setdefault(other, True)
-        self._memory.note_members()
-        if place.state is not State.ASKING:
-            self.counts["merged"] += 1
-            self._port.install(place, state, True)
-            self._fence(place, self._port.live(), 1 << holder)
-        else:
-            self.counts["in"] += 1
+        self.memory.note_members()
+        merge = place.state is not State.ASKING
+        self.counts["merged" if merge else "in"] += 1
+        if not merge:
             place.step(Input.SESSION)
             place.cut.gated = True
-            self._port.install(place, state, False)
-            self._fence(place, self._port.live(), 1 << holder)
+        if not merge or place.pending != NO_KEY:
+            place.pending = max(place.pending, source)
+            self._asking[place.client] = place
+        self._port.install(place, state, merge)
+        if place.pending == NO_KEY:
+            self._fence(place, self._port.live())
         self._port.gate(place)
         self._save(place)
+        self._settle(place)
 
     def _on_piece(self, origin: int, move: Move) -> None:
-        _, flights, items = move.rest
+        source, flights, items = move.rest
         place = self.places.get(move.client)
         if self._forwards.pass_on(wire.PIECE, move) or place is None:
             pass
-        elif not place.clean and place.state is not State.ASKING:
+        elif place.state is not State.ASKING and not place.drops(source):
             self._port.take(place, flights and place.state is State.FETCHING, items)
 
     def _on_ready(self, origin: int, move: Move) -> None:
@@ -321,7 +355,7 @@ class Roamer:
         elif move.rest[0] in place.sources and place.state is State.FETCHING:
             place.step(Input.READY)
             self._save(place)
-            self._port.accept(place.client)
+            self._settle(place)
 
     def _on_end(self, origin: int, move: Move) -> None:
         place = self.places.get(move.client)
@@ -349,6 +383,9 @@ class Roamer:
 
     def _on_left(self, origin: int, move: Move) -> None:
         source = move.rest[0]
+        if source[1] == self.number:
+            self.leaves.declined(move.client, source)
+            return
         place = self.places.get(move.client)
         if self._forwards.pass_on(wire.LEFT, move) or place is None:
             pass
@@ -360,60 +397,66 @@ class Roamer:
 
     def _look(self, place: Place) -> None:
         """Whether a newer claim can have it now, and whether the cut is over."""
-        if self.places.get(place.client) is not place:
-            return
-        if place.state is State.ASKING and not place.open and place.until == NEVER and place.following is None:
-            self._remove(place)
-            return
-        if place.following is not None and place.complete:
-            (key, clean), place.following = place.following, None
-            self._yield(place, key, clean)
-            return
+        known = self.places.get(place.client) is place
+        if known and place.state is State.ASKING and not place.open and place.until == NEVER and place.following is None:
+            self._over(place)
+        elif known and place.following is not None and place.complete:
+            self._go_on(place)
+        elif known:
+            self._look_at_cut(place)
+
+    def _look_at_cut(self, place: Place) -> None:
+        if place.floor not in (NO_KEY, place.key) and not (place.open or place.around or self._late(place)):
+            place.floor = NO_KEY  # nobody has anything older
         cut = place.cut
-        if cut.gated and place.complete and not cut.closed and cut.marked(self._memory.everybody()):
+        if cut.gated and place.complete and not cut.closed and cut.marked(self.memory.everybody()):
             place.cut.gated = False
             self._port.gate(place)
             self._save(place)
 
     # ---- the holder's part
 
-    def _on_claims(self, claims: list[Claim]) -> None:
-        for claim in claims:
-            self._memory.saw(claim.key)
-            self._on_claim(claim.client, claim.key, claim.clean)
-
-    def _answer(self, client: str, key: Key, said: Said, known: Key | None = None, settled: bool = False, more: bool = False) -> None:
-        if self._port.known() >> key[1] & 1:
-            answer = Answer(client, key, said, known, settled, more, client in self.leaves.of)
-            self._port.post(1 << key[1], wire.ANSWER, wire.encode_answer(answer))
-
     def _on_claim(self, client: str, key: Key, clean: bool) -> None:
+        if clean:
+            self.leaves.discarded(client, key)
         place = self.places.get(client)
         given = max([leave.key for leave in self.leaves.of.get(client, ())], default=key)
         if place is None and given > key:
-            self._answer(client, key, Said.NEWER, given)  # a claim that is newer was here first
+            self._words.answer(client, key, Said.NEWER, given)  # a claim that is newer was here first
         elif place is None:
             self._forwards.redirect(client, key)
-            self._answer(client, key, Said.NONE, more=self._forwards.silent(client))
+            self._words.answer(client, key, Said.NONE, more=self._forwards.silent(client))
         elif key <= place.key:
-            self._answer(client, key, Said.NEWER, place.key, place.state is not State.ASKING)
+            self._words.answer(client, key, Said.NEWER, place.key, place.state is not State.ASKING)
+            if clean:
+                self._discarded(place, key)
         elif place.following is not None and place.following[0] == key:
-            self._answer(client, key, Said.COMING)  # the same claim once more
+            self._words.answer(client, key, Said.COMING)  # the same claim once more
         elif place.following is not None and place.following[0] > key:
-            self._answer(client, key, Said.NEWER, place.following[0], False)
+            self._words.answer(client, key, Said.NEWER, place.following[0], False)
+            if clean:  # what is here is older than that
+                newer, place.following, place.floor = place.following[0], None, key
+                self._yield(place, newer, True)
         else:
             if place.following is not None:
-                self._answer(client, place.following[0], Said.NEWER, key, False)
+                self._words.answer(client, place.following[0], Said.NEWER, key, False)
                 place.following = None
             self._port.turn_away(client)
             if self.places.get(client) is not place:  # it ended with its connection
                 self._on_claim(client, key, clean)
-            elif clean or place.complete or (place.state is State.ASKING and not place.waiting):
+            elif clean or place.complete or (place.state is State.ASKING and (place.clean or not place.waiting)):
                 self._yield(place, key, clean)
             else:
                 place.following = (key, clean)
-                self._answer(client, key, Said.COMING)
+                self._words.tell(place, key[1])
+                self._words.answer(client, key, Said.COMING)
                 self._save(place)
+
+    def _go_on(self, place: Place) -> None:
+        """The claim that waits gets the session."""
+        assert place.following is not None
+        (key, clean), place.following = place.following, None
+        self._yield(place, key, clean)
 
     def _yield(self, place: Place, key: Key, clean: bool) -> None:
         """Give the session to the broker of a newer claim."""
@@ -423,45 +466,28 @@ class Roamer:
             self._look(place)
             return  # it was given up meanwhile
         self.counts["out"] += 1
+        self._words.tell(place, key[1])
         leave = Leave(client, key, place.key, place.cut)
-        state = None
         if clean:
             self._port.discard(client)
-        else:
-            state = self._port.release(leave)
-        if self.places.get(client) is place:
-            self._remove(place)
+        state = None if clean else self._port.release(leave)
+        if self.places.pop(client, None) is not None:
+            self._port.save_place(client, None)
         if place.open:
             self._forwards.add(place, key)
         if state is None:
-            self._answer(client, key, Said.NONE, more=client in self._forwards.of)
+            self._words.answer(client, key, Said.NONE, more=client in self._forwards.of)
             return
         self.leaves.begin(leave, tuple(place.sources), self._forwards.silent(client), state)
 
-    # ---- the origin's part
-
-    def _on_fence(self, fence: Fence) -> None:
-        if self._port.interest_of(fence.key[1]) >= fence.version:
-            self._mark(fence)
-        else:
-            self._fences.append(fence)
-
     def interest_changed(self) -> None:
-        """Others' interest has changed: perhaps some wait for that."""
-        if self._fences:
-            waiting, self._fences = self._fences, []
-            for fence in waiting:
-                self._on_fence(fence)
+        """Others' interest has changed: perhaps markers wait for that."""
+        self._fences.interest_changed()
 
-    def _mark(self, fence: Fence) -> None:
-        """From here on this broker's messages go to the broker of the key; tell it and the holders, and act on it here."""
-        to = (fence.holders | 1 << fence.key[1]) & self._port.known()
-        if to:
-            self._port.post(to, wire.MARKER, wire.encode(fence.client, fence.key))
-        self._on_marker(self.number, fence.client, fence.key)
+    # ---- what comes from others
 
     def _on_marker(self, origin: int, client: str, key: Key) -> None:
-        self._memory.saw(key)
+        self.memory.saw(key)
         place = self.places.get(client)
         if place is not None and place.cut.marker(origin, key):  # also while it is looked for: what comes later is not its either
             self._port.gate(place)
@@ -469,30 +495,22 @@ class Roamer:
             self._look(place)
         self.leaves.marker(origin, client, key)
 
-    # ---- what comes from others
-
     def received(self, origin: int, kind: str, body: bytes) -> None:
         """A post of another broker. Raises ValueError when it is not as it should be."""
         found = wire.decode(kind, body)
         if isinstance(found, list):
-            self._on_claims(found)
+            for claim in found:
+                self.memory.saw(claim.key)
+                self._on_claim(*claim)
         elif isinstance(found, Answer):
             self._on_answer(origin, found)
         elif isinstance(found, Fence):
-            self._memory.saw(found.key)
-            self._on_fence(found)
-        elif kind == wire.SESSION:
-            self._on_session(origin, found)
-        elif kind == wire.PIECE:
-            self._on_piece(origin, found)
-        elif kind == wire.READY:
-            self._on_ready(origin, found)
+            self.memory.saw(found.key)
+            self._fences.add(found)
         elif kind == wire.MARKER:
             self._on_marker(origin, found.client, found.key)
-        elif kind == wire.END:
-            self._on_end(origin, found)
         else:
-            self._on_left(origin, found)
+            self._moves[kind](origin, found)
 
     def returned(self, destination: int, kind: str, body: bytes) -> None:
         """A post to a broker that is given up: a session that was on its way to it stays here."""
@@ -514,10 +532,7 @@ class Roamer:
         if place is not None:  # the client came back before
             self._port.restore(leave, place)
             return
-        place = self.places[leave.client] = Place(leave.client, self._memory.next_key())
-        place.state = State.HERE
-        place.cut = leave.cut
-        place.cut.again(place.key)
+        place = self.places[leave.client] = Place.here(leave.client, self.memory.next_key(), leave)
         self._port.restore(leave, place)
         self._port.gate(place)
         self._save(place)
@@ -526,15 +541,15 @@ class Roamer:
 
     def member_up(self, number: int) -> None:
         """A member is in reach: claim what it may have, ask for markers that it has not set."""
-        self._memory.note_members()
+        self.memory.note_members()
         bit = 1 << number
         claims = []
         for place in list(self.places.values()):
             if not place.asked & bit:
-                claims.append(Claim(place.client, place.key, place.clean))
+                claims += place.claims
                 place.claimed |= bit
                 self._save(place)
-            if place.sources or (place.cut.fenced and not place.cut.marked(bit)):
+            if place.pending == NO_KEY and (place.sources or (place.cut.fenced and not place.cut.marked(bit))):
                 self._fence(place, bit, own=False)
         for start in range(0, len(claims), 1000):
             self._port.post(bit, wire.CLAIM, wire.encode_claims(claims[start : start + 1000]))
@@ -542,22 +557,23 @@ class Roamer:
     def member_down(self, number: int) -> None:
         """A member is out of reach: nobody waits for it."""
         for place in list(self.places.values()):
-            if place.state is State.ASKING and place.waiting >> number & 1:
+            if place.waiting >> number & 1:
                 place.waiting &= ~(1 << number)
-                self._resolve(place)
+                if not self._resolve(place):
+                    self._settle(place)
         self.leaves.progress_all()
 
     def member_gone(self, number: int) -> None:
         """A member is given up: what it held is lost, what was to go to it stays."""
         bit = 1 << number
-        self._memory.gone(number)
+        self.memory.gone(number)
         for place in list(self.places.values()):
             lost = [source for source in place.sources if source[1] == number]
             for source in lost:
                 del place.sources[source]
                 if place.state is State.FETCHING:
                     place.step(Input.READY)
-                    self._port.accept(place.client)
+                    self._settle(place)
             place.asked |= bit
             self._may_drain(place)
         self._forwards.broker_gone(number)
@@ -567,12 +583,17 @@ class Roamer:
 
     def next_deadline(self) -> float | None:
         """When `tick` wants to be called."""
-        return min([place.until for place in self._asking.values() if place.state is State.ASKING and place.until != NEVER], default=None)
+        return min([place.until for place in self._asking.values() if place.waits], default=None)
 
     def tick(self) -> None:
         """Clients wait for members that do not answer only so long."""
         for client, place in list(self._asking.items()):
-            if place.state is not State.ASKING or place.until == NEVER or self.places.get(client) is not place:
+            if not place.waits or self.places.get(client) is not place:
                 del self._asking[client]
-            elif place.until <= self.now:
+            elif place.until > self.now:
+                continue
+            elif place.state is State.ASKING:
                 self._nobody(place)
+            else:
+                place.waiting = 0
+                self._settle(place)

@@ -13,7 +13,7 @@
 
 A key is [n, broker]: the claim of a broker at a time; the higher one is the newer. holders is a set of brokers, low byte first.
 source is the key under which a session was at its holder: it names the session, also when another broker passes on what the
-holder sent. more are sources of which
+holder sent. A roam/left that comes to the holder itself says that nobody wants the session any more. more are sources of which
 something may still come, by way of the holder; passing: so may others, and it will answer the claim then. What state and items hold is the
 shell's.
 

@@ -40,21 +40,83 @@ def test_a_client_that_is_here_asks_nobody() -> None:
     assert world.brokers[0].main.connected
 
 
-def test_a_clean_start_does_not_wait_and_discards_what_is_elsewhere() -> None:
+def wait_at(world: World, broker: Broker, clean: bool = False, brief: bool = False) -> None:
+    """The client comes there, and has to wait."""
+    world.connect(broker, clean, brief)
+    assert broker.waiting
+
+
+def test_a_clean_start_is_over_when_all_in_reach_have_discarded_what_they_had() -> None:
     world = mesh()
     leave(world)
     world.publish(world.brokers[2])
     world.settle()
     assert waiting(world.brokers[0])
     there = world.brokers[1]
-    there.clock()
-    assert there.roamer.connect(CLIENT, True)
-    world.at = there
-    world.let_in(there)
-    world.settle()
+    wait_at(world, there, clean=True)
+    while not there.main:
+        assert world.brokers[0].main is not None or (0, 1) in world.streams
+        world.carry(world.chance.choice(list(world.streams)))
     assert world.brokers[0].main is None
+    world.settle()
     assert world.got == {}
     assert not any(broker.leaving or broker.aside for broker in world.brokers)
+
+
+def test_a_clean_start_waits_for_nobody_who_is_out_of_reach() -> None:
+    world = mesh(2)
+    leave(world)
+    world.reachability(lambda: world.apart.add(1))
+    there = world.brokers[1]
+    world.connect(there, clean=True)
+    assert there.main is not None
+    world.settle()
+    assert world.brokers[0].main is None
+    assert there.main is not None
+    assert there.main.generations == {2}
+
+
+@pytest.mark.parametrize("brief", [False, True])
+def test_what_a_clean_start_discarded_is_not_found_by_who_was_told_last(brief: bool) -> None:
+    """The client does not wait for the clean start, and the holder hears of it last."""
+    world = mesh(3)
+    leave(world)
+    old, fresh, last = world.brokers
+    world.publish(old)
+    wait_at(world, fresh, clean=True, brief=brief)
+    while world.streams[1, 2]:
+        world.carry((1, 2))
+    wait_at(world, last)
+    world.carry((2, 0))  # the holder hears of the later claim first, and gives its session
+    assert old.main is None
+    for leave_ in list(old.leaving):
+        for _ in range(9):
+            old.push(leave_)
+    while world.streams[0, 2]:
+        world.carry((0, 2))
+    assert last.main is not None  # it has come, and nobody has it yet
+    assert last.waiting
+    while world.streams[2, 1] or world.streams[1, 2]:
+        world.carry((2, 1))
+        world.carry((1, 2))
+    world.settle()
+    assert last.main is not None
+    assert last.main.connected
+    assert world.got == {}
+    assert not any(broker.leaving for broker in world.brokers)
+
+
+def test_a_clean_start_where_the_session_is_goes_on_being_known() -> None:
+    """Its place is not lost with the session that it discards."""
+    world = mesh(2)
+    here, there = world.brokers
+    world.connect(here, clean=True)
+    assert CLIENT in here.roamer.places
+    world.connect(there)
+    world.settle()
+    assert here.main is None
+    assert there.main is not None
+    assert there.main.generations == {2}
 
 
 def test_a_clean_start_while_the_session_comes_drops_what_comes() -> None:
@@ -67,10 +129,8 @@ def test_a_clean_start_while_the_session_comes_drops_what_comes() -> None:
     world.carry((1, 0))  # the claim
     while new.roamer.places[CLIENT].state is not State.TAKING:
         world.carry((0, 1))
-    new.clock()
-    assert new.roamer.connect(CLIENT, True)
+    wait_at(world, new, clean=True)
     assert new.main is None
-    world.let_in(new)
     before = dict(world.got)
     world.settle()
     assert world.got == before

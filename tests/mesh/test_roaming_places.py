@@ -98,7 +98,7 @@ def test_a_session_that_is_claimed_again_takes_what_its_new_marker_gives_it() ->
 
 
 def described(place: Place | Leave) -> list[object]:
-    values = [getattr(place, name) for name in place.__slots__ if name not in ("cut", "waiting", "until", "lost")]
+    values = [getattr(place, name) for name in place.__slots__ if name not in ("cut", "waiting", "coming", "until", "lost")]
     return [*values, *[getattr(place.cut, name) for name in Cut.__slots__]]
 
 
@@ -113,8 +113,9 @@ def described(place: Place | Leave) -> list[object]:
 def test_what_is_stored_comes_back(
     key: wire.Key, other: wire.Key, mask: int, flag: bool, sources: dict[wire.Key, bool], heard: dict[int, wire.Key]
 ) -> None:
-    place = Place("ä", key)
-    place.state, place.clean, place.claimed, place.asked, place.around = State.TAKING, flag, mask, mask >> 3, mask >> 5
+    place = Place("ä", key, flag)
+    place.state, place.claimed, place.asked, place.around = State.TAKING, mask, mask >> 3, mask >> 5
+    place.pending = other
     place.sources, place.following, place.cut.heard, place.cut.gated = sources, (other, flag) if flag else None, heard, flag
     place.cut.again(other)
     assert described(decode_place("ä", encode_place(place))) == described(place)
