@@ -197,7 +197,7 @@ class Roaming:
     def interest_changed(self) -> None:
         """Others' interest has changed."""
         self._tick()
-        self.roamer.interest_changed()
+        self.roamer.fences.interest_changed()
 
     def busy(self) -> None:
         """The node has done something: perhaps what was posted has arrived."""

@@ -48,7 +48,7 @@ class Roamer:
         self.leaves = Leaves(port, self.memory)
         self._words = Words(port, self.leaves)
         self._forwards = Forwards(port, self.leaves, lambda client, key, more: self._words.answer(client, key, Said.NONE, more=more))
-        self._fences = Fences(number, port, self._on_marker)
+        self.fences = Fences(number, port, self._on_marker)
         self._moves = {
             wire.SESSION: self._on_session,
             wire.PIECE: self._on_piece,
@@ -235,10 +235,15 @@ class Roamer:
         if floor <= place.floor:
             return
         place.floor = floor
+        self._save(place)
         if NO_KEY < place.pending < floor:
-            self._port.discard(place.client)
             self._words.decline_all(place)
-            place.empty()
+            self._empty(place)
+
+    def _empty(self, place: Place) -> None:
+        """What has come is nobody's."""
+        self._port.discard(place.client)
+        place.empty()
         self._save(place)
         if not self._resolve(place):
             self._look(place)
@@ -252,16 +257,15 @@ class Roamer:
         self._nobody(place)
         return True
 
-    def _fence(self, place: Place, brokers: int, more: int = 0, own: bool = True) -> None:
-        """Ask these origins for markers, which go to all that may have a session of the client too, and set this broker's own (own).
-        more: such brokers, beside those that follow from the place."""
-        holders = more | self._late(place) | place.around | mask_of([broker for _, broker in place.sources])
+    def _fence(self, place: Place, brokers: int, own: bool = True) -> None:
+        """Ask these origins for markers, which go to all that may have a session of the client too, and set this broker's own (own)."""
+        holders = self._late(place) | place.around | mask_of([broker for _, broker in place.sources])
         fence = Fence(place.client, place.key, self._port.interest_of(self.number), holders)
         place.cut.fenced = True
         if brokers:
             self._port.post(brokers, wire.FENCE, wire.encode_fence(fence))
         if own:
-            self._fences.mark(fence)
+            self.fences.mark(fence)
 
     def _on_answer(self, origin: int, answer: Answer) -> None:
         if answer.said is Said.NONE and not answer.more:
@@ -292,7 +296,7 @@ class Roamer:
         if (answer.leaving or answer.said is Said.NEWER) and not place.clean:
             place.around |= 1 << origin
             if place.cut.fenced:
-                self._fence(place, self._port.live(), 1 << origin)
+                self._fence(place, self._port.live())
         place.waiting &= ~(1 << origin)
         if self._resolve(place):
             return
@@ -343,25 +347,21 @@ class Roamer:
     def _on_piece(self, origin: int, move: Move) -> None:
         source, flights, items = move.rest
         place = self.places.get(move.client)
-        if self._forwards.pass_on(wire.PIECE, move) or place is None:
-            pass
-        elif place.state is not State.ASKING and not place.drops(source):
+        passed = self._forwards.pass_on(wire.PIECE, move)
+        if not passed and place is not None and place.state is not State.ASKING and not place.drops(source):
             self._port.take(place, flights and place.state is State.FETCHING, items)
 
     def _on_ready(self, origin: int, move: Move) -> None:
         place = self.places.get(move.client)
-        if self._forwards.pass_on(wire.READY, move) or place is None:
-            pass
-        elif move.rest[0] in place.sources and place.state is State.FETCHING:
+        passed = self._forwards.pass_on(wire.READY, move)
+        if not passed and place is not None and move.rest[0] in place.sources and place.state is State.FETCHING:
             place.step(Input.READY)
             self._save(place)
             self._settle(place)
 
     def _on_end(self, origin: int, move: Move) -> None:
         place = self.places.get(move.client)
-        if self._forwards.pass_on(wire.END, move) or place is None:
-            pass
-        elif move.rest[0] in place.sources:
+        if not self._forwards.pass_on(wire.END, move) and place is not None and move.rest[0] in place.sources:
             place.sources[move.rest[0]] = True
             self._save(place)
             self._may_drain(place)
@@ -391,8 +391,11 @@ class Roamer:
             pass
         elif source in place.sources:
             del place.sources[source]
-            self._save(place)
-            self._may_drain(place)
+            if place.state is State.FETCHING and not place.sources:  # it was discarded where it was, before all of it was sent
+                self._empty(place)
+            else:
+                self._save(place)
+                self._may_drain(place)
         self._forwards.source_left(move.client, source, move.key)
 
     def _look(self, place: Place) -> None:
@@ -480,10 +483,6 @@ class Roamer:
             return
         self.leaves.begin(leave, tuple(place.sources), self._forwards.silent(client), state)
 
-    def interest_changed(self) -> None:
-        """Others' interest has changed: perhaps markers wait for that."""
-        self._fences.interest_changed()
-
     # ---- what comes from others
 
     def _on_marker(self, origin: int, client: str, key: Key) -> None:
@@ -506,7 +505,7 @@ class Roamer:
             self._on_answer(origin, found)
         elif isinstance(found, Fence):
             self.memory.saw(found.key)
-            self._fences.add(found)
+            self.fences.add(found)
         elif kind == wire.MARKER:
             self._on_marker(origin, found.client, found.key)
         else:

@@ -506,7 +506,7 @@ class World:
             version, wants = self.interest[pair].popleft()
             b.knows[a.number] = version, wants
             b.clock()
-            b.roamer.interest_changed()
+            b.roamer.fences.interest_changed()
         elif self.streams[pair]:
             kind, body = self.streams[pair].popleft()
             b.clock()
