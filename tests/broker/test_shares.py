@@ -176,8 +176,8 @@ async def test_a_member_that_is_busy_is_passed_over():
         publisher = await site.client("p")
         for n in range(20):
             await publisher.publish("t", b"%d" % n, 1)
+        assert len(await payloads(free)) >= 18
         assert busy.waiting() <= 2
-        assert free.waiting() >= 18
 
 
 @pytest.mark.parametrize("alone", [True, False])

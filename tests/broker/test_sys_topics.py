@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from mqmesh.mqtt.packets import Publish, Subscription
+from mqmesh.mqtt.packets import Pingreq, Pingresp, Publish, Subscription
 
-from .harness import Site
+from .harness import Client, Site
 
 # What Mosquitto 2.0 says of itself, below $SYS/broker.
 NAMES = """
@@ -58,22 +58,27 @@ async def test_the_values():
         assert int(values["bytes/received"]) > int(values["publish/bytes/received"])
 
 
+async def heard(client: Client) -> list[Publish]:
+    """What has come, and what is on the way."""
+    client.send(Pingreq())
+    found = []
+    while not isinstance(packet := await client.receive(), Pingresp):
+        found.append(packet)
+    return found
+
+
 async def test_values_are_said_when_they_change():
     async with Site(sys_interval=10) as site:
         client = await site.client("c")
         await client.subscribe("$SYS/broker/clients/+", "$SYS/broker/version")
         await site.later(11)
-        first = {}
-        while client.waiting():
-            message = await client.expect(Publish)
-            first[message.topic] = message.payload
+        assert await heard(client)
         other = await site.client("other")
         await site.later(11)
         await other.nothing()
-        said = {}
-        while client.waiting():
-            message = await client.expect(Publish, retain=False)
-            said[message.topic] = message.payload
+        messages = await heard(client)
+        assert not any(message.retain for message in messages)
+        said = {message.topic: message.payload for message in messages}
         assert said["$SYS/broker/clients/connected"] == b"2"
         assert "$SYS/broker/version" not in said
         late = await site.client("late")
