@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ..mesh.topology import Topology
 
 PORTS = range(20_000, 32_768)  # Linux gives out 32768 and up, other systems 49152 and up
+_given: set[int] = set()  # by this process
 NAMES = ("porto", "lyon", "turin", "graz", "gdansk")
 
 
@@ -19,13 +20,15 @@ def free_ports(count: int) -> list[int]:
     """TCP ports of 127.0.0.1 that nothing listens on at this moment.
 
     They lie below those that a system gives to outgoing connections and to listeners on port 0, so that none of these takes
-    one before its broker listens, or while that broker is being started again. Raises OSError when there are none.
+    one before its broker listens, or while that broker is being started again. None is given twice while there are others.
+    Raises OSError when there are none.
     """
     found: list[int] = []
-    for port in random.sample(PORTS, len(PORTS)):
+    for port in sorted(random.sample(PORTS, len(PORTS)), key=_given.__contains__):
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
             found.append(port)
         if len(found) == count:
+            _given.update(found)
             return found
     raise OSError(f"there are no {count} free ports from {PORTS.start} to {PORTS.stop - 1}")
 

@@ -59,8 +59,8 @@ def part_of(ports: range) -> range:
 
 
 def _ports() -> Iterator[int]:
-    """Below those that a system gives to outgoing connections."""
-    ports = list(part_of(range(10_000, 20_000)))
+    """Below those that a system gives to outgoing connections, and beside those that meshes and the demo get."""
+    ports = list(part_of(range(10_000, 15_000)))
     random.Random(os.getpid()).shuffle(ports)  # another run on this machine begins elsewhere
     return itertools.cycle(ports)
 
