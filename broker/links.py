@@ -35,7 +35,7 @@ from .custody import Custody, stored_identity
 from .dialling import Dialler
 from .identity import keep_identity, own_identity, own_signer
 from .link import LinkProtocol
-from .mesh_status import status_of, words_of
+from .mesh_status import Watchman, status_of, words_of
 from .pacing import Pacer
 from .post import Post
 from .receipts import Receipts
@@ -109,6 +109,7 @@ class MeshShell:
         self.post = Post(self)
         self.roaming: Roaming | None = None
         self._waking = False
+        self.watchman = Watchman(self)
         self.receipts = Receipts(self, settings.receipts_wait, settings.receipts_kept)
         self.node.reserve(broker.router.access.reserved)
         RequestTopic(self.receipts).join(broker.router)
@@ -515,6 +516,7 @@ class MeshShell:
         self._status_timer = None
         self.broker.now = self.now()
         self.arrivals.weigh()
+        self.watchman.look()
         self.broker.sys_topics.say_json("$SYS/broker/mesh/status", self.status())
         self.broker.flush()
         self.status_soon(STATUS_INTERVAL)

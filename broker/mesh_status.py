@@ -5,7 +5,11 @@ Times are in seconds since 1970, so that a mesh in which nothing happens has one
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
+
+from ..mesh.visited import numbers
+from .access import CONNECT
 
 if TYPE_CHECKING:
     from ..mesh.rules import LinkRules
@@ -13,15 +17,22 @@ if TYPE_CHECKING:
     from .links import MeshShell
 
 
+log = logging.getLogger("mqmesh.mesh")
+
+
+SEVERAL = "each answers every request, so that clients get wrong answers: one serves all sites of a mesh, end the others"
+
+
 def status_of(shell: MeshShell) -> dict[str, object]:
     """Links, members, digest and counters of one broker's view, fit for JSON."""
     links = [_up(link) for link in shell.links.values()]
     for peer in shell.settings.peers:
         if peer.address in shell.errors and shell.dialler.standing(peer) is None:
+            met = shell.met.get(peer.address)  # who was there last
             links.append(
                 {
-                    "number": peer.number,
-                    "name": peer.name,
+                    "number": peer.number if met is None else met.number,
+                    "name": peer.name if met is None else met.name,
                     "address": peer.address,
                     "up": False,
                     "cost": peer.cost,
@@ -35,6 +46,7 @@ def status_of(shell: MeshShell) -> dict[str, object]:
         "mesh": shell.identity.mesh,
         "epoch": shell.node.identity.epoch,
         "links": links,
+        "metabrokers": metabrokers(shell),
         "receipts": shell.receipts.status(),
         **shell.node.status(),
     }
@@ -57,6 +69,33 @@ def _up(link: LinkProtocol) -> dict[str, object]:
         "full": link.full,
         "error": "",
     }
+
+
+def metabrokers(shell: MeshShell) -> list[int]:
+    """The brokers, by number, whose metabroker gets what clients here ask now: there should be one, as each of several answers."""
+    router = shell.broker.router
+    if not router.access.reserved:
+        return []  # topics as any others: whoever subscribes to all gets requests too
+    topic = CONNECT.encode()
+    here = bool((router.routes.get(topic) or router.route(topic)).targets)
+    elsewhere = [number for number in numbers(shell.node.interested(CONNECT)) if shell.node.reachable(number)]
+    return sorted([shell.identity.number] * here + elsewhere)
+
+
+class Watchman:
+    """Says once when several metabrokers answer the clients of one mesh, and again when there are others."""
+
+    def __init__(self, shell: MeshShell) -> None:
+        self._shell = shell
+        self._said: list[int] = []
+
+    def look(self) -> None:
+        """Interest or the mesh has changed."""
+        found = metabrokers(self._shell)
+        if len(found) > 1 and found != self._said:
+            names = ",".join(self._shell.node.name(number) for number in found)
+            log.error("event=several-metabrokers brokers=%s text=%s", names, SEVERAL)
+        self._said = found
 
 
 def _tenths(wall: float | None) -> float | None:

@@ -66,9 +66,22 @@ MEMBER_FIELDS: Fields = {
     "open_bytes": (int, 0),
     "waits": (str, ""),
 }
-MESH_FIELDS: Fields = {"name": (str, "?"), "number": (int, None), "mesh": (str, None), "graph": (list, []), "custody": (dict, {})}
+MESH_FIELDS: Fields = {
+    "metabrokers": (list, []),
+    "name": (str, "?"),
+    "number": (int, None),
+    "mesh": (str, None),
+    "graph": (list, []),
+    "custody": (dict, {}),
+}
 CUSTODY_FIELDS: Fields = dict.fromkeys(("messages", "bytes", "messages_limit", "bytes_limit"), (int, 0))
-METABROKER_FIELDS: Fields = {"up": (bool, False), "sessions": (dict, {}), "messages": (dict, {}), "remotes": (list, [])}
+METABROKER_FIELDS: Fields = {
+    "up": (bool, False),
+    "inside": (str, None),
+    "sessions": (dict, {}),
+    "messages": (dict, {}),
+    "remotes": (list, []),
+}
 REMOTE_FIELDS: Fields = {
     "remote": (str, "?"),
     "up": (bool, False),
@@ -90,11 +103,12 @@ def report(values: Mapping[str, str], address: str, now: float, failure: str | N
     broker = _broker(values)
     clock, said = _clock(values, now), _number(values.get(CLOCK))
     if said is not None and broker["uptime"] is not None:
-        broker["uptime"] += max(0, int(clock - said))  # it was said when the clock was
+        broker["age"] = max(0, int(clock - said))
+        broker["uptime"] += broker["age"]  # it was said when the clock was
     mesh = _object(values.get(MESH))
     if mesh is not None:
         mesh = _mesh(mesh, clock)
-    metabrokers = [_metabroker(topic, text) for topic, text in sorted(values.items()) if topic.startswith(METABROKER)]
+    metabrokers = [_metabroker(topic, text, mesh) for topic, text in sorted(values.items()) if topic.startswith(METABROKER)]
     found = {
         "address": address,
         "time": round(now, 1),
@@ -122,6 +136,7 @@ def _broker(values: Mapping[str, str]) -> dict[str, Any]:
         "state": said.get("state"),
         "store": said.get("store/state"),
         "uptime": _number(said.get("uptime", "").partition(" ")[0]),
+        "age": None,
     }
     for key, topics in NUMBERS.items():
         found[key] = next((number for topic in topics if (number := _number(said.get(topic))) is not None), None)
@@ -160,6 +175,7 @@ def _mesh(status: dict[str, Any], clock: float) -> dict[str, Any]:
     """The status with ages beside the times."""
     found = _typed(status, MESH_FIELDS)
     found["custody"] = _typed(found["custody"], CUSTODY_FIELDS)
+    found["metabrokers"] = [number for number in found["metabrokers"] if isinstance(number, int)]
     found["links"] = [_typed(row, LINK_FIELDS) for row in _rows(status, "links")]
     found["members"] = [_typed(row, MEMBER_FIELDS) for row in _rows(status, "members")]
     for one in (*found["links"], *found["members"]):
@@ -181,6 +197,11 @@ def _mesh_troubles(mesh: Mapping[str, Any] | None) -> list[str]:
         if not member["live"]:
             waiting = f", {member['open']:,} messages wait for it" if member["open"] else ""
             found.append(f"{member['name']} (number {member['number']}) cannot be reached{waiting}")
+    several = mesh["metabrokers"]
+    if len(several) > 1:
+        names = {member["number"]: member["name"] for member in mesh["members"]}
+        at = " and ".join(str(names.get(number, number)) for number in several)
+        found.append(f"several metabrokers answer the clients of this mesh, at {at}: each answers every request, end all but one")
     custody = mesh["custody"]
     for unit in ("messages", "bytes"):
         held, limit = custody[unit], custody[f"{unit}_limit"]
@@ -198,8 +219,11 @@ def neighbour(link: Mapping[str, Any]) -> str:
 # Metabrokers
 
 
-def _metabroker(topic: str, text: str) -> dict[str, Any]:
+def _metabroker(topic: str, text: str, mesh: Mapping[str, Any] | None) -> dict[str, Any]:
+    """reachable: false if it is inside a broker that cannot be reached, so that what it said last may be old."""
     found = {"id": topic.removeprefix(METABROKER), **_typed(_object(text) or {}, METABROKER_FIELDS)}
+    members = [] if mesh is None else mesh["members"]
+    found["reachable"] = not any(member["name"] == found["inside"] and not member["live"] for member in members)
     found["sessions"] = _typed(found["sessions"], {"all": (int, 0), "durable": (int, 0), "away": (int, 0)})
     found["messages"] = _typed(found["messages"], {"to_remotes": (int, 0), "from_remotes": (int, 0)})
     found["remotes"] = [_typed(row, REMOTE_FIELDS) for row in _rows(found, "remotes")]
@@ -209,14 +233,14 @@ def _metabroker(topic: str, text: str) -> dict[str, Any]:
 def _metabroker_troubles(metabrokers: list[dict[str, Any]]) -> list[str]:
     found = []
     for one in metabrokers:
-        if not one.get("up"):
+        if not one["reachable"]:
+            found.append(f"the metabroker {one['id']} cannot be reached: it is inside {one['inside']}")
+        elif not one["up"]:
             found.append(f"the metabroker {one['id']} is down")
-            continue
-        for remote in _rows(one, "remotes"):
-            if not remote.get("up"):
-                found.append(
-                    f"the remote {remote.get('remote')} of the metabroker {one['id']} is down: {remote.get('error') or 'no reason'}"
-                )
+        else:
+            down = [remote for remote in one["remotes"] if not remote["up"]]
+            whose = f"of the metabroker {one['id']} is down"
+            found += [f"the remote {remote['remote']} {whose}: {remote['error'] or 'no reason given'}" for remote in down]
     return found
 
 

@@ -56,6 +56,8 @@ def _head(report: Mapping[str, Any]) -> Text:
 def _broker(broker: Mapping[str, Any]) -> RenderableType:
     table = Table.grid(padding=(0, 2))
     for title, words in (("clients", _clients(broker)), ("messages", _messages(broker)), ("holds", _holds(broker))):
+        if words and title == "clients" and broker["age"]:
+            words.append(f"{lasting(broker['age'])} ago")
         if words:
             table.add_row(Text(title, PALE), ", ".join(words))
     return table
@@ -135,7 +137,7 @@ def _links(mesh: Mapping[str, Any]) -> Table:
             state,
             lasting(one["age"]),
             str(one["cost"]),
-            "-" if trip is None else f"{trip:.1f} ms" if trip >= 1 else f"{trip:.2f} ms",
+            "-" if trip is None else f"{trip:.0f} ms" if trip >= 1 else "< 1 ms",
             size(one["unsent"]) if up else "-",
             plain(one["tls"] or "-"),
             words,
@@ -163,21 +165,26 @@ def _picture(mesh: Mapping[str, Any]) -> RenderableType:
 
 def _metabroker(one: Mapping[str, Any]) -> list[RenderableType]:
     name = plain(one["id"])
-    if not one["up"]:
-        return [Text.assemble(("metabroker ", "bold"), (name, "bold"), "  ", ("down", BAD))]
+    if not one["up"] or not one["reachable"]:
+        state = "down" if one["reachable"] else "out of reach"
+        return [Text.assemble(("metabroker ", "bold"), (name, "bold"), _where(one), "  ", (state, BAD))]
     sessions, messages = one["sessions"], one["messages"]
     words = [
         f"{sessions['all']:,} sessions",
         f"{sessions['durable']:,} durable, {sessions['away']:,} of them away",
         f"{messages['to_remotes']:,} messages out, {messages['from_remotes']:,} in",
     ]
-    head = Text.assemble(("metabroker ", "bold"), (name, "bold"), "  ", ("up", GOOD), "  ", ", ".join(words))
+    head = Text.assemble(("metabroker ", "bold"), (name, "bold"), _where(one), "  ", ("up", GOOD), "  ", ", ".join(words))
     if not one["remotes"]:
         return [head]
     table = _table("", "remote", "state", "sessions", "filters", "waiting", "", right=(2, 3, 4))
     table.title = None
     for remote in one["remotes"]:
-        state = Text("up", GOOD) if remote["up"] else Text("down", BAD)
+        how = Text("up", GOOD) if remote["up"] else Text("down", BAD)
         counts = (str(remote["sessions"]), str(remote["filters"]))
-        table.add_row(plain(remote["remote"]), state, *counts, size(remote["bytes_waiting"]), plain(remote["error"]))
+        table.add_row(plain(remote["remote"]), how, *counts, size(remote["bytes_waiting"]), plain(remote["error"]))
     return [head, table]
+
+
+def _where(one: Mapping[str, Any]) -> str:
+    return f" inside {plain(one['inside'])}" if one["inside"] else ""

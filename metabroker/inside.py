@@ -88,6 +88,11 @@ class Around(Community):
 
     broker: Broker | None = None
 
+    @property
+    def inside(self) -> str | None:
+        """See `Community`."""
+        return None if self.broker is None else self.broker.config.name
+
     def connection(
         self, on_events: Callable[[list[Event]], None], on_down: Callable[[bool | None, str], None], on_error: Callable[[Exception], None]
     ) -> Connection[Wire]:

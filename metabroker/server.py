@@ -62,6 +62,11 @@ class Community:
     by_client: bool = False
     status: str = ""
 
+    @property
+    def inside(self) -> str | None:
+        """Name of the broker whose process this is; None: a process of its own."""
+        return None
+
     def connection(
         self, on_events: Callable[[list[Event]], None], on_down: Callable[[bool | None, str], None], on_error: Callable[[Exception], None]
     ) -> Connection[Wire]:
@@ -119,6 +124,7 @@ class Server:
         self._moving: set[int] = set()  # remotes whose services are looked for again
         self._lookups = ThreadPoolExecutor(LOOKUPS, "lookup")  # a slow directory keeps nothing else waiting
         self._status_topic = community.status
+        self._inside = community.inside
         self._next_report = self._next_line = 0.0
         self._reported: dict[str, Any] = {}
         self._later: Later = []  # once what has been put is kept
@@ -208,7 +214,7 @@ class Server:
         self._next_report = now + REPORT
         backlogs = {number: remote.backlog for number, remote in self._remotes.items()}
         store = self._keeper.writer.bytes_pending if self._keeper is not None else 0
-        values = status.report(self.core, self._community.backlog, store, backlogs)
+        values = status.report(self.core, self._community.backlog, store, backlogs, self._inside)
         if values == self._reported:
             return
         self._reported = values

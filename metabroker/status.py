@@ -10,12 +10,14 @@ from .codes import Code
 from .core import Core
 
 
-def report(core: Core, community: int, store: int, backlogs: Mapping[int, int]) -> dict[str, Any]:
-    """How things are. community, store: bytes that wait for them; backlogs: bytes that wait for each remote, by its number."""
+def report(core: Core, community: int, store: int, backlogs: Mapping[int, int], broker: str | None = None) -> dict[str, Any]:
+    """How things are. community, store: bytes that wait for them; backlogs: bytes that wait for each remote, by its number. broker: name of
+    the one that it is inside of, None: it is a process."""
     durable = [session.durable for session in core.sessions.values() if session.durable is not None]
     counts = core.counts
     return {
         "up": True,
+        "inside": broker,
         "sessions": {"all": len(core.sessions), "durable": len(durable), "away": sum(one.away for one in durable)},
         "remotes": [
             {

@@ -82,6 +82,7 @@ def test_ages_are_by_the_brokers_clock() -> None:
         ({**SYS, METABROKER + "m": '{"up":false}'}, "the metabroker m is down"),
         ({**SYS, METABROKER + "m": "?"}, "the metabroker m is down"),
         ({**SYS, METABROKER + "m": '{"up":true,"remotes":[{"remote":"r","up":false,"error":"gone"}]}'}, "the remote r of the metabroker m"),
+        (said(metabrokers=[1, 2]), "several metabrokers answer the clients of this mesh, at porto and lyon"),
         ({}, "there is no $SYS here"),
     ],
 )
@@ -91,6 +92,16 @@ def test_what_is_not_well(values: dict[str, str], problem: str) -> None:
     assert problem in found["problems"][0]
     assert not found["ok"]
     assert problem in shown(found)
+
+
+def test_a_metabroker_inside_a_broker_that_is_out_of_reach() -> None:
+    """What it said last stands there still, retained."""
+    values = {**said(members=[member(2, "lyon", live=False)]), METABROKER + "m": '{"up":true,"inside":"lyon"}'}
+    found = report(values, "here", NOW)
+    assert found["metabrokers"][0]["reachable"] is False
+    assert "the metabroker m cannot be reached: it is inside lyon" in found["problems"]
+    assert "metabroker m inside lyon  out of reach" in shown(found)
+    assert report({**said(), METABROKER + "m": '{"up":true,"inside":"lyon"}'}, "here", NOW)["ok"]
 
 
 def test_a_lost_connection_is_the_only_problem() -> None:
@@ -112,6 +123,7 @@ STATUS = st.fixed_dictionaries(
         "members": st.lists(ROW | ANY, max_size=3) | ANY,
         "graph": st.lists(EDGE, max_size=4) | ANY,
         "custody": ANY,
+        "metabrokers": ANY,
         "remotes": st.lists(ROW, max_size=2) | ANY,
         "sessions": ANY,
     },
