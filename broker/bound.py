@@ -8,9 +8,14 @@ that no link takes, for retained messages. What is measured is what the store ha
     full      the sum has reached the limit      messages that would have to be kept are refused, or their publishers not read;
                                                  no new subscription, session or retained message is kept
     room      a sixteenth of the limit is free   everything goes on
+    laden     custody has half of the limit      messages for sites that are out of reach are refused
+    light     a sixteenth of that is free        they are taken again
 
 Acknowledged messages stay, whatever the bound. A session whose client is connected and has nothing on disk *passes messages on*: what it
-gets needs the store for a moment only, within bounds of its own, so that those who listen are served though others do not.
+gets needs the store for a moment only, within bounds of its own, so that those who listen are served though others do not. So does a
+site that can be reached: while the store is full or custody laden, a sixteenth of the limit may be on its way to each
+(`Bound.on_its_way`). So a full queue of absent sessions does not stop the traffic between sites, and a site that is gone leaves half of
+the store to the sessions.
 
 What it does not know: who is refused, and how (`durable.py`, `handshake.py`, `arrivals.py`).
 """
@@ -34,6 +39,7 @@ log = logging.getLogger("mqmesh.broker")
 
 SHARE = 1, 2  # of the space that the store's disk has for it, when the limit is left out
 FREED = 16  # one part of so many has to be free again
+CUSTODY = 2  # custody may have one part of so many
 OK = "ok"
 
 
@@ -41,7 +47,8 @@ class Bound:
     """Of one broker. changed: called when `full` has changed.
 
     limit: bytes in the store, 0 for none. most: sessions that the store keeps, 0 for none. sessions: how many there are. full: no more
-    bytes are to be kept. crowded: no more sessions are. refused, refused_sessions: messages and sessions for which there was no room.
+    bytes are to be kept. laden: no more for sites out of reach. crowded: no more sessions are. custody: says how much of the store custody
+    has; None: there is no mesh. refused, refused_sessions: messages and sessions for which there was no room.
     """
 
     def __init__(self, writer: Writer, changed: Callable[[], None]) -> None:
@@ -51,7 +58,9 @@ class Bound:
         self.most = 0
         self.sessions = 0
         self.full = False
+        self.laden = False
         self.crowded = False
+        self.custody: Callable[[], int] | None = None
         self.refused = 0
         self.refused_sessions = 0
         self._low = 0
@@ -85,18 +94,46 @@ class Bound:
                 self._changed()
         elif stored >= self.limit > 0:
             self.full = True
-            log.warning("event=store-bound bytes=%d limit=%d sessions=%d text=%s", stored, self.limit, self.sessions, self.text)
+            log.warning("event=store-bound bytes=%d limit=%d sessions=%d text=%s", stored, self.limit, self.sessions, self.full_text)
+            self._changed()
+        if self.custody is not None:
+            self._look_at_custody(self.custody())
+
+    def _look_at_custody(self, stored: int) -> None:
+        limit = self.limit // CUSTODY
+        if self.laden:
+            if not limit or stored <= limit - limit // FREED:
+                self.laden = False
+                log.warning("event=custody-room bytes=%d limit=%d text=what is for sites out of reach is taken again", stored, limit)
+                self._changed()
+        elif stored >= limit > 0:
+            self.laden = True
+            log.warning("event=custody-bound bytes=%d limit=%d text=%s", stored, limit, self._laden)
             self._changed()
 
     @property
-    def text(self) -> str:
+    def on_its_way(self) -> int:
+        """Bytes that may be on their way to each site that can be reached, while nothing is kept for longer; 0: no such bound now."""
+        return max(1, self.limit // FREED) if self.full or self.laden else 0
+
+    @property
+    def text(self) -> str | None:
+        """Why something is not kept; None: nothing is refused."""
+        return self.full_text if self.full else self._laden if self.laden else None
+
+    @property
+    def full_text(self) -> str:
         """Why nothing more is kept."""
         return f"the store has the {self.limit} bytes that it may (limits.stored_bytes)"
 
     @property
+    def _laden(self) -> str:
+        return f"messages for other sites have the {self.limit // CUSTODY} bytes that they may (half of limits.stored_bytes)"
+
+    @property
     def state(self) -> str:
         """In a word, or why not."""
-        return self.text if self.full else self._crowd if self.crowded else OK
+        return self.text or (self._crowd if self.crowded else OK)
 
     # Sessions
 
@@ -115,7 +152,7 @@ class Bound:
         if known is not None and known.stored:
             return None  # it is taken up, or its place is taken
         if self.full:
-            text: str | None = self.text
+            text: str | None = self.full_text
         elif self.most and self.sessions >= self.most:
             text = self._crowd
         else:

@@ -273,7 +273,7 @@ class Connection(Outgoing, asyncio.Protocol):
         self.held = True
         self.pause_reading_for(self.broker)
         durable = self.broker.durable
-        if durable is not None and durable.closed:
+        if durable is not None and durable.closed and durable.wanted:
             durable.hold(self)
             return
         assert self.broker.mesh is not None

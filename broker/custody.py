@@ -17,12 +17,13 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from ..mesh.custody import OVERHEAD
 from ..mesh.records import NODE, stored_node
 from ..mesh.retained.replica import RECORDS, STATE, STATE_KEY, PutValue
 from ..mqtt.mixed import Mixed
 from ..mqtt.run import Run
 from .store.base import Kind, Store, StoreError
-from .store.records import StoredDelivery
+from .store.records import DELIVERY_WEIGHT, RUN_WEIGHT, StoredDelivery
 from .values import run_of
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ RECIPIENT = "mesh/custody"
 ENDED = b"ended"  # key of a value that is there while no life of the broker is under way that has not written all it said
 TABLE = "mesh"
 PAGE = 1000  # rows whose runs are read at once
+ENTRY = RUN_WEIGHT + DELIVERY_WEIGHT  # bytes that the store counts for a run, beside what is in it
 
 
 def stored_identity(store: Store) -> tuple[UUID, int] | None:
@@ -73,6 +75,12 @@ class Custody:
         self._wake = wake
         self._rows: dict[int, StoredDelivery] = {}  # order -> its row
         self._waiting: deque[Waiting] = deque()
+        durable.bound.custody = self.stored
+
+    def stored(self) -> int:
+        """About how many bytes of the store are for other sites."""
+        messages, size = self._node.custody()
+        return size - OVERHEAD * messages + ENTRY * self._node.custody_entries
 
     def recover_retained(self, view: Retained, now: float) -> None:
         """Give the node the retained messages of an earlier life, then the view what it makes of them. Before `recover`. Raises StoreError.

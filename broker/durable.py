@@ -77,8 +77,8 @@ class Durable:
 
     store: not yet open. offset: from the loop's clock to the wall clock. pending_limit: bytes that may wait for the store.
     closed: nothing more that needs the store is taken now; stuck: since it fails, or is behind. bound: of all that it keeps.
-    dirty: sessions whose identifiers are to be written down. moving: messages are passing from one session to another, so that
-    they are not settled when the one lets go of them.
+    wanted: the message that was looked at last needs it. dirty: sessions whose identifiers are to be written down. moving: messages are
+    passing from one session to another, so that they are not settled when the one lets go of them.
     """
 
     def __init__(self, broker: Broker, store: Store, offset: float, pending_limit: int) -> None:
@@ -89,6 +89,7 @@ class Durable:
         self.closed = False
         self.stuck = False
         self.moving = False
+        self.wanted = False
         self.dirty: dict[DurableSession, None] = {}
         self.commits = 0
         loop = broker.loop
@@ -218,16 +219,22 @@ class Durable:
         elif 2 * pending <= self.pending_limit:
             self.stuck = False
         self.bound.look()
-        before, self.closed = self.closed, self.stuck or self.bound.full
+        before, self.closed = self.closed, self.stuck or self.bound.text is not None
         if before and not self.closed:
-            for connection in list(self._held):
-                self.broker.loop.call_soon(self._let_go, connection, False)
+            self.retry()
+
+    def retry(self) -> None:
+        """There may be room for what publishers wait with: read on."""
+        for connection in list(self._held):
+            self.broker.loop.call_soon(self._let_go, connection, False)
 
     def _bound_changed(self) -> None:
         full = self.bound.full
         self.broker.retained.shut = full
         if self.broker.mesh is not None:
             self.broker.mesh.arrivals.shut = full
+            self.broker.mesh.node.tighten(self.bound.on_its_way)
+            self.broker.loop.call_soon(self.broker.mesh.drain)  # somebody may have waited for that
         if self.error is None:
             self._say(self.bound.state)
 
@@ -395,11 +402,11 @@ class Durable:
     # Publishers who need the store while it takes nothing
 
     def needed(self, route: Route, run: Run) -> bool:
-        """Whether a run cannot be taken without the store."""
-        if not run.qos:
-            return False
-        if not self.stuck:
-            return self._to_be_kept(route, run)
+        """Whether a run cannot be taken without the store. `wanted` is the answer, for who holds the publisher then."""
+        self.wanted = bool(run.qos) and (self._wanted(route, run) if self.stuck else self._to_be_kept(route, run))
+        return self.wanted
+
+    def _wanted(self, route: Route, run: Run) -> bool:
         if route.mesh is not None or (run.retain and not route.topic.startswith("$")):
             return True
         if any(target.session.stored and target.qos for target in route.targets):
@@ -408,13 +415,16 @@ class Durable:
 
     def _to_be_kept(self, route: Route, run: Run) -> bool:
         """Whether a run of QoS 1 or 2 would stay in the store for longer than its recipients need to take it."""
-        if run.retain and not route.topic.startswith("$"):
-            retained = self.broker.retained
-            if retained.grows(run):
-                return True
-            if not run.length and retained.has(run.topic):
-                return False  # it makes room
-        if route.mesh is not None or any(target.qos and not passes(target.session) for target in route.targets):
+        kept = run.retain and not route.topic.startswith("$")
+        if kept and not run.length and self.broker.retained.has(run.topic):
+            return False  # it makes room
+        mesh = self.broker.mesh
+        elsewhere = mesh is not None and route.mesh is not None and not mesh.node.reaches(route.mesh)
+        if not self.bound.full:
+            return elsewhere
+        if kept and self.broker.retained.grows(run):
+            return True
+        if elsewhere or any(target.qos and not passes(target.session) for target in route.targets):
             return True
         return any(not any(passes(member.session) for member in group.members) for group in route.shares)
 
@@ -422,7 +432,7 @@ class Durable:
         """What a publisher is told whose message finds no room in the store; None: it is not the store."""
         if self.error is not None:
             return f"no room: the broker's store refuses ({self.error.kind.value})"  # not where it is
-        return f"no room: {self.bound.text}" if self.bound.full else None
+        return None if self.bound.text is None else f"no room: {self.bound.text}"
 
     def hold(self, connection: Connection) -> None:
         """A publisher is not read until the store takes messages again; MQTT 5 is answered 0x97 after a while."""

@@ -109,7 +109,7 @@ def subscribe(connection: Connection, packet: packets.Subscribe) -> None:
             reasons.append(Reason.NOT_AUTHORIZED)
             continue
         if durable is not None and durable.bound.full and session.stored and subscription.filter not in session.subscriptions:
-            _refused(connection, durable.bound.text)
+            _refused(connection, durable.bound.full_text)
             reasons.append(Reason.QUOTA_EXCEEDED)
             continue
         most = connection.limits.subscriptions

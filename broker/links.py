@@ -472,6 +472,8 @@ class MeshShell:
                 self._keep_epoch()
             elif action.name == "member_up":
                 self.broker.loop.call_soon(self.broker.sessions.joined)  # behind the interest that came with it
+                if self.broker.durable is not None:
+                    self.broker.durable.retry()
             elif action.name == "informed":
                 self.broker.loop.call_soon(self._serve)
             self.status_soon()

@@ -366,7 +366,7 @@ class Broker:
         """
         durable = self.durable
         if durable is not None and durable.closed and durable.needed(route, run):
-            if (durable.error is None and not durable.bound.full) or publisher is None or publisher.version != 5:
+            if (durable.error is None and durable.bound.text is None) or publisher is None or publisher.version != 5:
                 return None
             self.router.refused = run.count
             durable.bound.refused += run.count

@@ -8,7 +8,8 @@ destination's JOIN says how far it is.
 Invariants
 - an entry's `open` bit of a destination is set exactly while that destination still owes the receipt; with the last bit the entry goes;
 - what is sent to a destination in one tree is in order and without holes above the JOIN's position;
-- bytes and messages held never pass the bounds, but for one entry alone.
+- bytes and messages held never pass the bounds, but for one entry alone;
+- while it is tight, what is taken is for destinations that have joined, and no more of it than may be on its way.
 
 It does not know links, frames or trees; `dispatch.py` moves it.
 """
@@ -214,7 +215,10 @@ class Destination:
 
 
 class Custody:
-    """All entries, bounded, and the destinations."""
+    """All entries, bounded, and the destinations.
+
+    tight: bytes that may be on their way to each destination, while the store has no room for more than that; 0: it has.
+    """
 
     def __init__(self, messages: int, bytes_: int, part: float) -> None:
         """messages, bytes_: bounds of the whole. part: what one destination may hold of them."""
@@ -224,18 +228,22 @@ class Custody:
         self.entries: dict[Position, Entry] = {}
         self.messages = 0
         self.bytes = 0
+        self.tight = 0
         self.journal: Journal | None = None
         self.watches = Watches()
         self._refused: set[int | None] = set()  # for whose sake FULL was said and not taken back; None: the whole
         self._deadlines: list[tuple[float, Position]] = []
 
-    def fits(self, count: int, size: int, mask: int) -> bool:
-        """Whether so many messages and bytes for these destinations may be taken."""
+    def fits(self, count: int, size: int, mask: int, frees: bool = False) -> bool:
+        """Whether so many messages and bytes for these destinations may be taken. frees: they make room elsewhere in the store."""
         if self.entries and (self.messages + count > self._bound[0] or self.bytes + size > self._bound[1]):
             self._refused.add(None)
             return False
         for number in numbers(mask):
             d = self.destinations.get(number)
+            if self.tight and not frees and (d is None or not d.joined or (d.held_messages and d.held_bytes + size > self.tight)):
+                self._refused.add(number)
+                return False
             if d is None or not d.held_messages:
                 continue
             if d.held_messages + count > self._part[0] or d.held_bytes + size > self._part[1]:
@@ -255,6 +263,8 @@ class Custody:
         if who is None:
             return self.messages * 4 <= self._bound[0] * 3 and self.bytes * 4 <= self._bound[1] * 3
         d = self.destinations.get(who)
+        if self.tight:
+            return d is not None and d.joined and d.held_bytes * 4 <= self.tight * 3
         return d is None or (d.held_messages * 4 <= self._part[0] * 3 and d.held_bytes * 4 <= self._part[1] * 3)
 
     def put(self, entry: Entry) -> None:

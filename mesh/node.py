@@ -180,6 +180,21 @@ class Node:
         """Messages and bytes that this broker holds as an origin."""
         return self._dispatch.custody.messages, self._dispatch.custody.bytes
 
+    @property
+    def custody_entries(self) -> int:
+        """Of how many runs these messages are."""
+        return len(self._dispatch.custody.entries)
+
+    def tighten(self, size: int) -> None:
+        """The store keeps nothing more. QoS 1 and 2 are taken only for brokers that can be sent to now, as long as no more than size bytes
+        are on their way to one (FULL beyond), but for retained messages that are deleted. size: 0: it keeps what comes again."""
+        self._dispatch.custody.tight = size
+
+    def reaches(self, route: MeshRoute) -> bool:
+        """Whether all brokers that want a topic for subscriptions of their own can be reached now."""
+        self._members.refresh()
+        return not route.match.mask & ~self._states.live
+
     # ---- links
 
     def link_up(self, link: int, peer: Identity, incarnation: int, cost: int, now: float, policy: Policy | None = None) -> None:

@@ -120,7 +120,7 @@ class Origin:
     def post(self, mask: int, run: Run, must: bool) -> Verdict:
         """See `Node.post`. It is marked as for picks only, so that no subscription gets it."""
         check_travels(run.topic, run.properties, run.length, (), width_for(mask))
-        if not must and not self.custody.fits(run.count, size_of(run), mask):
+        if not must and not self._fits(run, mask):
             return Verdict.FULL
         if self._tree.due:
             self._dispatch.announce()
@@ -160,7 +160,7 @@ class Origin:
         everyone = mask
         for _, picks in parts:
             everyone = _share(everyone, picks)
-        if everyone and not self.custody.fits(run.count, size_of(run), everyone):
+        if everyone and not self._fits(run, everyone, run.retain and not run.length):
             return Verdict.FULL
         mark = b""
         if keep:
@@ -178,6 +178,11 @@ class Origin:
             if share:
                 self._take(part, share, mask, picks, time, hold, b"" if left else mark)
         return Verdict.TAKEN
+
+    def _fits(self, run: Run, mask: int, frees: bool = False) -> bool:
+        if self.custody.tight and self._tree.due:
+            self._dispatch.announce()  # only those that have joined are sent anything
+        return self.custody.fits(run.count, size_of(run), mask, frees)
 
     def _take(self, run: Run, mask: int, ordinary: int, picks: Picks, time: int, hold: bool, mark: bytes) -> None:
         """Put a run into custody for the destinations of the mask and send it to those that may have it now."""

@@ -287,7 +287,7 @@ async def test_what_another_site_sends_stays_there_until_there_is_room(topics: l
 
 
 async def test_custody_is_bounded_with_the_rest() -> None:
-    """The other site is gone: what is for it would have to be kept here."""
+    """The other site is gone: what is for it would have to be kept here, and may take half."""
     async with full_site(mesh=(1, MeshSettings("m", KEY))) as origin:
         peer = PeerSettings(origin.broker.addresses[0])
         async with Site(mesh=(2, MeshSettings("m", KEY, peers=[peer])), store=MemoryStore()) as site:
@@ -296,6 +296,6 @@ async def test_custody_is_bounded_with_the_rest() -> None:
             await until(lambda: origin.broker.mesh.route(b"t") is not None)
         publisher = await origin.client()
         taken = await fill(publisher)
-        assert LIMIT // 5000 <= taken <= LIMIT // 4096
+        assert LIMIT // 2 // 5000 <= taken <= LIMIT // 2 // 4096 + 1
         assert origin.broker.mesh.node.custody()[0] == taken
         assert await publisher.publish("elsewhere", b"x", 1) == 0x10
