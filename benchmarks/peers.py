@@ -34,6 +34,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from mqmesh.cli.ring import free_ports
+
 from benchmarks import wire
 from benchmarks.tls import make_certificates
 
@@ -46,10 +48,9 @@ class PeerError(Exception):
 
 
 def free_port() -> int:
-    """A TCP port that is free at this moment."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+    """A TCP port that is free at this moment, and that no outgoing connection takes while its broker starts, or starts again."""
+    (port,) = free_ports(1)
+    return port
 
 
 @dataclass
