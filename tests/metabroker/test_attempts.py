@@ -10,6 +10,7 @@ from mqmesh.metabroker.address import Address
 from mqmesh.metabroker.attempts import why_not
 from mqmesh.metabroker.connection import Connection
 from mqmesh.metabroker.wire import Login, Wire
+from services import PATIENCE, free_port
 
 
 def test_words() -> None:
@@ -24,9 +25,7 @@ def test_the_first_attempt_says_it(monkeypatch: pytest.MonkeyPatch, known: bool)
     def lookup(*_: object, **__: object) -> object:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    address = Address("127.0.0.1" if known else "nowhere.invalid", port, False)
+    address = Address("127.0.0.1" if known else "nowhere.invalid", free_port(), False)
     if not known:  # no question to a real name server, which may be out of reach
         monkeypatch.setattr(socket, "getaddrinfo", lookup)
 
@@ -35,7 +34,7 @@ def test_the_first_attempt_says_it(monkeypatch: pytest.MonkeyPatch, known: bool)
         connection = Connection([address], Wire(Login("m")), None, lambda events: None, lambda _, text: said.put_nowait(text))
         task = asyncio.create_task(connection.run())
         try:
-            return await asyncio.wait_for(said.get(), 60)
+            return await asyncio.wait_for(said.get(), PATIENCE)
         finally:
             task.cancel()
 

@@ -92,7 +92,7 @@ def test_one_serves_all_sites_and_comes_back(tmp_path: Path) -> None:
             for name in SITES:
                 sites.until(name, well)
             for name in SITES:
-                factory = MetabrokerConnectionFactory(sites.urls[name], remote.url, client_id=f"at-{name}")
+                factory = MetabrokerConnectionFactory(sites.urls[name], remote.url, client_id=f"at-{name}", send_timeout=PATIENCE)
                 contexts[name] = factory.create_context()
             consumers = {name: one.create_consumer(one.create_topic("rain/#")) for name, one in contexts.items()}
 
@@ -110,8 +110,8 @@ def test_one_serves_all_sites_and_comes_back(tmp_path: Path) -> None:
 
             each_hears_all("first")
             sites.end("porto", signal.SIGKILL)
-            gone = sites.until("lyon", lambda one: not all(member["live"] for member in one["mesh"]["members"]))
-            assert "the metabroker metabroker cannot be reached: it is inside porto" in gone["problems"]
+            gone = "the metabroker metabroker cannot be reached: it is inside porto"
+            sites.until("lyon", lambda one: gone in one["problems"])  # a busy machine may lose sight of turin, too
             sites.start("porto", inside=True)
             sites.until("turin", well)
             each_hears_all("second")
