@@ -86,7 +86,7 @@ def ingest(connection: Connection, data: bytes) -> int:
             if length < 0:
                 break
         stop = start + length
-        if connection.session is None and first != 0x10:
+        if connection.session is None and (first >> 4 != 1 or first == TLS):  # the flags are looked at with the body
             raise PeerError(Reason.PROTOCOL_ERROR, NO_CONNECT_BUT_TLS if first == TLS else NO_CONNECT, clause="MQTT-3.1.0-1")
         if stop - position > maximum:
             raise PeerError(Reason.PACKET_TOO_LARGE, f"a packet of {stop - position} bytes; the most is {maximum}", clause="MQTT-3.2.2-15")

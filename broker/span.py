@@ -239,7 +239,7 @@ def _plain(block: bytes) -> bool:
             else:
                 begin = position + 3
                 position = _text_end(block, position + 1, end)
-                if kind == 0x08 and (b"+" in block[begin:position] or b"#" in block[begin:position]):
+                if kind == 0x08 and (position == begin or b"+" in block[begin:position] or b"#" in block[begin:position]):
                     return False
         if not position:
             return False

@@ -43,38 +43,38 @@ _CHOICES = {
 }
 _SIMPLE_ELEMENTS = {
     "authInfo": "xsd:string",
-    "authorizedName": "uddi:authorizedName",
-    "nodeID": "uddi:uddiKey",
-    "businessKey": "uddi:uddiKey",
-    "serviceKey": "uddi:uddiKey",
-    "bindingKey": "uddi:uddiKey",
-    "tModelKey": "uddi:uddiKey",
-    "fromKey": "uddi:uddiKey",
-    "toKey": "uddi:uddiKey",
-    "instanceParms": "uddi:instanceParms",
-    "findQualifier": "uddi:text255",
-    "completionStatus": "uddi:completionStatus",
+    "authorizedName": "api:authorizedName",
+    "nodeID": "api:uddiKey",
+    "businessKey": "api:uddiKey",
+    "serviceKey": "api:uddiKey",
+    "bindingKey": "api:uddiKey",
+    "tModelKey": "api:uddiKey",
+    "fromKey": "api:uddiKey",
+    "toKey": "api:uddiKey",
+    "instanceParms": "api:instanceParms",
+    "findQualifier": "api:text255",
+    "completionStatus": "api:completionStatus",
     "includeCount": "xsd:int",
     "actualCount": "xsd:int",
     "listHead": "xsd:int",
 }
-_ATTRIBUTES = {  # those whose type is not uddi:uddiKey
-    "useType": "uddi:useType",
-    "sortCode": "uddi:sortCode",
-    "keyName": "uddi:keyName",
-    "keyValue": "uddi:keyValue",
+_ATTRIBUTES = {  # those whose type is not api:uddiKey
+    "useType": "api:useType",
+    "sortCode": "api:sortCode",
+    "keyName": "api:keyName",
+    "keyValue": "api:keyValue",
     "errCode": "xsd:string",
     "errno": "xsd:int",
-    "keyType": "uddi:keyType",
-    "direction": "uddi:direction",
-    "completionStatus": "uddi:completionStatus",
+    "keyType": "api:keyType",
+    "direction": "api:direction",
+    "completionStatus": "api:completionStatus",
     "truncated": "xsd:boolean",
     "deleted": "xsd:boolean",
     "maxRows": "xsd:int",
     "listHead": "xsd:int",
     "userID": "xsd:string",
     "cred": "xsd:string",
-    "infoSelection": "uddi:infoSelection",
+    "infoSelection": "api:infoSelection",
 }
 _TEXTS = """
 accessPoint = text4096 | useType
@@ -169,7 +169,7 @@ serviceList: listDescription? serviceInfos? | truncated
 tModelDetail: tModel* | truncated
 tModelList: listDescription? tModelInfos? | truncated
 """
-_LOCAL = {"entityKey": "uddi:uddiKey", "created": "xsd:dateTime", "modified": "xsd:dateTime", "modifiedIncludingChildren": "xsd:dateTime"}
+_LOCAL = {"entityKey": "api:uddiKey", "created": "xsd:dateTime", "modified": "xsd:dateTime", "modifiedIncludingChildren": "xsd:dateTime"}
 
 # port -> operation -> what it answers ("" for an empty body); operations that are not here are answered E_unsupported
 OPERATIONS = {
@@ -202,7 +202,7 @@ OPERATIONS = {
 
 def schema_text() -> bytes:
     """The schema, for clients and for the validator."""
-    root = _x("schema", None, nsmap={"xsd": XSD, "uddi": NAMESPACE}, targetNamespace=NAMESPACE, elementFormDefault="qualified")
+    root = _x("schema", None, nsmap={"xsd": XSD, "api": NAMESPACE}, targetNamespace=NAMESPACE, elementFormDefault="qualified")
     _x("import", root, namespace=XML, schemaLocation="xml.xsd")
     for name, base, shortest, longest, collapses in _LIMITS:
         restriction = _x("restriction", _x("simpleType", root, name=name), base=f"xsd:{base}")
@@ -247,15 +247,15 @@ def validator() -> Any:
 
 def _text_type(root: Any, line: str) -> None:
     name, base, attributes = re.fullmatch(r"(\w+) = (\S+) \| (.*)", line).groups()  # type: ignore[union-attr]
-    _x("element", root, name=name, type=f"uddi:{name}")
+    _x("element", root, name=name, type=f"api:{name}")
     content = _x("simpleContent", _x("complexType", root, name=name))
-    _attributes(_x("extension", content, base=base if ":" in base else f"uddi:{base}"), attributes)
+    _attributes(_x("extension", content, base=base if ":" in base else f"api:{base}"), attributes)
 
 
 def _complex_type(root: Any, line: str) -> None:
     name, _, rest = line.partition(":")
     content, _, attributes = rest.partition("|")
-    _x("element", root, name=name, type=f"uddi:{name}")
+    _x("element", root, name=name, type=f"api:{name}")
     type_ = _x("complexType", root, name=name)
     here = _x("sequence", type_)
     above: list[Any] = []
@@ -289,7 +289,7 @@ def _member(sequence: Any, word: str) -> None:
     elif name in _LOCAL:
         _x("element", sequence, name=name, type=_LOCAL[name], **occurs)
     else:
-        _x("element", sequence, ref=f"uddi:{name}", **occurs)
+        _x("element", sequence, ref=f"api:{name}", **occurs)
 
 
 def _attributes(type_: Any, words: str) -> None:
@@ -298,7 +298,7 @@ def _attributes(type_: Any, words: str) -> None:
         if name == "xml:lang":
             _x("attribute", type_, ref="xml:lang")
         else:
-            _x("attribute", type_, name=name, type=_ATTRIBUTES.get(name, "uddi:uddiKey"), **use)
+            _x("attribute", type_, name=name, type=_ATTRIBUTES.get(name, "api:uddiKey"), **use)
 
 
 def _x(tag: str, parent: Any, *, nsmap: Any = None, **attributes: str) -> Any:

@@ -16,7 +16,7 @@ TARGET = "urn:mqmesh:directory"
 
 def wsdl_text(address: str) -> bytes:
     """The WSDL whose ports are at `address`."""
-    names = {None: WSDL, "soap": SOAP, "uddi": NAMESPACE, "own": TARGET, "xsd": XSD}
+    names = {None: WSDL, "soap": SOAP, "api": NAMESPACE, "own": TARGET, "xsd": XSD}
     root = etree.Element(f"{{{WSDL}}}definitions", {"targetNamespace": TARGET, "name": "directory"}, nsmap=names)
     schema = etree.SubElement(_w(root, "types"), f"{{{XSD}}}schema")
     etree.SubElement(schema, f"{{{XSD}}}import", {"namespace": NAMESPACE, "schemaLocation": f"{address}/uddi.xsd"})
@@ -39,7 +39,7 @@ def wsdl_text(address: str) -> bytes:
 def _messages(root: Any) -> None:
     every = {name for operations in OPERATIONS.values() for pair in operations.items() for name in pair if name}
     for name in (*sorted(every), "dispositionReport"):
-        _w(_w(root, "message", name=name), "part", name="body", element=f"uddi:{name}")
+        _w(_w(root, "message", name=name), "part", name="body", element=f"api:{name}")
     _w(root, "message", name="emptyMessage")
 
 

@@ -59,8 +59,13 @@ _FLAGS = (None, 0, 0, None, 0, 0, 2, 0, 2, 0, 2, 0, 0, 0, 0, 0)
 
 
 def check_first_byte(first_byte: int) -> None:
-    """Raise `MalformedPacket` if no packet can begin with this byte: packet type 0, reserved flags, QoS 3, DUP at QoS 0."""
+    """Raise `MalformedPacket` if no packet can begin with this byte: packet type 0, reserved flags, QoS 3, DUP at QoS 0.
+
+    The flags of CONNECT are checked with its body.
+    """
     kind, flags = first_byte >> 4, first_byte & 15
+    if kind == PacketKind.CONNECT:
+        return  # they are reserved or not used, as the version says that stands in its body
     if kind == PacketKind.PUBLISH:
         if flags & 6 == 6:
             raise MalformedPacket("PUBLISH has QoS 3", "MQTT-3.3.1-4")
@@ -119,11 +124,13 @@ def _reason(code: int, allowed: dict[int, Reason], kind: PacketKind, clause: str
 
 def _connect(flags: int, body: bytes, version: int) -> Connect:
     level, position = _protocol(body)
+    if flags and level != 3:
+        raise MalformedPacket(f"CONNECT has flags {flags}, not 0", "MQTT-2.1.3-1")
     version = 5 if level == 5 else 4
     if position + 3 > len(body):
         raise truncated("the variable header of CONNECT")
     connect_flags = body[position]
-    _check_connect_flags(connect_flags, version)
+    _check_connect_flags(connect_flags, level)
     keep_alive = body[position + 1] << 8 | body[position + 2]
     properties, position = _properties(body, position + 3, version, PacketKind.CONNECT)
     if Property.AUTHENTICATION_DATA in properties and Property.AUTHENTICATION_METHOD not in properties:
@@ -153,8 +160,8 @@ def _protocol(body: bytes) -> tuple[int, int]:
     return level, position + 1
 
 
-def _check_connect_flags(flags: int, version: int) -> None:
-    if flags & 1:
+def _check_connect_flags(flags: int, level: int) -> None:
+    if flags & 1 and level != 3:  # MQTT 3.1 does not use this bit, nor the flags in front; it does not say what they are
         raise MalformedPacket("the reserved Connect Flag is set", "MQTT-3.1.2-3")
     if flags & 0x04:
         if flags & 0x18 == 0x18:
@@ -163,7 +170,7 @@ def _check_connect_flags(flags: int, version: int) -> None:
         raise MalformedPacket("Will QoS without Will Flag", "MQTT-3.1.2-11")
     elif flags & 0x20:
         raise MalformedPacket("Will Retain without Will Flag", "MQTT-3.1.2-13")
-    if version == 4 and flags & 0xC0 == 0x40:
+    if level != 5 and flags & 0xC0 == 0x40:
         raise MalformedPacket("Password without User Name", "3.1.1 MQTT-3.1.2-22")
 
 

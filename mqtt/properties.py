@@ -219,8 +219,11 @@ def check_value(identifier: int, rule: PropertyRule, value: Any) -> None:
         raise PeerError(reason, f"{rule.name} is 0", clause)
     if rule.type is PropertyType.BOOLEAN and value > 1:
         raise protocol_error(f"{rule.name} is {value}, not 0 or 1", "2.2.2.2")
-    if identifier == Property.RESPONSE_TOPIC and ("+" in value or "#" in value):
-        raise protocol_error("Response Topic contains a wildcard", "MQTT-3.3.2-14")
+    if identifier == Property.RESPONSE_TOPIC:
+        if "+" in value or "#" in value:
+            raise protocol_error("Response Topic contains a wildcard", "MQTT-3.3.2-14")
+        if not value:
+            raise protocol_error("Response Topic is empty", "MQTT-4.7.3-1")
 
 
 def encode_properties(properties: Properties, kind: int | None = None) -> bytes:

@@ -27,6 +27,7 @@ MOST_HEADERS = 64
 SUBPROTOCOLS = ("mqtt", "mqttv3.1")  # the better one first [MQTT-6.0.0-3], [MQTT-6.0.0-4]; the other one belongs to MQTT 3.1
 ANY = "*"
 VERSION = "13"
+USUAL_PATH = "/mqtt"
 SWITCHING = 101
 _END = b"\r\n\r\n"
 _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t -~\x80-\xff]*?)[ \t]*")
@@ -85,7 +86,8 @@ def accept_key(key: bytes) -> str:
 class ServerOpening:
     """The end that is dialled.
 
-    path: the one that is served. origins: of pages that may connect, as `normal_origin` writes them; `*` for all.
+    path: the one that is served; with `USUAL_PATH` also `/`, where clients go that are given none.
+    origins: of pages that may connect, as `normal_origin` writes them; `*` for all.
     """
 
     request = b""  # a server speaks second
@@ -125,7 +127,8 @@ class ServerOpening:
         host = _single(headers, "host")
         if host is None:
             raise _Refusal(400, "its request has no Host")
-        if target.partition("?")[0] != self._path:
+        path = target.partition("?")[0]
+        if path != self._path and (path != "/" or self._path != USUAL_PATH):
             raise _Refusal(404, f"it asks for {target[:80]}; here is {self._path}")
         if "upgrade" not in _words(headers, "connection") or "websocket" not in _words(headers, "upgrade"):
             raise _Refusal(426, "it asks for a web page, and here is MQTT over WebSocket only", "Upgrade: websocket")

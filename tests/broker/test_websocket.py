@@ -227,7 +227,7 @@ REFUSED = {
     "mqtt": (encode(Connect("c", 5, True, 0), 5), 400, "MQTT without WebSocket"),
     "tls": (b"\x16\3\1\2\0" + bytes(512), 400, "wss://"),
     "huge": (b"GET /mqtt HTTP/1.1\r\nX: " + b"a" * 100_000, 431, "8192"),
-    "page": (b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", 404, "here is /mqtt"),
+    "page": (b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", 426, "MQTT over WebSocket only"),
     "origin": (
         ClientOpening("127.0.0.1", "/mqtt", bytes(16)).request[:-2] + b"Origin: https://evil.example\r\n\r\n",
         403,

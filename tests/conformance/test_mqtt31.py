@@ -103,3 +103,13 @@ def test_dup_on_other_packets_of_mqtt_3_1(lab: Lab) -> None:
     client.expect("PUBCOMP", packet_id=2)
     client.send(b"\xaa" + wire.unsubscribe(3, topic, version=3)[1:])
     client.expect("UNSUBACK", packet_id=3)
+
+
+def test_bits_that_mqtt_3_1_does_not_use_may_be_set(lab: Lab) -> None:
+    """Its CONNECT does not use DUP, QoS and RETAIN of the fixed header, nor bit 0 of the Connect Flags, and demands no value."""
+    plain = wire.connect(fresh(), 3)
+    assert plain[:11] == plain[:2] + b"\0\6MQIsdp\3"
+    for first in (plain[0], *(plain[0] | flags for flags in (1, 2, 4, 8, 15))):
+        client = lab.dial(3)
+        client.send(bytes((first,)) + plain[1:11] + bytes((plain[11] | 1,)) + plain[12:])
+        client.expect("CONNACK", reason=0)

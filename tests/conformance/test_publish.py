@@ -177,6 +177,20 @@ def test_no_wildcards_in_response_topics(lab: Lab, version: int) -> None:
         client.refused(MALFORMED, PROTOCOL_ERROR, 0x90)
 
 
+@states(mqtt5="4.7.3-1 4.13.1-1")
+def test_an_empty_response_topic_is_no_topic_name(lab: Lab, version: int) -> None:
+    client = lab.client()
+    client.send(wire.publish("t", b"x", 1, 1, response_topic=""))
+    client.refused(MALFORMED, PROTOCOL_ERROR, 0x90)
+    client = lab.client()
+    client.send(wire.publish("t", b"x", response_topic=""))
+    client.refused(MALFORMED, PROTOCOL_ERROR, 0x90)
+    client = lab.dial()
+    client.send(wire.connect(fresh(), will=wire.Will("t", properties={"response_topic": ""})))
+    assert client.expect("CONNACK").reason in (MALFORMED, PROTOCOL_ERROR, 0x90)
+    assert client.receive() is None
+
+
 @states(mqtt5="3.3.4-6 4.13.1-1")
 def test_a_client_sends_no_subscription_identifier(lab: Lab, version: int) -> None:
     for number in (1, 0):

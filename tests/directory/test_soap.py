@@ -96,6 +96,15 @@ def test_a_damaged_request_never_breaks_the_directory(store: Store, data: st.Dat
     assert (status == 200) is (code(answer) is None)
 
 
+def test_no_prefix_is_the_scheme_of_keys(directory: Directory) -> None:
+    """Clients such as suds take a value that begins with a prefix of the WSDL for a qualified name, and send another prefix."""
+    for document in ("uddi?wsdl", "uddi/uddi.xsd"):
+        with urllib.request.urlopen(f"{directory.url}/{document}") as answer:
+            prefixes = [prefix for _, (prefix, _) in etree.iterparse(answer, events=("start-ns",))]
+        assert "api" in prefixes
+        assert "uddi" not in prefixes
+
+
 def test_the_wsdl_says_where_the_request_came_to(directory: Directory) -> None:
     with urllib.request.urlopen(f"{directory.url}/uddi?wsdl") as answer:
         assert answer.read().count(f'location="{directory.url}/uddi"'.encode()) == 3

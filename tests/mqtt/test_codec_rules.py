@@ -38,7 +38,7 @@ ID = b"\0\x01"
 # (first byte, body, version, reason, clause)
 RULES = {
     "packet type 0": (0x00, b"", 5, MALFORMED, "2.1.2"),
-    "flags of CONNECT": (0x11, b"", 5, MALFORMED, "MQTT-2.1.3-1"),
+    "flags of CONNECT": (0x11, connect(2, string("p")), 5, MALFORMED, "MQTT-2.1.3-1"),
     "flags of PUBACK": (0x42, ID, 5, MALFORMED, "MQTT-2.1.3-1"),
     "flags of PUBREL": (0x60, ID, 4, MALFORMED, "MQTT-3.6.1-1"),
     "flags of SUBSCRIBE": (0x80, ID, 5, MALFORMED, "MQTT-3.8.1-1"),
@@ -209,5 +209,5 @@ def test_what_looks_wrong_and_is_allowed() -> None:
     decode(0x82, ID + b"\0" + string("$share/g//") + b"\0", 5)
     decode(0x82, ID + b"\0" + string("/") + b"\x2e", 5)
     decode(0x30, publish5(b"\x0b\x01\x0b\x02\x26\0\0\0\0\x26\0\0\0\0"), 5)  # repeatable
-    decode(0x30, publish5(b"\x02\0\0\0\0\x08\0\0"), 5)
+    decode(0x30, publish5(b"\x02\0\0\0\0\x08\0\1a"), 5)
     decode(0xE0, b"\x00\x05\x11\0\0\0\0", 5)

@@ -8,7 +8,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mqmesh.mqtt.quoting import one_line, quoted
+from mqmesh.mqtt.quoting import LONGEST, one_line, quoted
 
 
 @pytest.mark.parametrize("name", ["meter-7", "jms/a%2Fb/x", "a@b.example:1", "Zähler", "plant/+/#"])
@@ -34,7 +34,14 @@ def test_others_are_quoted(name: str | None, written: str) -> None:
     assert quoted(name) == written
 
 
-@given(st.text())
+@pytest.mark.parametrize("letter", ["a", "\n"])
+def test_what_is_too_long_for_a_line_is_cut(letter: str) -> None:
+    whole = json.dumps(letter * LONGEST)
+    assert quoted(letter * LONGEST) in (whole, whole[1:-1])
+    assert json.loads(quoted(letter * 65535)) == letter * LONGEST + "...(65535 characters)"
+
+
+@given(st.text(max_size=LONGEST))
 def test_each_is_one_value_and_can_be_read_back(name: str) -> None:
     written = quoted(name)
     assert written.isprintable()

@@ -54,6 +54,14 @@ def test_any_chunks_do_and_what_comes_behind_is_kept(chunks: list[int], rest: by
     assert answer.rest + wire[position:] == rest
 
 
+def test_who_is_given_no_path_asks_for_the_root() -> None:
+    root = request(("GET", "GET / HTTP/1.1"))
+    assert ask(root).status == 101
+    elsewhere = ServerOpening("/broker").feed(root)
+    assert elsewhere is not None
+    assert elsewhere.status == 404
+
+
 def test_mqtt_3_1_has_a_subprotocol_of_its_own() -> None:
     assert ask(request(("Sec-WebSocket-Protocol", "Sec-WebSocket-Protocol: mqttv3.1"))).subprotocol == "mqttv3.1"
     assert ask(request(("Sec-WebSocket-Protocol", "Sec-WebSocket-Protocol: mqttv3.1, mqtt"))).subprotocol == "mqtt"
