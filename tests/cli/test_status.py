@@ -107,7 +107,7 @@ def test_a_dead_broker_is_seen_and_what_waits_for_it(mesh: Mesh, name: str) -> N
         subscriber.subscribe(name, 1)
         wait_until(lambda: publisher.publish(name, b"x", 1) == 0, PATIENCE, "interest at the other broker")  # 0x10: nobody
         watcher = Watcher(mesh.url("porto"))
-        report = watcher.until(lambda one: one["ok"] and all(link["round_trip"] is not None for link in one["mesh"]["links"]))
+        report = watcher.until(lambda one: one["ok"])
         assert (report["broker"]["kind"], report["broker"]["name"], report["broker"]["state"]) == ("mqmesh", "porto", "ok")
         assert report["broker"]["clients"] >= 0
         assert [one["name"] for one in report["mesh"]["members"]] == list(NAMES)

@@ -6,6 +6,8 @@ import json
 
 from mesh_net import Net, line, ring
 from mqmesh.mesh.config import MeshConfig
+from mqmesh.mesh.control import LinkEntry, LinkRecord
+from mqmesh.mesh.linkstate import LinkStates
 
 
 def shown(net: Net, number: int) -> dict[int, dict[str, object]]:
@@ -84,3 +86,28 @@ def test_why_messages_wait() -> None:
     assert (shown(net, 1)[2]["open"], shown(net, 1)[2]["waits"]) == (4, "reach")
     custody = net.nodes[1].status()["custody"]
     assert (custody["messages"], custody["messages_limit"]) == (4, 200_000)  # type: ignore[index]
+
+
+def record(number: int, epoch: int, *peers: int, life: int = 0) -> LinkRecord:
+    """Links to these, whose incarnations are those of the pairs. life: makes another UUID."""
+    entries = tuple(LinkEntry(peer, min(number, peer) * 100 + max(number, peer), 1, None) for peer in peers)
+    return LinkRecord(number, bytes([number, life]) * 8, f"b{number}", epoch, 1, entries)
+
+
+def test_a_link_that_one_end_alone_lists_is_not_used() -> None:
+    states = LinkStates((1, bytes([1, 0]) * 8))
+    for one in (record(1, 5, 2, 3), record(2, 5, 1, 3), record(3, 5, 1)):  # 3 does not know its link to 2 yet
+        assert states.offer(one)
+    states.refresh()
+    assert states.listed() == [(1, 2, 1, True), (1, 3, 1, True), (2, 3, 1, False)]
+
+
+def test_of_two_lives_of_a_number_the_one_in_reach_counts() -> None:
+    states = LinkStates((1, bytes([1, 0]) * 8))
+    for one in (record(1, 5, 2), record(2, 9, 7, life=1), record(2, 5, 1)):
+        assert states.offer(one)
+    states.refresh()
+    assert states.listed() == [(1, 2, 1, True)], "the other was elsewhere"
+    assert states.offer(record(1, 6))
+    states.refresh()
+    assert states.listed() == [(2, 7, 1, False)], "nobody is in reach: the latest life"
