@@ -30,6 +30,7 @@ from .output import note
 from .sockets import no_delay
 
 NEVER = 0xFFFFFFFF
+UNSUPPORTED = 0x84  # protocol version
 # Server shutting down, server busy, keep alive timeout, administrative action, use another server: worth another try.
 TRANSIENT = frozenset({0x89, 0x8B, 0x8D, 0x98, 0x9C})
 
@@ -305,7 +306,8 @@ class Connection:
     def _connected(self, client: Client, _userdata: object, flags: ConnectFlags, reason: ReasonCode, properties: Properties | None) -> None:
         if reason.is_failure:
             text = getattr(properties, "ReasonString", None)
-            self.fail(f"{self.options.address} refuses the connection: {describe(reason)}" + (f": {text}" if text else ""))
+            hint = ". -V 4 speaks MQTT 3.1.1" if reason.value == UNSUPPORTED and self.options.version == 5 else ""
+            self.fail(f"{self.options.address} refuses the connection: {describe(reason)}" + (f": {text}" if text else hint))
             return
         granted = getattr(properties, "ReceiveMaximum", None)
         if granted is not None:  # [MQTT-3.3.4-7]: paho does not look at it

@@ -149,7 +149,7 @@ def _broker(values: Mapping[str, str]) -> dict[str, Any]:
 def _troubles(broker: Mapping[str, Any]) -> list[str]:
     """What is wrong with the broker itself."""
     if broker["kind"] is None:
-        return ["it says nothing of itself: there is no $SYS here"]
+        return ["it answers, and says nothing of itself: there is no $SYS here"]
     found: list[str] = []
     for state in (broker["store"], broker["state"]):  # the first is said at once, the other has more to say
         if state is not None and state != OK and not any(state in one for one in found):

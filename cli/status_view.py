@@ -60,7 +60,7 @@ def _broker(broker: Mapping[str, Any]) -> RenderableType:
             words.append(f"{lasting(broker['age'])} ago")
         if words:
             table.add_row(Text(title, PALE), ", ".join(words))
-    return table
+    return table if table.row_count else ""
 
 
 def _clients(broker: Mapping[str, Any]) -> list[str]:
