@@ -20,7 +20,8 @@ class Arrivals:
 
     tokens: of deliveries that are carried out and not saved yet. shut: the store keeps nothing more. waiting: by their origins, what has
     come and would have to be kept, and all that came behind it from the same origin. It is not handed over and not confirmed: custody of
-    it stays at the origin, which sends no more than its credit.
+    it stays at the origin, which sends no more than its credit. Posts need no room and go ahead, but for those that say where among the
+    messages they stand.
     """
 
     def __init__(self, shell: MeshShell) -> None:
@@ -29,6 +30,7 @@ class Arrivals:
         self.node = shell.node
         self.tokens: list[int] = []
         self.shut = False
+        self._turn: int | None = None  # the origin whose messages are carried out in their turn though others wait
         self.waiting: dict[int, deque[actions.Deliver | actions.Posted]] = {}
 
     # While the store keeps nothing more
@@ -40,8 +42,10 @@ class Arrivals:
             if not self.shut or not self._keeps(action):
                 return False
             queue = self.waiting[action.origin] = deque()
-        elif isinstance(action, actions.Deliver) and action.token is None:
+        elif action.token is None and isinstance(action, actions.Deliver):
             return False  # QoS 0 has an order of its own
+        elif isinstance(action, actions.Posted) and self.shell.post.goes_ahead(action.kind):
+            return False
         queue.append(action)
         return True
 
@@ -52,7 +56,9 @@ class Arrivals:
             return
         for origin, queue in list(self.waiting.items()):
             while queue and not (self.shut and self._keeps(queue[0])):
+                self._turn = origin
                 self.shell.carry_out(queue.popleft())
+                self._turn = None
                 durable.look()
             if not queue:
                 del self.waiting[origin]
@@ -103,16 +109,16 @@ class Arrivals:
             elif action.token is not None:
                 self.node.refuse(action.token, pick, self.broker.now)
         self.broker.behind = 0
-        self.carried_out(action.token)
+        self.carried_out(action.origin, action.token)
 
-    def carried_out(self, token: int | None) -> None:
+    def carried_out(self, origin: int, token: int | None) -> None:
         """A delivery is done; its window belongs into the batch that holds what it caused."""
         if token is None:
             return
         if self.shell.custody is None:
             self.node.delivered(token, self.broker.now)
         else:
-            self.node.handed(token, self.broker.now)
+            self.node.handed(token, self.broker.now, early=origin in self.waiting and self._turn != origin)
             self.tokens.append(token)
 
     def weigh(self) -> None:

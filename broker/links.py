@@ -440,7 +440,7 @@ class MeshShell:
                 self.roaming.deliver(action)
         elif isinstance(action, actions.Posted):
             self.post.received(action)
-            self.arrivals.carried_out(action.token)
+            self.arrivals.carried_out(action.origin, action.token)
         elif isinstance(action, actions.Retained):
             self.arrivals.retained(action)
         elif isinstance(action, actions.FiltersChanged):

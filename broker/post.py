@@ -42,13 +42,23 @@ class Post:
     def __init__(self, shell: MeshShell) -> None:
         self._shell = shell
         self._handlers: dict[str, Handler] = {}
+        self._ahead: set[str] = set()
         self._waiting: dict[str, Callable[[], None]] = {}  # kind -> whom to tell that there is room
         self.counts = {"sent": 0, "received": 0, "returned": 0, "unhandled": 0}
 
-    def register(self, kind: str, handler: Handler) -> None:
-        """Say what takes a kind: letters, digits, '-' and '/', begun with the name of the part that it belongs to."""
+    def register(self, kind: str, handler: Handler, ahead: bool = False) -> None:
+        """Say what takes a kind: letters, digits, '-' and '/', begun with the name of the part that it belongs to.
+
+        ahead: it may come before messages of the same origin that were sent before it, and wait for room in the store.
+        """
         assert kind not in self._handlers, kind
         self._handlers[kind] = handler
+        if ahead:
+            self._ahead.add(kind)
+
+    def goes_ahead(self, kind: str) -> bool:
+        """Whether a kind does not wait for messages before it."""
+        return kind in self._ahead
 
     def send(self, brokers: int, kind: str, body: bytes, must: bool = False, room: Callable[[], None] | None = None) -> bool:
         """Post to brokers (a set, bit n: broker n), known here (`Node.known`), not this one.
@@ -68,7 +78,9 @@ class Post:
     # What the shell tells
 
     def received(self, action: Posted) -> None:
-        """Hand a post to its handler."""
+        """Hand a post to its handler. One without a kind was handed over in an earlier life."""
+        if not action.kind:
+            return
         handler = self._handlers.get(action.kind)
         if handler is None:
             self.counts["unhandled"] += 1

@@ -80,7 +80,7 @@ class Roaming:
         self._waking = False
         self._timer: asyncio.TimerHandle | None = None
         for kind in wire.KINDS:
-            shell.post.register(kind, Posts(self, kind))
+            shell.post.register(kind, Posts(self, kind), ahead=kind != wire.MARKER)
 
     # ---- the start
 

@@ -315,15 +315,15 @@ class Node:
             return self._origin.publish_flood(route, run, local_groups, keep)
         return self._origin.publish(route, run, local_groups, keep, hold)
 
-    def handed(self, token: int, now: float) -> None:
+    def handed(self, token: int, now: float, early: bool = False) -> None:
         """The shell has carried out a delivery with a token, and called `refuse` where it had to; `records` goes with it.
 
-        Only where there is a store, in the order of the deliveries, before `delivered`.
+        Only where there is a store, in the order of the deliveries, before `delivered`. early: a post, while deliveries before it wait.
         """
         self._core.now = now
         here = self._here.get(token)
         if here is None:
-            self._relay.handed(token)
+            self._relay.handed(token, early)
         elif not here[1] and self._core.journal is not None:
             self._core.journal.drop(here[0])
 

@@ -7,7 +7,7 @@ goes between two questions is not written at all. A node without a journal build
     record       key in the store                      holds
     entry        its order, a rising number            the run; picks, open destinations, position, times (`extra`)
     destination  b"d" number (2) uuid (16)             settled, sent (nil: perhaps all), since when it remembers
-    window       b"w" number (2) uuid (16)             the position handed to the shell, refusals that the origin has not noted
+    window       b"w" number (2) uuid (16)             what was handed to the shell, refusals that the origin has not noted
     node         b"n"                                  form, uuid, epoch, born
     others       b"m", b"i", b"f", b"k", see remembered.py   who the others are and what they want
 
@@ -218,7 +218,8 @@ def encode_destination(d: Destination) -> bytes:
 
 def encode_window(window: CustodyWindow) -> bytes:
     """What a window let in and handed over."""
-    packed: bytes = msgpack.packb([window.handed, [[*refusal[:3], list(refusal.share)] for refusal in window.kept]])
+    what = [window.handed, [[*refusal[:3], list(refusal.share)] for refusal in window.kept]]
+    packed: bytes = msgpack.packb([*what, window.early] if window.early else what)
     return packed
 
 
@@ -250,9 +251,10 @@ def decode_values(values: dict[bytes, bytes]) -> Stored:
                 settled, sent, born = msgpack.unpackb(value)
                 stored.destinations[owner] = ((settled[0], settled[1]), None if sent is None else (sent[0], sent[1]), born)
             elif key[:1] == _WINDOW:
-                position, refusals = msgpack.unpackb(value)
+                position, refusals, *more = msgpack.unpackb(value)
                 found = [Refusal(epoch, first, last, (share[0], share[1])) for epoch, first, last, share in refusals]
-                stored.windows[owner] = CustodyWindow((position[0], position[1]), found, owner)
+                early = [(epoch, first, last) for epoch, first, last in more[0]] if more else None
+                stored.windows[owner] = CustodyWindow((position[0], position[1]), found, owner, early)
         except (ValueError, TypeError, IndexError, msgpack.UnpackException) as error:
             raise _foreign("a position", error) from None
     return stored

@@ -359,7 +359,13 @@ class Relay:
         """What another broker posted to this one; each is handed over by itself, the last with the token of all."""
         kind = posted_kind(topic)
         assert kind is not None, "checked when it came"
-        self._core.actions += [Posted(kind, body, origin, token if i == run.count else None) for i, body in enumerate(run.payloads, 1)]
+        bodies = run.payloads
+        if token is not None and self.tokens[token][0].early:
+            window, pending, _ = self.tokens[token]
+            bodies = [body for at, body in enumerate(bodies, pending.first) if not window.came_early(pending.epoch, at)]
+        actions = [Posted(kind, body, origin, None) for body in bodies] or [Posted("", b"", origin, None)]  # nothing to do but its token
+        actions[-1] = actions[-1]._replace(token=token)
+        self._core.actions += actions
 
     def _fitting(self, picks: tuple[Share, ...], topic: str, token: int | None) -> tuple[Share, ...]:
         """The picks that match; the others, made when policies gave the topic another name, are refused."""
@@ -425,10 +431,10 @@ class Relay:
         self._token += 1
         return self._token
 
-    def handed(self, token: int) -> None:
-        """The shell has carried out a delivery; the window belongs into its batch."""
+    def handed(self, token: int, early: bool = False) -> None:
+        """The shell has carried out a delivery, perhaps before its turn; the window belongs into its batch."""
         window, pending, _ = self.tokens[token]
-        window.hand_over(pending)
+        (window.hand_over_early if early else window.hand_over)(pending)
         if self._core.journal is not None:
             self._core.journal.window(window.owner, window)
 

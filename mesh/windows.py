@@ -37,11 +37,18 @@ class CustodyWindow:
 
     committed: all up to here is delivered for good. seen: all up to here is with the shell. refusals: what the origin has not yet noted.
     handed, kept: the position and the refusals that belong into the batch with the deliveries that the shell has carried out.
+    early: what it has carried out beyond that, before its turn: (epoch, first, last).
     """
 
-    __slots__ = ("committed", "handed", "kept", "owner", "pending", "refusals", "seen")
+    __slots__ = ("committed", "early", "handed", "kept", "owner", "pending", "refusals", "seen")
 
-    def __init__(self, committed: Position = NOTHING, refusals: list[Refusal] | None = None, owner: tuple[int, bytes] = (0, b"")) -> None:
+    def __init__(
+        self,
+        committed: Position = NOTHING,
+        refusals: list[Refusal] | None = None,
+        owner: tuple[int, bytes] = (0, b""),
+        early: list[tuple[int, int, int]] | None = None,
+    ) -> None:
         self.owner = owner
         self.committed = committed
         self.seen = committed
@@ -49,6 +56,7 @@ class CustodyWindow:
         self.pending: deque[Pending] = deque()
         self.refusals: list[Refusal] = refusals or []
         self.kept: list[Refusal] = list(self.refusals)
+        self.early = early or []
 
     def take(self, epoch: int, first: int, last: int) -> Pending:
         """Let a run in; it must lie above `seen`."""
@@ -59,9 +67,26 @@ class CustodyWindow:
         return pending
 
     def hand_over(self, pending: Pending) -> None:
-        """The shell has carried out a delivery, in the order of arrival; its refusals are known."""
+        """The shell has carried out a delivery, in the order of arrival but for early ones; its refusals are known."""
         self.handed = (pending.epoch, pending.last)
+        if self.early:
+            self.early = [one for one in self.early if (one[0], one[2]) > self.handed]
         self.kept += [Refusal(pending.epoch, pending.first, pending.last, share) for share in pending.refusals]
+
+    def hand_over_early(self, pending: Pending) -> None:
+        """The shell has carried out a delivery while some before it wait. Those in a row are one, whatever went elsewhere in between."""
+        newest = iter(reversed(self.pending))
+        for one in newest:
+            if one is pending:
+                break
+        before, first = next(newest, None), pending.first
+        if self.early and before is not None and (before.epoch, before.last) == (pending.epoch, self.early[-1][2]):
+            first = self.early.pop()[1]
+        self.early.append((pending.epoch, first, pending.last))
+
+    def came_early(self, epoch: int, sequence: int) -> bool:
+        """Whether a message was carried out before its turn, perhaps in an earlier life."""
+        return any(one[0] == epoch and one[1] <= sequence <= one[2] for one in self.early)
 
     def commit(self, pending: Pending) -> bool:
         """A delivery is committed; whether `committed` moved."""

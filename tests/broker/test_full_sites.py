@@ -19,10 +19,10 @@ BIG = bytes(4096)
 WISH = {Property.USER_PROPERTY: [("mqmesh-ack", "receipts")]}
 
 
-def member(number: int, *peers: Site, stored: int = 0, **mesh: object) -> Site:
+def member(number: int, *peers: Site, stored: int = 0, store: MemoryStore | None = None, **mesh: object) -> Site:
     """A broker of the mesh. stored: what its store may hold."""
     settings = MeshSettings("m", KEY, peers=[PeerSettings(peer.broker.addresses[0]) for peer in peers], **mesh)  # type: ignore[arg-type]
-    return Site(store=MemoryStore(), mesh=(number, settings), stored_bytes=stored)
+    return Site(store=store or MemoryStore(), mesh=(number, settings), stored_bytes=stored)
 
 
 async def away(site: Site, topic: str, name: str = "away") -> None:
@@ -166,3 +166,92 @@ async def states(client: Client, packet_id: int) -> tuple[str, list[str], list[t
     client.send(Publish("$mqmesh/receipts", b"packet:%d" % packet_id, properties={Property.RESPONSE_TOPIC: "answers"}))
     found = json.loads((await client.messages(1))[0].payload)
     return found["state"], [one["name"] for one in found["received"]], [(one["name"], one["reachable"]) for one in found["awaited"]]
+
+
+async def subscriber(site: Site, name: str, topic: str) -> None:
+    """A client that may roam, away."""
+    client = await site.client(name, clean=False, expiry=FOREVER)
+    await client.subscribe(topic, qos=1)
+    await client.leave()
+    await site.gone(name)
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["", "behind what waits for room"])
+async def test_a_client_comes_to_a_site_that_is_full_with_all_that_it_has(waits: bool) -> None:
+    async with member(1, clients="roam") as old, member(2, old, stored=LIMIT, clients="roam") as new:
+        await away(new, "kept/#")
+        await subscriber(old, "roamer", "mine")
+        await wanted(old, b"kept/1")
+        publisher = await old.client()
+        bodies = [b"%d " % number + BIG for number in range(20)]
+        for body in bodies:
+            assert await publisher.publish("mine", body, 1) == 0
+        taken = await fill(await new.client(), "kept/own")
+        if waits:
+            assert await publisher.publish("kept/1", b"waits", 1) == 0
+            await until(lambda: new.broker.mesh.arrivals.held == 1)
+        roamer = await new.client("roamer", clean=False, expiry=FOREVER)
+        assert roamer.connack is not None
+        assert roamer.connack.session_present
+        assert [message.payload for message in await roamer.messages(len(bodies))] == bodies
+        assert new.broker.mesh.arrivals.held == waits
+        back = await new.client("away", clean=False, expiry=FOREVER)
+        await back.messages(taken)
+        await until(lambda: not new.broker.durable.bound.full)
+        await new.later(1)
+        if waits:
+            assert (await back.messages(1))[0].payload == b"waits"
+        assert await publisher.publish("mine", b"later", 1) == 0
+        assert (await roamer.messages(1))[0].payload == b"later"
+        await until(lambda: not old.broker.mesh.node.custody()[0])
+
+
+async def test_a_client_leaves_a_full_site_and_makes_room() -> None:
+    async with member(1, stored=LIMIT, clients="roam") as old, member(2, old, clients="roam") as new:
+        await subscriber(old, "roamer", "mine")
+        await wanted(new, b"mine")
+        taken = await fill(await old.client(), "mine")
+        publisher = await new.client()
+        assert await publisher.publish("mine", b"waits", 1) == 0  # so what the other site says to this one comes behind it
+        await until(lambda: old.broker.mesh.arrivals.held == 1)
+        roamer = await new.client("roamer", clean=False, expiry=FOREVER)
+        assert roamer.connack is not None
+        assert roamer.connack.session_present
+        got = [int(message.payload.split()[0]) for message in await roamer.messages(taken)]
+        assert got == list(range(taken))
+        await until(lambda: not old.broker.durable.bound.full)
+        await old.later(1)
+        assert (await roamer.messages(1))[0].payload == b"waits"
+
+
+async def test_what_went_ahead_of_messages_that_wait_is_not_done_again_by_the_next_life() -> None:
+    kept = MemoryStore()
+    bodies = [b"%d " % number + BIG for number in range(20)]
+    async with member(1, clients="roam") as old:
+        async with member(2, old, stored=LIMIT, store=kept, clients="roam") as new:
+            await away(new, "kept/#")
+            await subscriber(old, "roamer", "mine")
+            await wanted(old, b"kept/1")
+            publisher = await old.client()
+            for body in bodies:
+                assert await publisher.publish("mine", body, 1) == 0
+            taken = await fill(await new.client(), "kept/own")
+            assert await publisher.publish("kept/1", b"waits", 1) == 0
+            await until(lambda: new.broker.mesh.arrivals.held == 1)
+            roamer = await new.client("roamer", clean=False, expiry=FOREVER, receive_maximum=1)
+            await until(lambda: not old.broker.mesh.roaming.roamer.leaves.of)  # all of it is here
+            await until(lambda: new.broker.sessions.get("roamer").queued == len(bodies) - 1)
+            await roamer.cut()
+            await new.gone("roamer")
+        async with member(2, old, stored=LIMIT, store=kept, clients="roam") as new:
+            await until(lambda: new.broker.mesh.arrivals.held == 1)
+            roamer = await new.client("roamer", clean=False, expiry=FOREVER)
+            assert [message.payload for message in await roamer.messages(len(bodies))] == bodies
+            await roamer.nothing()
+            back = await new.client("away", clean=False, expiry=FOREVER)
+            await back.messages(taken)
+            await until(lambda: not new.broker.durable.bound.full)
+            await new.later(1)
+            assert (await back.messages(1))[0].payload == b"waits"
+            await until(lambda: not old.broker.mesh.node.custody()[0])
+            await roamer.nothing()

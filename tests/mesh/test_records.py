@@ -46,12 +46,19 @@ def test_an_entry_is_read_as_it_was(
         assert getattr(again, name) == getattr(entry, name), name
 
 
-@given(st.tuples(numbers, numbers), st.lists(st.builds(Refusal, numbers, numbers, numbers, shares), max_size=3))
-def test_a_window_is_read_as_it_was_handed_over(position: tuple[int, int], refusals: list[Refusal]) -> None:
+@given(
+    st.tuples(numbers, numbers),
+    st.lists(st.builds(Refusal, numbers, numbers, numbers, shares), max_size=3),
+    st.lists(st.tuples(numbers, numbers, numbers), max_size=3),
+)
+def test_a_window_is_read_as_it_was_handed_over(
+    position: tuple[int, int], refusals: list[Refusal], early: list[tuple[int, int, int]]
+) -> None:
     owner = (7, bytes(range(16)))
-    value = encode_window(CustodyWindow(position, refusals, owner))
+    value = encode_window(CustodyWindow(position, refusals, owner, early))
     window = decode_values({b"w" + (7).to_bytes(2, "big") + owner[1]: value}).windows[owner]
     assert (window.committed, window.seen, window.handed, window.refusals, window.owner) == (position, position, position, refusals, owner)
+    assert window.early == early
 
 
 @pytest.mark.parametrize("value", [b"", b"\xc1", msgpack.packb([]), msgpack.packb(7), msgpack.packb([99, b"u", 1, 1])])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from mqmesh.mesh.windows import CustodyWindow, SlidingWindow
+from mqmesh.mesh.windows import CustodyWindow, Pending, SlidingWindow
 
 runs = st.lists(st.tuples(st.integers(1, 300), st.integers(1, 40)), max_size=40)
 
@@ -70,3 +70,41 @@ def test_refusals_stay_until_they_are_noted() -> None:
     assert [r.share[0] for r in window.refusals] == ["h"]
     window.noted((6, 0))
     assert not window.refusals
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 3), st.booleans()), max_size=30), st.data())
+def test_what_goes_ahead_is_carried_out_once(sent: list[tuple[bool, int, bool]], data: st.DataObject) -> None:
+    """sent: whether it goes ahead, how many sequences, whether they are for somebody else. In each life some of it is carried out."""
+    stream, sequence = [], 0
+    for ahead, count, elsewhere in sent:
+        if not elsewhere:
+            stream.append((ahead, range(sequence + 1, sequence + count + 1)))
+        sequence += count
+    done: list[int] = []
+    window = CustodyWindow()
+    for life in range(3):
+        last = life == 2
+        comes = [one for one in stream if (5, one[1][0]) > window.seen][: None if last else data.draw(st.integers(0, len(stream)))]
+        held = []
+        for ahead, numbers in comes:
+            pending = window.take(5, numbers[0], numbers[-1])
+            if ahead and held:
+                done += [number for number in numbers if not window.came_early(5, number)]
+                window.hand_over_early(pending)
+            else:
+                held.append((pending, numbers))
+                if not ahead and data.draw(st.booleans()):
+                    continue
+                carry_out(window, held, done)
+        if last or data.draw(st.booleans()):
+            carry_out(window, held, done)
+        window = CustodyWindow(window.handed, early=list(window.early))
+    assert sorted(done) == [number for _, numbers in stream for number in numbers]
+
+
+def carry_out(window: CustodyWindow, held: list[tuple[Pending, range]], done: list[int]) -> None:
+    """All that waits, in order."""
+    for pending, numbers in held:
+        done += [number for number in numbers if not window.came_early(5, number)]
+        window.hand_over(pending)
+    held.clear()

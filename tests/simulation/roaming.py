@@ -339,6 +339,7 @@ class World:
         self.waited = False  # its broker asked all others
         self.begin = 0, 0  # the broker where it began, and the version of its interest with it
         self.aware: set[int] = set()  # origins that know of it
+        self.crowded = False  # stores are full
         self.cleans = chance.random() < 0.5
         self.faults = chance.random() < 0.6
         self.begun = False
@@ -508,12 +509,22 @@ class World:
             b.clock()
             b.roamer.fences.interest_changed()
         elif self.streams[pair]:
-            kind, body = self.streams[pair].popleft()
+            kind, body = self.next(self.streams[pair])
             b.clock()
             if kind:
                 b.roamer.received(a.number, kind, body)
             else:
                 b.deliver(a.number, int(body))
+
+    def next(self, stream: deque[tuple[str, bytes]]) -> tuple[str, bytes]:
+        """What arrives: the first; or the first post that is no marker, as messages and markers may have to wait until a store has room."""
+        if self.crowded and self.chance.random() < 0.5:
+            for index, (kind, _) in enumerate(stream):
+                if kind and kind != wire.MARKER:
+                    found = stream[index]
+                    del stream[index]
+                    return found
+        return stream.popleft()
 
     def reachability(self, change: object) -> None:
         """Something changes who is in reach of whom; all are told."""
@@ -595,6 +606,7 @@ class World:
         self.connect(self.brokers[0])
         self.settle()
         self.begun, self.steady = True, False
+        self.crowded = self.chance.random() < 0.3
         for _ in range(self.chance.randint(50, 600)):
             self.step()
         self.steady = True
