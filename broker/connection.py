@@ -150,7 +150,10 @@ class Connection(Outgoing, asyncio.Protocol):
             data = b"".join(self._tail)
             self._tail.clear()
             self._consume(data)
-        elif session is None or len(data) > LARGEST or not lone(self, session, data):
+        elif session is None or not (
+            (len(data) <= LARGEST and lone(self, session, data))
+            or (broker.straight is not None and data[0] == 0x30 and broker.straight.request(self, data))
+        ):
             self._consume(data)
         if broker.within is not None and broker.within.out:
             broker.hand_over()

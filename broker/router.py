@@ -26,6 +26,7 @@ from .state import Counters
 
 if TYPE_CHECKING:
     from .links import MeshShell
+    from .straight import Way
 
 __all__ = ["Entry", "Fan", "Route", "Router", "Target"]
 
@@ -54,6 +55,7 @@ class Router:
         self.routes: dict[bytes, Route] = {}
         self.fans: dict[bytes, Fan] = {}  # of those routes that have one, and that any client may publish to
         self.owned_fans: dict[bytes, Fan] = {}  # of those that belong to the metabroker
+        self.straight: dict[bytes, Way] = {}  # short ways of requests to what runs inside (`straight.py`)
         self._bound: dict[str, set[bytes]] = {}  # session of the metabroker -> cached topics of requests in it
         self.subscriptions = 0
         self.holders: dict[str, int] = {}
@@ -206,11 +208,13 @@ class Router:
     def _forget_fan(self, topic: bytes) -> None:
         self.fans.pop(topic, None)
         self.owned_fans.pop(topic, None)
+        self.straight.pop(topic, None)
 
     def _clear(self) -> None:
         self.routes.clear()
         self.fans.clear()
         self.owned_fans.clear()
+        self.straight.clear()
         self._bound.clear()
         self._route_bytes = 0
         self._scanned = 0

@@ -40,6 +40,7 @@ from .state import Account, Counters
 from .store import Store, StoreError
 from .store.folder import os_error
 from .store.locations import store_at
+from .straight import Straight
 from .sys_topics import SysTopics
 from .tls.service import TlsService
 from .websocket.service import WebSocketService
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from .links import MeshShell
     from .registrar import Registrar
     from .roaming import Roaming
+    from .straight import Guest
 
 log = logging.getLogger("mqmesh.broker")
 
@@ -99,6 +101,7 @@ class Broker:
         self.inside: Inside | None = None
         self.within: Connection | None = None  # of what runs inside
         self._joint: Joint | None = None
+        self.straight: Straight | None = None  # the short way to what runs inside
         self.addresses: list[str] = []
         self.sys_topics = SysTopics(self)
         self._servers: list[asyncio.AbstractServer] = []
@@ -213,11 +216,15 @@ class Broker:
             made = partial(self.tls.accept, made)
         return self.entrance.door(made)
 
-    def join(self, protocol: asyncio.Protocol, failed: Callable[[Exception], None]) -> Joint:
-        """Connect a client of this process, the metabroker, without a socket. failed: told when the client raises an exception."""
+    def join(self, protocol: asyncio.Protocol, failed: Callable[[Exception], None], guest: Guest | None = None) -> Joint:
+        """Connect a client of this process, the metabroker, without a socket. failed: told when the client raises an exception.
+
+        guest: who takes lone requests the short way, if it does.
+        """
         connection = Connection(self, inside=True)
         self._joint = Joint(connection, protocol, failed)
         self.within = connection
+        self.straight = Straight(self, self._joint, connection, guest) if guest is not None else None
         return self._joint
 
     def wall(self) -> float:

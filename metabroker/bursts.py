@@ -183,6 +183,10 @@ class Scanner:
             acks = bytes(made)
         return Messages(known[0], qos, payloads, known[1], acks, epoch), after
 
+    def known(self, name: bytes) -> tuple[str, tuple[int, ...]] | None:
+        """Topic and Subscription Identifiers of a name that was learnt."""
+        return self._known.get(name)
+
     def _learn(self, name: bytes, first: int, body: bytes) -> tuple[str, tuple[int, ...]] | None:
         """Topic and Subscription Identifiers of a PUBLISH; None if it has other properties."""
         packet = decode(first, body, self.version)

@@ -13,6 +13,7 @@ import ssl
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+from ..broker.straight import Guest
 from ..broker.tls.words import explain
 from ..broker.websocket.client import dial
 from ..mqtt.errors import PeerError
@@ -36,12 +37,14 @@ M = TypeVar("M", bound=Machine)
 class Connection(Generic[M]):
     """Stays connected to one broker while its task `run` lives. forget: whether the server is to forget our session when we leave.
 
-    may_rest: whether what comes may wait a moment for more (`pace.py`).
+    may_rest: whether what comes may wait a moment for more (`pace.py`). inside: it is to the broker of this process, whose requests go the
+    short way to `guest`. lone: is given what comes first, with the time; True: that is all (`straight.py`).
     on_events: what has come in one chunk. on_down: after a connection has ended or all addresses were tried in vain, with whether the
     server refused our credentials (None: it did not refuse us) and one line.
     """
 
     may_rest = True
+    inside = False
 
     def __init__(
         self,
@@ -58,6 +61,8 @@ class Connection(Generic[M]):
         self._on_down = on_down
         self._line: Line[M] | None = None
         self._paused = False
+        self.guest: Guest | None = None
+        self.lone: Callable[[bytes, float], bool] | None = None
         self.forget = True
         self.farewell: Machine | None = None  # what we are then for a moment, where leaving alone does not do
 
@@ -157,6 +162,17 @@ class Connection(Generic[M]):
         if self._line is not None:
             self._line.write()
 
+    def write_at_once(self, frame: bytes, now: float) -> bool:
+        """Write a PUBLISH of QoS 0, if the server has taken all that stands before it. False: nothing was done."""
+        line, wire = self._line, self.wire
+        if line is None or not isinstance(wire, Wire) or not wire.at_once(now):
+            return False
+        transport = line.transport
+        if transport.get_write_buffer_size() or transport.is_closing():
+            return False
+        transport.write(frame)
+        return True
+
     def tick(self) -> None:
         """Let the wire see the time."""
         if self._line is not None:
@@ -204,9 +220,23 @@ class Line(asyncio.Protocol, Generic[M]):
     def data_received(self, data: bytes) -> None:
         if self.owner._line is not self or self.transport.is_closing():
             return
-        wire = self.owner.wire
+        owner, now = self.owner, self.now()
+        wire = owner.wire
+        if owner.lone is None or data[0] != 0x30 or not owner.lone(data, now):
+            self._receive(data, now)
+        if self._pace is not None and isinstance(wire, Wire):
+            packets, self._packets = wire.packets - self._packets, wire.packets
+            if self._pace.rests(packets, len(data), self.now()) and not owner._paused and not self.transport.is_closing():
+                self.transport.pause_reading()
+                asyncio.get_running_loop().call_later(REST, self._go_on)
+        if QUICK_ACK is not None and self._socket is not None:
+            with contextlib.suppress(OSError):  # once only, so after every read; last, because what has been written confirms too
+                self._socket.setsockopt(socket.IPPROTO_TCP, QUICK_ACK, 1)
+
+    def _receive(self, data: bytes, now: float) -> None:
+        """Take bytes the general way."""
         try:
-            events = wire.receive(data, self.now())
+            events = self.owner.wire.receive(data, now)
         except PeerError as error:
             self.fail(error)
             return
@@ -218,14 +248,6 @@ class Line(asyncio.Protocol, Generic[M]):
                 self.transport.close()
         self.owner._on_events(events)
         self.write()
-        if self._pace is not None and isinstance(wire, Wire):
-            packets, self._packets = wire.packets - self._packets, wire.packets
-            if self._pace.rests(packets, len(data), self.now()) and not self.owner._paused and not self.transport.is_closing():
-                self.transport.pause_reading()
-                asyncio.get_running_loop().call_later(REST, self._go_on)
-        if QUICK_ACK is not None and self._socket is not None:
-            with contextlib.suppress(OSError):  # once only, so after every read; last, because what has been written confirms too
-                self._socket.setsockopt(socket.IPPROTO_TCP, QUICK_ACK, 1)
 
     def _go_on(self) -> None:
         """Read again, after a rest."""

@@ -38,16 +38,32 @@ INTEGERS = 1 << 63
 SHAPES = 3  # that are tried for the bodies of a run
 NUMBERS = 1 << 32  # publications of a session that are numbered with four bytes; those behind with eight
 
+TAILS = tuple(b"\xa3qos" + bytes((qos,)) + b"\xa6retain\xc2" for qos in (0, 1))  # how the body of a publication ends
+
 _pack = msgpack.Packer(autoreset=True).pack
+
+
+def middle_of(topic: str, payload: bytes) -> bytes:
+    """What stands between the number and the payload in the body of a publication; it depends on the payload's size alone."""
+    size = len(payload)
+    return b"\xa5topic" + bytes(_pack(topic)) + b"\xa7payload" + (bytes(_pack(payload))[:-size] if size else b"\xc4\0")
+
+
+def body_of(number: int, middle: bytes, payload: bytes) -> bytes:
+    """The body of a publication of QoS 0. number: of the session."""
+    if number < NUMBERS:
+        return b"".join((b"\x85\xa2id\xce", number.to_bytes(4, "big"), middle, payload, TAILS[0]))
+    return b"".join((b"\x85\xa2id\xcf", number.to_bytes(8, "big"), middle, payload, TAILS[0]))
 
 
 class Plain:
     """What is known of a session's topics. heads: (topic, QoS, retain) -> how it is sent; answers: how it is answered.
 
-    incoming: how publications go to the session, by QoS.
+    incoming: how publications go to the session, by QoS; straight: those of QoS 0 on the short way, by the version of MQTT that its client
+    speaks; topic: theirs.
     """
 
-    __slots__ = ("abilities", "answers", "heads", "incoming")
+    __slots__ = ("abilities", "answers", "heads", "incoming", "straight", "topic")
 
     def __init__(self, session_id: str, abilities: Abilities, version: int) -> None:
         """version: of MQTT at the community broker."""
@@ -56,6 +72,8 @@ class Plain:
         self.answers = Head(f"{RESPONSE}{session_id}/puback", 1, False, version)
         topic = f"{RESPONSE}{session_id}/publish"
         self.incoming = (Head(topic, 0, False, version), Head(topic, 1, False, version))
+        self.straight = {one: Head(topic, 0, False, one) for one in (4, 5)}
+        self.topic = topic.encode()
 
 
 class UnderWay:
@@ -188,13 +206,11 @@ class Fast:
         core.counts.incoming += count
         core.counts.delivered += count * len(known)
         bursts: list[tuple[int, list[Outgoing]]] = []
-        topic = _pack(run.topic)
-        size = len(run.payloads[0])
-        middle = b"\xa5topic" + topic + b"\xa7payload" + (_pack(run.payloads[0])[:-size] if size else b"\xc4\0")
-        for session, wanted, heads in known:
+        middle = middle_of(run.topic, run.payloads[0])
+        for session, wanted, plain in known:
             qos = min(wanted, run.qos)
-            head = heads[qos]
-            tail = b"\xa3qos" + bytes((qos,)) + b"\xa6retain\xc2"
+            head = plain.incoming[qos]
+            tail = TAILS[qos]
             number_ = session.number + 1
             session.number += count
             mark, width = (b"\xce", 4) if session.number < NUMBERS else (b"\xcf", 8)
@@ -205,12 +221,12 @@ class Fast:
             bursts.append((qos, messages))
         core.do(DeliverMany(number, run.acks, run.epoch, bursts))
 
-    def _route(self, remote: Remote, run: Messages) -> list[tuple[Session, int, tuple[Head, Head]]]:
+    def _route(self, remote: Remote, run: Messages) -> list[tuple[Session, int, Plain]]:
         """Who gets the messages of a topic, with which QoS at most."""
         known = []
         for session_id, qos in remote.recipients(run.singles()[0]).items():
             session = self.core.sessions[session_id]
-            known.append((session, qos, self.plain(session).incoming))
+            known.append((session, qos, self.plain(session)))
         if len(run.topic) <= LONG:
             if (len(known) + 1) * len(remote.routes) >= ROUTES:
                 remote.routes.clear()
@@ -295,7 +311,7 @@ class Requests:
                 message, payload = found
                 head = shape.head
             else:
-                read = self._read(body)
+                read = self.read(body)
                 if read is None:
                     self._unusual(body)
                     continue
@@ -346,7 +362,7 @@ class Requests:
         self._flush()
 
     @staticmethod
-    def _read(body: bytes) -> dict[str, Any] | None:
+    def read(body: bytes) -> dict[str, Any] | None:
         """The map in the body of a request that may be plain."""
         try:
             read: dict[str, Any] = msgpack.unpackb(body, max_ext_len=0)

@@ -53,6 +53,7 @@ class Joined(Connection[Wire]):
     """Stays connected to the broker of this process."""
 
     may_rest = False  # what comes in one turn of the loop comes at once
+    inside = True
 
     def __init__(
         self,
@@ -68,7 +69,7 @@ class Joined(Connection[Wire]):
         self._joint: Joint | None = None
 
     async def _dial(self, line: Line[Wire], address: Address, context: ssl.SSLContext | None) -> None:
-        self._joint = self._broker.join(line, self._on_error)
+        self._joint = self._broker.join(line, self._on_error, self.guest)
 
     def flush(self) -> None:
         """Write what the wire has to say, and have the broker do it now."""

@@ -36,6 +36,7 @@ from .keeper import Keeper, Later
 from .policy import Policy
 from .resolver import Resolver
 from .restore import restore
+from .straight import Short
 from .wire import Dropped, Event, Login, Message, Published, Settled, State, Subscribed, Trouble, Up, Wire
 
 log = logging.getLogger(__name__)
@@ -82,7 +83,7 @@ def _guarded(method: Callable[Concatenate[Server, P], None]) -> Callable[Concate
 
     @wraps(method)
     def call(self: Server, /, *args: P.args, **kwargs: P.kwargs) -> None:
-        if self._failed.done():
+        if self.failed.done():
             return
         try:
             method(self, *args, **kwargs)
@@ -102,7 +103,7 @@ class Server:
         self, community: Community, policy: Policy, resolver: Resolver, on_ready: Callable[[], None], keeper: Keeper | None = None
     ) -> None:
         self._now = asyncio.get_running_loop().time
-        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._keeper = keeper
         changes = self._keeper.writer if self._keeper is not None else None
         self.core = Core(policy, partial(secrets.token_hex, 16), changes, time.time() - self._now())
@@ -111,13 +112,16 @@ class Server:
         self._warned = Refusals(log)
         self._resolver = resolver
         self._on_ready: Callable[[], None] | None = on_ready
-        self._community = community.connection(self._on_community, partial(self._community_down, community.address), self.fail)
-        self._remotes: dict[int, Connector] = {}
+        self.community = community.connection(self._on_community, partial(self._community_down, community.address), self.fail)
+        self.remotes: dict[int, Connector] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._others: set[asyncio.Task[None]] = set()  # lookups, and connections that are being left
         self._groups: dict[int, Group] = {}
         self._runs: dict[int, Run] = {}
-        self._fast = Fast(self.core, community.login.version)
+        self.fast = Fast(self.core, community.login.version)
+        self.short: Short | None = None
+        if self.community.inside:
+            self.short = self.community.guest = Short(self)
         self._dirty: set[int] = set()  # remotes with something to write
         self._token = TOPIC
         self._paused = False
@@ -128,7 +132,7 @@ class Server:
         self._next_report = self._next_line = 0.0
         self._reported: dict[str, Any] = {}
         self._later: Later = []  # once what has been put is kept
-        self._community.forget = self._keeper is None
+        self.community.forget = self._keeper is None
         if self._keeper is not None:
             self._keeper.on_kept = self._on_kept
 
@@ -150,8 +154,8 @@ class Server:
 
     def fail(self, error: Exception) -> None:
         """A fault of ours: `run` ends with it, and until then nothing is done any more."""
-        if not self._failed.done():
-            self._failed.set_exception(error)
+        if not self.failed.done():
+            self.failed.set_exception(error)
             with contextlib.suppress(Exception):
                 self.leave()
 
@@ -161,24 +165,24 @@ class Server:
         try:
             self._carry_out()
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._community.run(), name="community")
+                group.create_task(self.community.run(), name="community")
                 group.create_task(self._tick(), name="tick")
                 group.create_task(self._watch(), name="watch")
         except Exception as error:
             self.fail(error)
             raise
         finally:
-            if self._failed.done():
-                self._failed.exception()  # it has been seen
+            if self.failed.done():
+                self.failed.exception()  # it has been seen
             await self._end()
 
     async def _watch(self) -> None:
-        await asyncio.shield(self._failed)  # what comes while everything is left in order is still taken
+        await asyncio.shield(self.failed)  # what comes while everything is left in order is still taken
 
     async def _end(self) -> None:
         """Leave the remotes, and keep what is to be kept."""
         try:
-            for remote in self._remotes.values():
+            for remote in self.remotes.values():
                 remote.forget = self._keeper is None
             tasks = [*self._tasks.values(), *self._others]
             for task in tasks:
@@ -201,9 +205,9 @@ class Server:
         now = self._now()
         self.core.on_timer(now)
         self._report(now)
-        for connection in (self._community, *self._remotes.values()):
+        for connection in (self.community, *self.remotes.values()):
             connection.tick()
-        for number in self._remotes:
+        for number in self.remotes:
             self._congestion(number, now)
         self._carry_out()
 
@@ -212,9 +216,9 @@ class Server:
         if now < self._next_report:
             return
         self._next_report = now + REPORT
-        backlogs = {number: remote.backlog for number, remote in self._remotes.items()}
+        backlogs = {number: remote.backlog for number, remote in self.remotes.items()}
         store = self._keeper.writer.bytes_pending if self._keeper is not None else 0
-        values = status.report(self.core, self._community.backlog, store, backlogs, self._inside)
+        values = status.report(self.core, self.community.backlog, store, backlogs, self._inside)
         if values == self._reported:
             return
         self._reported = values
@@ -225,13 +229,13 @@ class Server:
 
     def _tell(self, told: bytes, now: float) -> None:
         """The status topic; only the last one counts, so nothing waits for a connection."""
-        if self._status_topic and self._community.wire.state is State.UP:
-            self._community.wire.publish(Publish(self._status_topic, told, 0, retain=True), 0, now)
+        if self._status_topic and self.community.wire.state is State.UP:
+            self.community.wire.publish(Publish(self._status_topic, told, 0, retain=True), 0, now)
 
     def leave(self) -> None:
         """Say that the metabroker ends in order; to be called before `run` is cancelled."""
         self._tell(status.GONE, self._now())
-        self._community.flush()
+        self.community.flush()
 
     # The community
 
@@ -241,8 +245,8 @@ class Server:
         for event in events:
             match event:
                 case Messages():
-                    acknowledge = partial(self._community.wire.acknowledge_run, event.acks, event.epoch, now)
-                    if self._fast.on_requests(event, now):
+                    acknowledge = partial(self.community.wire.acknowledge_run, event.acks, event.epoch, now)
+                    if self.fast.on_requests(event, now):
                         self._later.append(acknowledge)
                     else:
                         acknowledge()
@@ -251,16 +255,16 @@ class Server:
                 case Message(publish, epoch):
                     late = self.core.on_request(publish.topic, publish.payload, now, publish.properties)
                     if publish.qos and late:
-                        self._later.append(partial(self._community.wire.acknowledge, publish.packet_id, epoch, now))
+                        self._later.append(partial(self.community.wire.acknowledge, publish.packet_id, epoch, now))
                     elif publish.qos:
-                        self._community.wire.acknowledge(publish.packet_id, epoch, now)
+                        self.community.wire.acknowledge(publish.packet_id, epoch, now)
                 case Published(token, reason):
                     self._delivered(token, reason, now)
                 case Up(present, _):
                     log.info("event=community-up session_present=%s", str(present).lower())
                     self._next_report, self._reported = 0.0, {}  # our will may have been published
                     if not present or self._on_ready is not None:
-                        self._community.wire.subscribe(REQUEST + "#", 2, 0, TOPIC, now)
+                        self.community.wire.subscribe(REQUEST + "#", 2, 0, TOPIC, now)
                 case Subscribed(_, reason):
                     self._subscribed(reason)
         self._carry_out()
@@ -282,7 +286,7 @@ class Server:
 
     def _part_done(self, group: Group, now: float) -> None:
         group.left -= 1
-        remote = self._remotes.get(group.remote)
+        remote = self.remotes.get(group.remote)
         if not group.left and remote is not None:
             remote.acknowledge(group.packet_id, group.epoch, now)
             self._dirty.add(group.remote)
@@ -297,7 +301,7 @@ class Server:
         run.open[token] -= count
         if not run.open[token]:
             del self._runs[token]
-        remote = self._remotes.get(run.remote)
+        remote = self.remotes.get(run.remote)
         if isinstance(remote, Connection) and (acks := run.settled(start, count)):
             remote.wire.acknowledge_run(acks, run.epoch, now)
             self._dirty.add(run.remote)
@@ -316,9 +320,9 @@ class Server:
         for event in events:
             match event:
                 case Messages():
-                    self._fast.on_messages(number, event)
+                    self.fast.on_messages(number, event)
                 case Settled(token, start, many, reason):
-                    self._fast.on_settled(number, token, start, many, reason)
+                    self.fast.on_settled(number, token, start, many, reason)
                 case Message(publish, epoch):
                     self.core.on_message(number, publish, epoch)
                 case Published(token, reason):
@@ -368,12 +372,12 @@ class Server:
         for text in found:
             with contextlib.suppress(ValueError):
                 addresses.append(parse_address(text))
-        remote = self._remotes.get(number)
+        remote = self.remotes.get(number)
         if remote is not None and addresses:
             remote.move(addresses)
 
     def _congestion(self, number: int, now: float) -> None:
-        remote = self._remotes.get(number)
+        remote = self.remotes.get(number)
         if remote is not None:
             self.core.on_congested(number, remote.backlog > self._limits.buffer)
 
@@ -385,11 +389,11 @@ class Server:
             for action in actions:
                 # those that come for messages first; the others cost what they cost
                 if type(action) is SendMany:
-                    self._remotes[action.remote].wire.publish_burst(action.messages, action.qos, action.token, now)  # type: ignore[attr-defined]
+                    self.remotes[action.remote].wire.publish_burst(action.messages, action.qos, action.token, now)  # type: ignore[attr-defined]
                     self._congestion(action.remote, now)
                     self._dirty.add(action.remote)
                 elif type(action) is RespondMany:
-                    self._community.wire.publish_burst(action.messages, 1, 0, now)
+                    self.community.wire.publish_burst(action.messages, 1, 0, now)
                 elif type(action) is DeliverMany:
                     self._deliver_many(action, now)
                 else:
@@ -398,7 +402,7 @@ class Server:
         if self._keeper is not None:
             waiting, self._later = self._later, []
             self._keeper.after(waiting)
-        self._community.flush()
+        self.community.flush()
         self._pressure()
 
     def _do(self, action: Action, now: float) -> None:
@@ -408,12 +412,12 @@ class Server:
             case Deliver():
                 self._deliver(action, now)
             case Send(number, token, publish):
-                self._remotes[number].publish(publish, token, now)
+                self.remotes[number].publish(publish, token, now)
                 self._congestion(number, now)
             case Ask(number, token, filter_, qos, identifier):
-                self._remotes[number].subscribe(filter_, qos, identifier, token, now)
+                self.remotes[number].subscribe(filter_, qos, identifier, token, now)
             case Drop(number, filter_):
-                self._remotes[number].unsubscribe(filter_, now)
+                self.remotes[number].unsubscribe(filter_, now)
             case After(later):
                 self._later += later
             case Fetch():
@@ -436,8 +440,8 @@ class Server:
         if self._dirty:
             dirty, self._dirty = self._dirty, set()
             for number in dirty:
-                if number in self._remotes:
-                    self._remotes[number].flush()
+                if number in self.remotes:
+                    self.remotes[number].flush()
 
     @_guarded
     def _on_kept(self, actions: Later) -> None:
@@ -454,7 +458,7 @@ class Server:
                 case _ if callable(action):
                     action()
         self._flush_remotes()
-        self._community.flush()
+        self.community.flush()
 
     async def _fetch(self, action: Fetch) -> None:
         assert self._keeper is not None
@@ -463,12 +467,12 @@ class Server:
         self._carry_out()
 
     def _respond(self, publish: Publish, token: int, now: float) -> bool:
-        if not self._community.wire.fits(publish):
+        if not self.community.wire.fits(publish):
             log.warning(
                 "event=response-dropped topic=%s bytes=%d error=too-large-for-the-community-broker", publish.topic, len(publish.payload)
             )
             return False
-        self._community.wire.publish(publish, token, now)
+        self.community.wire.publish(publish, token, now)
         return True
 
     def _deliver(self, action: Deliver, now: float) -> None:
@@ -484,10 +488,10 @@ class Server:
             group.left += 1
             self._later.append(partial(self._part_done, group, now))
         if action.packet_id and not group.left:
-            self._remotes[action.remote].acknowledge(action.packet_id, action.epoch, now)
+            self.remotes[action.remote].acknowledge(action.packet_id, action.epoch, now)
 
     def _deliver_many(self, action: DeliverMany, now: float) -> None:
-        wire = self._community.wire
+        wire = self.community.wire
         run = Run(action)
         for qos, messages in action.bursts:
             head, body = messages[0]  # all have this size
@@ -507,7 +511,7 @@ class Server:
                 run.recipients += 1
             wire.publish_burst(messages, qos, token, now)
         if action.acks and not run.recipients:
-            self._remotes[action.remote].wire.acknowledge_run(action.acks, action.epoch, now)  # type: ignore[attr-defined]
+            self.remotes[action.remote].wire.acknowledge_run(action.acks, action.epoch, now)  # type: ignore[attr-defined]
             self._dirty.add(action.remote)
 
     def _open(self, action: Open) -> None:
@@ -517,9 +521,11 @@ class Server:
         addresses = [parse_address(text) for text in action.addresses]
         connection = make(action, addresses, Owner(partial(self._on_remote, number), partial(self._remote_down, number)))
         connection.pause(self._paused)
-        self._remotes[number] = connection
+        self.remotes[number] = connection
         if isinstance(connection, Connection) and isinstance(connection.wire, Wire):
-            self._fast.enable(number)
+            self.fast.enable(number)
+            if self.short is not None:
+                connection.lone = partial(self.short.message, number, connection.wire)
         self._tasks[number] = asyncio.get_running_loop().create_task(self._stay(number, connection), name=f"remote-{number}")
 
     async def _stay(self, number: int, connection: Connector) -> None:
@@ -534,8 +540,8 @@ class Server:
                 await asyncio.sleep(FAULT_PAUSE)
 
     def _close(self, number: int) -> None:
-        self._remotes.pop(number, None)
-        self._fast.forget(number)
+        self.remotes.pop(number, None)
+        self.fast.forget(number)
         task = self._tasks.pop(number, None)
         if task is not None:
             self._keep(task)
@@ -574,7 +580,7 @@ class Server:
 
     def _pressure(self) -> None:
         """Read the remotes while the community keeps up."""
-        backlog = self._community.backlog
+        backlog = self.community.backlog
         if self._keeper is not None and self.core.memory is not None:
             backlog += self._keeper.writer.bytes_pending
             self.core.memory.congested = self._keeper.writer.bytes_pending > self._limits.buffer
@@ -582,5 +588,5 @@ class Server:
         if paused != self._paused:
             self._paused = paused
             log.info("event=remotes-%s backlog=%d", "paused" if paused else "resumed", backlog)
-            for remote in self._remotes.values():
+            for remote in self.remotes.values():
                 remote.pause(paused)

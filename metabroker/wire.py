@@ -228,6 +228,29 @@ class Wire:
             self._waiting.append(burst)
             self.bytes += burst.size
 
+    def at_once(self, now: float) -> bool:
+        """Whether a PUBLISH of QoS 0 may be written past this machine, because nothing is to be sent before it. It counts as sent then."""
+        if self.state is not State.UP or self._waiting or self._out:
+            return False
+        if not self._pinged:
+            self._sent_at = now
+        return True
+
+    def lone(self) -> bool:
+        """Whether what comes may be taken past this machine, because nothing is incomplete before it. It counts as one packet then."""
+        if self.state is not State.UP or self._kept or self._framer.error is not None:
+            return False
+        self.packets += 1
+        return True
+
+    def topic_of(self, name: bytes) -> tuple[str, tuple[int, ...]] | None:
+        """Topic and Subscription Identifiers of a PUBLISH whose topic and properties were found right before; None: they were not."""
+        return self._scanner.known(name)
+
+    def takes(self, size: int) -> bool:
+        """Whether the server takes a packet of so many bytes."""
+        return not self._largest or size <= self._largest
+
     def fits(self, publish: Publish) -> bool:
         """Whether the server takes a packet of this size."""
         return fits(publish, self._largest)
