@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import statistics
 import time
+from dataclasses import replace
 
 import psutil
 
@@ -177,7 +179,37 @@ class HearingPair(Pair):
         return publication._replace(payload=unpacked(publication.payload)["payload"])
 
 
+BLOCK, UNCOUNTED = 40, 3  # messages of a block; before them
 PAIRS = {"": Pair, "out": AskingPair, "in": HearingPair}
+
+
+class Leg:
+    """What is measured in turn with others. times: of all messages, in seconds; blocks: the median of each block."""
+
+    def __init__(self, pair: Pair) -> None:
+        self.pair = pair
+        self.times: list[float] = []
+        self.blocks: list[float] = []
+        self.wrong = 0
+        self._next = 0
+        pair.ready()
+
+    def exchange(self, count: int) -> list[float]:
+        """Send so many messages, one after the other: how long each took."""
+        took = []
+        for _ in range(count):
+            seconds, right = self.pair.exchange(self._next % self.pair.traffic.cycle)
+            self._next += 1
+            self.wrong += not right
+            took.append(seconds)
+        return took
+
+    def block(self) -> None:
+        """Measure a block. The first messages after the other's turn do not count."""
+        self.exchange(UNCOUNTED)
+        took = self.exchange(BLOCK)
+        self.times += took
+        self.blocks.append(statistics.median(took))
 
 
 def part_cores(pids: list[int]) -> None:
@@ -195,29 +227,37 @@ def part_cores(pids: list[int]) -> None:
 
 
 def measure(spec: Spec) -> Result:
-    """A Result with p50 and p99 in seconds, and what arrived wrong."""
+    """A Result with p50 and p99 in seconds, and what arrived wrong.
+
+    With `spec.single` the two are measured in turn, in blocks of `BLOCK` messages, first the one and then the other: what the machine does
+    beside changes slowly, compared with that, and falls on both alike.
+    """
     if spec.qos > 1:
         raise ValueError("latency is measured at QoS 0 and 1")
-    pair = PAIRS[spec.gateway](spec)
-    pair.ready()
-    part_cores(spec.pids)
-    cycle = pair.traffic.cycle
-    warm_up = max(20, spec.least // 10)
-    for number in range(warm_up):
-        pair.exchange(number % cycle)
+    legs = [Leg(PAIRS[spec.gateway](spec))]
+    if spec.single[1]:
+        legs.append(Leg(Pair(replace(spec, entry=spec.single, exit=spec.single, gateway="", remote=("", 0)))))
+    part_cores(spec.pids + spec.single_pids)
+    for leg in legs:
+        leg.exchange(max(20, spec.least // 10))
     brokers = [psutil.Process(pid) for pid in spec.pids]
     before, own = sum(sum(p.cpu_times()[:2]) for p in brokers), time.process_time()
-    times: list[float] = []
-    wrong, start = 0, time.perf_counter()
-    while time.perf_counter() - start < spec.seconds or len(times) < spec.least:
-        took, right = pair.exchange((warm_up + len(times)) % cycle)
-        times.append(took)
-        wrong += not right
+    start, aim = time.perf_counter(), spec.seconds * len(legs)
+    while time.perf_counter() - start < aim or len(legs[0].times) < spec.least:
+        turn = legs if len(legs[0].blocks) % 2 else legs[::-1]
+        for leg in turn:
+            leg.block()
     seconds = time.perf_counter() - start
     cpu, own = sum(sum(p.cpu_times()[:2]) for p in brokers) - before, time.process_time() - own
-    times.sort()
-    pair.publisher.close()
-    pair.subscriber.close()
+    for leg in legs:
+        leg.pair.publisher.close()
+        leg.pair.subscriber.close()
+    times = sorted(legs[0].times)
+    wrong = sum(leg.wrong for leg in legs)
     result = Result(len(times), seconds, len(times) / seconds, corrupt=wrong, generator_cpu=own, broker_cpu=cpu)
     result.p50, result.p99 = times[len(times) // 2], times[len(times) * 99 // 100]
+    if spec.single[1]:
+        whole, single = legs
+        result.direct = statistics.median(single.times)
+        result.added = statistics.median([one - other for one, other in zip(whole.blocks, single.blocks, strict=True)])
     return result

@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 
-from benchmarks.peers import PEERS, ROOT, Peer, PeerError
+from benchmarks.peers import PEERS, ROOT, Deployment, Peer, PeerError
 from benchmarks.scenarios import Scenario
 from benchmarks.spec import Result, Spec
 
@@ -45,8 +45,7 @@ class Cell:
     def value(self) -> float | None:
         """What the row compares: deliveries per second, the median latency in seconds, or what of it is added to a single broker's."""
         if self.scenario.latency and self.scenario.gateway:
-            added = [float(result["p50"]) - float(result["direct"]) for result in self.good()]
-            return statistics.median(added) if added else None
+            return self.median("added")
         return self.median("p50" if self.scenario.latency else "rate")
 
     def per_message(self, key: str) -> float | None:
@@ -93,7 +92,10 @@ def measure(scenario: Scenario, peer: Peer, settings: Settings, folder: Path) ->
         return failed(str(error))
     if "messages" in fields:
         fields["messages"] = max(1, round(fields["messages"] * settings.scale))
+    single: Deployment | None = None
     try:
+        if scenario.gateway and scenario.latency:
+            single = PEERS["mosquitto"].deploy(folder / "single", 1, fields.get("qos", 0))
         spec = Spec(
             deployment.entry,
             deployment.exit,
@@ -104,15 +106,17 @@ def measure(scenario: Scenario, peer: Peer, settings: Settings, folder: Path) ->
             ca=str(deployment.tls / "ca.crt") if deployment.tls else "",
             gateway=scenario.gateway if deployment.remote else "",
             remote=deployment.remote or ("", 0),
+            single=single.entry if single is not None else ("", 0),
+            single_pids=single.pids if single is not None else [],
             **fields,
         )
-        result = generate(spec)
+        return generate(spec)
+    except PeerError as error:
+        return failed(str(error))
     finally:
         deployment.stop()
-    if scenario.gateway and scenario.latency and not result["error"]:
-        single = measure(Scenario("single", "", scenario.spec), PEERS["mosquitto"], settings, folder / "single")
-        result["direct"], result["error"] = single["p50"], single["error"]
-    return result
+        if single is not None:
+            single.stop()
 
 
 def generate(spec: Spec) -> dict[str, Any]:

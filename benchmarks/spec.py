@@ -17,7 +17,8 @@ class Spec:
     patience: seconds without progress that count as failure. persistent: subscribers keep their sessions. pids: the broker's
     processes. tls: whether clients use TLS; ca: the PEM file of the authority that they trust then. web: clients use
     WebSocket. gateway: "out" where publishers,
-    "in" where subscribers are clients of a metabroker that brings them to the broker at `remote`; "": neither.
+    "in" where subscribers are clients of a metabroker that brings them to the broker at `remote`; "": neither. single: of latency, a broker
+    whose own is measured in turn with it, in small blocks; its processes are `single_pids`.
     """
 
     entry: tuple[str, int]
@@ -43,12 +44,15 @@ class Spec:
     web: bool = False
     gateway: str = ""
     remote: tuple[str, int] = ("", 0)
+    single: tuple[str, int] = ("", 0)
+    single_pids: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """JSON has no tuples."""
         self.entry = (self.entry[0], self.entry[1])
         self.exit = (self.exit[0], self.exit[1])
         self.remote = (self.remote[0], self.remote[1])
+        self.single = (self.single[0], self.single[1])
         self.sizes = (self.sizes[0], self.sizes[1])
 
 
@@ -57,7 +61,8 @@ class Result:
     """What one measurement found. Times in seconds, CPU times within the measured interval.
 
     way_in: of a "stored" measurement, the fields of a Result for the messages that came in; the others are of their way out.
-    direct: where latency is compared with that of one broker, the p50 of a single Mosquitto in the same turn.
+    direct: where latency is compared with that of one broker, the p50 of a single Mosquitto. added: the median, over pairs of blocks of a
+    few messages each, of what the p50 of the whole path is more than that of the single Mosquitto right before or behind.
     """
 
     deliveries: int = 0
@@ -73,6 +78,7 @@ class Result:
     p50: float = 0.0
     p99: float = 0.0
     direct: float = 0.0
+    added: float = 0.0
     error: str = ""
     notes: list[str] = field(default_factory=list)
     way_in: dict[str, Any] | None = None
