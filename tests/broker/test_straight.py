@@ -214,7 +214,7 @@ async def play(version: int, steps: list[Any]) -> list[Any]:
         return made.outcome()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.sampled_from([4, 5]), STEPS)
 def test_same_effect_as_the_general_way(version: int, steps: list[Any]) -> None:
     short = run(play(version, steps))
