@@ -531,7 +531,7 @@ class World:
         before = {(a.number, b.number): self.reach(a, b) for a in self.brokers for b in self.brokers if a is not b}
         change()  # type: ignore[operator]
         if any(not self.reach(a, b) for a in self.brokers for b in self.brokers):
-            self.firm = False
+            self.firm = self.waited = False
         for a in self.brokers:
             for b in self.brokers:
                 if a is not b and a.up and self.reach(a, b) != before[a.number, b.number]:
