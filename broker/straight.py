@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from ..mqtt.framing import lone_body
+
 if TYPE_CHECKING:
     from .access import Rights
     from .connection import Connection
@@ -57,18 +59,10 @@ class Straight:
 
     def request(self, connection: Connection, data: bytes) -> bool:
         """Take `data`, which came from a connected client with nothing before it and begins with 0x30. False: nothing was done."""
+        start = lone_body(data)
+        if not start:
+            return False
         size = len(data)
-        if size < 5:
-            return False
-        length, start = data[1], 2
-        if length >= 128:
-            high = data[2]
-            if not 0 < high < 128:
-                return False
-            length += (high << 7) - 128
-            start = 3
-        if start + length != size:
-            return False
         end = start + 2 + (data[start] << 8 | data[start + 1])
         topic = data[start + 2 : end]
         way = self._ways.get(topic)
@@ -81,7 +75,7 @@ class Straight:
                 return False
             body, sent = data[end + 1 :], size
         else:
-            if end > size or length in TURNS:
+            if end > size or size - start in TURNS:
                 return False
             body, sent = data[end:], size + 1  # the guest speaks MQTT 5: a byte for no properties
         rights, take = way

@@ -74,6 +74,16 @@ class Options:
         return self.address.tls or self.ca_file is not None
 
 
+# What commands that only ask a broker something do not let people choose.
+UNASKED: dict[str, Any] = {"keepalive": 60, "persistent": False, "session_expiry": None, "receive_maximum": None} | {
+    "will_topic": None,
+    "will_payload": "",
+    "will_qos": 0,
+    "will_retain": False,
+    "will_delay": 0,
+}
+
+
 def build_options(values: dict[str, Any]) -> Options:
     """Options from the parameters of a command (their names as in `pub` and `sub`). Raises OptionError."""
     try:

@@ -49,20 +49,19 @@ def sessions(
 
     Status: 0 done; 1 the broker refuses, cannot be reached, or has no such session; 2 wrong command line.
     """
-    from .connection import Connection, OptionError, build_options
+    from .connection import UNASKED, Connection, OptionError, build_options
 
     if by not in ORDERS:
         raise fail(f"sessions: --by {by}: one of {', '.join(ORDERS)}", WRONG_USE)
     if end and not client:
         raise fail("sessions: --end needs the client identifiers of the sessions that shall end", WRONG_USE)
-    values = {**locals(), "protocol": "5", "keepalive": 60, "persistent": False, "session_expiry": None, "receive_maximum": None}
-    values |= {"will_topic": None, "will_payload": "", "will_qos": 0, "will_retain": False, "will_delay": 0}
+    values = locals()
     requests: list[dict[str, object]] = [{"do": "end" if end else "list", "client": one} for one in client]
     if not requests:
         requests = [{"do": "list", "by": by, "limit": limit}]
     try:
         asker = _Asker()
-        asker.connection = Connection(build_options(values), on_ready=asker.ready)
+        asker.connection = Connection(build_options({**UNASKED, "protocol": "5", **values}), on_ready=asker.ready)
         with asker.connection as connection:
             answers = [asker.ask(connection, request) for request in requests]
     except OptionError as error:

@@ -59,9 +59,8 @@ def status(
     Status: 0 shown, and with --check all is well; 1 the broker refuses or cannot be reached, or with --check something is not well; 2 wrong
     command line.
     """
-    values = {**locals(), "keepalive": 60, "persistent": False, "session_expiry": None, "receive_maximum": None}
-    values |= {"will_topic": None, "will_payload": "", "will_qos": 0, "will_retain": False, "will_delay": 0}
-    from .connection import Connection, OptionError, build_options, end_on_sigterm
+    values = locals()
+    from .connection import UNASKED, Connection, OptionError, build_options, end_on_sigterm
 
     if sum((as_json, picture, dot)) > 1:
         raise fail("status: --json, --picture and --dot show different things: choose one", WRONG_USE)
@@ -70,7 +69,7 @@ def status(
     end_on_sigterm()
     try:
         looker = Looker()
-        looker.connection = Connection(build_options(values), on_ready=looker.ready)
+        looker.connection = Connection(build_options({**UNASKED, **values}), on_ready=looker.ready)
         with looker.connection as connection:
             looker.first()
             if watch:

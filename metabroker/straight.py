@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..mqtt.framing import lone_body
 from .answering import REQUEST
 from .bursts import LONG
 from .connection import Connection
@@ -80,18 +81,12 @@ class Short:
 
     def _message(self, straight: Straight, number: int, wire: Wire, data: bytes, now: float) -> bool:
         """A PUBLISH of a topic whose recipients are known goes to each of them."""
-        end = len(data)
-        if end < 5:
+        start = lone_body(data)
+        if not start:
             return False
-        length, start = data[1], 2
-        if length >= 128:
-            high = data[2]
-            if not 0 < high < 128:
-                return False
-            length += (high << 7) - 128
-            start = 3
+        end = len(data)
         payload = start + 2 + (data[start] << 8 | data[start + 1])
-        if start + length != end or payload >= end:
+        if payload >= end:
             return False
         if wire.login.version == 5:
             payload += 1 + data[payload]

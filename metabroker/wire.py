@@ -40,7 +40,6 @@ from ..mqtt.packets import (
     Subscription,
     Unsuback,
     Unsubscribe,
-    Will,
 )
 from ..mqtt.properties import Properties, Property, encode_properties
 from ..mqtt.reasons import ConnectReturn, Reason
@@ -59,6 +58,7 @@ from .events import (
     Unsubscribed,
     Up,
 )
+from .login import Login
 
 __all__ = [
     "Abilities",
@@ -78,7 +78,6 @@ __all__ = [
     "fits",
 ]
 
-RECEIVE_MAXIMUM = 1000
 IN_FLIGHT = 65_000  # publications at most, so that there are identifiers for SUBSCRIBE
 PATIENCE = 15.0  # seconds for a CONNACK and for a PINGRESP
 _CREDENTIALS = frozenset((Reason.BAD_USER_NAME_OR_PASSWORD, Reason.NOT_AUTHORIZED, Reason.BAD_AUTHENTICATION_METHOD))
@@ -91,27 +90,6 @@ class State(Enum):
     DOWN = "down"
     CONNECTING = "CONNECT sent"
     UP = "up"
-
-
-@dataclass(frozen=True, slots=True)
-class Login:
-    """As whom. keep_alive, expiry: seconds; expiry: how long an MQTT 5 server keeps the session of a lost connection.
-
-    known: the server may have a session of ours from before this process. durable: a server of 3.1.1 is to keep one, too.
-    receive_maximum: messages of QoS 1 and 2 that an MQTT 5 server may have sent without an acknowledgement.
-    """
-
-    client_id: str
-    version: int = 5
-    username: str | None = None
-    password: bytes | None = None
-    keep_alive: int = 30
-    expiry: int = 3600
-    max_packet: int = 16_777_216
-    receive_maximum: int = RECEIVE_MAXIMUM
-    known: bool = False
-    durable: bool = False
-    will: Will | None = None
 
 
 @dataclass(slots=True)

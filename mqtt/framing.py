@@ -15,6 +15,18 @@ from .errors import MalformedPacket, PeerError
 from .reasons import Reason
 
 
+def lone_body(data: bytes) -> int:
+    """Where the body begins, if `data` is one whole packet and nothing else, of 5 to 16,386 bytes; otherwise 0."""
+    size = len(data)
+    if size < 5:
+        return 0
+    length = data[1]
+    if length < 128:
+        return 2 if length + 2 == size else 0
+    high = data[2]
+    return 3 if 0 < high < 128 and length - 128 + (high << 7) + 3 == size else 0
+
+
 class Framer:
     """max_size: the largest packet in bytes, fixed header included (the Maximum Packet Size we announced)."""
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mqmesh.mqtt.codec import decode, encode
 from mqmesh.mqtt.errors import MalformedPacket, PeerError
-from mqmesh.mqtt.framing import Framer
+from mqmesh.mqtt.framing import Framer, lone_body
 from mqmesh.mqtt.packets import Pingreq, Publish
 from mqmesh.mqtt.reasons import Reason
 
@@ -116,3 +116,18 @@ def test_good_packets_before_a_bad_one_are_returned() -> None:
     assert framer.error is not None
     with pytest.raises(MalformedPacket):
         framer.feed(encode(Pingreq(), 5))
+
+
+@given(
+    st.sampled_from([b"", b"\x30", b"\x30\x03", b"\x30\x80", b"\x30\x80\x01", b"\x30\x85\x00", b"\x30\xff\x7f", b"\x30\x80\x80\x01"]),
+    st.integers(0, 200),
+)
+def test_a_lone_packet_is_what_the_framer_takes_for_one(head: bytes, more: int) -> None:
+    for size in (more, 128, 16_383, 16_384):
+        data = head + bytes(size)
+        frames, error = drain(Framer(), [data])
+        body = lone_body(data)
+        one = error is None and len(frames) == 1 and len(frames[0][1]) in (len(data) - 2, len(data) - 3)
+        assert bool(body) == (one and len(data) >= 5)
+        if body:
+            assert frames == [(0x30, data[body:])]

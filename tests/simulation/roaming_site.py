@@ -1,0 +1,289 @@
+"""One broker of the simulation of roaming clients: a few queues around the real `Roamer`, whose port it is."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from mqmesh.mesh.roaming import wire
+from mqmesh.mesh.roaming.places import Known, Leave, Place, State, decode_forwards, decode_known, decode_leave, decode_place
+from mqmesh.mesh.roaming.roamer import Roamer
+
+if TYPE_CHECKING:
+    from .roaming import World
+
+CLIENT = "c"
+WAIT = 3.0
+Item = tuple[int, int, int]  # origin, serial, packet identifier in flight or 0
+
+
+class Session:
+    """What a broker keeps: the queue, what is in flight, whether it is subscribed. name: for people. generations: whose state it has.
+    brief: it ends with its connection."""
+
+    def __init__(self, name: str, *generations: int) -> None:
+        self.name = name
+        self.generations = set(generations)
+        self.brief = False
+        self.queue: deque[tuple[int, int]] = deque()
+        self.flights: dict[int, tuple[int, int]] = {}
+        self.connected = False
+        self.subscribed = False
+
+
+class Broker:
+    """A broker, and the port of its roamer."""
+
+    def __init__(self, world: World, number: int) -> None:
+        self.world = world
+        self.number = number
+        self.up = True
+        self.main: Session | None = None
+        self.aside: Session | None = None
+        self.leaving: dict[Leave, Session] = {}
+        self.flying: set[Leave] = set()  # what was in flight is not sent yet
+        self.places: dict[str, bytes] = {}
+        self.leaves: dict[int, tuple[Leave, bytes]] = {}
+        self.forwards: bytes | None = None
+        self.remembered = Known(0, 0)
+        self.given_up = 0
+        self.waiting = False
+        self.clean = self.brief = False  # what the connection that waits asks for
+        self.version = 1
+        self.wanted = False  # what was said of the own interest
+        self.knows: dict[int, tuple[int, bool]] = {}  # interest of others
+        self.skew = world.chance.choice((0, 0, 40, -40))
+        self.serial = 0
+        self.roamer = Roamer(number, self, WAIT)
+        self.clock()
+
+    def clock(self) -> None:
+        self.roamer.now = self.world.now
+        self.roamer.memory.wall = int(self.world.now * 1000) + 100_000 + self.skew * 1000
+
+    # interest
+
+    def say(self) -> None:
+        """Flood the own interest if it has changed."""
+        wants = any(s is not None and s.subscribed for s in (self.main, *self.leaving.values()))
+        if wants != self.wanted:
+            self.wanted = wants
+            self.version += 1
+            for other in self.world.brokers:
+                if other is not self:
+                    self.world.interest[self.number, other.number].append((self.version, wants))
+
+    # Port
+
+    def known(self) -> int:
+        return self.world.everybody & ~(1 << self.number | self.given_up)
+
+    def live(self) -> int:
+        return sum(1 << b.number for b in self.world.brokers if b is not self and self.world.reach(self, b))
+
+    def interest_of(self, number: int) -> tuple[int, int]:
+        if number == self.number:
+            self.say()
+            return 1, self.version
+        return 1, self.knows.get(number, (0, False))[0]
+
+    def post(self, brokers: int, kind: str, body: bytes) -> None:
+        if kind == wire.END and not all(leave.cut.passed(self.world.everybody) for leave in self.leaving):
+            self.world.late = True  # an origin is out of reach: what it sends comes behind
+        for other in self.world.brokers:
+            if brokers >> other.number & 1:
+                assert other is not self
+                self.world.streams[self.number, other.number].append((kind, body))
+
+    def save_place(self, client: str, value: bytes | None) -> None:
+        if value is None:
+            self.places.pop(client, None)
+        elif self.main is None or not self.main.brief:
+            self.places[client] = value
+
+    def save_leave(self, leave: Leave, value: bytes | None) -> None:
+        if value is None:
+            self.leaves.pop(id(leave), None)
+        else:
+            self.leaves[id(leave)] = leave, value
+
+    def save_forwards(self, client: str, value: bytes | None) -> None:
+        self.forwards = value
+
+    def save_known(self, value: bytes) -> None:
+        self.remembered = decode_known(value)
+
+    def accept(self, client: str) -> bool:
+        if self.waiting:
+            self.waiting = False
+            self.world.let_in(self)
+        return self.main is not None
+
+    def turn_away(self, client: str, quiet: bool = False) -> None:
+        if self.waiting or (self.main is not None and self.main.connected):
+            self.waiting = False
+            self.world.cut_off(self)
+            self.disconnected(quiet)
+
+    def disconnected(self, quiet: bool = False) -> None:
+        """The connection that was served is gone, and its session with it, if it is brief."""
+        if self.main is not None and self.main.connected:
+            self.main.connected = False
+            if self.main.brief:
+                self.world.over(self.main)
+                self.end(quiet)
+
+    def end(self, quiet: bool = False) -> None:
+        """Forget the session. quiet: the roamer knows."""
+        self.main = self.aside = None
+        self.draining = False
+        self.say()
+        if not quiet:
+            self.roamer.ended(CLIENT)
+
+    def discard(self, client: str) -> None:
+        if self.main is not None and self.main.connected:
+            self.world.cut_off(self)
+            self.main.connected = False
+        self.end(quiet=True)
+
+    def release(self, leave: Leave) -> bytes | None:
+        self.turn_away(leave.client, quiet=True)
+        session, self.main = self.main, None
+        if session is None:
+            return None
+        self.leaving[leave] = session
+        return b" ".join([b"subscribed" if session.subscribed else b"not", *[b"%d" % one for one in session.generations]])
+
+    def begin(self, leave: Leave) -> None:
+        self.flying.add(leave)
+        self.push(leave)
+
+    def push(self, leave: Leave) -> None:
+        """Send some of what waits."""
+        session = self.leaving.get(leave)
+        if session is None or not self.world.reach(self, self.world.by_number[leave.to]):
+            return
+        for pid in list(session.flights):
+            if self.world.chance.random() < 0.2:
+                return
+            origin, serial = session.flights.pop(pid)
+            self.roamer.leaves.send(leave, True, b"%d %d %d" % (origin, serial, pid))
+        if leave in self.flying:
+            self.flying.discard(leave)
+            self.roamer.leaves.flights_sent(leave)
+        while session.queue and self.world.chance.random() < 0.8:
+            origin, serial = session.queue.popleft()
+            self.roamer.leaves.send(leave, False, b"%d %d 0" % (origin, serial))
+        if not session.queue:
+            self.roamer.leaves.progress(leave)
+
+    def sent(self, leave: Leave) -> bool:
+        session = self.leaving[leave]
+        return not session.queue and not session.flights and leave not in self.flying
+
+    def forget(self, leave: Leave) -> None:
+        del self.leaving[leave]
+        self.say()
+
+    def restore(self, leave: Leave, place: Place) -> None:
+        session = self.leaving.pop(leave)
+        self.flying.discard(leave)
+        if self.main is None:
+            self.main = session
+        else:
+            self.main.queue += session.queue
+            self.main.generations |= session.generations
+
+    def install(self, place: Place, state: bytes, merge: bool) -> None:
+        if merge:
+            self.world.merges += 1
+        if self.main is None:
+            self.main = Session(f"main at {self.number}")
+        self.gate(place)
+        subscribed, *generations = state.split()
+        self.main.subscribed = self.main.subscribed or subscribed == b"subscribed"
+        self.main.generations.update(map(int, generations))
+        self.world.right(self)
+        self.say()
+
+    def take(self, place: Place, flights: bool, items: bytes) -> None:
+        origin, serial, pid = map(int, items.split())
+        session = self.main
+        assert session is not None
+        if flights:
+            assert not session.connected
+            session.flights[pid] = origin, serial
+        else:
+            if pid:
+                self.world.unsure.add((origin, serial))
+            session.queue.append((origin, serial))
+            self.world.pump(self)
+
+    def gate(self, at: Place | Leave) -> None:
+        if isinstance(at, Place) and at.state in (State.FETCHING, State.TAKING) and self.aside is None:
+            self.aside = Session(f"aside at {self.number}")
+
+    def drain(self, place: Place) -> None:
+        """In steps, or at once."""
+        self.world.pump(self)
+        self.draining = True
+
+    draining = False
+
+    def drain_some(self) -> None:
+        while self.aside is not None and self.aside.queue:
+            assert self.main is not None
+            self.main.queue.append(self.aside.queue.popleft())
+            if self.world.chance.random() < 0.3:
+                break
+        if self.aside is None or not self.aside.queue:
+            self.draining = False
+            self.aside = None
+            self.roamer.drained(CLIENT)
+        self.world.pump(self)
+
+    # messages
+
+    def deliver(self, origin: int, serial: int) -> None:
+        """A message for subscribers here."""
+        place = self.roamer.places.get(CLIENT)
+        if self.main is not None and self.main.subscribed and place is not None and place.cut.takes(origin):
+            moving = place.state in (State.FETCHING, State.TAKING)
+            target = self.aside if moving else self.main
+            assert target is not None
+            target.queue.append((origin, serial))
+        for leave, session in self.leaving.items():
+            if session.subscribed and leave.cut.takes(origin):
+                session.queue.append((origin, serial))
+        self.world.pump(self)
+
+    # life
+
+    def describe(self) -> str:
+        """For a failure's text."""
+        places = [(p.state.name, p.key, p.sources, p.following, p.cut.keys, p.cut.heard) for p in self.roamer.places.values()]
+        return f"{self.number}: {places} leaving {[(leave.key, leave.older, leave.ended, leave.cut.heard) for leave in self.leaving]}"
+
+    def crash(self) -> None:
+        self.up = False
+        self.turn_away(CLIENT, quiet=True)
+
+    def start(self) -> None:
+        """A new life: connections and what was only asked for are gone."""
+        self.up = True
+        self.draining = False
+        self.roamer = Roamer(self.number, self, WAIT)
+        self.clock()
+        places = [decode_place(client, value) for client, value in self.places.items()]
+        places = [place for place in places if self.main is not None or place.state is State.ASKING]
+        sessions, self.leaving = self.leaving, {}
+        leaves = []
+        stored, self.leaves = self.leaves, {}
+        for leave, value in stored.values():
+            again = decode_leave(value)
+            self.leaving[again] = sessions[leave]
+            self.leaves[id(again)] = again, value
+            leaves.append(again)
+        forwards = {} if self.forwards is None else {CLIENT: decode_forwards(self.forwards)}
+        self.roamer.restore(places, leaves, forwards, self.remembered)
