@@ -7,6 +7,7 @@ then makes things happen for some seconds, then heals everything and waits until
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -72,6 +73,8 @@ class Scenario:
             forget_after=chance.choice((None, None, 0.8)),
             retained_compare=COMPARE,
         )
+        if mode == "lies":  # a number that is forgotten is free for the key of whoever says it first: seed 7153
+            self.config = replace(self.config, forget_after=None)
         edges = [(a, b, data["cost"]) for a, b, data in self.graph.edges(data=True)]
         self.world = World(seed, self.config, sorted(self.graph), edges)
         self.world.ledger.flood = mode == "flood"
