@@ -112,12 +112,11 @@ class Transport(transport.Transport):
         """TLS has begun, or the server is `Unfit`."""
 
     def write(self, payload: bytes) -> None:
-        if not self._closed:
+        if not self._closed and not self._writer.is_closing():  # a connection that broke by itself: uvloop raises, asyncio does not
             self._writer.write(payload)
 
     def writelines(self, payload: list[bytes]) -> None:
-        if not self._closed:
-            self._writer.write(b"".join(payload))
+        self.write(b"".join(payload))
         self._written.set()
 
     async def drain(self) -> None:
