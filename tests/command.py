@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from mqmesh.broker.auth import passwords
+
 MQMESH = [sys.executable, "-m", "mqmesh.cli.main"]
 PATIENCE = 90.0
 
@@ -33,6 +35,17 @@ def start(*arguments: object, stderr: Path | None = None, **options: Any) -> sub
         if stderr is not None:
             errors.close()  # type: ignore[union-attr]
     _started.append(process)
+    return process
+
+
+def start_with_users(folder: Path, *lines: str) -> subprocess.Popen[str]:
+    """A broker with the users ops and alice in `folder`/users, password pw, once it is ready. lines: its file; its log is `folder`/log."""
+    for name in ("ops", "alice"):
+        passwords.change(folder / "users", name, b"pw")
+    (folder / "site.toml").write_text("\n".join(lines) + "\n")
+    process = start("broker", "--config", folder / "site.toml", stderr=folder / "log")
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("ready"), (folder / "log").read_text()
     return process
 
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command import run, start
-from mqmesh.broker.auth import passwords
+from command import run, start_with_users
 from mqmesh.cli.sessions import lasting, size
 from paho_client import Paho
 from services import free_port
@@ -22,17 +21,13 @@ class Running:
     def __init__(self, folder: Path) -> None:
         self.port = free_port()
         self.socket = f"unix://{folder}/s"
-        for name in ("ops", "alice"):
-            passwords.change(folder / "users", name, b"pw")
-        lines = [
+        self.process = start_with_users(
+            folder,
             f'listen = ["mqtt://127.0.0.1:{self.port}", "{self.socket}"]',
             'data = "data"',
             "limits.stored_sessions = 10",
             'access = { users = "users", anonymous = true, operators = ["ops"] }',
-        ]
-        (folder / "site.toml").write_text("\n".join(lines) + "\n")
-        self.process = start("broker", "--config", folder / "site.toml", stderr=folder / "log")
-        assert self.process.stdout.readline().startswith("ready"), (folder / "log").read_text()  # type: ignore[union-attr]
+        )
         self.log = folder / "log"
 
 

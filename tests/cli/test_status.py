@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 from brokers import running_broker
-from command import run, start
-from mqmesh.broker.auth import passwords
+from command import run, start, start_with_users
 from paho_client import Paho
 from services import PATIENCE, free_port, wait_until
 
@@ -153,9 +152,8 @@ class Guarded:
 
     def __init__(self, folder: Path) -> None:
         self.url = f"mqtt://127.0.0.1:{free_port()}"
-        for name in ("ops", "alice"):
-            passwords.change(folder / "users", name, b"pw")
-        lines = [
+        self.process = start_with_users(
+            folder,
             f'listen = ["{self.url}"]',
             'name = "guarded"',
             "[access]",
@@ -164,10 +162,7 @@ class Guarded:
             'users = ["ops"]',
             'allow = ["subscribe"]',
             'topics = ["$SYS/broker/#"]',
-        ]
-        (folder / "site.toml").write_text("\n".join(lines) + "\n")
-        self.process = start("broker", "--config", folder / "site.toml", stderr=folder / "log")
-        assert self.process.stdout.readline().startswith("ready"), (folder / "log").read_text()  # type: ignore[union-attr]
+        )
 
 
 @pytest.fixture(scope="module")
