@@ -65,11 +65,11 @@ bench: venv services ## throughput and latency beside Mosquitto, amqtt and NATS;
 	$(BIN)/python -m benchmarks.scale
 
 soak: venv ## long: 200 x kill -9, 50 random faults, 10 timed ones, 10 of a metabroker, 2000 simulated meshes; SEED=1 KILLS=200 FAULTS=50 ROUNDS=10 SEEDS=2000
-	$(BIN)/python -m benchmarks.kill --rounds $(KILLS) --seed $(SEED)
-	$(BIN)/python -m benchmarks.random_faults --faults $(FAULTS) --seed $(SEED)
-	$(BIN)/python -m benchmarks.faults --rounds $(ROUNDS) --seed $(SEED)
-	$(BIN)/python -m benchmarks.metabroker_kill --rounds $(ROUNDS) --seed $(SEED)
-	$(BIN)/python -m benchmarks.metabroker_kill --inside --rounds $(ROUNDS) --seed $(SEED)
+	$(BIN)/python -m benchmarks.trials.kill --rounds $(KILLS) --seed $(SEED)
+	$(BIN)/python -m benchmarks.trials.random_faults --faults $(FAULTS) --seed $(SEED)
+	$(BIN)/python -m benchmarks.trials.faults --rounds $(ROUNDS) --seed $(SEED)
+	$(BIN)/python -m benchmarks.trials.metabroker_kill --rounds $(ROUNDS) --seed $(SEED)
+	$(BIN)/python -m benchmarks.trials.metabroker_kill --inside --rounds $(ROUNDS) --seed $(SEED)
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --start $(SEED)
 
 fuzz: venv ## damaged input for FOR (600) seconds each: packets, CONNECT, WebSocket, links, configuration; SEED=1

@@ -15,7 +15,7 @@ import select
 import socket
 import sys
 
-from benchmarks import wire
+from benchmarks.load_generator import wire
 
 CHUNK = 1 << 18
 

@@ -15,10 +15,10 @@ import time
 from collections.abc import Iterator
 from uuid import UUID
 
-from mqmesh.mesh.actions import Deliver, Send
-from mqmesh.mesh.identity import Identity
-from mqmesh.mesh.node import Node, Verdict
-from mqmesh.mesh.policy import Policy
+from mqmesh.mesh.node.actions import Deliver, Send
+from mqmesh.mesh.node.node import Node, Verdict
+from mqmesh.mesh.wire.identity import Identity
+from mqmesh.mesh.wire.policy import Policy
 from mqmesh.mqtt.loose import Loose
 from mqmesh.mqtt.run import Run
 

@@ -34,10 +34,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mqmesh.cli.ring import free_ports
+from mqmesh.cli.demo.ring import free_ports
 
-from benchmarks import wire
-from benchmarks.tls import make_certificates
+from benchmarks.load_generator import wire
+from benchmarks.load_generator.tls import make_certificates
 
 ROOT = Path(__file__).resolve().parent.parent
 START = 60.0  # seconds that a broker may take to listen

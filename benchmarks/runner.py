@@ -121,7 +121,7 @@ def measure(scenario: Scenario, peer: Peer, settings: Settings, folder: Path) ->
 
 def generate(spec: Spec) -> dict[str, Any]:
     """Run the load generator in its own process."""
-    command = [sys.executable, "-m", "benchmarks.generator"]
+    command = [sys.executable, "-m", "benchmarks.load_generator.generator"]
     try:
         done = subprocess.run(
             command, input=json.dumps(asdict(spec)), capture_output=True, text=True, cwd=ROOT, timeout=TIMEOUT, check=False

@@ -30,8 +30,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from benchmarks import wire
-from benchmarks.connection import Connection
+from benchmarks.load_generator import wire
+from benchmarks.load_generator.connection import Connection
 from benchmarks.peers import Deployment, Mosquitto, Mqmesh, Peer, PeerError, says_ready
 
 PACKET = 1000  # filters of one SUBSCRIBE

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from mqmesh.broker.store import Batch, Store, StoredDelivery, StoredRun, StoreError, Writer
-from mqmesh.broker.store.locations import Durability, store_at
-from mqmesh.broker.store.process import ProcessStore
+from mqmesh.store import Batch, Store, StoredDelivery, StoredRun, StoreError, Writer
+from mqmesh.store.locations import Durability, store_at
+from mqmesh.store.process import ProcessStore
 from rich.console import Console
 from rich.table import Table
 

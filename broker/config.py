@@ -14,15 +14,15 @@
     cost = 1
     number = 2
 
-    [tls]                                   # see mesh/tls.py; for mqtts:// listeners and links
+    [tls]                                   # see mesh/topology/tls.py; for mqtts:// listeners and links
     certificate = "tls/porto.crt"
     key = "tls/porto.key"
     ca = "tls/ca.crt"
 
-    [websocket]                             # see mesh/websocket.py; for ws:// and wss:// listeners
+    [websocket]                             # see mesh/topology/websocket.py; for ws:// and wss:// listeners
     origins = ["https://app.example.com"]
 
-    [directory]                             # see broker/registrar.py
+    [directory]                             # see broker/embedded/registrar.py
     url = "http://127.0.0.1:8090"
     account = "plant-a"
     secret_file = "directory.secret"
@@ -54,8 +54,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from ..mesh.rules import OTHERS, SHUT, UNRULED, LinkRules, rules_by_peer, rules_of
-from ..mesh.settings import (
+from ..mesh.topology.rules import OTHERS, SHUT, UNRULED, LinkRules, rules_by_peer, rules_of
+from ..mesh.topology.settings import (
     MISSING,
     START_WAIT,
     Address,
@@ -69,14 +69,14 @@ from ..mesh.settings import (
     parse_size,
     read,
 )
-from ..mesh.tls import TlsSettings, check
-from ..mesh.websocket import WebSocketSettings
+from ..mesh.topology.tls import TlsSettings, check
+from ..mesh.topology.websocket import WebSocketSettings
+from .auth.metabroker_secret import MetabrokerSettings
 from .auth.settings import AccessSettings
-from .registrar import BY_NAME, DirectorySettings
-from .secret import MetabrokerSettings
+from .embedded.registrar import BY_NAME, DirectorySettings
 
 if TYPE_CHECKING:
-    from ..mesh.topology import Topology
+    from ..mesh.topology.topology import Topology
 
 __all__ = [
     "Address",

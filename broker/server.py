@@ -16,42 +16,42 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..mesh.tls import encrypted
-from ..mqtt.quoting import quoted
+from ..base.quoting import quoted
+from ..base.refusals import Warnings
+from ..mesh.topology.tls import encrypted
 from ..mqtt.reasons import Reason
 from ..mqtt.run import Run
-from .access import Access
+from ..store import Store, StoreError
+from ..store.folder import os_error
+from ..store.locations import store_at
 from .auth.guard import Guard
+from .auth.permissions import Access
 from .auth.service import AuthError
+from .client.admission import Entrance
+from .client.backpressure import Pressure
+from .client.connection import Connection
 from .config import Address, BrokerConfig, ConfigError, parse_address
-from .connection import Connection
-from .durable import Durable
-from .entrance import Entrance
-from .joint import Joint
-from .pressure import Pressure
-from .recovery import recover
-from .refusals import Warnings
-from .retained import Retained
-from .router import Route, Router
-from .session import Session
-from .session_topic import SessionTopic
-from .sessions import Sessions
-from .state import Account, Counters
-from .store import Store, StoreError
-from .store.folder import os_error
-from .store.locations import store_at
-from .straight import Straight
-from .sys_topics import SysTopics
-from .tls.service import TlsService
-from .websocket.service import WebSocketService
+from .counters import Account, Counters
+from .embedded.direct import Straight
+from .monitoring.sys_topics import SysTopics
+from .persistence.commits import Durable
+from .persistence.recovery import recover
+from .requests.sessions import SessionTopic
+from .routing.retained import Retained
+from .routing.router import Route, Router
+from .session.session import Session
+from .session.table import Sessions
+from .transport.in_process import Joint
+from .transport.tls.service import TlsService
+from .transport.websocket.service import WebSocketService
 
 if TYPE_CHECKING:
-    from .http.face import HttpFace
-    from .inside import Inside
-    from .links import MeshShell
-    from .registrar import Registrar
-    from .roaming import Roaming
-    from .straight import Guest
+    from .embedded.contract import Inside
+    from .embedded.direct import Guest
+    from .embedded.registrar import Registrar
+    from .mesh.shell import MeshShell
+    from .monitoring.http import HttpFace
+    from .roaming.shell import Roaming
 
 log = logging.getLogger("mqmesh.broker")
 
@@ -126,7 +126,7 @@ class Broker:
             except (ConfigError, OSError) as error:
                 raise StartError(str(error)) from error
         if self.config.mesh is not None:
-            from .links import MeshShell
+            from .mesh.shell import MeshShell
 
             try:
                 self.mesh = MeshShell(self, self.config.mesh)
@@ -134,7 +134,7 @@ class Broker:
                 raise StartError(str(os_error(str(self.config.data), error))) from error
             self.router.mesh = self.mesh
             if self.config.mesh.clients == "roam":
-                from .roaming import Roaming
+                from .roaming.shell import Roaming
 
                 self.roaming = self.mesh.roaming = Roaming(self.mesh)
         self._open_store()
@@ -177,7 +177,7 @@ class Broker:
             return
         host, port = self.config.http
         try:
-            from .http.face import HttpFace
+            from .monitoring.http import HttpFace
 
             self.http = HttpFace(self, host, port)
         except ImportError as error:

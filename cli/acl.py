@@ -87,7 +87,7 @@ def _login(settings: AccessSettings, user: str) -> tuple[bool | None, str]:
         return None, f"whoever shows a {' or '.join(others)} of this name"
     try:
         from ..broker.auth.passwords import load as load_users
-        from ..mesh.settings import guess
+        from ..mesh.topology.settings import guess
 
         names = load_users(settings.users)
     except ImportError as error:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..broker.config import BrokerConfig, ConfigError
-    from ..broker.inside import Inside
+    from ..broker.embedded.contract import Inside
     from ..directory.registration import Registration
 
 DEFAULT_MESH = "mesh"
@@ -189,7 +189,7 @@ def _metabroker(settings: BrokerConfig) -> Inside | None:
     if settings.metabroker is None or settings.metabroker.inside is None:
         return None
     from ..broker.config import ConfigError
-    from ..metabroker.inside import Metabroker
+    from ..metabroker.shell.embedded import Metabroker
 
     try:
         return Metabroker(settings.metabroker)

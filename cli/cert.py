@@ -13,7 +13,7 @@ import typer
 from .output import FAILED, WRONG_USE, fail
 
 if TYPE_CHECKING:
-    from ..mesh.topology import BrokerEntry, Topology
+    from ..mesh.topology.topology import BrokerEntry, Topology
     from .authority import Made
 
 LOCAL = ("localhost", "127.0.0.1", "::1")
@@ -96,8 +96,8 @@ def cert(
 
 
 def _topology(file: Path | None) -> Topology | None:
-    from ..mesh.settings import ConfigError
-    from ..mesh.topology import load
+    from ..mesh.topology.settings import ConfigError
+    from ..mesh.topology.topology import load
 
     try:
         return load(file) if file is not None else None
@@ -118,7 +118,7 @@ def _of_topology(topology: Topology | None, folder: Path, elsewhere: bool, hosts
 
 def _hosts(broker: BrokerEntry) -> tuple[str, ...]:
     """What clients may call a broker: the hosts at which it listens, and this machine when it listens everywhere."""
-    from ..mesh.settings import parse_address
+    from ..mesh.topology.settings import parse_address
 
     found: list[str] = []
     for text in broker.listen:
@@ -128,7 +128,7 @@ def _hosts(broker: BrokerEntry) -> tuple[str, ...]:
 
 
 def _named(brokers: Iterable[str], clients: Iterable[str], folder: Path, hosts: Iterable[str]) -> list[Wanted]:
-    from ..mesh.settings import NAME
+    from ..mesh.topology.settings import NAME
 
     wanted = []
     for name, server in [*((name, True) for name in brokers), *((name, False) for name in clients)]:

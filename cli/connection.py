@@ -24,7 +24,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
-from ..broker.tls.words import explain
+from ..broker.transport.tls.words import explain
 from .address import Address, AddressError, parse
 from .output import note
 from .sockets import no_delay

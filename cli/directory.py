@@ -19,8 +19,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..directory.client import Client, ClientError
-from ..mesh.settings import ConfigError
-from ..mesh.topology import load
+from ..mesh.topology.settings import ConfigError
+from ..mesh.topology.topology import load
 from .logs import start_logging
 from .output import FAILED, WRONG_USE, fail, note
 

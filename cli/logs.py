@@ -6,7 +6,7 @@ import logging
 import sys
 import time
 
-from ..mqtt.quoting import one_line
+from ..base.quoting import one_line
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 

@@ -15,15 +15,19 @@ from typer.core import TyperCommand, TyperGroup
 COMMANDS = {
     "broker": ("broker", "broker", "Run one broker; it prints one line that starts with 'ready' once it listens."),
     "up": ("up", "up", "Run every broker of a topology; one line starts with 'ready' once all links are up and interest has settled."),
-    "demo": ("demo", "demo", "Run the main job on this machine and count every message."),
+    "demo": ("demo.command", "demo", "Run the main job on this machine and count every message."),
     "topology": (
-        "topology",
+        "topology.command",
         "app",
         "Check, draw or simulate a topology file: what does each failure do, how often is a message copied?",
     ),
     "cert": ("cert", "cert", "Make an authority and certificates, for tests, first steps, and meshes without another authority."),
     "passwd": ("passwd", "passwd", "Give a user a password, or take the user out."),
-    "status": ("status", "status", "Show how a running broker and its mesh are: who can be reached, over which links, and what waits."),
+    "status": (
+        "status.command",
+        "status",
+        "Show how a running broker and its mesh are: who can be reached, over which links, and what waits.",
+    ),
     "sessions": ("sessions", "sessions", "Show the sessions that a broker keeps for clients, or end some."),
     "acl": ("acl", "acl", "Look at a broker's rules of access."),
     "directory": ("directory", "app", "A directory of brokers, services and applications: serve one, register there, find."),

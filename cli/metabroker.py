@@ -65,16 +65,16 @@ def metabroker(
 
     Ends with SIGTERM or Ctrl-C. Status: 0 stopped; 2 it could not start, one line on stderr says why.
     """
-    from ..broker.store.base import StoreError
-    from ..mesh.settings import ConfigError
+    from ..mesh.topology.settings import ConfigError
     from ..metabroker.address import Address
+    from ..metabroker.mqtt.client import Login
     from ..metabroker.policy import load
-    from ..metabroker.resolver import Chain, Directory, Resolver, Services
-    from ..metabroker.server import Community
-    from ..metabroker.status import GONE
-    from ..metabroker.supervisor import run
-    from ..metabroker.wire import Login
+    from ..metabroker.shell.resolver import Chain, Directory, Resolver, Services
+    from ..metabroker.shell.server import Community
+    from ..metabroker.shell.status import GONE
+    from ..metabroker.shell.supervisor import run
     from ..mqtt.packets import Will
+    from ..store.base import StoreError
 
     if log_level not in LEVELS:
         raise fail(f"metabroker: --log-level {log_level}: there are {', '.join(LEVELS)}", WRONG_USE)
@@ -132,7 +132,7 @@ def _account() -> tuple[str, str] | None:
 
 def _password(given: str | None, file: Path | None, where: Community) -> bytes | None:
     """The password at the community broker; None: without one. On this machine it is what all programs of this user share."""
-    from ..broker.secret import SecretError, make_shared, read_secret
+    from ..broker.auth.metabroker_secret import SecretError, make_shared, read_secret
 
     try:
         if file is not None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from .aio import AsyncConsumer, AsyncContext, AsyncProducer
-from .bodies import BytesMessage, MapMessage, StreamMessage
-from .connection import Connection, ConnectionMetaData
-from .consumer import MessageConsumer
-from .context import Context, Producer
-from .destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
+from .api.aio import AsyncConsumer, AsyncContext, AsyncProducer
+from .api.connection import Connection, ConnectionMetaData
+from .api.consumer import MessageConsumer
+from .api.context import Context, Producer
+from .api.factory import ConnectionFactory, TopicConnectionFactory
+from .api.producer import MessageProducer
+from .api.requestor import TopicRequestor
+from .api.session import Session
 from .errors import (
     IllegalStateError,
     InvalidClientIDError,
@@ -23,13 +25,11 @@ from .errors import (
     TransactionInProgressError,
     TransactionRolledBackError,
 )
-from .factory import ConnectionFactory, TopicConnectionFactory
-from .messages import DeliveryMode, Message, ObjectMessage, TextMessage
-from .producer import MessageProducer
-from .remote_factory import MetabrokerConnectionFactory
-from .requestor import TopicRequestor
-from .selector import Selector
-from .session import Session
+from .message.bodies import BytesMessage, MapMessage, StreamMessage
+from .message.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
+from .message.messages import DeliveryMode, Message, ObjectMessage, TextMessage
+from .message.selector import Selector
+from .metabroker.factory import MetabrokerConnectionFactory
 from .settings import AckMode, Settings
 
 # The names of JMS 1.1 for topics.

@@ -21,10 +21,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import records as all_records
-from . import saving
 from .errors import DirectoryError
 from .records import MOST, Record
 from .store import Account, Lease, Records
+from .uddi import saving
 
 SHORTEST, LONGEST = 1.0, 86400.0  # seconds of a lease
 KEEP = 365 * 86400.0  # seconds for which a number is kept behind the end of its lease

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from .. import __version__
-from .documents import SORTS
 from .leases import LONGEST, SHORTEST
 from .records import MOST
+from .uddi.documents import SORTS
 
 _TEXT = {"type": "string", "maxLength": 255}
 _TEXTS = {"type": "array", "items": _TEXT, "maxItems": 64}

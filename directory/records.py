@@ -9,9 +9,11 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..mesh.settings import parse_address
-from . import saving
-from .documents import (
+from ..mesh.topology.settings import parse_address
+from .errors import DirectoryError
+from .store import ORGANISATION, PUBLIC, Account, Entity, Records
+from .uddi import saving
+from .uddi.documents import (
     ALTERNATIVE,
     INTERVAL,
     NUMBER,
@@ -26,8 +28,6 @@ from .documents import (
     q,
     values,
 )
-from .errors import DirectoryError
-from .store import ORGANISATION, PUBLIC, Account, Entity, Records
 
 MOST = 64  # addresses, alternatives, permissions of one record
 _FIELDS = {  # what a body may have, by sort of record

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..broker.config import UNASSIGNED, BrokerConfig, DirectorySettings
-from ..broker.identity import FILE as IDENTITY
-from ..broker.identity import replace_file
-from ..broker.registrar import BY_NAME, OfferedService, reachable
-from ..mesh.settings import PeerSettings, parse_address
+from ..broker.embedded.registrar import BY_NAME, OfferedService, reachable
+from ..broker.mesh.identity import FILE as IDENTITY
+from ..broker.mesh.identity import replace_file
+from ..mesh.topology.settings import PeerSettings, parse_address
 from .client import Client, ClientError
 
 if TYPE_CHECKING:

@@ -18,10 +18,10 @@ from starlette.routing import Route
 from . import leases
 from . import records as all_records
 from .accounts import TOKEN_LIFE, discard_token, draw_token, identify
-from .documents import SORTS
 from .errors import DirectoryError
 from .openapi import description
 from .store import Account, Records, Store
+from .uddi.documents import SORTS
 
 MOST = 1000  # records in one answer
 _PLURAL = {f"{sort}s": sort for sort in SORTS}

@@ -22,15 +22,15 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from . import soap
 from .errors import DirectoryError
 from .leases import KEEP
-from .patience import Patient
 from .rest import Answer, Rest
-from .saving import prepare
-from .schema import schema_text, xml_schema_text
+from .slow_clients import Patient
 from .store import Store
-from .wsdl import wsdl_text
+from .uddi import soap
+from .uddi.saving import prepare
+from .uddi.schema import schema_text, xml_schema_text
+from .uddi.wsdl import wsdl_text
 
 LONGEST = 1024 * 1024  # bytes of a request
 PATIENCE = 10.0  # seconds for a request's body

@@ -20,7 +20,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from ..mesh.settings import ConfigError, expanded, guess, is_file, read_toml
+from ..mesh.topology.settings import ConfigError, expanded, guess, is_file, read_toml
 from ..mqtt.errors import MqttError
 from ..mqtt.topics import check_filter, covers, matches
 from . import credentials

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from brokers import RunningBroker, running_broker
 from hypothesis import HealthCheck, settings
-from mqmesh.cli import ring
-from rabbitmq import RabbitMQ, running_rabbitmq
-from services import part_of
+from mqmesh.cli.demo import ring
+from support.brokers import RunningBroker, running_broker
+from support.rabbitmq import RabbitMQ, running_rabbitmq
+from support.services import part_of
 
 # No deadline, nor one for making examples: a busy machine is no reason to fail. The blob repeats a failure elsewhere.
 settings.register_profile("mqmesh", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from ...mqtt.packets import Connect
     from ...mqtt.run import Run
-    from ..connection import Connection
+    from ..client.connection import Connection
     from ..server import Broker
-    from ..session import Session
+    from ..session.session import Session
 
 log = logging.getLogger("mqmesh.broker")
 

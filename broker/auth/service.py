@@ -19,11 +19,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...mqtt.reasons import Reason
-from ..tls.transport import TlsTransport
+from ..transport.tls.transport import TlsTransport
 
 if TYPE_CHECKING:
     from ...mqtt.packets import Connect
-    from ..connection import Connection
+    from ..client.connection import Connection
     from ..server import Broker
     from .settings import AccessSettings
     from .tokens import Tokens

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import msgpack
 
-from ..visited import mask_of, numbers
+from ..wire.visited import mask_of, numbers
 from .wire import Claim, Key, octets
 
 FORM = 1

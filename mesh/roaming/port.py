@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ..control import Position
+from ..wire.control import Position
 from .places import Leave, Place
 
 

@@ -20,7 +20,7 @@ It does not know messages, sockets or stores; `Port` does.
 
 from __future__ import annotations
 
-from ..visited import mask_of
+from ..wire.visited import mask_of
 from . import wire
 from .fences import Fences
 from .forwards import Forwards

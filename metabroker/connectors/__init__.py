@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from ..actions import Open
 from ..address import Address
+from ..core.actions import Open
 from ..extras import lacking
-from ..wire import Event, Login, Wire
+from ..mqtt.client import Event, Login, Wire
 from .absent import Absent
 from .connector import Connector
 
@@ -29,7 +29,7 @@ class Owner(NamedTuple):
 
 def make(action: Open, addresses: list[Address], owner: Owner) -> Connector:
     """The connector for these addresses: what the first one speaks decides, others are left out."""
-    from ..connection import Connection
+    from ..mqtt.connection import Connection
 
     rule, kind = action.rule, addresses[0].kind
     for address in addresses:

@@ -21,7 +21,7 @@ from typing import Protocol
 
 from ...mqtt.packets import Publish
 from ..address import Address
-from ..wire import Event, State
+from ..mqtt.client import Event, State
 
 
 class Connector(Protocol):

@@ -14,7 +14,7 @@ if ROOT not in sys.path:  # `benchmarks` stands outside the wheel
     sys.path.append(ROOT)
 
 from benchmarks import forward  # noqa: E402
-from benchmarks.generator import generate  # noqa: E402
+from benchmarks.load_generator.generator import generate  # noqa: E402
 from benchmarks.spec import Result, Spec  # noqa: E402
 
 Spoil = Callable[[list[bytes]], list[bytes]]

@@ -8,15 +8,16 @@ from typing import Any
 
 import msgpack
 import pytest
-from services import require
+from support.services import require
 
-from benchmarks import gateway, runner, wire
-from benchmarks.connection import Connection
-from benchmarks.gateway import FIRST, Asker, Hearer
+from benchmarks import runner
+from benchmarks.load_generator import gateway, wire
+from benchmarks.load_generator.connection import Connection
+from benchmarks.load_generator.gateway import FIRST, Asker, Hearer
+from benchmarks.load_generator.subscriber import Source
+from benchmarks.load_generator.traffic import Traffic
 from benchmarks.peers import PEERS
 from benchmarks.scenarios import SCENARIOS
-from benchmarks.subscriber import Source
-from benchmarks.traffic import Traffic
 
 REMOTE = ("127.0.0.1", 1)
 START = 70_000  # an `id` whose size in msgpack is that of all later ones

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.load import RECENT, Group, Load, Stream
+from benchmarks.trials.load import RECENT, Group, Load, Stream
 
 
 def stream_of(times: list[float]) -> Stream:

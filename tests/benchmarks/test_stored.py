@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import start
+from support.command import start
 
 from benchmarks import runner
-from benchmarks.generator import generate
+from benchmarks.load_generator.generator import generate
 from benchmarks.peers import PEERS, PeerError
 from benchmarks.scenarios import SCENARIOS
 from benchmarks.spec import Result, Spec

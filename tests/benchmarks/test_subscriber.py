@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks import wire
-from benchmarks.connection import Connection
-from benchmarks.publisher import Expected, Publisher
-from benchmarks.subscriber import Subscriber
-from benchmarks.traffic import Traffic
+from benchmarks.load_generator import wire
+from benchmarks.load_generator.connection import Connection
+from benchmarks.load_generator.publisher import Expected, Publisher
+from benchmarks.load_generator.subscriber import Subscriber
+from benchmarks.load_generator.traffic import Traffic
 
 WINDOW = 50
 TRAFFIC = {(qos, topics): Traffic(0, qos, 5, topics, (16, 16), WINDOW) for qos in (0, 1, 2) for topics in (1, 10)}

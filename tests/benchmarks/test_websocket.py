@@ -12,11 +12,11 @@ import pytest
 from mqmesh.mqtt.websocket.frames import Deframer
 from mqmesh.mqtt.websocket.opening import ServerOpening
 
-from benchmarks import wire
+from benchmarks.load_generator import wire
+from benchmarks.load_generator.websocket import WebSocket
 from benchmarks.peers import PEERS
 from benchmarks.runner import Settings, measure
 from benchmarks.scenarios import Scenario
-from benchmarks.websocket import WebSocket
 
 
 def test_each_packet_has_a_frame_with_a_key_of_its_own() -> None:
@@ -60,7 +60,7 @@ def test_a_broker_with_websocket_is_measured(tmp_path: Path, spec: dict[str, Any
 @pytest.mark.service
 @pytest.mark.slow
 def test_mosquitto_is_measured(tmp_path: Path) -> None:
-    from services import require
+    from support.services import require
 
     require("mosquitto")
     result = measure(Scenario("ws", "WebSocket", {"web": True}), PEERS["mosquitto"], Settings(0.1, 0.05, 1), tmp_path / "broker")

@@ -7,8 +7,7 @@ import inspect
 from typing import Any
 
 import pytest
-
-from .harness import JumpingLoop
+from support.broker_site import JumpingLoop
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from services import missing, require
+from support.services import missing, require
 from websockets.sync.client import ClientConnection, connect
 
 PATIENCE = 90.0  # seconds until a wait counts as failed; a browser on a busy machine takes its time

@@ -8,11 +8,11 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from certificates import Certificates
 from chromium import CLIENT, Page, running_chromium, web_server
-from command import start
-from paho_client import Paho
-from services import PATIENCE, free_port, wait_until
+from support.certificates import Certificates
+from support.command import start
+from support.paho_client import Paho
+from support.services import PATIENCE, free_port, wait_until
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "browser.html"
 

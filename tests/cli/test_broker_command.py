@@ -6,10 +6,10 @@ import signal
 from pathlib import Path
 
 import pytest
-from certificates import Certificates
-from command import run, start
-from paho_client import Paho
-from services import PATIENCE, free_port, wait_until
+from support.certificates import Certificates
+from support.command import run, start
+from support.paho_client import Paho
+from support.services import PATIENCE, free_port, wait_until
 
 KEY = "sixteen bytes or more"
 
@@ -137,7 +137,7 @@ def test_an_unreachable_peer_is_named_in_the_log(tmp_path: Path) -> None:
 
 
 def _wait_for_line(file: Path, word: str) -> str:
-    from services import wait_until
+    from support.services import wait_until
 
     def lines() -> list[str]:
         return [line for line in file.read_text().splitlines() if word in line]

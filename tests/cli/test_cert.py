@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import run, start
-from services import PATIENCE, free_port, wait_until
+from support.command import run, start
+from support.services import PATIENCE, free_port, wait_until
 
 TEXT = """
 [mesh]

@@ -8,9 +8,9 @@ import re
 import socket
 from pathlib import Path
 
-import command
 import pytest
-from services import PATIENCE
+from support import command
+from support.services import PATIENCE
 
 RING = Path(__file__).parents[2] / "topologies" / "ring-of-five.toml"
 

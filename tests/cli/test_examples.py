@@ -6,9 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from mqmesh.cli.fleet import Fleet
-from mqmesh.cli.ring import ring
-from services import PATIENCE
+from mqmesh.cli.demo.ring import ring
+from mqmesh.cli.fleet.process import Fleet
+from support.services import PATIENCE
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -7,8 +7,8 @@ import sys
 
 import mqmesh
 import pytest
-from command import run
 from mqmesh.cli.main import COMMANDS
+from support.command import run
 
 HEAVY = ("networkx", "paho", "psutil", "rich", "asyncio", "uvloop", "msgpack", "matplotlib", "mqmesh.broker", "mqmesh.mesh")
 

@@ -18,16 +18,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import run, start
-from mqmesh.mesh.control import LinkRecord, encode
-from mqmesh.mesh.identity import Identity
-from mqmesh.mesh.keys import Keys, Signer
-from mqmesh.mesh.link import Link, LinkConfig, LinkUp
+from mqmesh.mesh.link.keys import Keys, Signer
+from mqmesh.mesh.link.link import Link, LinkConfig, LinkUp
+from mqmesh.mesh.wire.control import LinkRecord, encode
+from mqmesh.mesh.wire.identity import Identity
 from mqmesh.mqtt import codec
 from mqmesh.mqtt.packets import Connect, Disconnect, Subscribe, Subscription
 from mqmesh.mqtt.properties import Property
-from paho_client import Paho
-from services import PATIENCE, free_port, wait_until
+from support.command import run, start
+from support.paho_client import Paho
+from support.services import PATIENCE, free_port, wait_until
 
 pytestmark = pytest.mark.slow
 

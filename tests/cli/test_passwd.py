@@ -13,9 +13,9 @@ from typing import Any
 
 import paho.mqtt.client as paho
 import pytest
-from command import run
 from paho.mqtt.enums import CallbackAPIVersion
-from services import PATIENCE, wait_until
+from support.command import run
+from support.services import PATIENCE, wait_until
 
 CONFIG = """
 listen = ["mqtt://127.0.0.1:0"]

@@ -12,7 +12,7 @@ from threading import Timer
 
 import psutil
 import pytest
-from services import free_port, require
+from support.services import free_port, require
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 240.0

@@ -10,10 +10,10 @@ import threading
 from pathlib import Path
 
 import pytest
-from brokers import RunningBroker
-from command import run, start
-from paho_client import Paho
-from services import PATIENCE, free_port
+from support.brokers import RunningBroker
+from support.command import run, start
+from support.paho_client import Paho
+from support.services import PATIENCE, free_port
 
 
 def pub(broker: RunningBroker, *arguments: object, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:

@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from mqmesh.cli.fleet import Fleet
+from mqmesh.cli.demo.ring import ring
+from mqmesh.cli.fleet.process import Fleet
 from mqmesh.cli.main import COMMANDS
-from mqmesh.cli.ring import ring
-from services import PATIENCE
+from support.services import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]

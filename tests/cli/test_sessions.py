@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command import run, start_with_users
 from mqmesh.cli.sessions import lasting, size
-from paho_client import Paho
-from services import free_port
+from support.command import run, start_with_users
+from support.paho_client import Paho
+from support.services import free_port
 
 pytestmark = pytest.mark.slow
 

@@ -8,9 +8,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from command import run, start
-from paho_client import Paho
-from services import PATIENCE, free_port, wait_until
+from support.command import run, start
+from support.paho_client import Paho
+from support.services import PATIENCE, free_port, wait_until
 
 pytestmark = pytest.mark.slow  # processes that start, die and settle
 TEXT = """

@@ -4,20 +4,15 @@ state is the client's, not one broker's."""
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
-from brokers import RunningBroker, running_broker
 from mqmesh.client import Connection, ConnectionFactory, Context, MetabrokerConnectionFactory
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "metabroker"))  # remotes.py
-
-from remotes import POLICY, running_metabroker
-from services import PATIENCE
+from support.brokers import RunningBroker, running_broker
+from support.remotes import POLICY, running_metabroker
+from support.services import PATIENCE
 
 
 @dataclass(frozen=True)

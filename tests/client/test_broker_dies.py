@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
-from jms_client import Collected
 from mqmesh.client import AckMode, Connection, ConnectionFactory, Message, Topic
-from services import PATIENCE, free_port, require, wait_for_port
+from support.jms_client import Collected
+from support.services import PATIENCE, free_port, require, wait_for_port
 
 pytestmark = pytest.mark.keeps
 DEATHS = 3

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from jms_client import PATIENCE, Collected, texts
-from mqmesh.cli.proxy import Proxy
+from mqmesh.cli.fleet.proxy import Proxy
 from mqmesh.client import AckMode, JMSError, Message, Session, Topic
+from support.jms_client import PATIENCE, Collected, texts
 
 CUTS = 6
 BETWEEN = 100  # messages between two cuts

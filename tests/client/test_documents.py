@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from brokers import RunningBroker
-from services import PATIENCE
+from support.brokers import RunningBroker
+from support.services import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,7 +24,7 @@ def test_the_first_program_runs_and_is_what_the_document_shows(broker: RunningBr
 
 def test_the_table_of_sections_names_those_that_are_tested() -> None:
     """Each section in a test's name stands in the table, and each in the table but the chapters is in some test's name."""
-    tests = "".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
+    tests = "".join(path.read_text() for path in Path(__file__).parent.rglob("test_*.py"))
     names = re.findall(r"def test_(\d+(?:_\d+)+)(?:_and_(\d+(?:_\d+)+))?_", tests)
     tested = {section.replace("_", ".") for pair in names for section in pair if section}
     table = (ROOT / "docs" / "client.md").read_text().partition("## Section by section")[2].partition("\nNot there")[0]

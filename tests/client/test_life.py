@@ -8,7 +8,6 @@ import time
 from typing import Any
 
 import pytest
-from jms_client import PATIENCE, Collected, texts, until_waiting
 from mqmesh.client import (
     AckMode,
     Connection,
@@ -22,7 +21,8 @@ from mqmesh.client import (
     MetabrokerConnectionFactory,
     Topic,
 )
-from services import wait_until
+from support.jms_client import PATIENCE, Collected, texts, until_waiting
+from support.services import wait_until
 
 
 def test_6_1_5_a_connection_delivers_only_while_it_is_started(factory: ConnectionFactory, name: str) -> None:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import msgpack
 import pytest
-from brokers import RunningBroker
-from certificates import Certificates
-from command import start
-from jms_client import PATIENCE
 from mqmesh.client import BytesMessage, ConnectionFactory, Context, DeliveryMode, JMSError, JMSSecurityError, MapMessage, TextMessage, Topic
-from paho_client import Paho
-from services import free_port, require, wait_for_port
+from support.brokers import RunningBroker
+from support.certificates import Certificates
+from support.command import start
+from support.jms_client import PATIENCE
+from support.paho_client import Paho
+from support.services import free_port, require, wait_for_port
 
 
 def test_what_a_plain_client_sees(broker: RunningBroker, context: Context, name: str) -> None:

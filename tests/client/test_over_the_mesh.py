@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from mqmesh.cli.fleet import Fleet
-from mqmesh.cli.ring import ring
+from mqmesh.cli.demo.ring import ring
+from mqmesh.cli.fleet.process import Fleet
 from mqmesh.client import AckMode, ConnectionFactory, Topic
 
 

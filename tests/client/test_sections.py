@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 
 import pytest
-from jms_client import PATIENCE, Collected, texts, until_waiting
 from mqmesh.client import (
     AckMode,
     Connection,
@@ -19,6 +18,7 @@ from mqmesh.client import (
     TextMessage,
     Topic,
 )
+from support.jms_client import PATIENCE, Collected, texts, until_waiting
 
 
 def sent(session: Session, topic: str, *words: str) -> None:

@@ -10,9 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from brokers import RunningBroker, running_broker
-from command import start
-from jms_client import PATIENCE, Collected, texts
 from mqmesh.client import (
     AckMode,
     DeliveryMode,
@@ -26,11 +23,14 @@ from mqmesh.client import (
     TextMessage,
     Topic,
 )
-from mqmesh.client.remote_bodies import Code, RemoteLogin, community_name, parse_remote
-from mqmesh.metabroker import codes
-from paho_client import Paho
-from remotes import running_metabroker
-from services import free_port, require, wait_for_port, wait_until
+from mqmesh.client.metabroker.bodies import Code, RemoteLogin, community_name, parse_remote
+from mqmesh.metabroker.protocol import codes
+from support.brokers import RunningBroker, running_broker
+from support.command import start
+from support.jms_client import PATIENCE, Collected, texts
+from support.paho_client import Paho
+from support.remotes import running_metabroker
+from support.services import free_port, require, wait_for_port, wait_until
 
 POLICY = """
 [limits]

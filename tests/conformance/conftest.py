@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from services import PATIENCE
+from support.services import PATIENCE
 
 from .lab import Lab
 

@@ -12,7 +12,8 @@ import socket
 from collections import deque
 from typing import Any
 
-from . import wire
+from conformance import wire
+
 from .wire import Packet
 
 TIMEOUT = 60.0  # seconds after which a test has failed

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from . import wire
+from conformance import wire
+
 from .lab import Lab, fresh
 from .statements import states
 

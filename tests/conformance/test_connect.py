@@ -6,7 +6,8 @@ import contextlib
 
 import pytest
 
-from . import wire
+from conformance import wire
+
 from .lab import Client, Lab, fresh
 from .statements import states
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
-from . import wire
+from conformance import wire
+
 from .conftest import start, stop
 from .lab import TIMEOUT
 from .statements import states

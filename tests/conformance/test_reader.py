@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from . import wire
+from conformance import wire
+
 from .wire import Unlawful, packet, packets_in, properties, string
 
 BAD_5 = {

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from . import wire
+from conformance import wire
+
 from .lab import Lab, fresh
 from .statements import states
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from . import wire
+from conformance import wire
+
 from .conftest import outside, start, stop
 from .lab import Lab, fresh
 from .statements import states

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from . import wire
+from conformance import wire
+
 from .lab import Client, fresh
 from .statements import states
 

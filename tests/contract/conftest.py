@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from mqmesh.broker.store import Store, postgresql
-from mqmesh.broker.store.failing import FailingStore
-from mqmesh.broker.store.lmdb import LmdbStore
-from mqmesh.broker.store.memory import MemoryStore
-from mqmesh.broker.store.postgresql import PostgresqlStore
-from mqmesh.broker.store.process import ProcessStore
-from mqmesh.broker.store.sqlite import SqliteStore
-from postgres import Server, server
-from services import PATIENCE
-from stores import Place
+from mqmesh.store import Store, postgresql
+from mqmesh.store.failing import FailingStore
+from mqmesh.store.lmdb import LmdbStore
+from mqmesh.store.memory import MemoryStore
+from mqmesh.store.postgresql import PostgresqlStore
+from mqmesh.store.process import ProcessStore
+from mqmesh.store.sqlite import SqliteStore
+from support.postgres import Server, server
+from support.services import PATIENCE
+from support.stores import Place
 
 KINDS = ("memory", "failing", "sqlite", "lmdb", "process", "process-lmdb", pytest.param("postgresql", marks=pytest.mark.service))
 _numbers = itertools.count(1)

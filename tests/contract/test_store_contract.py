@@ -10,14 +10,14 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
-from mqmesh.broker.store import Batch, Kind, Store, StoreError
-from mqmesh.broker.store import folder as folder_module
-from mqmesh.broker.store import lmdb as lmdb_module
-from mqmesh.broker.store import postgresql as postgresql_module
-from mqmesh.broker.store import sqlite as sqlite_module
-from mqmesh.broker.store.memory import MemoryStore
-from mqmesh.broker.store.records import RUN_WEIGHT
-from stores import Place, batch, batch_of, changes, content, delivery, run
+from mqmesh.store import Batch, Kind, Store, StoreError
+from mqmesh.store import folder as folder_module
+from mqmesh.store import lmdb as lmdb_module
+from mqmesh.store import postgresql as postgresql_module
+from mqmesh.store import sqlite as sqlite_module
+from mqmesh.store.memory import MemoryStore
+from mqmesh.store.records import RUN_WEIGHT
+from support.stores import Place, batch, batch_of, changes, content, delivery, run
 
 
 def test_an_empty_store_answers(store: Store) -> None:

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import lmdb
 import pytest
-from disks import damage_last_page, data_file, fill, make_read_only, mounted, set_version
-from mqmesh.broker.store import Batch, Kind, Store, StoreError
-from mqmesh.broker.store.locations import store_at
-from mqmesh.broker.store.memory import MemoryStore
-from mqmesh.broker.store.process import ProcessStore
-from stores import batch, content, delivery, run
+from mqmesh.store import Batch, Kind, Store, StoreError
+from mqmesh.store.locations import store_at
+from mqmesh.store.memory import MemoryStore
+from mqmesh.store.process import ProcessStore
+from support.disks import damage_last_page, data_file, fill, make_read_only, mounted, set_version
+from support.stores import batch, content, delivery, run
 
 EMBEDDED = ("sqlite", "lmdb")
 
@@ -92,7 +92,7 @@ def test_a_disk_that_is_full_from_the_start(kind: str, small_disk: Path) -> None
 
 
 def test_lmdb_says_when_its_map_is_full(tmp_path: Path) -> None:
-    from mqmesh.broker.store.lmdb import LmdbStore
+    from mqmesh.store.lmdb import LmdbStore
 
     store = LmdbStore(tmp_path / "store", map_size=1 << 20)
     store.open()
@@ -186,7 +186,7 @@ def test_a_damaged_page_is_noticed_or_does_not_matter(kind: str, tmp_path: Path)
 
 
 def test_a_large_sqlite_file_is_found_damaged_when_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mqmesh.broker.store import sqlite
+    from mqmesh.store import sqlite
 
     monkeypatch.setattr(sqlite, "CHECKED_SIZE", 0)
     store = opened(address_in(tmp_path, "sqlite"), "sqlite")

@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from committer import KEPT, RECIPIENTS
-from mqmesh.broker.store import Store
-from mqmesh.broker.store.locations import store_at
-from postgres import Server
-from stores import content, run
+from mqmesh.store import Store
+from mqmesh.store.locations import store_at
+from support.committer import KEPT, RECIPIENTS
+from support.postgres import Server
+from support.stores import content, run
 
 ROUNDS = int(os.environ.get("MQMESH_KILLS", "12"))
 HERE = Path(__file__).parent.parent

@@ -7,11 +7,11 @@ from itertools import count
 
 import psycopg
 import pytest
-from mqmesh.broker.store import Kind, StoreError
-from mqmesh.broker.store.postgresql import PostgresqlStore
-from postgres import Server, server
-from services import PATIENCE, free_port, wait_until
-from stores import batch, delivery, run
+from mqmesh.store import Kind, StoreError
+from mqmesh.store.postgresql import PostgresqlStore
+from support.postgres import Server, server
+from support.services import PATIENCE, free_port, wait_until
+from support.stores import batch, delivery, run
 
 pytestmark = pytest.mark.service
 _schemas = count(1)

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from directories import Directory
-from mqmesh.directory import inquiry
-from services import PATIENCE
+from mqmesh.directory.uddi import inquiry
+from support.directories import Directory
+from support.services import PATIENCE
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -10,12 +10,12 @@ import signal
 from pathlib import Path
 from typing import Any
 
-import command
 import pytest
-from directories import Directory
 from mqmesh.directory.client import ClientError
-from paho_client import Paho
-from services import free_port, wait_until
+from support import command
+from support.directories import Directory
+from support.paho_client import Paho
+from support.services import free_port, wait_until
 
 KEY = "sixteen bytes or more"
 LEASE = 2

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 from mqmesh.directory.client import Client, ClientError
-from services import PATIENCE
+from support.services import PATIENCE
 
 WHOLE = b'{"number":7}'
 

@@ -4,8 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from directories import Directory
-from services import PATIENCE
+from support.directories import Directory
+from support.services import PATIENCE
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "directory.py"
 

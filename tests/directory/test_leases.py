@@ -17,8 +17,8 @@ from mqmesh.directory.accounts import add_account
 from mqmesh.directory.errors import DirectoryError
 from mqmesh.directory.leases import Claim
 from mqmesh.directory.records import Record
-from mqmesh.directory.saving import prepare
 from mqmesh.directory.store import Account, Store
+from mqmesh.directory.uddi.saving import prepare
 
 ALICE, BOB = Account("alice", "acme"), Account("bob", "other")
 KEEP = 1000.0

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from directories import Directory
 from mqmesh.directory import lookups
 from mqmesh.directory.client import Client, ClientError
 from mqmesh.directory.lookups import Lookups
-from services import PATIENCE, wait_until
+from support.directories import Directory
+from support.services import PATIENCE, wait_until
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-import postgres
 import pytest
-from directories import Directory
 from mqmesh.directory.client import Client, ClientError
-from uddi_clients import fault, uddi_client
+from support import postgres
+from support.directories import Directory
+from support.uddi_clients import fault, uddi_client
 
 
 def test_what_was_answered_survives_kill_9(tmp_path: Path) -> None:

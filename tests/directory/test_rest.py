@@ -9,10 +9,10 @@ import urllib.request
 import uuid
 
 import pytest
-from directories import Directory
 from mqmesh.directory.client import Client, ClientError
 from mqmesh.directory.server import LONGEST
-from services import PATIENCE
+from support.directories import Directory
+from support.services import PATIENCE
 
 
 def request(directory: Directory, method: str, path: str, body: bytes | None = None, token: str | None = None) -> tuple[int, bytes]:

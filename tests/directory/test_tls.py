@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from certificates import Certificates
-from directories import Directory
 from mqmesh.directory.client import Client, ClientError
-from services import PATIENCE
+from support.certificates import Certificates
+from support.directories import Directory
+from support.services import PATIENCE
 
 
 def test_who_trusts_its_authority_reaches_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

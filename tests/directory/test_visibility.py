@@ -8,10 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from directories import Directory
 from mqmesh.directory.client import ClientError
-from mqmesh.directory.documents import RECORD, TRANSPORT, VISIBILITY
-from uddi_clients import fault, uddi_client
+from mqmesh.directory.uddi.documents import RECORD, TRANSPORT, VISIBILITY
+from support.directories import Directory
+from support.uddi_clients import fault, uddi_client
 
 HIDDEN = [{"tModelKey": VISIBILITY, "keyName": "", "keyValue": "organisation"}]
 

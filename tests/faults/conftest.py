@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from scenes import RING, SIZES, Scene, mesh
+from support.scenes import RING, SIZES, Scene, mesh
 
 
 @pytest.fixture(scope="module")

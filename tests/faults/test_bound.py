@@ -10,13 +10,13 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from command import start
-from paho_client import Paho
-from postgres import server
-from scenes import until
-from services import PATIENCE, free_port
+from support.command import start
+from support.paho_client import Paho
+from support.postgres import server
+from support.scenes import until
+from support.services import PATIENCE, free_port
 
-from benchmarks.strict import Judge, Publisher, Subscriber  # behind scenes, which makes `benchmarks` known
+from benchmarks.trials.strict import Judge, Publisher, Subscriber  # behind scenes, which makes `benchmarks` known
 
 pytestmark = pytest.mark.slow
 LIMIT = 256 * 1024

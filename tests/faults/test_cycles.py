@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from mqmesh.mesh.topology import Topology
-from scenes import FIVE, RING, TRIANGLE, Round, Scene, assert_clean, mesh
-from services import PATIENCE, wait_until
+from mqmesh.mesh.topology.topology import Topology
+from support.scenes import FIVE, RING, TRIANGLE, Round, Scene, assert_clean, mesh
+from support.services import PATIENCE, wait_until
 
 pytestmark = pytest.mark.slow
 MESSAGES = 1000

@@ -11,13 +11,13 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from command import run, start
-from disks import damage_last_page, data_file, fill, make_read_only, mounted, set_version
-from paho_client import Paho
-from scenes import Scene  # noqa: F401  (makes `benchmarks` known)
-from services import free_port, wait_until
+from support.command import run, start
+from support.disks import damage_last_page, data_file, fill, make_read_only, mounted, set_version
+from support.paho_client import Paho
+from support.scenes import Scene  # noqa: F401  (makes `benchmarks` known)
+from support.services import free_port, wait_until
 
-from benchmarks.strict import Judge, Publisher, Subscriber
+from benchmarks.trials.strict import Judge, Publisher, Subscriber
 
 pytestmark = pytest.mark.slow
 KINDS = ("sqlite", "lmdb")

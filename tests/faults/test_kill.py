@@ -1,4 +1,4 @@
-"""A broker that is killed again and again under QoS 1 and 2 load keeps what it acknowledged: `python -m benchmarks.kill` in short."""
+"""A broker that is killed again and again under QoS 1 and 2 load keeps what it acknowledged (short form of `benchmarks.trials.kill`)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from scenes import Scene  # noqa: F401  (makes `benchmarks` known)
+from support.scenes import Scene  # noqa: F401  (makes `benchmarks` known)
 
-from benchmarks.kill import STORES, errors_in, trial
+from benchmarks.trials.kill import STORES, errors_in, trial
 
 pytestmark = pytest.mark.slow
 ROUNDS = 5

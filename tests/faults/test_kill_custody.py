@@ -7,10 +7,10 @@ import random
 from pathlib import Path
 
 import pytest
-from scenes import RING, Scene, mesh, until
+from support.scenes import RING, Scene, mesh, until
 
-from benchmarks.random_faults import run  # behind scenes, which makes `benchmarks` known
-from benchmarks.strict import Judge, Publisher, Subscriber
+from benchmarks.trials.random_faults import run  # behind scenes, which makes `benchmarks` known
+from benchmarks.trials.strict import Judge, Publisher, Subscriber
 
 pytestmark = pytest.mark.slow
 

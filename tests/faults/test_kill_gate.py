@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from mqmesh.cli.fleet import Fleet
-from mqmesh.mesh.topology import load
-from paho_client import Paho
-from services import free_port
+from mqmesh.cli.fleet.process import Fleet
+from mqmesh.mesh.topology.topology import load
+from support.paho_client import Paho
+from support.services import free_port
 
 pytestmark = pytest.mark.slow
 FILE = Path(__file__).parents[2] / "topologies" / "two-companies.toml"

@@ -1,14 +1,14 @@
-"""A metabroker and a remote that are killed again and again: `python -m benchmarks.metabroker_kill` in short."""
+"""A metabroker and a remote that are killed again and again: `python -m benchmarks.trials.metabroker_kill` in short."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from scenes import Scene  # noqa: F401  (makes `benchmarks` known)
+from support.scenes import Scene  # noqa: F401  (makes `benchmarks` known)
 
-from benchmarks.kill import errors_in
-from benchmarks.metabroker_kill import MEMBERS, PUBLISHERS, trial
+from benchmarks.trials.kill import errors_in
+from benchmarks.trials.metabroker_kill import MEMBERS, PUBLISHERS, trial
 
 pytestmark = pytest.mark.slow
 ROUNDS = 2

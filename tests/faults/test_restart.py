@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import start
 from mqmesh.cli.address import Address
-from mqmesh.cli.ring import free_ports
-from mqmesh.cli.watch import Watch
-from paho_client import Paho
-from scenes import TRIANGLE, Fault, Scene, assert_clean, mesh
-from services import PATIENCE, wait_until
+from mqmesh.cli.demo.ring import free_ports
+from mqmesh.cli.fleet.watch import Watch
+from support.command import start
+from support.paho_client import Paho
+from support.scenes import TRIANGLE, Fault, Scene, assert_clean, mesh
+from support.services import PATIENCE, wait_until
 
 pytestmark = pytest.mark.slow
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from scenes import TRIANGLE, Scene, mesh
+from support.scenes import TRIANGLE, Scene, mesh
 
-from benchmarks.strict import Judge, Publisher, Subscriber  # behind scenes, which makes `benchmarks` known
+from benchmarks.trials.strict import Judge, Publisher, Subscriber  # behind scenes, which makes `benchmarks` known
 
 pytestmark = pytest.mark.slow
 PATIENCE = 90.0

@@ -13,9 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from paho_client import Paho
-from scenes import RING, Scene, mesh
-from services import require, wait_until
+from support.paho_client import Paho
+from support.scenes import RING, Scene, mesh
+from support.services import require, wait_until
 
 pytestmark = pytest.mark.slow
 

@@ -6,8 +6,8 @@ The rounds share one mesh, so that each begins where the one before has left it.
 from __future__ import annotations
 
 import pytest
-from scenes import Scene, assert_clean, both
-from services import PATIENCE, wait_until
+from support.scenes import Scene, assert_clean, both
+from support.services import PATIENCE, wait_until
 
 pytestmark = pytest.mark.slow
 

@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from scenes import RING, Scene, mesh, until
-from services import PATIENCE
+from support.scenes import RING, Scene, mesh, until
+from support.services import PATIENCE
 
-from benchmarks.strict import Judge, Publisher, Subscriber  # behind scenes, which makes `benchmarks` known
+from benchmarks.trials.strict import Judge, Publisher, Subscriber  # behind scenes, which makes `benchmarks` known
 
 pytestmark = pytest.mark.slow
 SITES = "abcde"

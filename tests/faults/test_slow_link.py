@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from mqmesh.mesh.settings import Limits
-from scenes import RING, Scene, assert_clean, mesh
+from mqmesh.mesh.topology.settings import Limits
+from support.scenes import RING, Scene, assert_clean, mesh
 
 pytestmark = pytest.mark.slow
 

@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 
 import pytest
-from mqmesh.cli.fleet import Fleet
+from mqmesh.cli.fleet.process import Fleet
 from paho.mqtt.client import CallbackAPIVersion, Client, MQTTMessage, MQTTv5
-from scenes import mesh
+from support.scenes import mesh
 
 pytestmark = pytest.mark.slow
 BATCH = 160  # ten parts of a run, which go to one member's broker each

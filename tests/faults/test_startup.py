@@ -11,9 +11,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from command import start
-from mqmesh.cli.ring import free_ports
-from scenes import Load
+from mqmesh.cli.demo.ring import free_ports
+from support.command import start
+from support.scenes import Load
 
 pytestmark = pytest.mark.slow
 ROUNDS = int(os.environ.get("MQMESH_STARTS", "4"))

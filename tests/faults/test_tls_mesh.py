@@ -20,19 +20,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from certificates import Certificates
-from command import start
-from mqmesh.cli.fleet import Fleet
-from mqmesh.cli.ring import free_ports
-from mqmesh.mesh.channel import Channel
-from mqmesh.mesh.identity import Identity
-from mqmesh.mesh.keys import Signer
-from mqmesh.mesh.link import Link, LinkClosed, LinkConfig
-from mqmesh.mesh.settings import MeshSettings
-from mqmesh.mesh.tls import TlsSettings
-from mqmesh.mesh.topology import Topology
-from scenes import SIZES, TRIANGLE, Scene, assert_clean, both, mesh
-from services import PATIENCE, wait_until
+from mqmesh.cli.demo.ring import free_ports
+from mqmesh.cli.fleet.process import Fleet
+from mqmesh.mesh.link.channel import Channel
+from mqmesh.mesh.link.keys import Signer
+from mqmesh.mesh.link.link import Link, LinkClosed, LinkConfig
+from mqmesh.mesh.topology.settings import MeshSettings
+from mqmesh.mesh.topology.tls import TlsSettings
+from mqmesh.mesh.topology.topology import Topology
+from mqmesh.mesh.wire.identity import Identity
+from support.certificates import Certificates
+from support.command import start
+from support.scenes import SIZES, TRIANGLE, Scene, assert_clean, both, mesh
+from support.services import PATIENCE, wait_until
 
 pytestmark = pytest.mark.slow
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from paho_client import Paho
-from scenes import TRIANGLE, Scene, mesh
-from services import PATIENCE
+from support.paho_client import Paho
+from support.scenes import TRIANGLE, Scene, mesh
+from support.services import PATIENCE
 
 pytestmark = pytest.mark.slow
 

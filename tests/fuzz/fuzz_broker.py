@@ -22,15 +22,16 @@ from unittest import mock
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from broker.wire import Wire, started
 from conformance import wire
 from conformance.wire import Unlawful
-from fuzz.fuzz_codec import mutate, samples
-from fuzz.runs import main_of
-from mqmesh.broker import connection as connection_module
+from mqmesh.broker.client import connection as connection_module
 from mqmesh.mqtt import packets as p
 from mqmesh.mqtt.codec import encode
 from mqmesh.mqtt.properties import Property
+from support.models.broker_wire import Wire, started
+
+from .fuzz_codec import mutate, samples
+from .runs import main_of
 
 TALKS = 100  # conversations of a round, all with one broker
 

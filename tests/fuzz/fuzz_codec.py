@@ -18,7 +18,6 @@ from typing import Any
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from fuzz.runs import main_of
 from mqmesh.mqtt import packets as p
 from mqmesh.mqtt.codec import decode, encode
 from mqmesh.mqtt.errors import PeerError
@@ -26,6 +25,8 @@ from mqmesh.mqtt.framing import Framer
 from mqmesh.mqtt.properties import PROPERTIES, PacketKind, Property, PropertyType, encode_properties
 from mqmesh.mqtt.publish import publish_properties
 from mqmesh.mqtt.reasons import Reason
+
+from .runs import main_of
 
 MAX_SIZE = 1 << 16
 _SAMPLE_VALUES: dict[PropertyType, Any] = {

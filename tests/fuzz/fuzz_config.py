@@ -25,14 +25,15 @@ from typing import Any
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from fuzz.runs import main_of
 from mqmesh.broker import config as broker_config
 from mqmesh.broker.auth import passwords
 from mqmesh.broker.config import of_topology, parse_address
-from mqmesh.mesh import topology
-from mqmesh.mesh.settings import ConfigError
+from mqmesh.mesh.topology import topology
+from mqmesh.mesh.topology.settings import ConfigError
 from mqmesh.metabroker import policy
-from mqmesh.metabroker.resolver import Services
+from mqmesh.metabroker.shell.resolver import Services
+
+from .runs import main_of
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FILES = 150  # of a round

@@ -27,24 +27,25 @@ import msgpack
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from broker.wire import FakeTransport, Wire
-from fuzz.fuzz_codec import mutate
-from fuzz.runs import main_of
-from mesh_net import Net, signer_of
-from mqmesh.broker import link as link_module
+from mqmesh.broker.client.connection import Connection
 from mqmesh.broker.config import BrokerConfig, Limits, MeshSettings
-from mqmesh.broker.connection import Connection
+from mqmesh.broker.mesh import link as link_module
 from mqmesh.broker.server import Broker
-from mqmesh.mesh.actions import Action, Send
-from mqmesh.mesh.control import EPOCH_BITS, PREFIX, encode_raw
-from mqmesh.mesh.identity import Identity
-from mqmesh.mesh.link import Link, LinkConfig, LinkUp, State
-from mqmesh.mesh.linkconfig import LinkClosed, LinkData
-from mqmesh.mesh.policy import Policy
+from mqmesh.mesh.link.link import Link, LinkConfig, LinkUp, State
+from mqmesh.mesh.link.settings import LinkClosed, LinkData
+from mqmesh.mesh.node.actions import Action, Send
+from mqmesh.mesh.wire.control import EPOCH_BITS, PREFIX, encode_raw
+from mqmesh.mesh.wire.identity import Identity
+from mqmesh.mesh.wire.policy import Policy
 from mqmesh.mqtt import codec
 from mqmesh.mqtt import packets as p
 from mqmesh.mqtt.errors import PeerError
 from mqmesh.mqtt.framing import Framer
+from support.models.broker_wire import FakeTransport, Wire
+from support.models.mesh_net import Net, signer_of
+
+from .fuzz_codec import mutate
+from .runs import main_of
 
 KEY, WRONG = b"the secret of the mesh", b"a secret of another mesh"
 ATTACKS = 12  # of one bed

@@ -6,10 +6,10 @@ import asyncio
 import random
 
 import pytest
-from broker.wire import started
 from mqmesh.mqtt.codec import encode
 from mqmesh.mqtt.packets import Connect
 from mqmesh.mqtt.properties import Property
+from support.models.broker_wire import started
 
 from .fuzz_broker import connects, conversation, converse, round_of
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 import pytest
-from mesh_net import Net
 from mqmesh.mqtt.errors import PeerError
+from support.models.mesh_net import Net
 
 from .fuzz_link import KINDS, attack, control, handshake, knock, pieces, round_of, samples
 

@@ -10,10 +10,10 @@ from dataclasses import replace
 import aiomqtt
 import pytest
 from amqtt.client import MQTTClient
-from mqmesh.cli.fleet import Fleet
-from mqmesh.cli.ring import ring
-from paho_client import Paho
-from services import PATIENCE, require
+from mqmesh.cli.demo.ring import ring
+from mqmesh.cli.fleet.process import Fleet
+from support.paho_client import Paho
+from support.services import PATIENCE, require
 
 pytestmark = pytest.mark.slow
 SETTLE = 90.0

@@ -6,7 +6,7 @@ import asyncio
 
 import aiomqtt
 import pytest
-from brokers import RunningBroker
+from support.brokers import RunningBroker
 
 PATIENCE = 90.0
 both = pytest.mark.parametrize("version", [aiomqtt.ProtocolVersion.V311, aiomqtt.ProtocolVersion.V5])

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 from amqtt.client import MQTTClient
-from brokers import RunningBroker
+from support.brokers import RunningBroker
 
 PATIENCE = 90.0
 logging.getLogger("amqtt").setLevel(logging.ERROR)

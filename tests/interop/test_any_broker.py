@@ -6,23 +6,19 @@ The names are in a real directory, which a metabroker beside our broker asks.
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from brokers import running_broker
-from directories import Directory
-from jms_client import PATIENCE
 from mqmesh.client import DeliveryMode, Message, MetabrokerConnectionFactory, Topic
-from nats_server import running_nats
-from rabbitmq import RabbitMQ
-from services import wait_until
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "metabroker"))  # remotes.py
-
-from remotes import running_amqtt, running_metabroker
+from support.brokers import running_broker
+from support.directories import Directory
+from support.jms_client import PATIENCE
+from support.nats_server import running_nats
+from support.rabbitmq import RabbitMQ
+from support.remotes import running_amqtt, running_metabroker
+from support.services import wait_until
 
 POLICY = """
 [[allow]]

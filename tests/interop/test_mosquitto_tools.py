@@ -6,8 +6,8 @@ import json
 import subprocess
 
 import pytest
-from brokers import RunningBroker
-from services import require
+from support.brokers import RunningBroker
+from support.services import require
 
 PATIENCE = 90
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from mqmesh.cli.fleet import Fleet
-from mqmesh.mesh.topology import load
-from paho_client import Paho
-from services import PATIENCE, free_port, wait_until
+from mqmesh.cli.fleet.process import Fleet
+from mqmesh.mesh.topology.topology import load
+from support.paho_client import Paho
+from support.services import PATIENCE, free_port, wait_until
 
 pytestmark = pytest.mark.slow
 SETTLE = 90.0

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from brokers import RunningBroker
-from paho_client import Paho
-from services import PATIENCE
+from support.brokers import RunningBroker
+from support.paho_client import Paho
+from support.services import PATIENCE
 
 VERSIONS = [4, 5]
 both = pytest.mark.parametrize("version", VERSIONS)

@@ -6,9 +6,9 @@ import time
 from collections import Counter
 
 import pytest
-from brokers import RunningBroker
 from paho.mqtt.packettypes import PacketTypes
-from paho_client import Paho, properties
+from support.brokers import RunningBroker
+from support.paho_client import Paho, properties
 
 
 def test_all_properties_of_a_message_reach_the_subscriber(broker: RunningBroker, name: str) -> None:

@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from mqmesh.cli.fleet import Fleet
-from mqmesh.cli.ring import ring
-from paho_client import Paho
-from services import PATIENCE, require, wait_until
+from mqmesh.cli.demo.ring import ring
+from mqmesh.cli.fleet.process import Fleet
+from support.paho_client import Paho
+from support.services import PATIENCE, require, wait_until
 
 pytestmark = pytest.mark.slow
 SETTLE = 90.0

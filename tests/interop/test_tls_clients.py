@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from certificates import Certificates
-from command import run, start
-from paho_client import Paho
-from services import PATIENCE, require, wait_until
+from support.certificates import Certificates
+from support.command import run, start
+from support.paho_client import Paho
+from support.services import PATIENCE, require, wait_until
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from mqmesh.cli.fleet import Fleet
-from mqmesh.mesh.topology import Topology, load
-from paho_client import Paho
-from services import PATIENCE, free_port, wait_until
+from mqmesh.cli.fleet.process import Fleet
+from mqmesh.mesh.topology.topology import Topology, load
+from support.paho_client import Paho
+from support.services import PATIENCE, free_port, wait_until
 
 pytestmark = pytest.mark.slow
 FILE = Path(__file__).parents[2] / "topologies" / "two-companies.toml"

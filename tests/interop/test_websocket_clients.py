@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from certificates import Certificates
-from command import start
 from mqmesh.broker.config import parse_address
 from mqmesh.mqtt.codec import encode
 from mqmesh.mqtt.packets import Connect, Pingreq, Pingresp
 from paho.mqtt.client import Client, MQTTv311
 from paho.mqtt.enums import CallbackAPIVersion
-from paho_client import PATIENCE, Paho
-from services import free_port, wait_until
+from support.certificates import Certificates
+from support.command import start
+from support.paho_client import PATIENCE, Paho
+from support.services import free_port, wait_until
 
 RETURN = 90.0  # seconds that a client may take to come back
 

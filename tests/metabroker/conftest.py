@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
+SERVICES = {
+    "shell/test_server.py",
+    "connectors/amqp/test_connector.py",
+    "connectors/amqp/test_bad_messages.py",
+    "connectors/nats/test_server.py",
+}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.name in ("test_processes.py", "test_amqp.py", "test_amqp_odd.py", "test_nats.py"):
+        if str(item.path).endswith(tuple(SERVICES)):
             item.add_marker("service")

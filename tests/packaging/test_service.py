@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from mqmesh.broker.config import load, parse_address
 from mqmesh.cli.main import app
-from services import PATIENCE, wait_until
+from support.services import PATIENCE, wait_until
 from typer.testing import CliRunner
 
 ROOT = Path(__file__).parents[2]

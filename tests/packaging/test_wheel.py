@@ -13,7 +13,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from services import PATIENCE
+from support.services import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 NOT_SHIPPED = {"tests", "benchmarks", "examples", "docs", "build", "out"}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
-from mqmesh.mesh.policy import Policy
+from mqmesh.mesh.wire.policy import Policy
 from mqmesh.mqtt.topics import matches
 
 if TYPE_CHECKING:

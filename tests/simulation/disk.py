@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mqmesh.mesh.node import Node
-from mqmesh.mesh.records import Records
+from mqmesh.mesh.custody.journal import Records
+from mqmesh.mesh.node.node import Node
 from mqmesh.mesh.retained import DeleteValue, PutValue
 from mqmesh.mesh.retained.replica import RECORDS, STATE, STATE_KEY
 from mqmesh.mqtt.loose import Loose

@@ -17,14 +17,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mqmesh.mesh.envelope import posted_kind
 from mqmesh.mesh.retained import Key, Kind, Record
 from mqmesh.mesh.retained.record import unpack_key
-from mqmesh.mesh.visited import numbers
+from mqmesh.mesh.wire.envelope import posted_kind
+from mqmesh.mesh.wire.visited import numbers
 from mqmesh.mqtt.topics import matches
 
 if TYPE_CHECKING:
-    from mqmesh.mesh.actions import Deliver, Posted, Retained, Returned
+    from mqmesh.mesh.node.actions import Deliver, Posted, Retained, Returned
     from mqmesh.mqtt.run import Run
 
     from .site import Site

@@ -12,9 +12,9 @@ from random import Random
 from typing import Any
 
 import networkx
-from mqmesh.mesh.config import MeshConfig
-from mqmesh.mesh.policy import Policy
+from mqmesh.mesh.node.settings import MeshConfig
 from mqmesh.mesh.retained import Kind
+from mqmesh.mesh.wire.policy import Policy
 from mqmesh.mqtt.topics import matches
 
 from .borders import FAR, some_policy

@@ -16,10 +16,22 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from mqmesh.mesh.actions import CloseLink, Confirmed, Deliver, Event, FiltersChanged, Posted, Retained, Returned, Send, Unblocked, Verdict
-from mqmesh.mesh.keys import Keys, Signer
-from mqmesh.mesh.node import Identity, Node
-from mqmesh.mesh.records import Records
+from mqmesh.mesh.custody.journal import Records
+from mqmesh.mesh.link.keys import Keys, Signer
+from mqmesh.mesh.node.actions import (
+    CloseLink,
+    Confirmed,
+    Deliver,
+    Event,
+    FiltersChanged,
+    Posted,
+    Retained,
+    Returned,
+    Send,
+    Unblocked,
+    Verdict,
+)
+from mqmesh.mesh.node.node import Identity, Node
 from mqmesh.mesh.retained import DeleteValue, PutValue, Record
 from mqmesh.mqtt.errors import PeerError
 from mqmesh.mqtt.loose import Loose
@@ -29,7 +41,7 @@ from mqmesh.mqtt.topics import matches
 from .disk import Disk
 
 if TYPE_CHECKING:
-    from mqmesh.mesh.interest import Match
+    from mqmesh.mesh.view.interest import Match
 
     from .wire import Connection
     from .world import World

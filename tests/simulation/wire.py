@@ -12,7 +12,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mqmesh.mesh.policy import Policy
+    from mqmesh.mesh.wire.policy import Policy
 
     from .site import Site
     from .world import World

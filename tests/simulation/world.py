@@ -6,8 +6,8 @@ from collections import Counter
 from random import Random
 from typing import TYPE_CHECKING
 
-from mqmesh.mesh.config import MeshConfig
-from mqmesh.mesh.visited import numbers, share_of
+from mqmesh.mesh.node.settings import MeshConfig
+from mqmesh.mesh.wire.visited import numbers, share_of
 
 from .borders import Borders
 from .clock import Clock
@@ -16,8 +16,8 @@ from .site import Site
 from .wire import Wire, packets_of
 
 if TYPE_CHECKING:
-    from mqmesh.mesh.actions import Event
-    from mqmesh.mesh.receipts import Watch
+    from mqmesh.mesh.custody.watches import Watch
+    from mqmesh.mesh.node.actions import Event
 
     from .wire import Direction
 

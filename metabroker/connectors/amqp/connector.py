@@ -20,12 +20,12 @@ import aio_pika
 from aio_pika.connection import make_url
 from aiormq import exceptions
 
-from ....broker.tls.words import explain
+from ....broker.transport.tls.words import explain
 from ....mqtt.packets import Publish
 from ...address import Address
-from ...attempts import CONNECT_TIMEOUT, Ended, stay_connected
+from ...mqtt.client import Abilities, Event, Trouble, Up
+from ...mqtt.retry import CONNECT_TIMEOUT, Ended, stay_connected
 from ...policy import EXCHANGE
-from ...wire import Abilities, Event, Trouble, Up
 from .. import Owner
 from . import mapping
 from .consumer import Consumer

@@ -18,7 +18,7 @@ from aiormq.abc import DeliveredMessage
 from aiormq.channel import Channel
 
 from ....mqtt.reasons import Reason
-from ...wire import Dropped, Event, Message, Subscribed, Trouble
+from ...mqtt.client import Dropped, Event, Message, Subscribed, Trouble
 from . import mapping
 from .errors import UNWRITABLE, Over, code_of, reason_of, words
 from .guard import Guard

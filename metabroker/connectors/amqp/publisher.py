@@ -21,7 +21,7 @@ from aiormq.channel import Channel
 
 from ....mqtt.packets import Publish
 from ....mqtt.reasons import Reason
-from ...wire import Event, Published, Trouble
+from ...mqtt.client import Event, Published, Trouble
 from . import mapping
 from .errors import UNWRITABLE, Over, code_of, reason_of, words
 

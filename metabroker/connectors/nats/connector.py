@@ -18,13 +18,13 @@ from typing import Any
 from nats.aio.client import RawCredentials
 from nats.errors import Error
 
-from ....broker.tls.words import explain
+from ....broker.transport.tls.words import explain
 from ....mqtt.packets import Publish
 from ....mqtt.reasons import Reason
 from ...address import Address
-from ...attempts import CONNECT_TIMEOUT, Ended, stay_connected, why_not
 from ...credentials import is_seed
-from ...wire import PATIENCE, Abilities, Event, Trouble, Up
+from ...mqtt.client import PATIENCE, Abilities, Event, Trouble, Up
+from ...mqtt.retry import CONNECT_TIMEOUT, Ended, stay_connected, why_not
 from . import jetstream
 from .client import Client
 from .jetstream import Streams

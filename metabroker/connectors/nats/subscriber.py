@@ -24,7 +24,7 @@ from nats.js import JetStreamContext
 
 from ....mqtt.properties import Property
 from ....mqtt.reasons import Reason
-from ...wire import Event, Message, Subscribed, Trouble
+from ...mqtt.client import Event, Message, Subscribed, Trouble
 from . import jetstream, mapping
 from .client import Client
 from .headers import Headers

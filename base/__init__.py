@@ -1,0 +1,1 @@
+"""What every layer needs: addresses, names in logs, limits of logs."""

@@ -1,0 +1,1 @@
+"""The load generator: one process that is every publisher and subscriber of one measurement."""

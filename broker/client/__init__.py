@@ -1,0 +1,1 @@
+"""The connection of one client: admission, CONNECT, packets in and out, backpressure."""

@@ -1,0 +1,246 @@
+"""CONNECT and CONNACK: who is it, does a session go on, what is granted (MQTT 5: 3.1, 3.2)."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ...base.quoting import quoted
+from ...mesh.topology.settings import Limits
+from ...mqtt import packets
+from ...mqtt.codec import decode, encode
+from ...mqtt.errors import PeerError
+from ...mqtt.fields import MAX_LENGTH
+from ...mqtt.properties import Property
+from ...mqtt.reasons import CONNACK_REASONS, Reason
+from ..mesh.receipts import WISH, WISHES, wish_of
+from ..session.will import will_of
+from .rate_limit import Throttle
+
+if TYPE_CHECKING:
+    from ..auth.service import Outcome
+    from ..session.session import Session
+    from .connection import Connection
+
+log = logging.getLogger("mqmesh.broker")
+
+LINK_METHOD = "mqmesh-1"
+NEVER = 0xFFFFFFFF  # Session Expiry Interval that does not expire (MQTT 5: 3.1.2.11.2)
+
+
+def granted_expiry(limits: Limits, asked: int) -> float | None:
+    """The session expiry in seconds that the broker grants; None: for ever."""
+    most = limits.session_expiry_maximum
+    if asked == NEVER:
+        return None if most is None else float(most)
+    return float(asked if most is None else min(asked, most))
+
+
+def connect(connection: Connection, first: int, body: bytes) -> None:
+    """The first packet of a connection. A refusal is answered with CONNACK and closes. Raises PeerError where there is no answer."""
+    try:
+        packet = decode(first, body, 5)
+    except PeerError as error:
+        level = _level(body)
+        if error.reason == Reason.UNSUPPORTED_PROTOCOL_VERSION and level >= 0:
+            # to each in a form that it may know (MQTT-3.1.2-2): return code 1 up to level 4, else reason 0x84
+            connection.refuse(error.reason, error.text, 5 if level > 4 else 4)
+        elif level == 5:
+            connection.refuse(error.reason if error.reason in CONNACK_REASONS else Reason.PROTOCOL_ERROR, error.text, 5)
+        raise
+    assert isinstance(packet, packets.Connect)
+    connection.version = packet.version
+    connection.mqisdp = packet.mqisdp
+    connection.named = packet.user_name
+    connection.max_packet = packet.properties.get(Property.MAXIMUM_PACKET_SIZE, 0)  # also for a refusal
+    connection.broker.counters.connects += 1
+    connection.broker.entrance.end(connection)
+    method = packet.properties.get(Property.AUTHENTICATION_METHOD)
+    if method == LINK_METHOD and connection.broker.mesh is not None:
+        connection.handed_over = True
+        connection.broker.mesh.accept(connection, packet)
+        return
+    refusal = None if connection.inside else connection.broker.entrance.refusal(packet)
+    if refusal is not None:
+        connection.client_id = packet.client_id
+        connection.refuse(*refusal, packet.version)
+        return
+    outcome = connection.broker.guard.ask(connection, packet, partial(connection.admit, packet))
+    if outcome is None:
+        connection.held = True
+        connection.pause_reading_for(connection.broker)
+        return
+    known(connection, packet, outcome)
+
+
+def known(connection: Connection, packet: packets.Connect, outcome: Outcome) -> None:
+    """It is known who sent a CONNECT, or why that is nobody. Raises PeerError where there is no answer."""
+    refusal = connection.broker.guard.let_in(connection, packet, outcome)
+    if refusal is not None:
+        connection.client_id = packet.client_id
+        connection.refuse(*refusal, packet.version)
+        return
+    if connection.broker.mesh is not None and connection.broker.mesh.starting:
+        connection.broker.mesh.keep_waiting(connection, packet)
+        return
+    admit(connection, packet, packet.properties.get(Property.AUTHENTICATION_METHOD))
+
+
+def admit(connection: Connection, packet: packets.Connect, method: object = None) -> None:
+    """Answer a CONNECT of a client, at once or when the mesh is ready for it. Raises PeerError where there is no answer."""
+    refusal = _refusal(connection, packet, method)
+    if refusal is not None:
+        connection.client_id = packet.client_id
+        connection.refuse(*refusal, packet.version)
+        return
+    _accept(connection, packet)
+
+
+def _level(body: bytes) -> int:
+    """The Protocol Version in a CONNECT that could not be read; -1 when it is none of MQTT's."""
+    if body[:6] == b"\0\4MQTT" and len(body) > 6:
+        return body[6]
+    return 3 if body[:8] == b"\0\6MQIsdp" and len(body) > 8 else -1
+
+
+def _refusal(connection: Connection, packet: packets.Connect, method: object) -> tuple[Reason, str] | None:
+    if method is not None:
+        text = "this broker is in no mesh" if method == LINK_METHOD else f"authentication method {method} is not offered"
+        return Reason.BAD_AUTHENTICATION_METHOD, text
+    if not packet.client_id and packet.version == 4 and (packet.mqisdp or not packet.clean_start):
+        return Reason.CLIENT_IDENTIFIER_NOT_VALID, "an empty client identifier needs MQTT 3.1.1 and Clean Session 1 (MQTT-3.1.3-8)"
+    if connection.broker.draining:
+        return Reason.SERVER_UNAVAILABLE, "the broker is shutting down"
+    access, will = connection.broker.router.access, packet.will
+    refusal = access.login(packet.client_id, packet.password, connection.inside)
+    if refusal is not None:
+        return refusal
+    rights = connection.broker.router.rights(will.topic) if will is not None else None
+    refused = access.will(packet.client_id, rights, will.retain) if will is not None else None
+    if will is not None and refused is None:
+        refused = connection.broker.guard.will(connection.user, packet.client_id, will.topic)
+    if refused is not None:
+        return Reason.NOT_AUTHORIZED, f"the will: {refused}"
+    if will is not None and will.properties.get(Property.PAYLOAD_FORMAT_INDICATOR):
+        try:
+            will.payload.decode()
+        except UnicodeDecodeError:
+            return Reason.PAYLOAD_FORMAT_INVALID, "the will's payload is not the UTF-8 that it says it is"
+    return None
+
+
+def _accept(connection: Connection, packet: packets.Connect) -> None:
+    limits = connection.limits
+    answer: dict[int, Any] = {}
+    client_id = packet.client_id
+    if not client_id:
+        client_id = answer[Property.ASSIGNED_CLIENT_IDENTIFIER] = f"auto-{secrets.token_hex(12)}"
+    connection.client_id = client_id
+    expiry = _expiry(limits, packet, answer)
+    _note_wishes(connection, packet, answer)
+    if packet.version == 5:
+        _grant(answer, limits)
+        if packet.properties.get(Property.REQUEST_RESPONSE_INFORMATION):
+            answer[Property.RESPONSE_INFORMATION] = f"response/{client_id}"
+    else:
+        answer.clear()
+    connack = packets.Connack(False, Reason.SUCCESS, answer)
+    for extra in (Property.RESPONSE_INFORMATION, Property.USER_PROPERTY):  # left out before the client is (MQTT-3.2.2-20)
+        if connection.max_packet and len(encode(connack, packet.version)) > connection.max_packet:
+            answer.pop(extra, None)
+    if connection.max_packet and len(encode(connack, packet.version)) > connection.max_packet:
+        raise PeerError(
+            Reason.PACKET_TOO_LARGE, f"a Maximum Packet Size of {connection.max_packet} does not let CONNACK through", "MQTT-3.1.2-24"
+        )
+    roaming = connection.broker.roaming
+    go = partial(_open, connection, packet, connack, expiry)
+    if roaming is None or roaming.arrive(connection, client_id, packet.clean_start, go):
+        go()
+
+
+def _open(connection: Connection, packet: packets.Connect, connack: packets.Connack, expiry: float | None) -> None:
+    """Nobody else has the client's session any more: take it up, or make one, and let the client in."""
+    broker, limits, client_id = connection.broker, connection.limits, connection.client_id
+    known = broker.sessions.get(client_id)
+    durable = broker.durable
+    if durable is not None and durable.error is not None and expiry != 0 and (known is None or packet.clean_start):
+        connection.refuse(Reason.QUOTA_EXCEEDED, f"a new session cannot be kept: {durable.error}", packet.version)
+        return
+    crowd = durable.bound.refusal(known) if durable is not None and expiry != 0 else None
+    if crowd is not None:
+        connection.refuse(Reason.QUOTA_EXCEEDED, f"a new session cannot be kept: {crowd}", packet.version)
+        return
+    session, present = broker.sessions.open(client_id, packet.clean_start, expiry)
+    session.expiry = expiry
+    session.user = packet.user_name if broker.guard.authenticator is None else connection.user
+    session.will = will_of(packet)
+    session.outbound.limit = packet.properties.get(Property.RECEIVE_MAXIMUM, limits.in_flight)
+    connection.session = session
+    if client_id == broker.router.access.client:
+        connection.fans = broker.router.owned_fans
+    elif limits.message_rate is not None:
+        connection.throttle = Throttle(limits.message_rate, broker.loop.time(), connection.received)
+        connection.allowance = connection.throttle.allowance
+    if broker.roaming is not None:
+        broker.roaming.opened(client_id)
+    connack.session_present = present and not connection.mqisdp  # MQTT 3.1 has a reserved byte there
+    connection.send_packet(connack)
+    _begin(connection, session, present)
+
+
+def _begin(connection: Connection, session: Session, present: bool) -> None:
+    log.info(
+        "event=connect client=%s user=%s address=%s version=%d session=%s",
+        quoted(connection.client_id),
+        quoted(session.user),
+        connection.address,
+        connection.version,
+        "present" if present else "new",
+    )
+    session.resume(connection)
+    if present:
+        connection.broker.router.stir(session)
+        for group in connection.broker.router.shares_of(session):
+            group.gather(session)
+
+
+def _expiry(limits: Limits, packet: packets.Connect, answer: dict[int, Any]) -> float | None:
+    """What the session outlives its connection by; said in `answer` when it is not what was asked for (MQTT-3.2.2-21 follows)."""
+    if packet.version != 5:
+        return 0.0 if packet.clean_start else granted_expiry(limits, NEVER)
+    asked = packet.properties.get(Property.SESSION_EXPIRY_INTERVAL, 0)
+    expiry = granted_expiry(limits, asked)
+    if expiry is not None and expiry != asked:
+        answer[Property.SESSION_EXPIRY_INTERVAL] = int(expiry)
+    return expiry
+
+
+def _note_wishes(connection: Connection, packet: packets.Connect, answer: dict[int, Any]) -> None:
+    """What the client asks of this connection, and what of it the broker changes."""
+    limits, properties = connection.limits, packet.properties
+    connection.request_problem = bool(properties.get(Property.REQUEST_PROBLEM_INFORMATION, 1))
+    connection.alias_maximum = properties.get(Property.TOPIC_ALIAS_MAXIMUM, 0)
+    connection.special = bool(connection.max_packet or connection.alias_maximum)
+    if connection.broker.mesh is not None:
+        connection.ack = wish_of(properties.get(Property.USER_PROPERTY))
+        if connection.ack is not None:
+            answer[Property.USER_PROPERTY] = [(WISH, name) for name, wish in WISHES.items() if wish is connection.ack]
+    keep_alive = packet.keep_alive
+    if packet.version == 5:
+        connection.receive_maximum = limits.receive_maximum % 65535
+        most = limits.keep_alive_maximum
+        if most and (not keep_alive or keep_alive > most):
+            keep_alive = answer[Property.SERVER_KEEP_ALIVE] = most  # MQTT 3.1.1 has no way to say it
+    connection.keep_alive = 1.5 * keep_alive
+
+
+def _grant(answer: dict[int, Any], limits: Limits) -> None:
+    """What a client may do here, as far as it is not the default (MQTT 5: 3.2.2.3)."""
+    if limits.receive_maximum < 65535:
+        answer[Property.RECEIVE_MAXIMUM] = limits.receive_maximum
+    if limits.max_packet_size < MAX_LENGTH + 5:  # with its fixed header
+        answer[Property.MAXIMUM_PACKET_SIZE] = limits.max_packet_size
+    if limits.topic_alias_maximum:
+        answer[Property.TOPIC_ALIAS_MAXIMUM] = limits.topic_alias_maximum

@@ -1,0 +1,387 @@
+"""One client's connection: bytes in to `ingest`, packets to handlers, blocks of bytes out.
+
+The transport is asyncio's (or uvloop's). The sending half stands in `outgoing.py`, what is done with received runs in
+`incoming.py`, the rules of backpressure in `pressure.py`.
+
+Invariants: bytes are taken in order and once; what is not a whole packet waits in `_tail`, never more than one packet and one chunk,
+because a connection that is held or paused is not read; once `closing` is set nothing is taken or sent any more, and the session
+has been given back to the broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from typing import TYPE_CHECKING, Any
+
+from ...base.quoting import quoted
+from ...mqtt import packets
+from ...mqtt.codec import encode
+from ...mqtt.errors import PeerError
+from ...mqtt.properties import Property
+from ...mqtt.reasons import DISCONNECT_REASONS, Reason
+from ..empty import NOBODY
+from ..publish.parse import ingest
+from ..publish.single import LARGEST, lone
+from . import connect as handshake
+from . import packets as handlers
+from .sending import Outgoing
+
+if TYPE_CHECKING:
+    from ..auth.service import Outcome
+    from ..server import Broker
+    from .rate_limit import Throttle
+
+log = logging.getLogger("mqmesh.broker")
+
+INFINITE = float("inf")
+RATE = "rate"  # a cause of not reading: it sends more messages than it may
+
+
+class Connection(Outgoing, asyncio.Protocol):
+    """One network connection of a client (or, until it says so, of another broker).
+
+    session: set by CONNECT. need: bytes of the incomplete packet at the end of what came, 0 when unknown. pauses: why the socket is
+    not read. held: the mesh had no room for what came last, or is not ready for CONNECT. clean_end: the client said goodbye, so its
+    will is not published. ack: whether its messages are acknowledged behind receipts, None when it did not say. receive_maximum:
+    what we granted, 0 for all identifiers. mqisdp: the client speaks MQTT 3.1. taken: QoS 1 messages in the piece of bytes that is
+    being taken.
+    fans: of the topics that its client may publish to without being asked. denied: messages that it might not publish. user: the name that
+    it has proven. named: the user name that its CONNECT said. allowed: topics that the rules of access let it publish to, as far as it
+    was asked; None: there are no rules.
+    throttle: for its rate of messages, None: there is no limit. allowance: messages taken in all until which nobody looks at it.
+    inside: it is the metabroker's that runs in this process, and needs no password.
+    keep_alive: seconds of silence after which it is closed, 0 for none. closed_at: when it was closed from this side.
+    """
+
+    __slots__ = (
+        "_tail",
+        "_tail_size",
+        "ack",
+        "address",
+        "aliases_in",
+        "allowance",
+        "allowed",
+        "clean_end",
+        "client_id",
+        "closed_at",
+        "closing",
+        "denied",
+        "fans",
+        "handed_over",
+        "held",
+        "inside",
+        "keep_alive",
+        "last_received",
+        "mqisdp",
+        "named",
+        "need",
+        "opened",
+        "pauses",
+        "receive_maximum",
+        "received",
+        "refuse_when_full",
+        "stuck_since",
+        "taken",
+        "throttle",
+        "unsent_before",
+        "user",
+    )
+
+    def __init__(self, broker: Broker, inside: bool = False) -> None:
+        super().__init__(broker)
+        self.inside = inside
+        self.address = "?"
+        self.client_id = ""
+        self._tail: list[bytes] = []
+        self._tail_size = 0
+        self.need = 0
+        self.closing = False
+        self.closed_at = 0.0
+        self.handed_over = False
+        self.mqisdp = False
+        self.clean_end = False
+        self.held = False
+        self.refuse_when_full = False
+        self.keep_alive = 0.0
+        self.last_received = 0.0
+        self.opened = 0.0
+        self.aliases_in: dict[int, bytes] = {}
+        self.fans = broker.router.fans
+        self.denied = 0
+        self.named: str | None = None
+        self.user: str | None = None
+        self.allowed: set[bytes] | None = None
+        self.pauses: set[object] = NOBODY
+        self.receive_maximum = 0
+        self.ack: bool | None = None
+        self.received = 0
+        self.throttle: Throttle | None = None
+        self.allowance = INFINITE
+        self.taken = 0
+        self.stuck_since = 0.0
+        self.unsent_before = 0
+
+    # What the event loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport  # type: ignore[assignment]
+        peer = transport.get_extra_info("peername")
+        self.address = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "inside" if self.inside else "unix"
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.bound_unsent(self.limits.unsent_bytes)
+        self.opened = self.last_received = self.broker.loop.time()
+        self.broker.connected(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self.closing:
+            return
+        broker = self.broker
+        self.last_received = broker.now = broker.loop.time()
+        broker.counters.bytes_received += len(data)
+        session = self.session
+        if self._tail or self.held:
+            self._tail.append(data)
+            self._tail_size += len(data)
+            if self._tail_size < self.need or self.held:
+                return
+            data = b"".join(self._tail)
+            self._tail.clear()
+            self._consume(data)
+        elif session is None or not (
+            (len(data) <= LARGEST and lone(self, session, data))
+            or (broker.straight is not None and data[0] == 0x30 and broker.straight.request(self, data))
+        ):
+            self._consume(data)
+        if broker.within is not None and broker.within.out:
+            broker.hand_over()
+        broker.flush()
+        if self.received > self.allowance and RATE not in self.pauses:
+            self._throttle()
+        if self.congested and self.unsent > 2 * self.limits.unsent_bytes:
+            self.pause_reading_for(self)  # it asks and does not take the answers
+
+    def eof_received(self) -> bool:
+        self.close()
+        self.broker.flush()
+        return False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.broker.lost(self)
+        if not self.closing:
+            self.closing = True
+            self.broker.dismiss(self, error)
+            self.broker.flush()
+
+    def pause_writing(self) -> None:
+        self.congested = True
+        self.stuck_since = self.broker.loop.time()
+        self.unsent_before = 0
+
+    def resume_writing(self) -> None:
+        self.congested = False
+        if self.closing:
+            return
+        self.broker.now = self.broker.loop.time()
+        self.resume_reading_after(self)
+        if self.session is not None:
+            self.session.pump()
+            self.broker.flush()
+
+    # In
+
+    def _consume(self, data: bytes) -> None:
+        """Take what came; what is left waits for more."""
+        if self.closing:
+            return
+        self._tail_size = 0
+        self.taken = 0
+        try:
+            used = ingest(self, data)
+        except PeerError as error:
+            self.fail(error)
+            return
+        except Exception:
+            log.exception("event=internal-error address=%s client=%s", self.address, quoted(self.client_id))
+            self.fail(PeerError(Reason.UNSPECIFIED_ERROR, "internal error"))
+            return
+        if self.handed_over:
+            self.closing = True  # for this protocol: the transport goes on with another one
+            self.broker.lost(self)
+            assert self.broker.mesh is not None
+            self.broker.mesh.adopt(self, data[used:])
+        elif used < len(data) and not self.closing:
+            self._tail.append(data[used:] if used else data)
+            self._tail_size = len(data) - used
+
+    def packet(self, first: int, body: bytes) -> None:
+        """Any packet but PUBLISH and bare acknowledgements."""
+        self.broker.counters.packets_received += 1
+        handlers.handle(self, first, body)
+
+    # Backpressure
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that the transport holds."""
+        return self.transport.get_write_buffer_size()
+
+    @property
+    def unread(self) -> int:
+        """Bytes that have come and are not taken: an incomplete packet, or what is held."""
+        return self._tail_size
+
+    def bound_unsent(self, bound: int) -> None:
+        """From now on the connection is congested when it has more unsent bytes than this."""
+        self.transport.set_write_buffer_limits(high=bound, low=bound // 2)
+
+    def pause_reading_for(self, cause: object) -> None:
+        """Stop reading the socket until `resume_reading_after(cause)`."""
+        if not self.pauses and not self.closing and not self.transport.is_closing():
+            self.transport.pause_reading()
+        if self.pauses is NOBODY:
+            self.pauses = set()
+        self.pauses.add(cause)
+
+    def resume_reading_after(self, cause: object) -> None:
+        """The cause is gone; read on when no other is left."""
+        if cause not in self.pauses:
+            return
+        self.pauses.discard(cause)
+        if not self.pauses and not self.closing and not self.transport.is_closing():
+            self.last_received = self.broker.loop.time()  # its silence was ours
+            self.transport.resume_reading()
+
+    def _throttle(self) -> None:
+        """It has sent as many messages as it may for now, or has waited for that: read on, or later."""
+        broker, throttle = self.broker, self.throttle
+        if self.closing or throttle is None:
+            return
+        wait = throttle.look(broker.loop.time(), self.received)
+        self.allowance = throttle.allowance
+        if not wait:
+            self.resume_reading_after(RATE)
+            return
+        if RATE not in self.pauses:
+            broker.counters.slowed += 1
+            text = f"more than {self.limits.message_rate} messages a second (limits.message_rate)"
+            broker.warnings.say("slowed", broker.loop.time(), self.address, text, f" client={quoted(self.client_id)}")
+            self.pause_reading_for(RATE)
+        broker.loop.call_later(wait, self._throttle)
+
+    def hold(self) -> None:
+        """The mesh takes nothing now: keep what has come, read no more, until `release`."""
+        self.held = True
+        self.pause_reading_for(self.broker)
+        durable = self.broker.durable
+        if durable is not None and durable.closed and durable.wanted:
+            durable.hold(self)
+            return
+        assert self.broker.mesh is not None
+        self.broker.mesh.hold(self)
+
+    def release(self, refuse: bool = False) -> None:
+        """Go on with what was held. refuse: what still finds no room is answered 0x97 (MQTT 5)."""
+        if not self.held or self.closing:
+            return
+        self.held = False
+        self.refuse_when_full = refuse
+        self.broker.now = self.broker.loop.time()
+        data = b"".join(self._tail)
+        self._tail.clear()
+        self._consume(data)
+        self.refuse_when_full = False
+        if not self.held:
+            self.resume_reading_after(self.broker)
+        self.broker.flush()
+
+    def admit(self, packet: packets.Connect, outcome: Outcome | None = None) -> None:
+        """Answer a CONNECT that was held, and go on with what came behind it: the broker did not know what other brokers want, or
+        (outcome) who the client is.
+        """
+        if not self.held or self.closing:
+            return
+        self.held = False
+        try:
+            if outcome is not None:
+                handshake.known(self, packet, outcome)
+            else:
+                handshake.admit(self, packet, packet.properties.get(Property.AUTHENTICATION_METHOD))
+        except PeerError as error:
+            self.fail(error)
+            return
+        if self.held:  # for another reason now: its session is elsewhere
+            self.resume_reading_after(self.broker)
+        else:
+            self.held = True
+            self.release()
+
+    # The end
+
+    def check(self, now: float) -> None:
+        """From time to time: end what is silent, stuck or never introduced itself."""
+        limits = self.limits
+        if self.closing:
+            if now - self.closed_at > limits.connect_timeout:
+                self.transport.abort()  # it does not take what was still to be sent
+        elif self.session is None:
+            if not self.held and now - self.opened > limits.connect_timeout:
+                self.broker.counters.connect_timeouts += 1
+                text = f"it did not send CONNECT within {limits.connect_timeout:g} s"
+                self.broker.warnings.say("connect-timeout", now, self.address, text)
+                self.close()
+        elif self.keep_alive:
+            if not self.pauses:
+                if now - self.last_received > self.keep_alive:
+                    self.disconnect(Reason.KEEP_ALIVE_TIMEOUT, "nothing was heard for one and a half keep-alive intervals")
+            elif self in self.pauses:
+                # not read because it does not take its answers: it is alive as long as it takes some
+                if self.unsent != self.unsent_before:
+                    self.unsent_before, self.stuck_since = self.unsent, now
+                elif now - self.stuck_since > self.keep_alive:
+                    self.disconnect(Reason.KEEP_ALIVE_TIMEOUT, "nothing was taken for one and a half keep-alive intervals")
+
+    def fail(self, error: PeerError) -> None:
+        """The peer broke a rule: say so where the protocol has a way to (MQTT 5: 4.13), then close."""
+        self.broker.counters.errors += 1
+        fields = f" client={quoted(self.client_id)} reason=0x{error.reason:02x} clause={error.clause}"
+        what = f"{error.reason} {error.clause}"
+        self.broker.warnings.say("refused", self.broker.loop.time(), self.address, error.text, fields, what)
+        self.disconnect(error.reason, error.text)
+
+    def disconnect(self, reason: Reason, text: str = "") -> None:
+        """DISCONNECT with a reason (MQTT 5, behind CONNACK), then close."""
+        if self.closing:
+            return
+        if self.version == 5 and self.session is not None:
+            properties: dict[int, Any] = {Property.REASON_STRING: text} if text else {}
+            self.send_packet(packets.Disconnect(reason if reason in DISCONNECT_REASONS else Reason.PROTOCOL_ERROR, properties))
+        self.close()
+
+    def refuse(self, reason: Reason, text: str, version: int) -> None:
+        """CONNACK that refuses, in the form of a protocol version, then close. Its words must fit the client (MQTT-3.2.2-19)."""
+        fields = f" client={quoted(self.client_id)} user={quoted(self.user or self.named)} reason=0x{reason:02x}"
+        self.broker.warnings.say("connect-refused", self.broker.loop.time(), self.address, text, fields)
+        forms: tuple[dict[int, Any], ...] = ({Property.REASON_STRING: text}, {}) if version == 5 else ({},)
+        for properties in forms:
+            data = encode(packets.Connack(False, reason, properties), version)
+            if not self.max_packet or len(data) <= self.max_packet:
+                self.send(data)
+                break
+        self.close()
+
+    def close(self) -> None:
+        """Close after what is unsent has gone; a peer that does not read is cut off. Its session is given back now."""
+        if self.closing:
+            return
+        self.broker.flush_one(self)
+        self.closing = True
+        self.closed_at = self.broker.loop.time()
+        if self.congested:
+            self.transport.abort()
+        else:
+            self.transport.close()
+        self.broker.dismiss(self, None)

@@ -1,0 +1,246 @@
+"""The sending half of a connection: runs and deliveries as this client wants them.
+
+What is sent is appended to `out`; the broker writes all touched connections once at the end of a chunk (`Broker.flush`). Most
+clients are plain: they take a run's shared bytes as they are. A *special* one limits the packet size or takes topic aliases.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from ...mqtt.codec import encode
+from ...mqtt.mixed import Mixed
+from ...mqtt.properties import Property
+from ...mqtt.run import Run
+from ...mqtt.session import Delivery
+
+if TYPE_CHECKING:
+    from ...mesh.topology.settings import Limits
+    from ..mesh.receipts import Tracker
+    from ..persistence.commits import Answer
+    from ..server import Broker
+    from ..session.session import Session
+
+ALIASES_OUT = 64  # the most aliases used towards one client, whatever it offers
+ALIAS_MIN = 4  # a topic of fewer bytes is not longer than its alias
+
+
+class Outgoing:
+    """What a connection sends.
+
+    congested: the transport holds more unsent bytes than it may. sent: PUBLISH packets. dropped: QoS 0 messages for which there was no
+    room. max_packet: the client's Maximum Packet Size, 0 for none. alias_maximum: its Topic Alias Maximum. tracker: of
+    acknowledgements that wait for receipts; None while there never was one.
+    """
+
+    __slots__ = (
+        "alias_maximum",
+        "aliases_out",
+        "answers",
+        "broker",
+        "congested",
+        "dropped",
+        "limits",
+        "max_packet",
+        "out",
+        "request_problem",
+        "sends",
+        "sent",
+        "session",
+        "special",
+        "tracker",
+        "transport",
+        "version",
+    )
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.limits: Limits = broker.config.limits
+        self.transport: asyncio.Transport = None  # type: ignore[assignment]
+        self.version = 4
+        self.session: Session | None = None
+        self.out: list[bytes | bytearray] = []
+        self.answers: deque[Answer] | None = None
+        self.sends: deque[tuple[int, bytes | bytearray]] | None = None
+        self.congested = False
+        self.special = False
+        self.max_packet = 0
+        self.alias_maximum = 0
+        self.aliases_out: dict[bytes, int] = {}
+        self.request_problem = True
+        self.tracker: Tracker | None = None
+        self.sent = 0
+        self.dropped = 0
+
+    def send(self, data: bytes | bytearray) -> None:
+        """Append to what the next flush writes."""
+        out = self.out
+        if not out:
+            self.broker.touched.append(self)  # type: ignore[arg-type]
+        out.append(data)
+
+    def answer(self, data: bytes | bytearray) -> None:
+        """Send an acknowledgement, once what it promises is kept and after those before it."""
+        durable = self.broker.durable
+        if durable is None:
+            self.send(data)
+        else:
+            durable.answer(self, data)  # type: ignore[arg-type]
+
+    def confirm(self, qos: int, data: bytes | bytearray, count: int) -> None:
+        """Send acknowledgements of PUBLISH as `answer` does, and behind those of this QoS that wait for receipts [MQTT-4.6.0-2, -3]."""
+        if self.tracker is None:
+            self.answer(data)
+        else:
+            self.tracker.behind(qos, data, count)
+
+    def send_after(self, ticket: int, data: bytes | bytearray) -> None:
+        """Send once a commit is done, and after what waits for commits already. ticket: of the commit; 0: of none."""
+        if ticket or self.sends:
+            assert self.broker.durable is not None
+            self.broker.durable.send(self, ticket, data)  # type: ignore[arg-type]
+        else:
+            self.send(data)
+
+    def send_packet(self, packet: Any, answer: bool = False) -> None:
+        """Send one control packet; one too large for the client goes without its Reason String, or not at all (MQTT-3.1.2-24).
+
+        answer: it goes as an acknowledgement does.
+        """
+        data = encode(packet, self.version)
+        if self.max_packet and len(data) > self.max_packet:
+            if Property.REASON_STRING not in packet.properties:
+                return
+            del packet.properties[Property.REASON_STRING]
+            self.send_packet(packet, answer)
+            return
+        self.broker.counters.packets_sent += 1
+        if answer:
+            self.answer(data)
+        else:
+            self.send(data)
+
+    def drop(self, count: int) -> None:
+        """Messages that this client does not get: it is congested or they are too large for it."""
+        self.dropped += count
+        self.broker.counters.dropped += count
+
+    def send_qos0(self, run: Run, retain: bool, suffix: bytes) -> None:
+        """A run at QoS 0, with everything that this connection may want of it. suffix: encoded subscription identifiers."""
+        if self.congested:
+            self.drop(run.count)
+            return
+        properties = self._properties(run, suffix)
+        if properties is None:
+            self.broker.counters.expired += run.count
+            return
+        if self.alias_maximum:
+            self._send_aliased(run, 0, retain, properties, 0, run.count, 0, False)
+            return
+        frames = run.frames(self.version, 0, retain, properties)
+        if self.max_packet and frames.size > self.max_packet:
+            self.drop(run.count)
+            return
+        self.sent += run.count
+        self.broker.counters.publish_bytes_sent += len(frames.data)
+        self.send(frames.data)
+
+    def send_mixed_qos0(self, mixed: Mixed) -> None:
+        """A span at QoS 0."""
+        if self.congested:
+            self.drop(mixed.count)
+        elif self.special:
+            for index in range(mixed.count):
+                self.send_qos0(mixed.single(index), False, b"")
+        else:
+            block, _ = mixed.encoded(self.version, 0)
+            self.sent += mixed.count
+            self.broker.counters.publish_bytes_sent += len(block)
+            self.send(block)
+
+    def send_delivery(self, delivery: Delivery, duplicate: bool = False, ticket: int = 0) -> bool:
+        """QoS 1 or 2, identifiers given. False: nothing was sent, they are free again (expired or larger than the client takes).
+
+        duplicate: it is sent again, on a resumed session; then it goes out even after its lifetime, because its delivery has begun.
+        ticket: see `send_after`; 0: the delivery's own.
+        """
+        ticket = ticket or delivery.ticket
+        run = delivery.run
+        if self.special and isinstance(run, Mixed):
+            return self._send_singly(delivery, run, duplicate, ticket)
+        properties = self._properties(run, delivery.suffix)
+        if properties is None:
+            if not duplicate:
+                self.broker.counters.expired += delivery.count
+                return False
+            properties = b"".join((run.properties, b"\x02\0\0\0\0", delivery.suffix))
+        if self.alias_maximum and not (ticket or self.sends):  # what waits must not define what others use before
+            return self._send_aliased(
+                run, delivery.qos, delivery.retain, properties, delivery.start, delivery.count, delivery.first, duplicate
+            )
+        if self.max_packet and run.frames(self.version, delivery.qos, delivery.retain, properties).size > self.max_packet:
+            self.drop(delivery.count)
+            return False
+        data = delivery.encode(self.version, properties, duplicate)
+        self.sent += delivery.count
+        self.broker.counters.publish_bytes_sent += len(data)
+        if ticket or self.sends:
+            self.send_after(ticket, data)
+        else:
+            self.send(data)
+        return True
+
+    def _send_singly(self, delivery: Delivery, run: Mixed, duplicate: bool, ticket: int) -> bool:
+        """A special client's wishes are looked at message by message."""
+        session = self.session
+        assert session is not None
+        for index in range(delivery.count):
+            one = Delivery(run.single(delivery.start + index), delivery.qos)
+            one.first = delivery.first + index
+            if not self.send_delivery(one, duplicate, ticket):
+                session.outbound.acknowledge(one.qos, one.first, 1)
+        return True
+
+    def _properties(self, run: Run, suffix: bytes) -> bytes | None:
+        """The whole property block for this connection; None when the message has expired (MQTT-3.3.2-5, -6)."""
+        if run.expiry is None:
+            return run.properties + suffix if suffix else run.properties
+        waited = self.broker.now - run.received
+        if waited > run.expiry:
+            return None
+        left = run.expiry - int(waited) if waited > 0 else run.expiry
+        return b"".join((run.properties, b"\x02", left.to_bytes(4, "big"), suffix))
+
+    def _send_aliased(
+        self, run: Run, qos: int, retain: bool, properties: bytes, start: int, count: int, first: int, duplicate: bool
+    ) -> bool:
+        """To a client that takes topic aliases: the topic once, from then on its number (MQTT-3.3.2-7 to -14). False: too large for it."""
+        topic = run.topic
+        table = self.aliases_out
+        alias = table.get(topic, 0)
+        known = alias > 0
+        if not known and len(table) < min(self.alias_maximum, ALIASES_OUT) and len(topic) >= ALIAS_MIN:
+            alias = len(table) + 1
+        if alias:
+            properties += b"\x23" + alias.to_bytes(2, "big")
+        stop = start + count
+        blocks = [(start, stop, known)] if known or not alias else [(start, start + 1, False), (start + 1, stop, True)]
+        for begin, end, short in blocks:
+            if begin == end:
+                continue
+            part = run if end - begin == run.count else run.part(begin, end)
+            if short:
+                part = Run(b"", run.qos, run.retain, part.payloads)
+            frames = part.frames(5, qos, retain, properties)
+            if self.max_packet and frames.size > self.max_packet:
+                self.drop(end - start)
+                return False
+            if alias:
+                table[topic] = alias
+            self.sent += part.count
+            data = part.stamped(5, qos, retain, properties, 0, part.count, first + begin - start, duplicate) if qos else frames.data
+            self.broker.counters.publish_bytes_sent += len(data)
+            self.send(data)
+        return True

@@ -1,0 +1,85 @@
+"""The metabroker inside a broker's process: what the broker's file says of it, and the face that the broker sees.
+
+The broker knows no metabroker, only an `Inside`: a client of the same event loop, joined to it without a socket (`joint.py`). The real one
+is `metabroker/shell/embedded.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from ...mqtt.errors import MqttError
+from ...mqtt.topics import check_topic
+
+if TYPE_CHECKING:
+    from ...mesh.topology.settings import Section
+    from ..config import BrokerConfig
+    from ..server import Broker
+
+POLICY = "give the path of the policy file of the metabroker that is to run inside this broker"
+KEYS = ("services", "directory", "data", "status_topic")  # that mean nothing without a policy
+
+
+class Inside(Protocol):
+    """What a broker asks of what runs inside."""
+
+    async def begin(self, broker: Broker) -> None:
+        """The broker listens: start, and go on until `end` whatever happens. Raises StartError."""
+
+    def renew(self, config: BrokerConfig) -> None:
+        """The broker's file was read again. A mistake is logged and changes nothing."""
+
+    async def end(self) -> None:
+        """Leave in order. It may take a few seconds."""
+
+
+@dataclass(slots=True)
+class InsideSettings:
+    """The part of the table `[metabroker]` that makes it run inside. See docs/metabroker.md.
+
+    file: of the broker, for errors. policy, services: files. directory: URL. data: folder of what it keeps, None: nothing. status_topic:
+    None: the usual one; empty: nowhere.
+    """
+
+    file: str
+    policy: Path
+    services: Path | None = None
+    directory: str | None = None
+    data: Path | None = None
+    status_topic: str | None = None
+
+    @classmethod
+    def of(cls, section: Section, folder: Path | None) -> InsideSettings | None:
+        """Read these keys; None: no metabroker runs inside. The files that they name are not read yet. Raises ConfigError."""
+        if not section.has("policy"):
+            for key in KEYS:
+                if section.has(key):
+                    raise section.error(key, f"it means nothing without metabroker.policy: {POLICY}")
+            return None
+        settings = cls(section.file, section.path_of("policy", folder, POLICY))
+        if section.has("services"):
+            settings.services = section.path_of("services", folder, "give the path of a file with names of services and their addresses")
+        if section.has("directory"):
+            right = "give http://HOST:PORT of a directory, or the WSDL of a UDDI registry"
+            settings.directory = section.string("directory", right=right)
+        if section.has("data"):
+            settings.data = section.path_of("data", folder, "give the path of a folder where sessions are kept")
+        if section.has("status_topic"):
+            settings.status_topic = _topic(section)
+        return settings
+
+
+def _topic(section: Section) -> str:
+    """A topic that can be published to, or nothing."""
+    topic = section.table["status_topic"]
+    right = 'give a topic without wildcards, or "" for nowhere'
+    if not isinstance(topic, str):
+        raise section.error("status_topic", right)
+    if topic:
+        try:
+            check_topic(topic.encode())
+        except (MqttError, UnicodeEncodeError):
+            raise section.error("status_topic", right) from None
+    return topic

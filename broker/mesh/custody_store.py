@@ -1,0 +1,193 @@
+"""The mesh's part of the store: custody, windows, epochs; written with what they belong to, found again at the start.
+
+A message in custody is a stored run, shared with the sessions here that it also waits for, and one delivery row for the recipient
+`mesh/custody`; what else must survive is values of the table `mesh` (see `mesh/custody/journal.py`).
+
+What goes together. A publisher's message: custody and local queues are in one batch, and its acknowledgement waits for both as it
+does for a session's row. A message from elsewhere: the deliveries to sessions here and the window that lets it in once are in
+one batch, and its receipt follows the commit. Frames of QoS 1 leave before the commit, those of QoS 2 behind it.
+
+What it does not know: what the records mean, who acknowledges what.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from ...mesh.custody.custody import OVERHEAD
+from ...mesh.custody.journal import NODE, stored_node
+from ...mesh.retained.replica import RECORDS, STATE, STATE_KEY, PutValue
+from ...mqtt.mixed import Mixed
+from ...mqtt.run import Run
+from ...store.base import Kind, Store, StoreError
+from ...store.records import DELIVERY_WEIGHT, RUN_WEIGHT, StoredDelivery
+from ..persistence.codec import run_of
+
+if TYPE_CHECKING:
+    from ...mesh.node.node import Node
+    from ..persistence.commits import Durable
+    from ..routing.retained import Retained
+
+RECIPIENT = "mesh/custody"
+ENDED = b"ended"  # key of a value that is there while no life of the broker is under way that has not written all it said
+TABLE = "mesh"
+PAGE = 1000  # rows whose runs are read at once
+ENTRY = RUN_WEIGHT + DELIVERY_WEIGHT  # bytes that the store counts for a run, beside what is in it
+
+
+def stored_identity(store: Store) -> tuple[UUID, int] | None:
+    """The UUID and the last epoch of the broker whose store this is, which is not open yet; None without any.
+
+    A store that cannot be read says nothing here; it will say why when it is opened. Raises ValueError (one line) for another
+    version's state.
+    """
+    try:
+        store.attach()
+        value = store.value(TABLE, NODE)
+    except StoreError:
+        return None
+    finally:
+        store.close()
+    found = stored_node(value)
+    return None if found is None else (UUID(bytes=found[0]), found[1])
+
+
+class Waiting:
+    """What is said once a ticket is committed: the node's records up to mark, deliveries by their tokens."""
+
+    __slots__ = ("mark", "ticket", "tokens")
+
+    def __init__(self, ticket: int) -> None:
+        self.ticket = ticket
+        self.mark = 0
+        self.tokens: list[int] = []
+
+
+class Custody:
+    """Writes down what one node says. wake: called when the node was told of a commit and may have more to do."""
+
+    def __init__(self, durable: Durable, node: Node, wake: Callable[[], None]) -> None:
+        self._durable = durable
+        self._node = node
+        self._wake = wake
+        self._rows: dict[int, StoredDelivery] = {}  # order -> its row
+        self._waiting: deque[Waiting] = deque()
+        durable.bound.custody = self.stored
+
+    def stored(self) -> int:
+        """About how many bytes of the store are for other sites."""
+        messages, size = self._node.custody()
+        return size - OVERHEAD * messages + ENTRY * self._node.custody_entries
+
+    def recover_retained(self, view: Retained, now: float) -> None:
+        """Give the node the retained messages of an earlier life, then the view what it makes of them. Before `recover`. Raises StoreError.
+
+        What the view holds already is of a life without a mesh: it becomes this broker's own, as of when it was published.
+        """
+        store, node, durable = self._durable.store, self._node, self._durable
+        complete = store.value(STATE, ENDED) is not None
+        durable.writer.delete_value(STATE, ENDED)
+        try:
+            node.restore_retained(store.value(STATE, STATE_KEY), store.values(RECORDS), complete, now)
+        except ValueError as error:
+            raise StoreError(Kind.CORRUPT, RECORDS, f"{error}: restore a copy, or move the store away and start empty") from None
+        for run in view.all():
+            if not run.topic.startswith(b"$"):
+                node.adopt_retained(run, now)
+                durable.forget_retained(run.topic)
+        view.keeper = None
+        for run in node.retained():
+            view.restore(run)
+
+    def ended(self) -> None:
+        """All that was said is written: this life ends in order."""
+        self.save()
+        self._durable.writer.put_value(STATE, ENDED, b"1")
+
+    def recover(self, now: float) -> int:
+        """Give the node what the store has; how many messages it holds. Raises StoreError."""
+        store = self._durable.store
+        values = dict(store.values(TABLE))
+        try:
+            self._node.restore(self._entries(store), values, now)
+        except ValueError as error:
+            raise StoreError(Kind.CORRUPT, TABLE, str(error)) from None
+        self.save()
+        return self._node.custody()[0]
+
+    def _entries(self, store: Store) -> Iterator[tuple[int, Run, bytes]]:
+        offset = self._durable.offset
+        after = 0
+        while rows := list(store.deliveries(RECIPIENT, after=after, limit=PAGE)):
+            runs = store.runs({row.run for row in rows})
+            for row in rows:
+                stored = runs.get(row.run)
+                if stored is None:
+                    raise StoreError(Kind.CORRUPT, TABLE, f"message {row.order} in custody has lost its run: restore a copy")
+                run = run_of(stored, offset)
+                self._rows[row.order] = row._replace(extra=b"")
+                yield row.order, run.loose() if isinstance(run, Mixed) else run, row.extra
+            after = rows[-1].order
+
+    def save(self, tokens: list[int] | None = None) -> None:
+        """Write what the node has to write. tokens: deliveries that were carried out since the last time."""
+        records = self._node.records()
+        durable, rows = self._durable, self._rows
+        writer = durable.writer
+        changes = self._node.retained_changes(durable.broker.now)
+        if changes:
+            durable.firm()
+            for change in changes:
+                if isinstance(change, PutValue):
+                    writer.put_value(change.table, change.key, change.value)
+                else:
+                    writer.delete_value(change.table, change.key)
+        if records is None and not tokens:
+            return
+        if records is not None:
+            for order, run, extra in records.entries:
+                row = StoredDelivery(RECIPIENT, order, durable.store_run(run), 0, run.count, run.qos, 0, 0, b"")
+                rows[order] = row
+                writer.put_delivery(row._replace(extra=extra))
+            for order, extra in records.changed:
+                writer.put_delivery(rows[order]._replace(extra=extra))
+            for order in records.gone:
+                del rows[order]
+                writer.delete_delivery(RECIPIENT, order)
+            for key, value in records.values:
+                if value is None:
+                    writer.delete_value(TABLE, key)
+                else:
+                    writer.put_value(TABLE, key, value)
+        ticket = durable.mark()
+        last = self._waiting[-1] if self._waiting else None
+        if last is None or last.ticket != ticket:
+            last = Waiting(ticket)
+            self._waiting.append(last)
+            fresh = True
+        else:
+            fresh = False
+        if records is not None:
+            last.mark = records.mark
+        if tokens:
+            last.tokens += tokens
+        if fresh:
+            durable.when(ticket, self._kept)
+
+    def _kept(self) -> None:
+        """A commit is done: tell the node of all that it holds."""
+        reached, node, now = self._durable.reached, self._node, self._durable.broker.now
+        waiting = self._waiting
+        told = False
+        while waiting and waiting[0].ticket <= reached:
+            done = waiting.popleft()
+            told = True
+            if done.mark:
+                node.committed(done.mark, now)
+            for token in done.tokens:
+                node.delivered(token, now)
+        if told:
+            self._wake()

@@ -1,0 +1,130 @@
+"""Dialling neighbours: one task a neighbour, for as long as the broker lives, with back-off.
+
+A neighbour has an address, or a name whose addresses the broker's directory knows (`registrar.Registrar.where`); these are tried in turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import socket
+from typing import TYPE_CHECKING
+
+from ...mesh.link.link import Link
+from ...mesh.topology.settings import PeerSettings, parse_address
+from ..embedded.registrar import BY_NAME
+from ..transport.tls.service import TlsError
+from ..transport.tls.transport import TlsTransport
+from .link import LinkProtocol
+
+if TYPE_CHECKING:
+    from .shell import MeshShell
+
+log = logging.getLogger("mqmesh.mesh")
+
+STEADY = 1.0  # seconds that a link has to live for the next attempt to come soon: one that breaks at once must not stir the mesh
+
+
+class Dialler:
+    """The neighbours that one broker dials. `errors` and `met` of the shell say how it goes, by address as it is configured."""
+
+    def __init__(self, shell: MeshShell) -> None:
+        self._shell = shell
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def dial(self, peer: PeerSettings) -> None:
+        """Begin."""
+        self._shell.errors[peer.address] = "not tried yet"
+        self._shell.down_since[peer.address] = self._shell.broker.wall()
+        self._tasks.append(self._shell.broker.loop.create_task(self._keep(peer), name=f"dial {peer.address}"))
+
+    def stop(self) -> None:
+        """Dial nobody any more."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def _keep(self, peer: PeerSettings) -> None:
+        """One peer, for as long as the broker lives."""
+        shell, settings = self._shell, self._shell.settings
+        delay = settings.retry_first
+        while True:
+            other = self.standing(peer)
+            if other is not None:
+                await other.closed.wait()
+            begun = shell.now()
+            link, error = await self._dial(peer)
+            if link is not None:
+                await link.closed.wait()
+                error = link.error
+                if link.peer is not None and link.machine.incarnation:
+                    self._shell.met[peer.address] = link.peer
+                if link.up and shell.now() - begun > STEADY:
+                    delay = settings.retry_first
+                if self.standing(peer) is not None:
+                    continue
+            self._shell.down_since.setdefault(peer.address, self._shell.broker.wall())
+            if self._shell.errors.get(peer.address) != error:
+                log.warning("event=link-down address=%s text=%s", peer.address, error)
+                self._shell.errors[peer.address] = error
+                self._shell.status_soon()
+            await asyncio.sleep(delay * random.uniform(0.8, 1.2))
+            delay = min(2 * delay, settings.retry_last)
+
+    def standing(self, peer: PeerSettings) -> LinkProtocol | None:
+        """The link to the broker at this address or of this name, whichever side dialled it."""
+        met = self._shell.met.get(peer.address)
+        number = peer.number if met is None else met.number
+        if number is None and peer.name is not None:
+            linked = (link for link in self._shell.by_number.values() if link.peer is not None and link.peer.name == peer.name)
+            return next(linked, None)
+        link = self._shell.by_number.get(number) if number is not None else None
+        return link if link is not None and (met is None or link.peer is None or link.peer.uuid == met.uuid) else None
+
+    async def _dial(self, peer: PeerSettings) -> tuple[LinkProtocol | None, str]:
+        if not peer.address.startswith(BY_NAME):
+            return await self._dial_at(peer, peer.address)
+        link, error = None, "the directory names no address of it that can be used here"
+        for where in self._by_directory(peer.address.removeprefix(BY_NAME)):
+            link, error = await self._dial_at(peer, where)
+            if link is not None:
+                break
+        return link, error
+
+    def _by_directory(self, name: str) -> list[str]:
+        """Where a neighbour is, TLS first; only TLS where certificates prove who the brokers are, and without authorities none."""
+        broker = self._shell.broker
+        addresses = broker.registrar.where(name) if broker.registrar is not None else []
+        secure = [one for one in addresses if one.startswith("mqtts://")] if broker.config.tls and broker.config.tls.ca else []
+        return secure + ([] if self._shell.settings.certified else [one for one in addresses if one.startswith("mqtt://")])
+
+    async def _dial_at(self, peer: PeerSettings, where: str) -> tuple[LinkProtocol | None, str]:
+        address = parse_address(where)
+        shell, loop = self._shell, self._shell.broker.loop
+
+        def made(tls: TlsTransport | None = None) -> LinkProtocol:
+            config = shell.link_config(peer, where, shell.channel(tls, address.host))
+            holders, signer, why_not = shell.node.holders(), shell.signer, shell.node.why_not
+            machine = Link.dial(shell.identity, shell.key, config, loop.time(), holders, signer=signer, why_not=why_not)
+            return shell.make_link(machine, peer.cost, peer.address)
+
+        try:
+            async with asyncio.timeout(shell.broker.config.limits.connect_timeout):
+                if address.scheme == "unix":
+                    _, link = await loop.create_unix_connection(made, address.path)
+                elif address.scheme == "mqtts":
+                    assert shell.broker.tls is not None
+                    transport = await shell.broker.tls.dial(address.host, address.port)
+                    link = made(transport)
+                    transport.begin(link)
+                else:
+                    _, link = await loop.create_connection(made, address.host, address.port)
+        except TimeoutError:
+            return None, f"{where} does not answer; is the host up and the port open?"
+        except TlsError as error:
+            return None, f"no TLS with {where}: {error}"
+        except socket.gaierror as error:
+            return None, f"{where} cannot be reached: the host name {address.host!r} is not known ({error.strerror})"
+        except OSError as error:
+            return None, f"{where} cannot be reached: {error.strerror or error}; is a broker listening there?"
+        return link, ""

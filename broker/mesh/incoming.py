@@ -1,0 +1,162 @@
+"""What the mesh brings to one broker: deliveries to its clients, and what a comparison has changed of retained messages."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from ...mesh.node import actions
+from ...mqtt.loose import Loose
+from ..persistence.quota import passes
+from ..routing.retained import BURIED
+
+if TYPE_CHECKING:
+    from ..routing.route import Fan
+    from .shell import MeshShell
+
+
+class Arrivals:
+    """Carries out what a node says has come.
+
+    tokens: of deliveries that are carried out and not saved yet. shut: the store keeps nothing more. waiting: by their origins, what has
+    come and would have to be kept, and all that came behind it from the same origin. It is not handed over and not confirmed: custody of
+    it stays at the origin, which sends no more than its credit. Posts need no room and go ahead, but for those that say where among the
+    messages they stand.
+    """
+
+    def __init__(self, shell: MeshShell) -> None:
+        self.shell = shell
+        self.broker = shell.broker
+        self.node = shell.node
+        self.tokens: list[int] = []
+        self.shut = False
+        self._turn: int | None = None  # the origin whose messages are carried out in their turn though others wait
+        self.waiting: dict[int, deque[actions.Deliver | actions.Posted]] = {}
+
+    # While the store keeps nothing more
+
+    def waits(self, action: actions.Deliver | actions.Posted) -> bool:
+        """Whether it has to wait; then `go_on` carries it out. Only to be asked while `shut`, or while something waits."""
+        queue = self.waiting.get(action.origin)
+        if queue is None:
+            if not self.shut or not self._keeps(action):
+                return False
+            queue = self.waiting[action.origin] = deque()
+        elif action.token is None and isinstance(action, actions.Deliver):
+            return False  # QoS 0 has an order of its own
+        elif isinstance(action, actions.Posted) and self.shell.post.goes_ahead(action.kind):
+            return False
+        queue.append(action)
+        return True
+
+    def go_on(self) -> None:
+        """From time to time: carry out what waited and finds room now, in the order of each origin."""
+        durable = self.broker.durable
+        if not self.waiting or durable is None:
+            return
+        for origin, queue in list(self.waiting.items()):
+            while queue and not (self.shut and self._keeps(queue[0])):
+                self._turn = origin
+                self.shell.carry_out(queue.popleft())
+                self._turn = None
+                durable.look()
+            if not queue:
+                del self.waiting[origin]
+
+    @property
+    def held(self) -> int:
+        """Messages that wait."""
+        return sum([action.run.count for queue in self.waiting.values() for action in queue if isinstance(action, actions.Deliver)])
+
+    def _keeps(self, action: actions.Deliver | actions.Posted) -> bool:
+        """Whether somebody here would have it kept for longer than it takes to send it."""
+        if not isinstance(action, actions.Deliver) or action.token is None:
+            return False
+        router, run = self.broker.router, action.run
+        for topic in run.topics if isinstance(run, Loose) else (run.topic,):
+            route = router.routes.get(topic) or router.route(topic)
+            if action.ordinary and any(target.qos and not passes(target.session) for target in route.targets):
+                return True
+        groups = [router.groups[pick] for pick in action.picks if pick in router.groups]
+        return any(not any(passes(member.session) for member in group.members) for group in groups)
+
+    # What has come
+
+    def deliver(self, action: actions.Deliver) -> None:
+        """A run from elsewhere: local subscribers, the shared subscriptions that the origin picked here, retained messages."""
+        run = action.run
+        router = self.broker.router
+        if run.qos == 2 and self.shell.custody is not None and action.token is not None:  # it comes again unless its window is kept
+            assert self.broker.durable is not None
+            self.broker.behind = self.broker.durable.next_commit
+        if isinstance(run, Loose):
+            self._deliver_span(run)
+        elif action.ordinary:
+            route = router.routes.get(run.topic) or router.route(run.topic)
+            told = self.broker.retained.came(run.topic, action.key) if action.key else None
+            if told:
+                router.deliver_others(run, route, told)
+            else:
+                router.deliver(run, route, None, shares=False)
+        if action.stored:
+            self.broker.retained.store(run, always=True)
+        for pick in action.picks:
+            group = router.groups.get(pick)
+            if not router.access.sees(run.topic.decode(), pick[1], None):
+                self.broker.counters.dropped += run.count  # the origin does not know the rule
+            elif group is not None:
+                router.deliver_share(run, group)
+            elif action.token is not None:
+                self.node.refuse(action.token, pick, self.broker.now)
+        self.broker.behind = 0
+        self.carried_out(action.origin, action.token)
+
+    def carried_out(self, origin: int, token: int | None) -> None:
+        """A delivery is done; its window belongs into the batch that holds what it caused."""
+        if token is None:
+            return
+        if self.shell.custody is None:
+            self.node.delivered(token, self.broker.now)
+        else:
+            self.node.handed(token, self.broker.now, early=origin in self.waiting and self._turn != origin)
+            self.tokens.append(token)
+
+    def weigh(self) -> None:
+        """What the mesh remembers of deleted messages needs memory too."""
+        self.broker.account.buried = BURIED * self.node.buried
+
+    def retained(self, action: actions.Retained) -> None:
+        """What is retained has changed by a comparison with a neighbour. Members of shared subscriptions are not told: each site would
+        tell one of them."""
+        run, router = action.run, self.broker.router
+        if action.announce:
+            if run.qos == 2 and self.broker.durable is not None:
+                self.broker.behind = self.broker.durable.next_commit
+            router.deliver(run, router.routes.get(run.topic) or router.route(run.topic), None, shares=False)
+            self.broker.behind = 0
+        self.broker.retained.store(run, always=True)
+        if action.coming:
+            self.broker.retained.expect(run.topic, action.key)
+
+    def _deliver_span(self, run: Loose) -> None:
+        """Messages of different topics: those in a row that have the same recipients go together."""
+        router = self.broker.router
+        known, owned = router.fans.get, router.owned_fans.get
+        fan: Fan | None = None
+        start = 0
+        for index, topic in enumerate(run.topics):
+            found = known(topic) or owned(topic)
+            if found is None:
+                route = router.routes.get(topic) or router.route(topic)
+                found = known(topic) or owned(topic)
+            if found is not None and found.local is fan:
+                continue
+            if fan is not None:
+                router.deliver_mixed(run.part(start, index), fan)
+            fan, start = None, index
+            if found is not None:
+                fan = found.local
+            else:
+                router.deliver(run.single(index), route, None, shares=False)
+        if fan is not None:
+            router.deliver_mixed(run.part(start, run.count) if start else run, fan)

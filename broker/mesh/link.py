@@ -1,0 +1,249 @@
+"""One connection to a neighbour: bytes to and from its `mesh.link.Link` machine, in a transport's terms.
+
+What waits for the neighbour stands in two queues, urgent packets ahead of the others; the shell is told when too much waits and
+when it no longer does. A link with a rate passes what is not urgent as its `Pacer` allows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections import deque
+from typing import TYPE_CHECKING
+
+from ...mesh.link.link import Link
+from ...mesh.link.settings import LinkClosed, LinkData, LinkUp
+from ...mesh.topology.rules import UNRULED
+from ...mesh.wire.identity import Identity
+from ...mqtt.errors import PeerError
+from ...mqtt.reasons import Reason
+from .rate import Pacer
+
+if TYPE_CHECKING:
+    from .shell import MeshShell
+
+log = logging.getLogger("mqmesh.mesh")
+
+SOCKET_UNSENT = 512 * 2**10  # bytes given to the transport ahead of what the peer reads: urgent packets wait behind these only
+PIECE = 256 * 2**10  # bytes joined into one write
+SHOWN = 1.0, 4  # the round trip that is shown changes with this many ms and this part of it: a status that changes is published
+
+
+class LinkProtocol(asyncio.Protocol):
+    """One connection to a neighbour: bytes to and from its `Link` machine."""
+
+    def __init__(self, shell: MeshShell, machine: Link, number: int, cost: int, address: str) -> None:
+        self.shell = shell
+        self.machine = machine
+        self.id = number
+        self.cost = cost
+        self.address = address
+        self.transport: asyncio.Transport | None = None
+        self.up = False
+        self.closed = asyncio.Event()
+        self.error = ""
+        self.rules = UNRULED
+        self.since = 0.0  # when it came up, in seconds since 1970
+        self.urgent: list[bytes | bytearray] = []
+        self.bulk: deque[bytes | bytearray] = deque()
+        self.waiting = 0  # bytes in bulk
+        self.pacer: Pacer | None = None  # in which messages wait instead, where the link has a rate
+        self._pace_timer: asyncio.TimerHandle | None = None
+        self._blocked = False  # the transport holds enough
+        self._full = False  # the node was told so
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0  # when the timer fires
+        self._shown: float | None = None  # of the round trip
+
+    @property
+    def peer(self) -> Identity | None:
+        return self.machine.peer
+
+    @property
+    def tls(self) -> str | None:
+        """The version of TLS that it runs over, None without."""
+        layer = self.transport.get_extra_info("tls") if self.transport is not None else None
+        return layer.version if layer is not None else None
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that the connection has not taken yet."""
+        waiting = self.waiting if self.pacer is None else self.pacer.waiting
+        return waiting + (self.transport.get_write_buffer_size() if self.transport is not None else 0)
+
+    @property
+    def full(self) -> bool:
+        """Whether more is unsent than may be, so that the node sends no more."""
+        return self._full
+
+    @property
+    def round_trip(self) -> float | None:
+        """Milliseconds from a ping to its answer, None before the first one. Small changes are not shown."""
+        now = self.machine.round_trip
+        if now is not None:
+            now = max(round(1000 * now, 2), 0.01)
+            if self._shown is None or abs(now - self._shown) > max(SHOWN[0], self._shown / SHOWN[1]):
+                self._shown = now
+        return self._shown
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport  # type: ignore[assignment]
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.transport.set_write_buffer_limits(high=SOCKET_UNSENT, low=SOCKET_UNSENT // 4)  # type: ignore[union-attr]
+        self._after([])
+
+    def data_received(self, data: bytes) -> None:
+        broker = self.shell.broker
+        broker.now = broker.loop.time()
+        self._after(self.machine.receive(data, broker.now))
+        broker.flush()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._after(self.machine.connection_lost(str(error) if error else ""))
+        self._end("connection lost")
+        self.shell.broker.flush()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._blocked = True
+
+    def resume_writing(self) -> None:
+        self._blocked = False
+        self.flush()
+        self.shell.broker.flush()
+
+    def send(self, data: bytes | bytearray, urgent: bool) -> None:
+        """Queue whole packets; `flush` writes them, urgent ones first."""
+        if urgent:
+            self.urgent.append(data)
+        elif self.pacer is not None:
+            self.pacer.put(data)
+        else:
+            self.bulk.append(data)
+            self.waiting += len(data)
+
+    def flush(self) -> None:
+        """Write as much as the transport takes; tell the node when too much waits and when it no longer does."""
+        transport = self.transport
+        if transport is None or transport.is_closing():
+            return
+        if self.pacer is not None:
+            self._flush_paced(transport, self.pacer)
+            return
+        bulk = self.bulk
+        while (bulk or self.urgent) and not self._blocked:
+            piece, self.urgent = self.urgent, []
+            size = 0
+            while bulk and size < PIECE:
+                data = bulk.popleft()
+                size += len(data)
+                piece.append(data)
+            self.waiting -= size
+            transport.write(piece[0] if len(piece) == 1 else b"".join(piece))
+        bound = self.shell.broker.config.limits.link_unsent_bytes
+        self._say_full(self.waiting > (bound // 4 if self._full else bound))
+
+    def _flush_paced(self, transport: asyncio.Transport, pacer: Pacer) -> None:
+        """The same over a link with a rate: messages leave as its buckets fill, urgent packets at once."""
+        while not self._blocked:
+            piece, self.urgent = self.urgent, []
+            data = pacer.take(self.shell.now(), PIECE)
+            if data:
+                piece.append(data)
+            if not piece:
+                break
+            transport.write(b"".join(piece))
+        self._say_full(pacer.full(self._full))
+        wait = pacer.wait()
+        if wait is not None and not self._blocked and self._pace_timer is None:
+            self._pace_timer = self.shell.broker.loop.call_later(wait, self._pace)
+
+    def _pace(self) -> None:
+        self._pace_timer = None
+        self.flush()
+        self.shell.broker.flush()
+
+    def _say_full(self, full: bool) -> None:
+        if full != self._full and self.up:
+            self._full = full
+            self.shell.node.link_full(self.id, full, self.shell.now())
+
+    def _after(self, events: list[LinkUp | LinkData | LinkClosed]) -> None:
+        """Carry out what the machine says, write what it wants written, set its timer."""
+        for event in events:
+            if isinstance(event, LinkData):
+                if self.up:
+                    self._receive(event.data)
+            elif isinstance(event, LinkUp):
+                self.shell.link_up(self, event.peer, event.incarnation)
+            else:
+                self.error = event.text
+                if not self.up and not self.machine.dialled:
+                    self.shell.refused(self, event.text)
+                self.shell.link_closed(self, event.text)
+                self._write_machine()
+                self._end(event.text)
+                return
+        self._write_machine()
+        self._set_timer()
+
+    def _receive(self, data: bytes) -> None:
+        try:
+            self.shell.node.receive(self.id, data, self.shell.now())
+        except PeerError as error:
+            self.close(error.reason, error.text)
+        except Exception:
+            log.exception("event=internal-error link=%d peer=%s", self.id, self.peer)
+            self.close(Reason.UNSPECIFIED_ERROR, "internal error")
+
+    def _write_machine(self) -> None:
+        data = self.machine.take()
+        if data and self.transport is not None and not self.transport.is_closing():
+            self.transport.write(data)
+
+    def _set_timer(self) -> None:
+        """Wake up at the machine's deadline at the latest; a timer that is set for earlier stays, its call is harmless."""
+        deadline = self.machine.next_deadline()
+        if self._timer is not None:
+            if deadline is not None and self._due <= deadline:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if deadline is not None:
+            self._due = deadline
+            self._timer = self.shell.broker.loop.call_at(deadline, self._handle_timer)
+
+    def _handle_timer(self) -> None:
+        self._timer = None
+        self._after(self.machine.handle_timer(self.shell.now()))
+        self.shell.broker.flush()
+
+    def close(self, reason: Reason, text: str) -> None:
+        """End the link from this side."""
+        self.error = text
+        self.machine.goodbye(reason, text)
+        self.shell.link_closed(self, text)
+        self._write_machine()
+        self._end(text)
+
+    def _end(self, text: str) -> None:
+        for timer in (self._timer, self._pace_timer):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._pace_timer = None
+        self.shell.link_closed(self, self.error or text)
+        self.bulk.clear()
+        if self.pacer is not None:
+            self.pacer.clear()
+        self.urgent.clear()
+        self.waiting = 0
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.close()
+            # a silent peer takes nothing: what waits for it must not keep the connection for ever
+            self.shell.broker.loop.call_later(self.shell.broker.config.limits.connect_timeout, self.transport.abort)
+        self.closed.set()

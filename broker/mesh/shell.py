@@ -1,0 +1,528 @@
+"""The mesh's shell in one broker: sockets, timers and logs around `mesh.node.Node` and `mesh.link.Link`.
+
+A link is one TCP (or Unix socket) connection, dialled by one side to the other's ordinary listener. Every link of the same
+pair but one is closed: a new connection from the same side ends the old one; when both sides dial, the connection of the lower
+number stays. A peer that cannot be reached is tried again with back-off, and the reason is logged once and shown in
+`$SYS/broker/mesh/status`.
+
+What `Node` decides comes back as a list of actions, which `MeshShell.drain` carries out: send, deliver to local subscribers,
+drop cached routes, close a link. Nothing here chooses a path.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from ...mesh.link.channel import Channel
+from ...mesh.link.keys import Keys
+from ...mesh.link.link import Link
+from ...mesh.link.settings import LinkConfig
+from ...mesh.node import actions
+from ...mesh.node.node import MeshConfig, Node, Verdict
+from ...mesh.topology.rules import LinkRules, rules_for
+from ...mesh.topology.settings import MeshSettings, PeerSettings
+from ...mesh.wire.identity import Identity
+from ...mqtt import packets
+from ...mqtt.loose import Loose
+from ...mqtt.reasons import Reason
+from ...mqtt.run import Run
+from ...mqtt.topics import matches
+from ..requests.receipts import RequestTopic
+from ..roaming.shell import Roaming
+from ..transport.tls.service import trusted_names
+from ..transport.tls.transport import TlsTransport
+from .custody_store import Custody, stored_identity
+from .dialer import Dialler
+from .identity import keep_identity, own_identity, own_signer
+from .incoming import Arrivals
+from .link import LinkProtocol
+from .peer_message import Post
+from .rate import Pacer
+from .receipts import Receipts
+from .status import Watchman, status_of, words_of
+
+if TYPE_CHECKING:
+    from ..client.connection import Connection
+    from ..persistence.commits import Durable
+    from ..routing.router import Route
+    from ..server import Broker
+
+log = logging.getLogger("mqmesh.mesh")
+
+STATUS_INTERVAL = 1.0  # seconds between two issues of the status while only its counters change
+STATUS_DELAY = 0.05  # seconds in which changes are collected into one status
+STEADY = 1.0  # seconds that a link has to live for the next attempt to come soon: one that breaks at once must not stir the mesh
+SAY_AGAIN = 60.0  # seconds after which a refusal that goes on is logged again
+REFUSALS = 100  # different ones that are remembered for that
+CLIENTS_ONLY = "is for clients only: a broker's is made for servers too (extended key usage)"
+KEPT = (actions.Deliver, actions.Posted)  # what may wait for room in the store
+HELD_MAX = 5.0  # seconds that a publisher waits for room in the mesh before MQTT 5 is answered 0x97
+
+
+class MeshShell:
+    """The membership of one broker in one mesh."""
+
+    def __init__(self, broker: Broker, settings: MeshSettings) -> None:
+        config = broker.config
+        self.broker = broker
+        self.settings = settings
+        store = broker.find_store()
+        stored = None if store is None else stored_identity(store)
+        self.signer = own_signer(config.data)
+        self.identity = own_identity(config.data, settings.name, config.name, config.number, stored, self.signer.public)
+        self.node = Node(
+            self.identity,
+            MeshConfig(
+                mode="flood" if settings.mode == "flood" else "routed",
+                retained_compare=settings.retained_compare,
+                deletions_kept=settings.deletions_kept,
+                keys_held=settings.keys_held,
+            ),
+            time.time() - broker.loop.time(),
+            Keys(settings.name, config.number, config.name, self.signer, {n: bytes.fromhex(key) for n, key in settings.keys.items()}),
+        )
+        self.arrivals = Arrivals(self)
+        self.key = settings.key.encode()
+        self.links: dict[int, LinkProtocol] = {}
+        self.by_number: dict[int, LinkProtocol] = {}
+        self.errors: dict[str, str] = {}  # address that is dialled -> why there is no link
+        self.down_since: dict[str, float] = {}  # the same address -> since when, in seconds since 1970
+        self.met: dict[str, Identity] = {}  # address that is dialled -> who was linked from there last
+        self._refusals: dict[str, float] = {}  # text -> when it was logged
+        self._last_number = 0
+        self._pending: dict[int, packets.Connect] = {}
+        self.dialler = Dialler(self)
+        self._held: dict[Connection, asyncio.TimerHandle] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0  # when the timer fires
+        self._status_timer: asyncio.TimerHandle | None = None
+        self._draining = False
+        self.custody: Custody | None = None  # what the store has of it
+        self.open = False  # links may come up
+        self._returned: dict[tuple[int, str], list[Run]] = {}  # (destination, reason) -> what came back and is not logged yet
+        self.starting = settings.start_waits > 0  # clients wait: it is not known what others want
+        self._early: list[tuple[Connection, packets.Connect]] = []  # those who do
+        self._start_timer: asyncio.TimerHandle | None = None
+        self.post = Post(self)
+        self.roaming: Roaming | None = None
+        self._waking = False
+        self.watchman = Watchman(self)
+        self.receipts = Receipts(self, settings.receipts_wait, settings.receipts_kept)
+        self.node.reserve(broker.router.access.reserved)
+        RequestTopic(self.receipts).join(broker.router)
+        broker.router.receipts = self._wants_receipts
+
+    def _wants_receipts(self, topic: str) -> bool:
+        """Whether the configuration has messages of a topic acknowledged behind receipts."""
+        settings = self.settings
+        return settings.ack == "receipts" or any(matches(topic_filter, topic) for topic_filter in settings.receipt_topics)
+
+    def now(self) -> float:
+        return self.broker.loop.time()
+
+    # Life
+
+    def recover(self, durable: Durable) -> None:
+        """Go on where an earlier life of this broker was. Raises StoreError."""
+        self.custody = Custody(durable, self.node, self._wake)
+        self.custody.recover_retained(self.broker.retained, self.now())
+        held = self.custody.recover(self.now())
+        if self.node.informed:
+            self.starting = False
+        if held:
+            log.info("event=custody-recovered messages=%d", held)
+        if self.roaming is not None:
+            self.roaming.recover()
+
+    def _wake(self) -> None:
+        """The node was told of a commit: see what it wants, once this piece of work is done."""
+        if not self._waking:
+            self._waking = True
+            self.broker.loop.call_soon(self._woken)
+
+    def _woken(self) -> None:
+        self._waking = False
+        self.broker.flush()
+
+    def start(self) -> None:
+        """Dial the configured peers, once it is kept which life this is: nobody may remember one that this broker forgets."""
+        durable = self.broker.durable
+        if self.starting:
+            self._start_timer = self.broker.loop.call_later(self.settings.start_waits, self._serve)
+        if self.custody is None or durable is None:
+            self._dial_all()
+        else:
+            durable.flush()
+            durable.when(durable.mark(), self._dial_all)
+
+    def _dial_all(self) -> None:
+        self.open = True
+        for peer in self.settings.peers:
+            self.dialler.dial(peer)
+        self.status_soon()
+        self.drain()
+
+    def add_peer(self, peer: PeerSettings) -> None:
+        """Dial one neighbour more, from now on."""
+        self.settings.peers = [*self.settings.peers, peer]
+        if self.open:
+            self.dialler.dial(peer)
+
+    def stop(self) -> None:
+        """Say goodbye, so that neighbours route around this broker at once."""
+        self.dialler.stop()
+        for link in list(self.links.values()):
+            link.close(Reason.SERVER_SHUTTING_DOWN, f"{self.identity} is shutting down")
+        for timer in (self._timer, self._status_timer, self._start_timer, *self._held.values()):
+            if timer is not None:
+                timer.cancel()
+        if self.custody is not None:
+            self.custody.ended()
+
+    # Clients that come before it is known what other brokers want
+
+    def keep_waiting(self, connection: Connection, connect: packets.Connect) -> None:
+        """Answer a client's CONNECT later: what it publishes now would be acknowledged and reach nobody elsewhere."""
+        connection.held = True
+        connection.pause_reading_for(self.broker)
+        self._early.append((connection, connect))
+
+    def _serve(self) -> None:
+        """Clients wait no more: a neighbour has said what others want, or none has been there for long enough."""
+        if not self.starting:
+            return
+        self.starting = False
+        self.broker.now = self.now()
+        if self._start_timer is not None:
+            self._start_timer.cancel()
+        early, self._early = self._early, []
+        log.info("event=serving informed=%s clients=%d", self.node.informed, len(early))
+        for connection, connect in early:
+            connection.admit(connect)
+
+    # Links
+
+    def accept(self, connection: Connection, connect: packets.Connect) -> None:
+        """A connection's CONNECT says that it is a link; `adopt` follows with the rest of its bytes."""
+        self._pending[id(connection)] = connect
+
+    def adopt(self, connection: Connection, rest: bytes) -> None:
+        """Take over the transport of a connection that is a link."""
+        connect = self._pending.pop(id(connection))
+        if not self.open:
+            connection.transport.abort()  # it will try again
+            return
+        self.broker.connections.discard(connection)
+        connection.closing = True
+        config = self.link_config(None, connection.address, self.channel(connection.transport.get_extra_info("tls")))
+        holders, signer, why_not = self.node.holders(), self.signer, self.node.why_not
+        machine = Link.accept(self.identity, self.key, config, connect, rest, self.now(), holders, signer=signer, why_not=why_not)
+        link = self.make_link(machine, 1, connection.address)
+        connection.transport.set_protocol(link)
+        link.connection_made(connection.transport)
+        link.data_received(b"")
+
+    def link_config(self, peer: PeerSettings | None, where: str, channel: Channel) -> LinkConfig:
+        number, name = (None, None) if peer is None else (peer.number, peer.name)
+        return LinkConfig(
+            silence=self.settings.silence,
+            handshake=self.broker.config.limits.connect_timeout,
+            number=number,
+            where=where,
+            name=name,
+            channel=channel,
+            brokers=self.settings.brokers,
+        )
+
+    def channel(self, tls: TlsTransport | None, host: str | None = None) -> Channel:
+        """What a link runs over. host: that was dialled; None for the end that was dialled, which asks nobody's host for a name."""
+        if tls is None:
+            return Channel(b"", frozenset() if self.settings.certified else None)
+        if self.settings.certified:
+            return Channel(tls.binding, tls.names, CLIENTS_ONLY if host is None and not tls.serves else "")
+        return Channel(tls.binding, None if host is None else trusted_names(tls, host))
+
+    def make_link(self, machine: Link, cost: int, address: str) -> LinkProtocol:
+        self._last_number += 1
+        return LinkProtocol(self, machine, self._last_number, cost, address)
+
+    def link_up(self, link: LinkProtocol, peer: Identity, incarnation: int) -> None:
+        """The handshake is done: make the link the one for this peer, or give it up for the one that stands."""
+        old = self.by_number.get(peer.number)
+        if old is not None and old.peer is not None:
+            if old.peer.epoch == peer.epoch and old.machine.dialled != link.machine.dialled and not self._preferred(link):
+                link.close(Reason.SERVER_BUSY, f"{self.identity} and {peer} are linked already")
+                return
+            old.close(Reason.SESSION_TAKEN_OVER, f"{peer} and {self.identity} have a new connection")
+        link.up = True
+        rules = link.rules = rules_for(self.settings.rules, peer)
+        if rules.paced:
+            link.pacer = Pacer(rules.bytes_out, rules.messages_out, self.now(), self.broker.config.limits.link_unsent_bytes)
+        self.links[link.id] = self.by_number[peer.number] = link
+        self.errors.pop(link.address, None)
+        self.down_since.pop(link.address, None)
+        link.since = self.broker.wall()
+        log.info(
+            "event=link-up peer=%s number=%d address=%s cost=%d incarnation=%x policy=%s",
+            peer.name,
+            peer.number,
+            link.address,
+            link.cost,
+            incarnation,
+            words_of(rules),
+        )
+        self.node.link_up(link.id, peer, incarnation, link.cost, self.now(), rules.policy)
+        self.status_soon()
+
+    def set_rules(self, rules: dict[int | str, LinkRules]) -> int:
+        """Take over other rules for links: how many links end because theirs have changed. A link keeps its rules for its whole life."""
+        self.settings.rules = rules
+        changed = [link for link in self.links.values() if link.peer is not None and rules_for(rules, link.peer) != link.rules]
+        for link in changed:
+            link.close(Reason.ADMINISTRATIVE_ACTION, f"the policy of {self.identity} for {link.peer} has changed")
+        return len(changed)
+
+    def refused(self, link: LinkProtocol, text: str) -> None:
+        """A link that was dialled by another broker did not come up: say why here too, now and then while it tries again."""
+        if link.peer is not None and (link.peer.uuid, link.peer.name) == (self.identity.uuid, self.identity.name):
+            return  # a link to itself: the dialling end says so
+        now = self.now()
+        if now - self._refusals.get(text, -SAY_AGAIN) < SAY_AGAIN:
+            return
+        if len(self._refusals) >= REFUSALS:
+            self._refusals.clear()
+        self._refusals[text] = now
+        log.warning("event=link-refused address=%s text=%s", link.address, text)
+
+    def _preferred(self, link: LinkProtocol) -> bool:
+        """Of two connections of one pair the one that the lower number dialled stays."""
+        assert link.peer is not None
+        return link.machine.dialled == (self.identity.number < link.peer.number)
+
+    def link_closed(self, link: LinkProtocol, text: str) -> None:
+        """A link is over; harmless when it never was up or is known to be over."""
+        if self.links.pop(link.id, None) is None:
+            return
+        if link.peer is not None and self.by_number.get(link.peer.number) is link:
+            del self.by_number[link.peer.number]
+        log.info("event=link-closed peer=%s address=%s text=%s", link.peer.name if link.peer else "?", link.address, text)
+        self.node.link_down(link.id, self.now())
+        self.status_soon()
+
+    # Interest and messages
+
+    def subscribe(self, topic_filter: str, group: str | None, weight: int) -> None:
+        """The first local subscription of a filter, or a shared one whose number of members changed."""
+        if not topic_filter.startswith("$"):  # such topics stay in their broker
+            self.node.subscribe(topic_filter, group, weight, self.now())
+
+    def unsubscribe(self, topic_filter: str, group: str | None) -> None:
+        """The last local subscription of a filter is gone."""
+        if not topic_filter.startswith("$"):
+            self.node.unsubscribe(topic_filter, group, self.now())
+
+    def route(self, topic: bytes) -> actions.MeshRoute | None:
+        """Who wants the topic elsewhere."""
+        return self.node.route(topic)
+
+    def publish(self, route: Route, run: Run, hold: bool = False) -> int | None:
+        """A local client's run goes into the mesh.
+
+        hold: for a will: QoS 1 leaves only behind the commit, and it goes out though there is no room to retain it. Returns 0, the reason
+        code for a run that cannot travel or be retained, or None: no room for QoS 1 or 2. With a reason code or None nothing was taken.
+        """
+        mesh = route.mesh
+        keep = False
+        if run.retain and not run.topic.startswith(b"$"):
+            self.arrivals.weigh()
+            keep = self.broker.retained.room(run)
+            if not keep:
+                self.broker.counters.dropped += run.count
+                if run.qos and not hold:
+                    return Reason.QUOTA_EXCEEDED
+            if mesh is None:
+                mesh = self.node.route(run.topic, True)
+        if mesh is None:
+            return 0
+        try:
+            verdict = self.node.publish(mesh, run, self.broker.now, route.local_groups, keep, hold)
+        except ValueError as error:
+            log.warning("event=too-long topic=%s text=%s", route.topic, error)
+            self.broker.counters.dropped += run.count
+            return Reason.IMPLEMENTATION_SPECIFIC_ERROR
+        if run.qos and self.custody is not None:
+            self.custody.save()
+        if verdict is Verdict.FULL:
+            return None
+        if keep:
+            self.broker.retained.store(run, always=True)
+        return 0
+
+    def mask(self, route: actions.MeshRoute) -> int | None:
+        """The brokers elsewhere that messages of a topic can go to in a span with those of other topics; None: they go singly."""
+        return None if self.settings.mode == "flood" else route.mask
+
+    def publish_span(self, mask: int, run: Loose) -> bool:
+        """Messages of different topics that go to the same brokers. False: no room, or routes have changed; nothing was done."""
+        verdict = self.node.publish_span(mask, run, self.broker.now)
+        if verdict is None:
+            self.drain()
+        elif run.qos and self.custody is not None:
+            self.custody.save()
+        return verdict is Verdict.TAKEN
+
+    def saved(self) -> None:
+        """What the node was just told belongs into the open batch."""
+        if self.custody is not None:
+            self.custody.save()
+
+    def hold(self, connection: Connection) -> None:
+        """A publisher waits for room; MQTT 5 is answered 0x97 after a while."""
+        if connection not in self._held:
+            self._held[connection] = self.broker.loop.call_later(HELD_MAX, self._release, connection, connection.version == 5)
+
+    def _release(self, connection: Connection, refuse: bool) -> None:
+        timer = self._held.pop(connection, None)
+        if timer is not None:
+            timer.cancel()
+        connection.release(refuse)
+
+    def drain(self) -> None:
+        """Carry out what the node decided since the last call, and write to the links."""
+        if self._draining:
+            return
+        self._draining = True
+        touched: set[LinkProtocol] = set()
+        links, arrivals = self.links, self.arrivals
+        more = True  # whether the node may have decided more meanwhile: what is only sent changes nothing
+        try:
+            while more and (todo := self.node.take()):
+                more = False
+                if self.roaming is not None:
+                    self.roaming.busy()
+                for action in todo:
+                    if type(action) is not actions.Send:
+                        if not ((arrivals.shut or arrivals.waiting) and isinstance(action, KEPT) and arrivals.waits(action)):
+                            self.carry_out(action)
+                        more = True
+                    elif (link := links.get(action.link)) is not None:
+                        link.send(action.data, action.urgent)
+                        touched.add(link)
+        finally:
+            self._draining = False
+        if self.custody is not None:
+            carried, self.arrivals.tokens = self.arrivals.tokens, []
+            self.custody.save(carried)
+        if self._returned:
+            self._say_returned()
+        for link in touched:
+            link.flush()
+        self._set_timer()
+
+    def _say_returned(self) -> None:
+        """One line for all that came back from one destination at one time."""
+        for (destination, reason), runs in self._returned.items():
+            messages = sum(run.count for run in runs)
+            log.warning(
+                "event=returned destination=%d reason=%s messages=%d first_topic=%s", destination, reason, messages, runs[0].topic.decode()
+            )
+        self._returned.clear()
+
+    def carry_out(self, action: actions.Action) -> None:
+        """Anything but `Send`."""
+        if isinstance(action, actions.Deliver):
+            if self.roaming is None:
+                self.arrivals.deliver(action)
+            else:
+                self.roaming.deliver(action)
+        elif isinstance(action, actions.Posted):
+            self.post.received(action)
+            self.arrivals.carried_out(action.origin, action.token)
+        elif isinstance(action, actions.Retained):
+            self.arrivals.retained(action)
+        elif isinstance(action, actions.FiltersChanged):
+            self.broker.router.filters_changed(action.filters)
+            if self.roaming is not None:
+                self.roaming.interest_changed()
+            self.status_soon()
+        elif isinstance(action, actions.Confirmed):
+            self.receipts.confirmed(action.watch)
+        elif isinstance(action, actions.Unblocked):
+            for connection in list(self._held):
+                self.broker.loop.call_soon(self._release, connection, False)
+            self.post.unblocked()
+        elif isinstance(action, actions.CloseLink):
+            link = self.links.get(action.link)
+            if link is not None:
+                link.close(action.reason, action.text)
+        elif isinstance(action, actions.Returned) and self.post.returned(action):
+            pass
+        elif isinstance(action, actions.Returned):
+            self.broker.counters.dropped += action.run.count
+            self._returned.setdefault((action.destination, action.reason), []).append(action.run)
+        elif isinstance(action, actions.Event) and action.name not in ("link_up", "link_down"):  # said with addresses already
+            if self.roaming is not None:
+                self.roaming.event(action)
+            level = logging.WARNING if "text" in action.fields else logging.INFO  # a text is for whoever has to mend something
+            log.log(level, "event=%s %s", action.name, " ".join(f"{key}={value}" for key, value in action.fields.items()))
+            if action.name == "epoch_raised":
+                self._keep_epoch()
+            elif action.name == "member_up":
+                self.broker.loop.call_soon(self.broker.sessions.joined)  # behind the interest that came with it
+                if self.broker.durable is not None:
+                    self.broker.durable.retry()
+            elif action.name == "informed":
+                self.broker.loop.call_soon(self._serve)
+            self.status_soon()
+
+    def _keep_epoch(self) -> None:
+        """The epoch was raised above that of an earlier life: the next one begins above it."""
+        self.identity = self.node.identity
+        data = self.broker.config.data
+        if data is not None:
+            try:
+                keep_identity(data, self.identity)
+            except OSError as error:
+                log.error("event=identity-not-kept folder=%s text=%s", data, error)
+
+    # Timers and status
+
+    def _set_timer(self) -> None:
+        deadline = self.node.next_deadline()
+        if self._timer is not None:
+            if deadline is not None and self._due <= deadline:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if deadline is not None:
+            self._due = deadline
+            self._timer = self.broker.loop.call_at(deadline, self._handle_timer)
+
+    def _handle_timer(self) -> None:
+        self._timer = None
+        # uvloop counts in milliseconds: its timer may come a little early, and would be set again for now, many times over
+        self.node.handle_timer(max(self.now(), self._due))
+        self.broker.flush()
+
+    def status_soon(self, delay: float = STATUS_DELAY) -> None:
+        if self._status_timer is not None:
+            if self._status_timer.when() <= self.now() + delay:
+                return
+            self._status_timer.cancel()
+        self._status_timer = self.broker.loop.call_later(delay, self._say_status)
+
+    def _say_status(self) -> None:
+        self._status_timer = None
+        self.broker.now = self.now()
+        self.arrivals.weigh()
+        self.watchman.look()
+        self.broker.sys_topics.say_json("$SYS/broker/mesh/status", self.status())
+        self.broker.flush()
+        self.status_soon(STATUS_INTERVAL)
+
+    def status(self) -> dict[str, object]:
+        """Links, members, digest and counters of this broker's view, fit for JSON."""
+        return status_of(self)

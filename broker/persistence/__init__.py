@@ -1,0 +1,1 @@
+"""What a broker keeps on disk: sessions, custody, commits, recovery and bounds."""

@@ -1,0 +1,182 @@
+"""Runs, sessions, subscriptions and retained messages as a store keeps them.
+
+Values are msgpack lists whose first item is the version of their form; what is behind the items that are known here is kept
+for those who know more, and ignored. Times are seconds of the wall clock.
+
+    table          key                           value
+    sessions       client identifier             [1, number, expiry or nil, left at or nil, user or nil, will or nil, will due at or nil]
+    subscriptions  number, digest of the filter  [1, filter, QoS, No Local, Retain As Published, Retain Handling, identifier]
+    inbound        number                        QoS 2 identifiers received and not released, two bytes each
+    released       number                        QoS 2 identifiers whose PUBCOMP is awaited: first and count, two bytes each
+    retained       topic                         [1, QoS, payload, properties, expires at or nil, published at, extra]; not in a mesh
+    wills          any                           the same of a will that is due; extra: one byte, whether it is retained, and its topic
+    broker         "alive"                       [1, wall clock]
+
+A will is [topic, payload, QoS, retain, properties, expiry or nil, delay].
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgpack
+
+from ...mqtt.mixed import Mixed
+from ...mqtt.packets import Subscription
+from ...mqtt.run import Run
+from ...store.base import Kind, StoreError
+from ...store.records import StoredRun
+from ..session.will import Will
+
+if TYPE_CHECKING:
+    from .stored_session import DurableSession
+
+VERSION = 1
+
+
+class SessionRecord(NamedTuple):
+    """What is known of a session beside its messages and subscriptions."""
+
+    number: int
+    expiry: float | None
+    left_at: float | None
+    user: str | None
+    will: Will | None
+    will_at: float | None
+
+
+class RetainedRecord(NamedTuple):
+    """A retained message. extra: whatever whoever replicates it keeps with it."""
+
+    qos: int
+    payload: bytes
+    properties: bytes
+    expires_at: float | None
+    published_at: float
+    extra: bytes
+
+
+def pack(*items: Any) -> bytes:
+    """A value of the current version."""
+    return bytes(msgpack.packb([VERSION, *items]))
+
+
+def unpack(table: str, key: bytes, value: bytes, least: int) -> list[Any]:
+    """The items of a value, at least so many. Raises StoreError for what cannot be read."""
+    try:
+        items = msgpack.unpackb(value)
+        if items[0] != VERSION:
+            raise StoreError(
+                Kind.SCHEMA, table, f"{key[:60]!r} has form {items[0]}, this mqmesh reads form {VERSION}: run the mqmesh that wrote it"
+            )
+        if len(items) <= least:
+            raise ValueError("items are missing")
+    except (ValueError, TypeError, IndexError, KeyError, msgpack.exceptions.UnpackException) as error:
+        raise StoreError(
+            Kind.CORRUPT, table, f"{key[:60]!r} cannot be read ({error}): restore a copy, or move the store away and start empty"
+        ) from None
+    return list(items[1:])
+
+
+# Sessions
+
+
+def session_value(session: DurableSession) -> bytes:
+    """A session's record."""
+    will = session.will
+    packed = None
+    if will is not None:
+        packed = [will.topic, will.payload, will.qos, will.retain, will.properties, will.expiry, will.delay]
+    return pack(session.number, session.expiry, session.left_at, session.user, packed, session.will_at)
+
+
+def session_of(key: bytes, value: bytes) -> SessionRecord:
+    """What `session_value` gave."""
+    number, expiry, left_at, user, will, will_at = unpack("sessions", key, value, 6)[:6]
+    return SessionRecord(number, expiry, left_at, user, Will(*will) if will is not None else None, will_at)
+
+
+def subscription_key(session_key: bytes, topic_filter: str) -> bytes:
+    """The key of one subscription of a session."""
+    return session_key + blake2b(topic_filter.encode(), digest_size=16).digest()
+
+
+def subscription_value(subscription: Subscription, identifier: int) -> bytes:
+    """A subscription with its options."""
+    return pack(
+        subscription.filter,
+        subscription.qos,
+        subscription.no_local,
+        subscription.retain_as_published,
+        subscription.retain_handling,
+        identifier,
+    )
+
+
+def subscription_of(key: bytes, value: bytes) -> tuple[int, Subscription, int]:
+    """(number of the session, subscription, its identifier)."""
+    topic_filter, qos, no_local, as_published, handling, identifier = unpack("subscriptions", key, value, 6)[:6]
+    return int.from_bytes(key[:8], "big"), Subscription(topic_filter, qos, no_local, as_published, handling), identifier
+
+
+# Retained messages
+
+
+def retained_value(run: Run, offset: float, extra: bytes = b"") -> bytes:
+    """A run of one retained message. offset: from the clock of `Run.received` to the wall clock."""
+    published_at = run.received + offset
+    expires_at = None if run.expiry is None else published_at + run.expiry
+    return pack(run.qos, run.payloads[-1], run.properties, expires_at, published_at, extra)
+
+
+def retained_of(key: bytes, value: bytes, table: str = "retained") -> RetainedRecord:
+    """What `retained_value` gave."""
+    return RetainedRecord(*unpack(table, key, value, 6)[:6])
+
+
+def kept_run(topic: bytes, retain: bool, record: RetainedRecord, offset: float) -> Run:
+    """A record as a run."""
+    expiry = None if record.expires_at is None else max(0, round(record.expires_at - record.published_at))
+    return Run(topic, record.qos, retain, [record.payload], record.properties, expiry, record.published_at - offset)
+
+
+def will_value(run: Run, offset: float) -> bytes:
+    """A will that is due."""
+    return retained_value(run, offset, bytes((run.retain,)) + run.topic)
+
+
+def will_of_value(key: bytes, value: bytes, offset: float) -> Run:
+    """What `will_value` gave."""
+    record = retained_of(key, value, "wills")
+    return kept_run(record.extra[1:], bool(record.extra[:1] == b"\1"), record, offset)
+
+
+# Runs. A `Mixed` run has no topic of its own: its record has an empty one, its payloads are the block of frames, and its
+# properties one byte, the version of MQTT that the frames are written in.
+
+
+def stored_run(number: int, run: Run, offset: float) -> StoredRun:
+    """A run's record. offset: from the clock of `Run.received` to the wall clock."""
+    published_at = run.received + offset
+    if isinstance(run, Mixed):
+        block, version = run.written()
+        return StoredRun(number, b"", run.qos, False, bytes((version,)), None, published_at, run.length, run.count, block)
+    expires_at = None if run.expiry is None else published_at + run.expiry
+    payloads = run.payloads
+    joined = payloads[0] if len(payloads) == 1 else b"".join(payloads)
+    return StoredRun(number, run.topic, run.qos, run.retain, run.properties, expires_at, published_at, run.length, run.count, bytes(joined))
+
+
+def run_of(stored: StoredRun, offset: float) -> Run:
+    """The run of a record."""
+    received = stored.published_at - offset
+    if not stored.topic:
+        return Mixed(stored.payloads, stored.properties[0], stored.qos, stored.count, received)
+    expiry = None if stored.expires_at is None else max(0, round(stored.expires_at - stored.published_at))
+    length = stored.length
+    if stored.count == 1 or not length:
+        payloads = [stored.payloads] * stored.count
+        return Run(stored.topic, stored.qos, stored.retain, payloads, stored.properties, expiry, received)
+    raw = (stored.payloads, 0, length, length)
+    return Run(stored.topic, stored.qos, stored.retain, None, stored.properties, expiry, received, raw)

@@ -1,0 +1,556 @@
+"""What makes a broker durable: one store, one writer, and the rule that nothing is acknowledged that is not kept.
+
+The event loop changes sessions and retained messages as ever; those that the store keeps write their changes into the writer's
+open batch. What must not be said before it is kept waits in two short queues of each connection, in order:
+
+- *answers*: PUBACK, PUBREC, PUBCOMP, SUBACK, UNSUBACK. One that waits for nothing goes at once, unless others wait before it.
+- *sends*: PUBLISH of QoS 2 and PUBREL to a session in the store, whose identifiers must be kept first; PUBLISH of QoS 2 to any session,
+  where what lets the message in once (a publisher's identifier, a window of the mesh) must be kept first; and what follows them.
+
+An answer to a publisher waits until the batch with its messages is committed, or until every recipient in the store has
+acknowledged them (then nothing needs to be kept; see `store/coalescer.py`). One commit lets go of all that waited for it, one
+write for each connection.
+
+Nothing waits and nothing is written for messages whose recipients are all connected without a stored session.
+
+When the store fails, messages that need it are refused or not read (`closed`), what was promised is given to it again until it
+takes it, and everybody else goes on. The same holds, without a refusal, while more waits for the disk than may; and, for fewer, when the
+store has all that it may have (`bound.py`).
+
+What it does not know: how a session writes its rows (`durable_session.py`), files, SQL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import logging
+import os
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, TypeVar
+
+from ...base.quoting import quoted
+from ...mqtt.packets import Subscription
+from ...mqtt.run import Run
+from ...store import Store, StoreError, Writer
+from ...store.records import StoredRun
+from .codec import pack, retained_value, run_of, stored_run, subscription_key, subscription_value, will_value
+from .maintenance import Upkeep
+from .quota import Bound, passes
+from .stored_session import DurableSession
+
+if TYPE_CHECKING:
+    from ..client.connection import Connection
+    from ..routing.route import Route
+    from ..server import Broker
+    from ..session.session import Session
+
+log = logging.getLogger("mqmesh.broker")
+
+ALIVE = 60.0  # seconds between two notes of the time: how late a broker that was killed may think its clients left
+HELD_MAX = 5.0  # seconds that a publisher waits for the store before MQTT 5 is answered 0x97
+CLOSE_TIMEOUT = 10.0  # seconds that the store has to take what is left when the broker stops
+NEVER = 1 << 62  # no commit has this number
+
+T = TypeVar("T")
+
+
+class Answer:
+    """Bytes that wait for a commit.
+
+    ticket: of the commit. runs: the stored runs it speaks for, as long as it could also go when all of them are settled.
+    """
+
+    __slots__ = ("data", "runs", "ticket")
+
+    def __init__(self, data: bytes | bytearray, ticket: int, runs: set[int]) -> None:
+        self.data = data
+        self.ticket = ticket
+        self.runs = runs
+
+
+class Durable:
+    """The store of one broker, seen from its event loop.
+
+    store: not yet open. offset: from the loop's clock to the wall clock. pending_limit: bytes that may wait for the store.
+    closed: nothing more that needs the store is taken now; stuck: since it fails, or is behind. bound: of all that it keeps.
+    wanted: the message that was looked at last needs it. dirty: sessions whose identifiers are to be written down. moving: messages are
+    passing from one session to another, so that they are not settled when the one lets go of them.
+    """
+
+    def __init__(self, broker: Broker, store: Store, offset: float, pending_limit: int) -> None:
+        self.broker = broker
+        self.store = store
+        self.offset = offset
+        self.pending_limit = pending_limit
+        self.closed = False
+        self.stuck = False
+        self.moving = False
+        self.wanted = False
+        self.dirty: dict[DurableSession, None] = {}
+        self.commits = 0
+        loop = broker.loop
+        self.writer = Writer(store, loop.call_soon_threadsafe, self._on_commit, self._on_error, self._on_settled)
+        self.bound = Bound(self.writer, self._bound_changed)
+        self.upkeep = Upkeep(self)
+        self._reader = ThreadPoolExecutor(1, "store-reader")
+        self._next_run = 1
+        self._next_number = 1
+        self._last_run: Run | None = None
+        self._last_id = 0
+        self._loaded: tuple[int, Run] | None = None
+        self._runs: set[int] = set()  # stored for the message that is being taken
+        self._firm = False  # beside runs, something must be kept for the message that is being taken
+        self._awaiting: dict[int, tuple[Connection, Answer]] = {}  # run -> who waits for it
+        self._holding: dict[Connection, None] = {}  # connections with something in their queues
+        self._ready: dict[Connection, None] = {}  # those of them with an answer that may go though nothing was committed
+        self._released = 0
+        self._callbacks: list[tuple[int, int, Callable[[], None]]] = []
+        self._serials = itertools.count()
+        self._held: dict[Connection, asyncio.TimerHandle | None] = {}
+        self._failed = False
+        self._closing = False
+        self._alive_at = 0.0
+
+    # Life
+
+    @property
+    def error(self) -> StoreError | None:
+        """Why the store takes nothing, None while it does."""
+        return self.writer.error
+
+    def wall(self, now: float) -> float:
+        """The wall clock at a time of the loop's clock."""
+        return now + self.offset
+
+    def numbers_from(self, run: int, number: int) -> None:
+        """The first identifiers to give: of runs, of sessions."""
+        self._next_run, self._next_number = run, number
+
+    def new_session(self, client_id: str) -> DurableSession:
+        """A session that the store keeps."""
+        number = self._next_number
+        self._next_number += 1
+        return DurableSession(client_id, self.broker, self, number)
+
+    async def settle(self, seconds: float) -> bool:
+        """Wait until everything so far is kept, and its answers are given to their connections."""
+        self.flush()
+        done = asyncio.Event()
+        self.when(self.mark(), done.set)
+        try:
+            async with asyncio.timeout(seconds):
+                await done.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Keep what is left, close the store. Blocks for up to `CLOSE_TIMEOUT`."""
+        self._closing = True
+        self._note_time()
+        self.flush()
+        self._reader.shutdown(wait=True, cancel_futures=True)
+        pending = self.writer.bytes_pending
+        if not self.writer.close(CLOSE_TIMEOUT):
+            log.error("event=store-left bytes=%d text=%s", pending, self.error or "the store did not answer in time")
+
+    def tick(self) -> None:
+        """From time to time: note the time, try a store that failed, look after those who wait."""
+        now = self.broker.now
+        if now - self._alive_at >= ALIVE or (self.error is not None and not self.writer.bytes_pending):
+            self._alive_at = now
+            if len(self.broker.sessions) or self.error is not None:
+                self._note_time()
+        self.upkeep.tick(now)
+        self.look()
+        if self.broker.mesh is not None:
+            self.broker.mesh.arrivals.go_on()
+
+    def _note_time(self) -> None:
+        self.writer.put_value("broker", b"alive", pack(self.wall(self.broker.loop.time())))
+
+    # Commits
+
+    def mark(self) -> int:
+        """The ticket of the commit that holds everything so far; 0 when all is kept."""
+        writer = self.writer
+        if writer.open_size or self.dirty:
+            return writer.number
+        return writer.number - 1 if writer.committed < writer.number - 1 else 0
+
+    @property
+    def reached(self) -> int:
+        """The highest ticket whose commit is done, or holds nothing any more."""
+        writer = self.writer
+        if not writer.open_size and not self.dirty and writer.committed >= writer.number - 1:
+            return writer.number
+        return writer.committed
+
+    def when(self, ticket: int, callback: Callable[[], None]) -> None:
+        """Call once a ticket is committed; at once, if it is."""
+        if ticket <= self.reached:
+            callback()
+        else:
+            heapq.heappush(self._callbacks, (ticket, next(self._serials), callback))
+
+    def flush(self) -> None:
+        """The end of a piece of work: what was changed is a group; let go of what need not wait."""
+        if self.dirty:
+            for session in self.dirty:
+                session.write_state()
+            self.dirty.clear()
+        self._last_run = None
+        writer = self.writer
+        if writer.open_size:
+            writer.ticket()
+            self.look()
+        if self._ready or self._holding or self._callbacks:
+            self._release()
+
+    def look(self) -> None:
+        """Whether the store can take more."""
+        pending = self.writer.bytes_pending
+        if self.writer.error is not None or pending > self.pending_limit:
+            self.stuck = True
+        elif 2 * pending <= self.pending_limit:
+            self.stuck = False
+        self.bound.look()
+        before, self.closed = self.closed, self.stuck or self.bound.text is not None
+        if before and not self.closed:
+            self.retry()
+
+    def retry(self) -> None:
+        """There may be room for what publishers wait with: read on."""
+        for connection in list(self._held):
+            self.broker.loop.call_soon(self._let_go, connection, False)
+
+    def _bound_changed(self) -> None:
+        full = self.bound.full
+        self.broker.retained.shut = full
+        if self.broker.mesh is not None:
+            self.broker.mesh.arrivals.shut = full
+            self.broker.mesh.node.tighten(self.bound.on_its_way)
+            self.broker.loop.call_soon(self.broker.mesh.drain)  # somebody may have waited for that
+        if self.error is None:
+            self._say(self.bound.state)
+
+    def _on_commit(self, ticket: int) -> None:
+        self.broker.now = self.broker.loop.time()
+        self.commits += 1
+        if self._failed and self.writer.error is None:
+            self._failed = False
+            log.warning("event=store-recovered text=everything that waited is kept, publishers are served again")
+            self._say(self.bound.state)
+        self.look()
+        self.broker.flush()
+
+    def _on_error(self, error: StoreError) -> None:
+        self._failed = True
+        self.closed = self.stuck = True
+        log.error("event=store-failed kind=%s text=%s", error.kind.value, error)
+        self._say(str(error))
+        self.broker.flush()
+
+    def _say(self, state: str) -> None:
+        if self.broker.config.limits.sys_interval:
+            self.broker.now = self.broker.loop.time()
+            self.broker.sys_topics.say("$SYS/broker/store/state", state)
+
+    def values(self) -> dict[str, str]:
+        """For `$SYS/broker/store/`."""
+        writer = self.writer
+        return {
+            "store/state": str(writer.error or self.bound.state),
+            "store/pending/bytes": str(writer.bytes_pending),
+            "store/commits": str(self.commits),
+            **{f"store/{name}": str(value) for name, value in self.bound.values().items()},
+        }
+
+    # What waits
+
+    def begin(self) -> None:
+        """A message is being taken: what is stored from now on is what its answer waits for."""
+        if self._runs:
+            self._runs = set()
+        self._firm = False
+
+    def firm(self) -> None:
+        """The message that is being taken needs more than its recipients: its answer waits for the commit."""
+        self._firm = True
+
+    @property
+    def next_commit(self) -> int:
+        """The ticket of what is about to be changed."""
+        return self.writer.number
+
+    def received(self, session: Session) -> None:
+        """QoS 2 identifiers received by a session in the store change: its answer waits for them."""
+        if isinstance(session, DurableSession):
+            self.dirty[session] = None
+            self._firm = True
+
+    def answer(self, connection: Connection, data: bytes | bytearray) -> None:
+        """Send once what was done since `begin` is kept, and after the answers before."""
+        runs = self._runs
+        if self._firm:
+            answer = Answer(data, self.mark(), set())
+        elif runs:
+            answer = Answer(data, self.writer.number, runs)
+        else:
+            answer = None
+        self.begin()
+        answers = connection.answers
+        if not answers and (answer is None or not answer.ticket):
+            connection.send(data)
+            return
+        if answer is None:
+            answer = Answer(data, 0, set())
+        for run in answer.runs:
+            self._awaiting[run] = (connection, answer)
+        if answers is None:
+            answers = connection.answers = deque()
+        answers.append(answer)
+        self._holding[connection] = None
+
+    def claim(self) -> int:
+        """The ticket that an answer to the message that is being taken has to wait for, 0 for none; the caller sees to it."""
+        ticket = self.mark() if self._firm or self._runs else 0
+        self.begin()
+        return ticket
+
+    def pass_on(self, connection: Connection, data: bytes | bytearray) -> None:
+        """Send an answer that waits for nothing any more, behind those that do."""
+        if connection.answers:
+            connection.answers.append(Answer(data, 0, set()))
+        else:
+            connection.send(data)
+
+    def send(self, connection: Connection, ticket: int, data: bytes | bytearray) -> None:
+        """Send once a ticket is committed, and after what waits there before."""
+        if connection.sends is None:
+            connection.sends = deque()
+        if not connection.sends and ticket <= self.writer.committed:  # it waited elsewhere meanwhile
+            connection.send(data)
+            return
+        self._released = -1  # what the ticket is for may not have been written yet: look at the end of this piece of work
+        connection.sends.append((ticket, data))
+        self._holding[connection] = None
+
+    def _release(self) -> None:
+        """Let go of what need not wait any more."""
+        reached = self.reached
+        touched = list(self._ready)
+        self._ready.clear()
+        if reached != self._released:  # lower: what was empty holds something again
+            self._released = reached
+            touched = list(self._holding)
+        for connection in touched:
+            self._release_one(connection, reached)
+        while self._callbacks and self._callbacks[0][0] <= reached:
+            heapq.heappop(self._callbacks)[2]()
+
+    def _release_one(self, connection: Connection, reached: int) -> None:
+        answers, sends = connection.answers, connection.sends
+        if connection.closing:
+            self.abandon(connection)
+            return
+        while answers and answers[0].ticket <= reached:
+            answer = answers.popleft()
+            for run in answer.runs:
+                self._awaiting.pop(run, None)
+            connection.send(answer.data)
+        while sends and sends[0][0] <= reached:
+            connection.send(sends.popleft()[1])
+        if not answers and not sends:
+            self._holding.pop(connection, None)
+
+    def abandon(self, connection: Connection) -> None:
+        """A connection is gone: nobody waits there."""
+        for answer in connection.answers or ():
+            for run in answer.runs:
+                self._awaiting.pop(run, None)
+        connection.answers = connection.sends = None
+        self._holding.pop(connection, None)
+        self._ready.pop(connection, None)
+
+    def _on_settled(self, run: int) -> None:
+        """All recipients have acknowledged a run before it was kept."""
+        found = self._awaiting.get(run)
+        if found is None:
+            if run in self._runs:
+                self._runs.discard(run)
+                self._firm = self._firm or self.moving
+            return
+        connection, answer = found
+        del self._awaiting[run]
+        if self.moving:
+            # it is somebody else's now, in the batch that is open
+            for other in answer.runs - {run}:
+                self._awaiting.pop(other, None)
+            answer.runs = set()
+            answer.ticket = self.writer.number
+            return
+        answer.runs.discard(run)
+        if not answer.runs:
+            answer.ticket = 0
+            self._ready[connection] = None
+
+    # Publishers who need the store while it takes nothing
+
+    def needed(self, route: Route, run: Run) -> bool:
+        """Whether a run cannot be taken without the store. `wanted` is the answer, for who holds the publisher then."""
+        self.wanted = bool(run.qos) and (self._wanted(route, run) if self.stuck else self._to_be_kept(route, run))
+        return self.wanted
+
+    def _wanted(self, route: Route, run: Run) -> bool:
+        if route.mesh is not None or (run.retain and not route.topic.startswith("$")):
+            return True
+        if any(target.session.stored and target.qos for target in route.targets):
+            return True
+        return any(member.session.stored for group in route.shares for member in group.members)
+
+    def _to_be_kept(self, route: Route, run: Run) -> bool:
+        """Whether a run of QoS 1 or 2 would stay in the store for longer than its recipients need to take it."""
+        kept = run.retain and not route.topic.startswith("$")
+        if kept and not run.length and self.broker.retained.has(run.topic):
+            return False  # it makes room
+        mesh = self.broker.mesh
+        elsewhere = mesh is not None and route.mesh is not None and not mesh.node.reaches(route.mesh)
+        if not self.bound.full:
+            return elsewhere
+        if kept and self.broker.retained.grows(run):
+            return True
+        if elsewhere or any(target.qos and not passes(target.session) for target in route.targets):
+            return True
+        return any(not any(passes(member.session) for member in group.members) for group in route.shares)
+
+    def why(self) -> str | None:
+        """What a publisher is told whose message finds no room in the store; None: it is not the store."""
+        if self.error is not None:
+            return f"no room: the broker's store refuses ({self.error.kind.value})"  # not where it is
+        return None if self.bound.text is None else f"no room: {self.bound.text}"
+
+    def hold(self, connection: Connection) -> None:
+        """A publisher is not read until the store takes messages again; MQTT 5 is answered 0x97 after a while."""
+        if connection not in self._held:
+            refuse = connection.version == 5
+            self._held[connection] = self.broker.loop.call_later(HELD_MAX, self._let_go, connection, True) if refuse else None
+
+    def _let_go(self, connection: Connection, refuse: bool) -> None:
+        if connection not in self._held:
+            return
+        timer = self._held.pop(connection)
+        if timer is not None:
+            timer.cancel()
+        connection.release(refuse)
+
+    # Reading
+
+    def read(self, ask: Callable[[], T], take: Callable[[T | None, StoreError | None], None]) -> None:
+        """Ask the store something in a thread; `take` gets the answer, or the error."""
+        if self._closing:
+            return
+        future = self.broker.loop.run_in_executor(self._reader, ask)
+
+        def done(future: asyncio.Future[T]) -> None:
+            if future.cancelled():
+                return
+            self.broker.now = self.broker.loop.time()
+            error = future.exception()
+            if error is None:
+                take(future.result(), None)
+            elif isinstance(error, StoreError):
+                take(None, error)
+            else:
+                raise error
+
+        future.add_done_callback(done)
+
+    def unreadable(self, session: DurableSession, error: StoreError) -> None:
+        """The store could not be read for a session, which tries again."""
+        log.error("event=store-unreadable client=%s kind=%s text=%s", quoted(session.client_id), error.kind.value, error)
+
+    # Runs
+
+    def store_run(self, run: Run) -> int:
+        """The id of a run in the store, put there unless it is the one that was put last."""
+        if run is self._last_run and self.writer.holds(self._last_id):
+            return self._last_id
+        number = self._next_run
+        self._next_run += 1
+        self.writer.put_run(stored_run(number, run, self.offset))
+        self._last_run, self._last_id = run, number
+        self._runs.add(number)
+        return number
+
+    def loaded(self, stored: StoredRun) -> Run:
+        """A stored run as a run; consecutive rows of one run share it."""
+        if self._loaded is None or self._loaded[0] != stored.id:
+            self._loaded = (stored.id, run_of(stored, self.offset))
+        return self._loaded[1]
+
+    # Sessions, subscriptions, retained messages
+
+    def forget(self, session: DurableSession) -> None:
+        """A session has ended."""
+        writer = self.writer
+        self.dirty.pop(session, None)
+        writer.delete_value("sessions", session.client_id.encode())
+        for topic_filter in session.filters:
+            writer.delete_value("subscriptions", subscription_key(session.key, topic_filter))
+        session.filters.clear()
+        if session.has_inbound:
+            writer.delete_value("inbound", session.key)
+        if session.has_released:
+            writer.delete_value("released", session.key)
+        if session.shared:
+            self.upkeep.scatter(session.recipient, None)
+        else:
+            writer.delete_recipient(session.recipient)
+
+    def leftover(self, recipient: str, shared: bool) -> None:
+        """A recipient whose session has ended, and whose deliveries have not."""
+        if shared:
+            self.upkeep.scatter(recipient, None)
+        else:
+            self.writer.delete_recipient(recipient)
+
+    def put_subscription(self, session: DurableSession, subscription: Subscription, identifier: int) -> None:
+        """Keep a subscription; its SUBACK follows the commit."""
+        session.filters.add(subscription.filter)
+        key = subscription_key(session.key, subscription.filter)
+        self.writer.put_value("subscriptions", key, subscription_value(subscription, identifier))
+        self.firm()
+
+    def delete_subscription(self, session: DurableSession, topic_filter: str) -> None:
+        """Forget a subscription; its UNSUBACK follows the commit."""
+        if topic_filter in session.filters:
+            session.filters.discard(topic_filter)
+            self.writer.delete_value("subscriptions", subscription_key(session.key, topic_filter))
+            self.firm()
+
+    def retain(self, run: Run, extra: bytes = b"") -> None:
+        """Keep a retained message."""
+        if not run.topic.startswith(b"$"):
+            self.writer.put_value("retained", bytes(run.topic), retained_value(run, self.offset, extra))
+            self.firm()
+
+    def keep_will(self, run: Run) -> bytes:
+        """Keep a will that is due and finds no room: the key for `forget_will`."""
+        key = os.urandom(8)
+        self.writer.put_value("wills", key, will_value(run, self.offset))
+        return key
+
+    def forget_will(self, key: bytes) -> None:
+        """A will is published; in the batch of what it became."""
+        self.writer.delete_value("wills", key)
+
+    def forget_retained(self, topic: bytes) -> None:
+        """Forget a retained message."""
+        if not topic.startswith(b"$"):
+            self.writer.delete_value("retained", topic)
+            self.firm()

@@ -1,0 +1,1 @@
+"""The path of a PUBLISH through the broker: parse, route, acknowledge, deliver."""

@@ -1,0 +1,1 @@
+"""Requests that the broker itself answers over MQTT."""

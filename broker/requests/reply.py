@@ -1,0 +1,34 @@
+"""Where the answer to a request over MQTT goes, for the topics that the broker itself serves (`request.py`, `session_topic.py`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...mqtt.properties import Property, encode_properties
+
+if TYPE_CHECKING:
+    from ...mqtt.publish import PublishProperties
+    from ..client.connection import Connection
+
+
+def reply_to(connection: Connection, properties: PublishProperties | None, without: str) -> tuple[bytes, bytes]:
+    """(topic, encoded properties) of a JSON answer: the request's Response Topic and Correlation Data [MQTT 5: 4.10].
+
+    without: the topic where the request names none, as it cannot in MQTT 3.1.1, whose answers have no properties either.
+    """
+    topic, block = without, b""
+    if connection.version == 5:
+        found: dict[int, Any] = {Property.PAYLOAD_FORMAT_INDICATOR: 1, Property.CONTENT_TYPE: "application/json"}
+        if properties is not None and properties.response_topic is not None:
+            topic = properties.response_topic
+        if properties is not None and properties.correlation is not None:
+            found[Property.CORRELATION_DATA] = properties.correlation
+        block = encode_properties(found)
+    return topic.encode(), block
+
+
+def own_targets(connection: Connection, topic: bytes) -> list[Any]:
+    """The targets at a topic that are this client's own: nobody can have the broker write elsewhere."""
+    session, router = connection.session, connection.broker.router
+    route = router.routes.get(topic) or router.route(topic)
+    return [target for target in route.targets if session is not None and target.session is session.face]

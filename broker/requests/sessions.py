@@ -1,0 +1,202 @@
+"""Requests to the broker over MQTT: which sessions does it keep, and end one.
+
+As with `request.py`, a client publishes a request to `$mqmesh/sessions`, with Response Topic and Correlation Data as MQTT 5 has it (or
+without: then the answer goes to `$mqmesh/sessions/answer`), and is subscribed where the answer goes; only this client gets it. Request and
+answer are one JSON object each:
+
+    {"do": "list", "by": "bytes", "limit": 20}    {"sessions": [...], "total": 1234, "bytes": ..., "limit": ...}
+    {"do": "end", "client": "porto-17"}           {"ended": {...}}
+    anything wrong                                {"error": "one line"}
+
+by: "bytes", "messages" or "away" (longest first); client: of the list, only this one. A session is an object of "client", "user",
+"connected", "messages", "bytes", "age", "away", "expires" and "subscriptions": age is of its oldest message, away since its connection
+ended, expires until it ends, all in seconds, null where there is none.
+
+Who may: users named in `access.operators`, and whoever comes over a Unix socket as the user that runs the broker, or as root. Nobody else
+learns a client identifier, and nobody ends another one's session.
+
+What it does not know: how sessions are kept.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import logging
+import os
+import socket
+import struct
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ...base.quoting import quoted
+from ...mqtt.reasons import Reason
+from ...mqtt.run import Run
+from ..auth.guard import ANSWER
+from ..persistence.stored_delivery import Extra
+from ..persistence.stored_session import DurableSession
+from .reply import own_targets, reply_to
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ...mqtt.publish import PublishProperties
+    from ...store import Store, StoreError
+    from ..client.connection import Connection
+    from ..server import Broker
+
+log = logging.getLogger("mqmesh.broker")
+
+TOPIC = "$mqmesh/sessions"
+FEW, MOST = 20, 1000  # sessions in one answer
+RIGHT = 'send {"do": "list", "by": "bytes", "limit": 20} (by: bytes, messages or away) or {"do": "end", "client": "..."}'
+DENIED = "not permitted: name the user in access.operators, or come over a unix:// listener as the user that runs the broker"
+LEAVING = "\0"  # how the names of sessions begin that are on their way to another site
+CREDENTIALS = struct.Struct("3i")  # process, user, group (Linux: unix(7), SO_PEERCRED)
+
+
+class Wrong(Exception):
+    """A request that cannot be carried out; its text is the answer."""
+
+
+class SessionTopic:
+    """Answers what operators ask on `TOPIC`."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        broker.router.services[TOPIC] = self.serve
+
+    def serve(self, connection: Connection, run: Run, properties: PublishProperties | None) -> bool:
+        """Answer requests: whether the client takes the answers."""
+        topic, block = reply_to(connection, properties, ANSWER)
+        answer = partial(self._answer, connection, topic, block)
+        if not own_targets(connection, topic):
+            return False
+        for payload in run.payloads:
+            try:
+                if not may(connection):
+                    raise Wrong(DENIED)
+                self._carry_out(connection, payload, answer)
+            except Wrong as wrong:
+                answer({"error": str(wrong)})
+        return True
+
+    def _answer(self, connection: Connection, topic: bytes, block: bytes, answer: dict[str, object]) -> None:
+        text = json.dumps(answer, separators=(",", ":")).encode()
+        for target in own_targets(connection, topic):
+            self._broker.router.deliver_to(Run(topic, 1, False, [text], block, received=self._broker.now), target)
+
+    def _carry_out(self, connection: Connection, payload: bytes, answer: Callable[[dict[str, object]], None]) -> None:
+        try:
+            request = json.loads(payload)
+        except ValueError:
+            raise Wrong(RIGHT) from None
+        client = request.get("client") if isinstance(request, dict) else None
+        if not isinstance(request, dict) or not isinstance(client, str | None):
+            raise Wrong(RIGHT)
+        if request.get("do") == "end" and client is not None:
+            session = self._find(client)
+            ended = describe(self._broker, session, None)
+            self._end(connection, session)
+            durable = session.durable
+            durable.when(durable.mark(), partial(answer, {"ended": ended}))  # once it is certain
+        elif request.get("do") == "list":
+            chosen = [self._find(client)] if client is not None else self._choose(request.get("by", "bytes"), request.get("limit", FEW))
+            self._list(chosen, answer)
+        else:
+            raise Wrong(RIGHT)
+
+    # The list
+
+    def _kept(self) -> list[DurableSession]:
+        return [one for one in self._broker.sessions if isinstance(one, DurableSession) and not one.client_id.startswith(LEAVING)]
+
+    def _find(self, client: str) -> DurableSession:
+        session = self._broker.sessions.get(client)
+        if not isinstance(session, DurableSession) or client.startswith(LEAVING):
+            raise Wrong(f"no session is kept for {client[:200]!r}")
+        return session
+
+    def _choose(self, by: object, limit: object) -> list[DurableSession]:
+        now = self._broker.wall()
+        keys: dict[str, Callable[[DurableSession], float]] = {
+            "bytes": lambda one: one.queued_bytes,
+            "messages": lambda one: one.queued + one.outbound.in_flight,
+            "away": lambda one: -1.0 if one.left_at is None else now - one.left_at,
+        }
+        key = keys.get(by) if isinstance(by, str) else None
+        if key is None or not isinstance(limit, int) or not 0 < limit <= MOST:
+            raise Wrong(f"{RIGHT}; limit: 1 to {MOST}")
+        return heapq.nlargest(limit, self._kept(), key=key)
+
+    def _list(self, chosen: list[DurableSession], answer: Callable[[dict[str, object]], None]) -> None:
+        """The ages stand in the store: it is asked in a thread, and the answer follows."""
+        durable = self._broker.durable
+        if durable is None:
+            raise Wrong("this broker keeps no sessions: it has no store")
+
+        def take(ages: dict[str, int] | None, error: StoreError | None) -> None:
+            if ages is None:
+                answer({"error": str(error)})
+            else:
+                there = [describe(self._broker, one, ages.get(one.recipient)) for one in chosen if not one.ended]
+                bound = durable.bound
+                answer({"sessions": there, "total": bound.sessions, "bytes": bound.stored, "limit": bound.limit, "most": bound.most})
+            self._broker.flush()
+
+        durable.read(partial(_oldest, durable.store, [one.recipient for one in chosen]), take)
+
+    # The end
+
+    def _end(self, connection: Connection, session: DurableSession) -> None:
+        messages = session.queued + session.outbound.in_flight
+        log.warning(
+            "event=session-ended client=%s by=%s user=%s address=%s messages=%d",
+            *(quoted(session.client_id), quoted(connection.client_id), quoted(connection.user), connection.address, messages),
+        )
+        if session.connection is not None:
+            session.connection.disconnect(Reason.ADMINISTRATIVE_ACTION, "an operator ended the session")
+        self._broker.sessions.end(session)
+
+
+def may(connection: Connection) -> bool:
+    """Whether a client is an operator's."""
+    settings = connection.broker.guard.settings
+    if settings is not None and connection.broker.guard.authenticator is not None and connection.user in settings.operators:
+        return True
+    sock = connection.transport.get_extra_info("socket")
+    if connection.address != "unix" or sock is None or not hasattr(socket, "SO_PEERCRED"):
+        return False
+    return peer(sock) in (0, os.getuid())
+
+
+def peer(sock: socket.socket) -> int:
+    """The number of the user who has the other end of a Unix socket."""
+    _, user, _ = CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size))
+    return int(user)
+
+
+def describe(broker: Broker, session: DurableSession, since: int | None) -> dict[str, object]:
+    """A session as an answer has it. since: wall clock when its oldest message came."""
+    now = broker.wall()
+    flights = session.outbound.flights()
+    return {
+        "client": session.client_id,
+        "user": session.user,
+        "connected": session.connection is not None,
+        "messages": session.queued + session.outbound.in_flight,
+        "bytes": session.queued_bytes + sum([flight.weight for flight in flights]),
+        "age": None if since is None else max(0, round(now - since)),
+        "away": None if session.left_at is None else max(0, round(now - session.left_at)),
+        "expires": None if session.ends_at is None else max(0, round(session.ends_at - broker.loop.time())),
+        "subscriptions": len(session.subscriptions),
+    }
+
+
+def _oldest(store: Store, recipients: list[str]) -> dict[str, int]:
+    """Wall clock when the first stored message of each came; in a thread. Raises StoreError."""
+    found = {}
+    for recipient in recipients:
+        for row in store.deliveries(recipient, limit=1):
+            found[recipient] = Extra.decode(row.extra).since
+    return found

@@ -1,0 +1,1 @@
+"""The shell of `mesh/roaming/`: sessions, connections and the store behind it."""

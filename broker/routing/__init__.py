@@ -1,0 +1,1 @@
+"""Who gets a message: subscriptions, routes, shared subscriptions, retained messages."""

@@ -1,0 +1,159 @@
+"""Retained messages: the last one of each topic (MQTT 5: 3.3.1.3), as subscribers find them.
+
+Those with a Message Expiry Interval also stand in a heap by the time at which they end, so that `sweep` forgets them without
+looking at the others (MQTT-3.3.2-5). What is kept holds on to its own bytes only, not to the chunk it came in, and keeps no
+encoded variants: whoever sends it makes a run of its own (`Replay.next`).
+
+In a mesh this is a view: which message counts, what is kept in the store and what other sites must hear is decided by `mesh/retained/`,
+and `store` is told the result. A comparison with a neighbour may bring a message ahead of its delivery (`expect`); who subscribes in
+between finds it here, and is left out when it comes (`came`).
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING
+
+from ...mqtt.run import Run
+from ...mqtt.topics import TopicTree
+from ..counters import Account
+
+if TYPE_CHECKING:
+    from ..persistence.commits import Durable
+
+OVERHEAD = 512  # bytes that a retained message is taken to need beside its payload, topic and properties
+BURIED = 768  # the same of a deletion that the mesh remembers, topic included
+
+
+class Retained:
+    """topic -> a run of one message; an empty payload deletes."""
+
+    def __init__(self, account: Account) -> None:
+        self.keeper: Durable | None = None  # the store, when there is one and the mesh does not write it
+        self.shut = False  # the store has no room for more
+        self._tree: TopicTree[Run] = TopicTree()
+        self._coming: dict[bytes, tuple[bytes, set[str]]] = {}  # topic -> key of the message that comes, clients that found it here
+        self._account = account
+        self._ends: list[tuple[float, str]] = []
+        self.expired = 0
+
+    def __len__(self) -> int:
+        return len(self._tree)
+
+    def room(self, run: Run) -> bool:
+        """Whether there is room in a mesh for the run's last message, or for remembering that it deletes."""
+        if not self._account.full and not self.shut:
+            return True
+        old = self._tree.get(run.topic.decode())
+        return old is not None and (not run.length or _weight(run) <= _weight(old))
+
+    def has(self, topic: bytes) -> bool:
+        """Whether something is retained for a topic."""
+        return self._tree.get(topic.decode()) is not None
+
+    def grows(self, run: Run) -> bool:
+        """Whether more would be retained with the run's last message than is now."""
+        if not run.length:
+            return False
+        old = self._tree.get(run.topic.decode())
+        return old is None or _weight(run) > _weight(old)
+
+    def store(self, run: Run, always: bool = False) -> bool:
+        """Keep the run's last message (MQTT-3.3.1-5), or delete what is there (MQTT-3.3.1-6, -7).
+
+        always: whether there is room or not, as the other sites keep it. False: there was none.
+        """
+        topic = run.topic.decode()
+        old = self._tree.get(topic)
+        if not run.length:
+            if old is not None:
+                self._forget(topic, old)
+            return True
+        weight = _weight(run)
+        if not always and (self._account.full or (self.shut and not topic.startswith("$"))) and (old is None or weight > _weight(old)):
+            return False
+        self._account.retained += weight - (0 if old is None else _weight(old))
+        kept = Run(bytes(run.topic), run.qos, True, [bytes(run.payloads[-1])], run.properties, run.expiry, run.received)
+        self._tree.set(topic, kept)
+        if self.keeper is not None:
+            self.keeper.retain(kept)
+        if run.expiry is not None:
+            heapq.heappush(self._ends, (run.received + run.expiry, topic))
+            if len(self._ends) > 2 * len(self._tree) + 1024:
+                self._rebuild()
+        return True
+
+    def restore(self, run: Run) -> None:
+        """A message that the store kept."""
+        topic = run.topic.decode()
+        old = self._tree.get(topic)
+        self._account.retained += _weight(run) - (0 if old is None else _weight(old))
+        self._tree.set(topic, run)
+        if run.expiry is not None:
+            heapq.heappush(self._ends, (run.received + run.expiry, topic))
+
+    def current(self, run: Run, now: float) -> bool:
+        """Whether this very run is still the retained message of its topic."""
+        return self._tree.get(run.topic.decode()) is run and not run.expired(now)
+
+    def matching(self, topic_filter: str, now: float) -> list[Run]:
+        """What a new subscription gets."""
+        return [run for _, run in self._tree.match(topic_filter) if not run.expired(now)]
+
+    def for_client(self, topic_filter: str, client_id: str, now: float) -> list[Run]:
+        """The same, for a client who will be sent it."""
+        runs = self.matching(topic_filter, now)
+        if self._coming:
+            for run in runs:
+                found = self._coming.get(run.topic)
+                if found is not None:
+                    found[1].add(client_id)
+        return runs
+
+    def expect(self, topic: bytes, key: bytes) -> None:
+        """The message that is retained now comes as a message too."""
+        self._coming[bytes(topic)] = (key, set())
+
+    def came(self, topic: bytes, key: bytes) -> set[str]:
+        """A message with this key has come: the clients who have it already."""
+        found = self._coming.get(topic) if self._coming else None
+        if found is None or found[0] != key:
+            return set()
+        del self._coming[topic]
+        return found[1]
+
+    def all(self) -> list[Run]:
+        """All of them."""
+        return [run for topic in self._tree if (run := self._tree.get(topic)) is not None]
+
+    def sweep(self, now: float) -> None:
+        """Forget what has expired."""
+        ends = self._ends
+        while ends and ends[0][0] < now:
+            _, topic = heapq.heappop(ends)
+            run = self._tree.get(topic)
+            if run is not None and run.expired(now):
+                self.expired += 1
+                self._forget(topic, run)
+
+    def _forget(self, topic: str, run: Run) -> None:
+        self._account.retained -= _weight(run)
+        self._tree.delete(topic)
+        self._coming.pop(run.topic, None)
+        if self.keeper is not None:
+            self.keeper.forget_retained(run.topic)
+
+    def _rebuild(self) -> None:
+        """Leave out of the heap what has been replaced."""
+        runs = [(topic, self._tree.get(topic)) for topic in self._tree]
+        self._ends = [(run.received + run.expiry, topic) for topic, run in runs if run is not None and run.expiry is not None]
+        heapq.heapify(self._ends)
+
+    @property
+    def bytes(self) -> int:
+        """What all of them stand for in memory."""
+        return self._account.retained
+
+
+def _weight(run: Run) -> int:
+    return OVERHEAD + run.length + len(run.topic) + len(run.properties)

@@ -1,0 +1,130 @@
+"""What is known about one topic: the parts of a route."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
+
+from ...mqtt.packets import Subscription
+from ...mqtt.properties import Property, encode_properties
+
+if TYPE_CHECKING:
+    from ...mqtt.publish import PublishProperties
+    from ...mqtt.run import Run
+    from ..auth.permissions import Rights
+    from ..client.connection import Connection
+    from ..session.session import Session
+    from .shared import ShareGroup
+
+Service = Callable[
+    ["Connection", "Run", "PublishProperties | None"], bool
+]  # answers requests to the broker: whether somebody got the answers
+
+
+class Entry:
+    """A subscription in the tree: who holds it, how, its identifier (0 for none) and that one's encoding."""
+
+    __slots__ = ("identifier", "number", "session", "subscription")
+
+    def __init__(self, session: Session, subscription: Subscription, identifier: int) -> None:
+        self.session = session
+        self.subscription = subscription
+        self.number = identifier
+        self.identifier = encode_properties({Property.SUBSCRIPTION_IDENTIFIER: [identifier]}) if identifier else b""
+
+
+class Target:
+    """One session in one route.
+
+    qos: the highest granted. suffix: its subscription identifiers, encoded. local: what it gets of its own messages: this
+    target, one without the No Local subscriptions, or None.
+    """
+
+    __slots__ = ("local", "plain", "qos", "retain_as_published", "session", "suffix")
+
+    def __init__(self, entries: list[Entry]) -> None:
+        self.session = entries[0].session
+        self.qos = max([entry.subscription.qos for entry in entries])
+        self.retain_as_published = any(entry.subscription.retain_as_published for entry in entries)
+        self.suffix = b"".join([entry.identifier for entry in entries])
+        self.local: Target | None = self
+        self.plain = not self.suffix
+
+
+def target_of(entries: list[Entry]) -> Target:
+    """The one target for all matching subscriptions of a session (MQTT-3.3.4-2 to -4)."""
+    target = Target(entries)
+    foreign = [entry for entry in entries if not entry.subscription.no_local]
+    if len(foreign) < len(entries):
+        target.local = Target(foreign) if foreign else None
+        target.plain = False
+    return target
+
+
+class Fan:
+    """Who gets plain messages of one or more topics: sessions with the QoS granted to each, and brokers elsewhere.
+
+    Topics with the same recipients share one. mask: the brokers elsewhere, bit n for broker n. local: the fan without these, for
+    messages that the mesh brings. lone: the only recipient, where QoS 1 is granted and no store and no other broker has to know.
+    receipts: they are acknowledged behind receipts, unless their publisher says otherwise.
+    """
+
+    __slots__ = ("__weakref__", "local", "lone", "mask", "members", "receipts", "sessions")
+
+    def __init__(self, members: list[tuple[Session, int]], mask: int, local: Fan | None, receipts: bool = False) -> None:
+        self.members = members
+        self.mask = mask
+        self.receipts = receipts
+        self.local = self if local is None else local
+        self.sessions = [session for session, _ in members]
+        self.lone = None if mask or len(members) != 1 or not members[0][1] or members[0][0].stored else members[0][0]
+
+    @property
+    def queued(self) -> bool:
+        """Whether messages wait for some session."""
+        return any(session.queued for session in self.sessions)
+
+
+class Fans:
+    """Finds the `Fan` of a set of targets and brokers elsewhere, as long as a route uses it."""
+
+    def __init__(self) -> None:
+        self._known: WeakValueDictionary[tuple[int, bool, frozenset[tuple[int, int]]], Fan] = WeakValueDictionary()
+
+    def of(self, targets: list[Target], mask: int, receipts: bool = False) -> Fan:
+        key = mask, receipts, frozenset([(id(target.session), target.qos) for target in targets])
+        fan = self._known.get(key)
+        if fan is None:
+            # it holds on to its sessions, so that their ids stay theirs
+            local = self.of(targets, 0) if mask else None
+            fan = self._known[key] = Fan([(target.session, target.qos) for target in targets], mask, local, receipts)
+        return fan
+
+
+class Route:
+    """What is known about one topic.
+
+    plain: all targets take messages that are not retained as they come, and no shared subscription wants them. as_published: some
+    target wants to see the retain flag. receipts: its messages are acknowledged behind receipts, unless their publisher says
+    otherwise. service: what answers requests on it, when it is not writable. rights: what is special about who may publish, if anything.
+    """
+
+    __slots__ = ("as_published", "local_groups", "mesh", "plain", "receipts", "rights", "service", "shares", "targets", "topic", "writable")
+
+    def __init__(self, topic: str, targets: list[Target], shares: list[ShareGroup], mesh: Any, writable: bool) -> None:
+        self.topic = topic
+        self.targets = targets
+        self.shares = shares
+        self.local_groups = frozenset((group.name, group.filter) for group in shares)
+        self.mesh = mesh
+        self.writable = writable
+        self.receipts = False
+        self.service: Service | None = None
+        self.rights: Rights | None = None
+        self.plain = not shares and all(target.plain for target in targets)
+        self.as_published = any(target.retain_as_published for target in targets)
+
+    @property
+    def empty(self) -> bool:
+        return not (self.targets or self.shares or self.mesh)

@@ -1,0 +1,143 @@
+"""Shared subscriptions: one group of members, each message to one of them (MQTT 5: 4.8.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from ...mqtt.run import Run
+from ...mqtt.session import Delivery
+from .member_lag import BEHIND, READY, Pace
+
+if TYPE_CHECKING:
+    from ..session.session import Session
+    from .router import Entry
+
+
+class ShareGroup:
+    """The members of `$share/name/filter` at this broker, taking turns.
+
+    A member that would send at once goes before one whose queue is not empty, that before one that is away; among those that would send at
+    once one that keeps up goes before one that lags (`pace.py`); among equals they take turns. A message that finds no member with
+    room is refused. When a member comes, it gets what waits at members that are away.
+
+    weight: as other brokers were told. stirred: where groups stand that are to be looked at.
+    """
+
+    __slots__ = ("_behind", "_paces", "filter", "members", "name", "stirred", "turn", "weight")
+
+    def __init__(self, name: str, topic_filter: str, stirred: set[ShareGroup]) -> None:
+        self.name = name
+        self.filter = topic_filter
+        self.members: list[Entry] = []
+        self.turn = 0
+        self.weight = 0
+        self.stirred = stirred
+        self._paces: dict[Session, Pace] = {}
+        self._behind = False
+
+    def join(self, entry: Entry) -> None:
+        """Add a member, or replace its options."""
+        for index, member in enumerate(self.members):
+            if member.session is entry.session:
+                self.members[index] = entry
+                return
+        self.members.append(entry)
+        self._paces[entry.session] = Pace(_main(entry.session))
+
+    def leave(self, session: Session) -> None:
+        """Remove a member."""
+        self.members = [member for member in self.members if member.session is not session]
+        self._paces.pop(session, None)
+
+    def weigh(self) -> int:
+        """What the group weighs beside those of other brokers: at least 1."""
+        return max(1, sum([pace.level for pace in self._paces.values()]))
+
+    def look(self) -> int:
+        """See how the members keep up: the group's weight now. To be called every now and then as long as it is among `stirred`."""
+        for session, pace in self._paces.items():
+            pace.look(_main(session))
+        self._behind = any(pace.level == BEHIND for pace in self._paces.values())
+        if all(pace.settled for pace in self._paces.values()):
+            self.stirred.discard(self)
+        return self.weigh()
+
+    def able(self, qos: int) -> list[Entry]:
+        """The members to choose from for messages of this QoS, in turn; empty when nobody can take one."""
+        members = self.members
+        if len(members) > 1:
+            turn = self.turn % len(members)
+            members = members[turn:] + members[:turn]
+        idle = [member for member in members if member.session.idle]
+        if idle:
+            if self._behind and len(idle) > 1:
+                return [member for member in idle if self._paces[member.session].level == READY] or idle
+            return idle
+        if not qos:
+            connected = [member for member in members if member.session.connection is not None]
+            return [member for member in connected if not member.session.connection.congested]  # type: ignore[union-attr]
+        connected = [member for member in members if member.session.connection is not None and not member.session.full]
+        return connected or [member for member in members if member.subscription.qos and not member.session.full]
+
+    def deliver(self, run: Run) -> int:
+        """Spread the run's messages, each to one member (MQTT-4.8.2-4): how many found no room."""
+        members = self.able(run.qos)
+        self.turn += run.count
+        self.stirred.add(self)
+        if not members:
+            return run.count
+        count = len(members)
+        if count == 1 or run.count == 1:
+            return self._rest(run, members[0], self._give(members[0], run))
+        refused = 0
+        for index in range(min(count, run.count)):
+            part = run.every(index, count)  # so that order within a member is the publisher's
+            refused += self._rest(part, members[index], self._give(members[index], part))
+        return refused
+
+    def _give(self, entry: Entry, run: Run) -> int:
+        """One member's messages: how many it took."""
+        session = entry.session
+        qos = min(run.qos, entry.subscription.qos)
+        retain = run.retain and entry.subscription.retain_as_published
+        if qos:
+            return session.deliver(Delivery(run, qos, retain, entry.identifier, self))
+        if session.connection is None:
+            return 0
+        session.connection.send_qos0(run, retain, entry.identifier)
+        return run.count
+
+    def _rest(self, run: Run, tried: Entry, taken: int) -> int:
+        """Offer what a member had no room for to the others: how many nobody took."""
+        if taken == run.count:
+            return 0
+        for member in self.able(run.qos):
+            if member is not tried:
+                run = run.part(taken, run.count)
+                taken = self._give(member, run)
+                if taken == run.count:
+                    return 0
+        return run.count - taken
+
+    def give_away(self, deliveries: Iterable[Delivery]) -> int:
+        """Messages that a member gave back, to the others: how many nobody took."""
+        refused = 0
+        for delivery in deliveries:
+            run = delivery.run
+            if delivery.count < run.count:
+                run = run.part(delivery.start, delivery.start + delivery.count)
+            refused += self.deliver(run)
+        return refused
+
+    def gather(self, session: Session) -> None:
+        """A member came: messages that wait at members that are away are spread anew."""
+        for member in list(self.members):
+            other = member.session
+            if other is not session and other.connection is None and other.queued:
+                self.give_away(other.withdraw(self, queued_only=True))
+
+
+def _main(session: Session) -> Session:
+    """The session itself, where a gate stands before it while it moves."""
+    return getattr(session, "main", session)

@@ -1,0 +1,1 @@
+"""Sessions: what a broker keeps for one client identifier, and its will."""

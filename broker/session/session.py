@@ -1,0 +1,394 @@
+"""A session: what the broker keeps for one client identifier, with or without a connection.
+
+Deliveries of QoS 1 and 2 pass through here: straight into flight when the connection has room, else into the session's
+bounded queue. Retained messages for a new subscription are replayed from the store as the connection takes them, so that they
+need no room. Each delivery that waits has a named reason (`Waiting`), which metrics and the console can show.
+
+Order of sending: what is repeated on a resumed session, then replays, then the queue, then what comes. Nothing new overtakes the
+queue; a replayed message that has been replaced meanwhile is left out, because the newer one went its own way.
+
+Invariants: what is in flight stays until it is acknowledged or the session ends; in flight are at most `outbound.limit` messages
+and about `max_bytes` bytes. What it does not know: other sessions, listeners, the mesh.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from ...mqtt.packets import Subscription
+from ...mqtt.run import Run
+from ...mqtt.session import PUBRELS, Delivery, Inbound, Outbound
+from ..empty import NOBODY, NOTHING
+
+if TYPE_CHECKING:
+    from ..client.connection import Connection
+    from ..routing.retained import Retained
+    from ..server import Broker
+    from .will import Will
+
+REPLAY_STEP = 128 * 1024  # bytes of replayed messages given to the transport before other connections get their turn
+
+
+class Waiting(Enum):
+    """Why a session's queue is not empty."""
+
+    NOTHING = "caught up"
+    AWAY = "no connection"
+    LOADING = "being read from the store"
+    WINDOW = "in-flight window full"
+    SLOW = "unsent bytes over the bound"
+
+
+class Replay:
+    """The retained messages that a subscription is to get, as far as they have not been sent.
+
+    runs: of one message each, as they were retained when the subscription came. qos: the subscription's. suffix: its identifier.
+    """
+
+    __slots__ = ("position", "qos", "runs", "store", "suffix")
+
+    def __init__(self, store: Retained, runs: list[Run], qos: int, suffix: bytes) -> None:
+        self.store = store
+        self.runs = runs
+        self.qos = qos
+        self.suffix = suffix
+        self.position = 0
+
+    def next(self, now: float) -> Run | None:
+        """The next message that is still retained, as a run of its own that nobody else holds; None at the end."""
+        while self.position < len(self.runs):
+            run = self.runs[self.position]
+            self.position += 1
+            if self.store.current(run, now):
+                return run.part(0, 1)
+        return None
+
+
+class Session:
+    """State of one client identifier (MQTT 5: 4.1).
+
+    expiry: seconds that it outlives its connection; 0 ends with it; None for ever. moved: when its queue last moved, in seconds of
+    the loop's clock. face: what routes know it by: itself, or the gate before it while it moves (`gate.py`). paused: publishers
+    that are not read until the queue is shorter. stored: whether a store keeps it.
+    """
+
+    stored = False
+
+    __slots__ = (
+        "account",
+        "broker",
+        "client_id",
+        "connection",
+        "counters",
+        "ends_at",
+        "expiry",
+        "face",
+        "inbound",
+        "max_bytes",
+        "max_messages",
+        "moved",
+        "outbound",
+        "paused",
+        "queue",
+        "queued",
+        "queued_bytes",
+        "replays",
+        "resending",
+        "subscriptions",
+        "timer",
+        "unsent",
+        "user",
+        "waiting",
+        "will",
+    )
+
+    def __init__(self, client_id: str, broker: Broker) -> None:
+        self.client_id = client_id
+        self.face: Session = self
+        self.user: str | None = None
+        self.broker = broker
+        self.counters = broker.counters
+        self.account = broker.account
+        self.connection: Connection | None = None
+        self.expiry: float | None = 0.0
+        self.ends_at: float | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self.subscriptions: dict[str, Subscription] = {}
+        self.outbound = Outbound(1)
+        self.inbound = Inbound()
+        self.queue: deque[Delivery] = NOTHING
+        self.queued = 0
+        self.queued_bytes = 0
+        self.max_messages, self.max_bytes = broker.config.limits.queue(on_disk=False)
+        self.resending: deque[Delivery] = NOTHING
+        self.unsent = 0  # messages in `resending`: in flight, not yet sent on this connection
+        self.replays: deque[Replay] = NOTHING
+        self.waiting = Waiting.NOTHING
+        self.will: Will | None = None
+        self.paused: set[Connection] = NOBODY
+        self.moved = 0.0
+
+    # Bounds
+
+    @property
+    def pressing(self) -> bool:
+        """Whether the queue is half full."""
+        return 2 * self.queued >= self.max_messages or 2 * self.queued_bytes >= self.max_bytes
+
+    @property
+    def eased(self) -> bool:
+        """Whether the queue is at most a quarter full."""
+        return 4 * self.queued <= self.max_messages and 4 * self.queued_bytes <= self.max_bytes
+
+    @property
+    def full(self) -> bool:
+        """Whether the queue takes no more."""
+        return self.queued >= self.max_messages or self.queued_bytes >= self.max_bytes or self.account.full
+
+    @property
+    def idle(self) -> bool:
+        """Whether a message given now would be sent now (while the window has room)."""
+        return self.connection is not None and not self.connection.congested and not self.queue and not self.resending
+
+    def _room(self) -> bool:
+        """Whether one more message may be in flight."""
+        outbound = self.outbound
+        return outbound.in_flight < outbound.limit and (outbound.bytes < self.max_bytes or not outbound.in_flight)
+
+    # What a session in a store does more (see `durable_session.py`)
+
+    def mark(self) -> int:
+        """The ticket of the commit that holds its state as it is now; 0: nothing needs to be waited for."""
+        return 0
+
+    def record(self) -> None:
+        """What is known of the client has changed."""
+
+    def renamed(self, client_id: str) -> None:
+        """It belongs to another name from now on."""
+        self.client_id = client_id
+
+    def left(self, will_delay: float | None) -> None:
+        """Its connection is gone for now. will_delay: seconds until its will is due, None without one."""
+
+    def subscribed(self, subscription: Subscription, identifier: int) -> None:
+        """It has a subscription; SUBACK follows."""
+
+    def unsubscribed(self, topic_filter: str) -> None:
+        """It has one less; UNSUBACK follows."""
+
+    # Deliveries
+
+    def deliver(self, delivery: Delivery) -> int:
+        """Send it, or as much as fits, and queue the rest: how many of its first messages were taken."""
+        if delivery.qos == 2:
+            delivery.ticket = self.broker.behind
+        connection = self.connection
+        if connection is None:
+            self.waiting = Waiting.AWAY
+        elif not (self.queue or self.resending or self.replays):
+            if connection.congested:
+                self.waiting = Waiting.SLOW
+            else:
+                return self._send(connection, delivery)
+        return self._enqueue(delivery)
+
+    def _send(self, connection: Connection, delivery: Delivery) -> int:
+        count = delivery.count
+        rest: Delivery | None = delivery
+        while rest is not None:
+            if not self._room():
+                self.waiting = Waiting.WINDOW
+                return count - rest.count + self._enqueue(rest)
+            now, rest = self.outbound.send(rest)
+            if not connection.send_delivery(now):
+                self.outbound.acknowledge(now.qos, now.first, now.count)
+        return count
+
+    def _enqueue(self, delivery: Delivery) -> int:
+        count = delivery.count
+        if self.full:
+            self._drop_expired()
+        room = 0 if self.account.full else min(self.max_messages - self.queued, -(-(self.max_bytes - self.queued_bytes) // delivery.each))
+        if room <= 0:
+            return 0
+        if room < count:
+            delivery = delivery.part(0, room)
+            delivery.cut_out()
+        if not self.queue:
+            self.moved = self.broker.now
+        self._put(delivery)
+        self._queued(delivery, 1)
+        return delivery.count
+
+    def _put(self, delivery: Delivery) -> None:
+        if self.queue is NOTHING:
+            self.queue = deque()
+        self.queue.append(delivery)
+
+    def _queued(self, delivery: Delivery, sign: int) -> None:
+        weight = sign * delivery.weight
+        self.queued += sign * delivery.count
+        self.queued_bytes += weight
+        self.account.queued += weight
+
+    def _drop_expired(self) -> None:
+        """Make room by what has expired at the head of the queue."""
+        while self.queue and self.queue[0].run.expired(self.broker.now):
+            delivery = self.queue.popleft()
+            self._queued(delivery, -1)
+            self.counters.expired += delivery.count
+
+    def pump(self) -> None:
+        """Send what waits while connection and window have room; to be called when either gains some."""
+        connection = self.connection
+        if connection is None:
+            return
+        if self.resending:
+            self._resend(connection)
+        if self.replays and not self.resending:
+            self._replay(connection)
+        if not self.resending and not self.replays:
+            self._drain(connection)
+        if self.paused and self.eased:
+            self.broker.pressure.relax(self)
+
+    def _drain(self, connection: Connection) -> None:
+        """From the queue into flight."""
+        queue, outbound = self.queue, self.outbound
+        while queue and not connection.congested and self._room():
+            delivery = queue.popleft()
+            self._queued(delivery, -1)
+            self.moved = self.broker.now
+            now, rest = outbound.send(delivery)
+            if rest is not None:
+                queue.appendleft(rest)
+                self._queued(rest, 1)
+            if not connection.send_delivery(now):
+                outbound.acknowledge(now.qos, now.first, now.count)
+        if not queue:
+            self.waiting = Waiting.NOTHING
+        else:
+            self.waiting = Waiting.SLOW if connection.congested else Waiting.WINDOW
+
+    # Retained messages for new subscriptions
+
+    def replay(self, replay: Replay) -> None:
+        """Send a subscription's retained messages as the connection takes them."""
+        if not self.replays:
+            self.replays = deque()
+        self.replays.append(replay)
+        if len(self.replays) == 1 and not self.resending and self.connection is not None:
+            self._replay(self.connection)
+            if not self.replays:
+                self._drain(self.connection)
+
+    @property
+    def replaying(self) -> int:
+        """How many retained messages are still to be sent."""
+        return sum(len(replay.runs) - replay.position for replay in self.replays)
+
+    def _replay(self, connection: Connection) -> None:
+        now = self.broker.now
+        given = 0
+        while self.replays and not connection.congested and self._room():
+            if given > REPLAY_STEP:
+                self.broker.flush_one(connection)
+                if not connection.congested:
+                    self.broker.loop.call_soon(self._replay_on, connection)
+                return
+            replay = self.replays[0]
+            run = replay.next(now)
+            if run is None:
+                self.replays.popleft()
+                continue
+            given += run.length + len(run.topic)
+            qos = min(run.qos, replay.qos)
+            if not qos:
+                connection.send_qos0(run, True, replay.suffix)
+                continue
+            delivery, _ = self.outbound.send(Delivery(run, qos, True, replay.suffix))
+            if not connection.send_delivery(delivery):
+                self.outbound.acknowledge(qos, delivery.first, 1)
+
+    def _replay_on(self, connection: Connection) -> None:
+        if self.connection is connection:
+            self.pump()
+            self.broker.flush()
+
+    # Connections come and go
+
+    def resume(self, connection: Connection) -> None:
+        """A connection took the session up: repeat what is unfinished (MQTT-4.4.0-1), then the queue."""
+        self.connection = connection
+        self.account.queued -= self.outbound.bytes
+        for first, count in self.outbound.released():
+            connection.send_after(self.mark(), PUBRELS[4 * first : 4 * (first + count)])
+        unfinished = self.outbound.unfinished()
+        self.resending = deque(unfinished) if unfinished else NOTHING
+        self.unsent = sum([delivery.count for delivery in self.resending])
+        self.pump()
+
+    def pause(self) -> None:
+        """The connection is gone."""
+        self.connection = None
+        self.account.queued += self.outbound.bytes
+        self.resending = self.replays = NOTHING
+        self.unsent = 0
+        self.waiting = Waiting.AWAY if self.queue else Waiting.NOTHING
+        self.broker.pressure.relax(self)
+
+    def _resend(self, connection: Connection) -> None:
+        """Repeat in order, never more unacknowledged ones at once than the client's Receive Maximum (MQTT-3.3.4-9)."""
+        outbound = self.outbound
+        while self.resending and not connection.congested:
+            room = outbound.limit - (outbound.in_flight - self.unsent)
+            if room <= 0:
+                return
+            delivery = self.resending.popleft()
+            if delivery.count > room:
+                self.resending.appendleft(delivery.part(room, delivery.count))
+                delivery = delivery.part(0, room)
+            self.unsent -= delivery.count
+            for piece in outbound.still(delivery):
+                if not connection.send_delivery(piece, duplicate=True):
+                    outbound.acknowledge(piece.qos, piece.first, piece.count)
+
+    # The end
+
+    def withdraw(self, share: object, queued_only: bool) -> list[Delivery]:
+        """Take back what waits for a shared subscription, so that another member can have it.
+
+        What is only queued can go elsewhere; of what is in flight, QoS 1 can when the session ends (MQTT 5: 4.8.2), QoS 2 never.
+        share: of this shared subscription; None: of any.
+        """
+        taken = []
+        if not queued_only:
+            taken += [delivery for delivery in self.outbound.unfinished() if delivery.qos == 1 and _of(delivery, share)]
+        if any(_of(delivery, share) for delivery in self.queue):
+            queue = list(self.queue)
+            self.queue.clear()
+            for delivery in queue:
+                if _of(delivery, share):
+                    self._queued(delivery, -1)
+                    taken.append(delivery)
+                else:
+                    self.queue.append(delivery)
+        return taken
+
+    def discard(self) -> None:
+        """The session ends: forget what waits, give its memory back to the broker's account."""
+        if self.connection is None:
+            self.account.queued -= self.outbound.bytes
+        self.account.queued -= self.queued_bytes
+        self.queue.clear()
+        self.queued = self.queued_bytes = 0
+        self.outbound = Outbound(1)
+        self.broker.pressure.relax(self)
+
+
+def _of(delivery: Delivery, share: object) -> bool:
+    return delivery.share is not None and (share is None or delivery.share is share)

@@ -1,0 +1,282 @@
+"""All sessions of one broker: found, taken over, left, ended; and the wills of their clients.
+
+A session ends when its expiry after the connection is over, or at once when a client asks for a clean start. With it go its
+subscriptions; what it still had for shared subscriptions goes to other members (MQTT 5: 4.8.2); a will that was still delayed is
+published (MQTT-3.1.3-9 and 3.1.3.2.2).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ...base.quoting import quoted
+from ...mqtt.reasons import Reason
+from ...mqtt.run import Run
+from ..routing.shared import ShareGroup
+from .session import Session
+from .will import Will
+
+if TYPE_CHECKING:
+    from ..client.connection import Connection
+    from ..server import Broker
+
+log = logging.getLogger("mqmesh.broker")
+
+MESH_WAIT = 5.0  # seconds that wills found at the start wait for another broker of the mesh
+
+
+class Sessions:
+    """The sessions by client identifier; iterating gives the sessions."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._sessions: dict[str, Session] = {}
+        self._late: list[tuple[Run, bytes | None]] = []  # wills that found no room, with their keys in the store
+        self._joined = True  # whether what was found at the start may end and be published now
+        self._found: list[Callable[[], None]] = []  # what waits for that
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(self._sessions.values())
+
+    def get(self, client_id: str) -> Session | None:
+        return self._sessions.get(client_id)
+
+    # A client comes
+
+    def open(self, client_id: str, clean: bool, expiry: float | None = 0.0) -> tuple[Session, bool]:
+        """The session for a CONNECT and whether it was there (MQTT-3.1.2-4, -5, -6); an older connection is closed (MQTT-3.1.4-3).
+
+        expiry: of a new one: one that outlives its connection is kept in the store, if there is one.
+        """
+        session = self.retire(client_id)
+        if session is not None and clean:
+            self.end(session)
+            session = None
+        if session is not None:
+            session.ends_at = None
+            if session.timer is not None:
+                session.timer.cancel()
+                session.timer = None
+            if session.will is not None:
+                session.will.cancel()
+                session.will = None
+            return session, True
+        durable = self._broker.durable
+        session = Session(client_id, self._broker) if durable is None or expiry == 0 else durable.new_session(client_id)
+        session.expiry = expiry
+        self._sessions[client_id] = session
+        return session, False
+
+    def retire(self, client_id: str) -> Session | None:
+        """Close an older connection of a client that comes, and end its session if its time is over: what is left of it."""
+        session = self._sessions.get(client_id)
+        if session is not None and session.connection is not None:
+            session.connection.disconnect(Reason.SESSION_TAKEN_OVER, "another connection came with this client identifier")
+            session = self._sessions.get(client_id)
+        if session is not None and self._over(session):
+            self.end(session)
+            return None
+        return session
+
+    def add(self, session: Session, ends_in: float | None, will_in: float | None) -> None:
+        """A session that the store kept. ends_in, will_in: seconds until it ends and its will is due, None for never.
+
+        In a mesh neither happens before another broker is reached, or `MESH_WAIT` is over: a will that is published while nobody knows who
+        wants it elsewhere would be lost to them.
+        """
+        self._sessions[session.client_id] = session
+        loop = self._broker.loop
+        self._wait_for_mesh()
+        if session.will is not None and will_in is not None:
+            session.will.timer = loop.call_later(max(0.0, will_in), self._once_joined, partial(self._delayed, session, session.will))
+        if ends_in is not None:
+            session.ends_at = loop.time() + ends_in
+            expire = partial(self._expire_found, session, session.ends_at)
+            session.timer = loop.call_later(max(0.0, ends_in), self._once_joined, expire)
+
+    def add_late(self, will: Run, key: bytes) -> None:
+        """A will that the store kept since there was no room for it. key: of its row."""
+        self._wait_for_mesh()
+        self._late.append((will, key))
+
+    def _expire_found(self, session: Session, ends_at: float) -> None:
+        if session.ends_at == ends_at:  # its client has not come and gone again meanwhile
+            self._expire(session)
+
+    def _wait_for_mesh(self) -> None:
+        if self._joined and self._broker.mesh is not None:
+            self._joined = False
+            self._broker.loop.call_later(MESH_WAIT, self.joined)
+
+    def _once_joined(self, what: Callable[[], None]) -> None:
+        if self._joined:
+            what()
+        else:
+            self._found.append(what)
+
+    def joined(self) -> None:
+        """Another broker of the mesh is reached, and what it knows is known here: what was found at the start is as any other."""
+        if not self._joined:
+            self._joined = True
+            found, self._found = self._found, []
+            for what in found:
+                what()
+
+    # A client goes
+
+    def leave(self, connection: Connection) -> None:
+        """The session's connection is closed: its will is published or delayed, its expiry begins."""
+        session = connection.session
+        if session is None or session.connection is not connection:
+            return
+        session.pause()
+        will = session.will
+        if connection.clean_end:
+            session.will = will = None
+        delay = None
+        if will is not None:
+            delay = float(will.delay) if session.expiry is None else min(float(will.delay), session.expiry)
+        session.left(delay)
+        if will is not None and delay is not None:
+            if delay > 0:
+                will.timer = self._broker.loop.call_later(delay, self._delayed, session, will)
+            else:
+                self._fire(session)
+        for group in self._broker.router.shares_of(session):
+            self._broker.router.stirred.add(group)
+            if any(member.session.connection is not None for member in group.members):
+                self._hand_on(session.withdraw(group, queued_only=True), session)
+        if session.expiry is None:
+            return
+        if session.expiry <= 0:
+            self.end(session)
+        else:
+            session.ends_at = self._broker.loop.time() + session.expiry
+            session.timer = self._broker.loop.call_later(session.expiry, self._expire, session)
+
+    def _over(self, session: Session) -> bool:
+        return session.connection is None and session.ends_at is not None and self._broker.loop.time() >= session.ends_at
+
+    def _expire(self, session: Session) -> None:
+        session.timer = None
+        if session.connection is None and session.ends_at is not None:
+            self._broker.now = self._broker.loop.time()
+            self._broker.counters.clients_expired += 1
+            log.info("event=session-expired client=%s", quoted(session.client_id))
+            self.end(session)
+            self._broker.flush()
+
+    def end(self, session: Session) -> None:
+        """Forget a session: its will goes out, its subscriptions go, what it had of shared subscriptions goes to other members."""
+        if self._sessions.get(session.client_id) is not session:
+            return
+        del self._sessions[session.client_id]
+        session.ends_at = None
+        if session.timer is not None:
+            session.timer.cancel()
+            session.timer = None
+        if session.will is not None:
+            session.will.cancel()
+            self._fire(session)
+        for topic_filter in list(session.subscriptions):
+            self._broker.router.unsubscribe(session, topic_filter)
+        shared = session.withdraw(None, queued_only=False)
+        session.discard()
+        self._hand_on(shared, session)
+        if self._broker.roaming is not None:
+            self._broker.roaming.ended(session)
+
+    def rename(self, session: Session, name: str) -> None:
+        """A session without a connection has another name from now on, and does not expire under it unless that was begun anew."""
+        self._stop_timer(session)
+        session.expiry = None
+        del self._sessions[session.client_id]
+        session.renamed(name)
+        self._sessions[name] = session
+
+    def rest(self, session: Session) -> None:
+        """A session that was made without a connection: its expiry begins."""
+        session.left(None)
+        self._stop_timer(session)
+        if session.expiry is not None:
+            session.ends_at = self._broker.loop.time() + session.expiry
+            session.timer = self._broker.loop.call_later(session.expiry, self._expire, session)
+
+    def _stop_timer(self, session: Session) -> None:
+        session.ends_at = None
+        if session.timer is not None:
+            session.timer.cancel()
+            session.timer = None
+
+    def _hand_on(self, deliveries: list, session: Session) -> None:  # type: ignore[type-arg]
+        """Messages of shared subscriptions to the other members of each."""
+        counters = self._broker.counters
+        for delivery in deliveries:
+            group = delivery.share
+            assert isinstance(group, ShareGroup)
+            refused = group.give_away([delivery])
+            counters.dropped += refused
+
+    # Wills
+
+    def _delayed(self, session: Session, will: Will) -> None:
+        if session.will is will:
+            self._broker.now = self._broker.loop.time()
+            self._fire(session)
+            self._broker.flush()
+
+    def _fire(self, session: Session) -> None:
+        """Publish the session's will (MQTT-3.1.2-8)."""
+        will = session.will
+        session.will = None
+        broker = self._broker
+        if will is None or broker.draining:
+            return
+        session.record()
+        log.info("event=will client=%s topic=%s", quoted(session.client_id), quoted(will.topic.decode()))
+        rights = broker.router.rights(will.topic.decode())
+        refused = broker.router.access.will(session.client_id, rights, will.retain) or broker.guard.will(
+            broker.guard.user_of(session), session.client_id, will.topic.decode()
+        )
+        if refused is not None:
+            log.warning("event=will-refused client=%s topic=%s", quoted(session.client_id), quoted(will.topic.decode()))
+            broker.counters.dropped += 1
+            return
+        run = will.run(broker.loop.time())
+        if not self._publish_will(run):
+            # its session's record is without it from now on
+            self._late.append((run, broker.durable.keep_will(run) if session.stored and broker.durable is not None else None))
+
+    def _publish_will(self, run: Run) -> bool:
+        """One batch with what says that it is published. False: there is no room."""
+        broker = self._broker
+        route = broker.router.routes.get(run.topic) or broker.router.route(run.topic)
+        if not route.writable:
+            broker.counters.dropped += 1
+            return True
+        return broker.accept(None, run, route, None) is not None
+
+    def publish_late_wills(self) -> None:
+        """Those that found no room, once more."""
+        if not self._joined:
+            return
+        late, self._late = self._late, []
+        for run, key in late:
+            if not self._publish_will(run):
+                self._late.append((run, key))
+            elif key is not None and self._broker.durable is not None:
+                self._broker.durable.forget_will(key)
+
+    def stop(self) -> None:
+        """No timer fires any more."""
+        for session in self:
+            if session.timer is not None:
+                session.timer.cancel()
+            if session.will is not None:
+                session.will.cancel()

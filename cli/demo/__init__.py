@@ -1,0 +1,1 @@
+"""`mqmesh demo`, act by act."""

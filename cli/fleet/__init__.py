@@ -1,0 +1,1 @@
+"""Brokers as processes of their own."""

@@ -1,0 +1,82 @@
+"""A broker's configuration written as the TOML file that `mqmesh broker --config` reads."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...broker.embedded.registrar import BY_NAME, DirectorySettings
+from ...mesh.topology.rules import LinkRules, table_of
+from ...mesh.topology.tls import FILES
+
+if TYPE_CHECKING:
+    from ...broker.config import BrokerConfig
+
+
+def write(path: Path, config: BrokerConfig) -> None:
+    """Write `config`, readable for its owner alone, because it holds the mesh's key. Raises OSError."""
+    path.touch(mode=0o600)
+    path.chmod(0o600)
+    path.write_text(render(config), encoding="utf-8")
+
+
+def render(config: BrokerConfig) -> str:
+    """The text of the file; `broker.config.load` reads it back as an equal configuration."""
+    number = config.number if config.number >= 0 else None  # the directory gives it
+    lines = _pairs({"name": config.name, "number": number, "listen": config.listen, "data": config.data})
+    if config.mesh is not None:
+        values = {field.name: getattr(config.mesh, field.name) for field in fields(config.mesh)}
+        peers, rules = values.pop("peers"), values.pop("rules")
+        values["key"] = values["key"] or None  # certificates alone count
+        brokers = values.pop("brokers")
+        lines += ["", "[mesh]", *_pairs(values)]
+        if brokers is not None:
+            lines += ["", "[mesh.brokers]", *(f"{_value(name)} = {number}" for name, number in brokers.items())]
+        for peer in peers:
+            table = {field.name: getattr(peer, field.name) for field in fields(peer)}
+            if peer.address.startswith(BY_NAME):
+                del table["address"]
+            lines += ["", "[[mesh.peer]]", *_pairs(table)]
+        for peer_key, one in rules.items():
+            lines += ["", f"[mesh.policy.{_value(str(peer_key))}]", *_pairs(table_of(one)), *_map(one)]
+    if config.directory is not None:
+        lines += _directory(config.directory)
+    if config.tls is not None:
+        tls = config.tls
+        lines += ["", "[tls]", *_pairs({key: getattr(tls, key) for key in (*FILES, "client_certificates")})]
+    if config.websocket.origins:
+        lines += ["", "[websocket]", *_pairs({"origins": config.websocket.origins})]
+    lines += ["", "[store]", *_pairs({field.name: getattr(config.store, field.name) for field in fields(config.store)})]
+    lines += ["", "[limits]", *_pairs({field.name: getattr(config.limits, field.name) for field in fields(config.limits)})]
+    return "\n".join(lines) + "\n"
+
+
+def _directory(directory: DirectorySettings) -> list[str]:
+    values = {field.name: getattr(directory, field.name) for field in fields(directory)}
+    services = values.pop("services")
+    values["url"] = values.pop("urls")
+    values["neighbours"] = "all" if directory.neighbours else "configured"
+    lines = ["", "[directory]", *_pairs({key: None if value == "" else value for key, value in values.items()})]
+    for service in services:
+        table = {field.name: getattr(service, field.name) or None for field in fields(service)}
+        lines += ["", "[[directory.service]]", *_pairs(table)]
+    return lines
+
+
+def _map(rules: LinkRules) -> list[str]:
+    """The prefixes, as a list of inline tables; none without any."""
+    pairs = [f"{{ here = {_value(here)}, there = {_value(there)} }}" for here, there in rules.policy.prefixes]
+    return [f"map = [{', '.join(pairs)}]"] if pairs else []
+
+
+def _pairs(values: dict[str, Any]) -> list[str]:
+    """``key = value`` lines; None is left out. JSON's strings, numbers and lists of strings are TOML's too."""
+    return [f"{key} = {_value(value)}" for key, value in values.items() if value is not None]
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Path):
+        value = str(value.absolute())  # the file may lie in another folder
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # the one character that TOML alone wants escaped

@@ -1,0 +1,296 @@
+"""`mqmesh topology check|draw|simulate FILE`: what a topology is worth before a broker of it runs.
+
+The figures come from `mesh.analysis`, the pictures from `cli.drawing`; here are the commands and their tables.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from ...mesh.topology.analysis import Analysis, Failure, analyse
+from ...mesh.topology.borders import describe, parts_of
+from ...mesh.topology.rehearsal import reach, rehearse
+from ...mesh.topology.settings import ConfigError
+from ...mesh.topology.topology import Topology, load
+from ...mqtt.errors import MqttError
+from ...mqtt.topics import check_topic
+from ..output import FAILED, WRONG_USE, fail
+from . import drawing
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    help="""Check, draw or simulate a topology file: what does each failure do, how often is a message copied?
+
+    \b
+      mqmesh topology check topologies/ring-of-five.toml
+      mqmesh topology draw topologies/bow-tie.toml -o bow-tie.svg
+      mqmesh topology simulate topologies/grid-3x3.toml
+      mqmesh topology simulate topologies/two-companies.toml --topic orders/1
+    """,
+)
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="A topology file, such as topologies/ring-of-five.toml.", show_default=False)]
+AsJson = Annotated[bool, typer.Option("--json", help="Write one JSON object instead of tables.")]
+LARGEST_PLAYED = 32  # brokers up to which a topology is played through by the nodes themselves: about a second
+WAYS = {"flood": "flood", "marked": "flood, sibling marks", "routed": "routed"}
+
+
+@app.command()
+def check(file: File, as_json: AsJson = False) -> None:
+    """Read a topology, report every mistake and weakness.
+
+    The exit status is 2 for a mistake and 0 for a good file, whatever its weaknesses.
+    """
+    topology, analysis = _read(file, as_json)
+    if as_json:
+        _write_json({"file": str(file), "warnings": topology.warnings, **_summary(analysis), **_borders(topology)})
+        return
+    console = _console()
+    console.print(_checked_table(topology, analysis))
+    if any(link.rules for link in topology.links):
+        console.print(_policies_table(topology))
+    for line in topology.warnings:
+        console.print(f"[yellow]warning[/yellow] {line}")
+    for line in _weaknesses(analysis):
+        console.print(f"[yellow]weak[/yellow] {line}")
+    if not topology.warnings and not _weaknesses(analysis):
+        console.print("[green]good[/green] no single link or broker cuts anything off")
+
+
+@app.command()
+def draw(
+    file: File,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="FILE.svg or FILE.png; beside the topology as .svg when left out.")
+    ] = None,
+    scale: Annotated[float, typer.Option(help="PNG: pixels for each unit of the picture.", min=0.1, max=20)] = 2.0,
+) -> None:
+    """Draw a topology; what a single failure would cut is amber.
+
+    SVG needs nothing else; PNG needs matplotlib (pip install "mqmesh\\[plot]").
+    """
+    topology, analysis = _read(file)
+    path = output or file.with_suffix(".svg")
+    what = drawing.picture(topology, analysis)
+    kind = path.suffix.lower()
+    if kind not in (".svg", ".png"):
+        raise fail(f"--output = {path}: give a name that ends in .svg or .png", WRONG_USE)
+    try:
+        if kind == ".svg":
+            path.write_text(drawing.svg(what), encoding="utf-8")
+        else:
+            drawing.png(what, path, scale)
+    except drawing.NoMatplotlib as error:
+        raise fail(f"--output = {path}: {error}", WRONG_USE) from None
+    except OSError as error:
+        raise fail(f"--output = {path}: cannot be written: {error.strerror or error}", FAILED) from None
+    print(path)
+
+
+@app.command()
+def simulate(
+    file: File,
+    topic: Annotated[
+        list[str], typer.Option("--topic", help="Say where a message of this topic may go, by the links' policies; again for more.")
+    ] = [],  # noqa: B006
+    as_json: AsJson = False,
+) -> None:
+    """Count copies for each message, and say what each broken link or broker does.
+
+    One message from each broker, wanted by every other one, is sent by three rules: flooding (to each neighbour whose visited
+    bit is not set), flooding that also marks the siblings it sends to, and routing (down the origin's shortest-path tree). Up to
+    32 brokers, the latter two are played through by the brokers' own code, on perfect links. Copies are counted without policies;
+    with --topic, one message from each broker keeps to them.
+    """
+    topology, analysis = _read(file, as_json)
+    _check_topics(topic)
+    reached = {one: reach(topology, one) for one in topic}
+    played = analysis.brokers <= LARGEST_PLAYED
+    if played:
+        analysis = _played(topology, analysis)
+    if as_json:
+        more = {"topics": reached} if topic else {}
+        _write_json(
+            {"file": str(file), "warnings": topology.warnings, **_summary(analysis), "played": played, **_figures(analysis), **more}
+        )
+        return
+    console = _console()
+    for one, origins in reached.items():
+        console.print(_reach_table(topology, one, origins))
+    console.print(_origins_table(analysis))
+    console.print(_failures_table(analysis))
+    for line in (*topology.warnings, *_weaknesses(analysis)):
+        console.print(f"[yellow]weak[/yellow] {line}")
+
+
+# what the commands show
+
+
+def _read(file: Path, as_json: bool = False) -> tuple[Topology, Analysis]:
+    try:
+        topology = load(file)
+    except ConfigError as error:
+        if as_json:
+            _write_json({"file": error.file, "error": {"key": error.key, "text": error.text, "line": str(error)}})
+        raise fail(str(error), WRONG_USE) from None
+    return topology, analyse(topology)
+
+
+def _check_topics(topics: list[str]) -> None:
+    for topic in topics:
+        try:
+            check_topic(topic.encode())
+        except MqttError as error:
+            raise fail(f"--topic = {topic}: {error}", WRONG_USE) from None
+        if topic.startswith("$"):
+            raise fail(f"--topic = {topic}: topics that begin with $ never leave a broker", WRONG_USE)
+
+
+def _borders(topology: Topology) -> dict[str, Any]:
+    """The parts that policies divide a topology into, and what they say; nothing without any."""
+    if not any(link.rules for link in topology.links):
+        return {}
+    rules = [
+        {
+            "link": [link.listener, link.dialler],
+            "at": name,
+            "policy": describe(one.policy),
+            "rate_out": one.bytes_out,
+            "messages_out": one.messages_out,
+        }
+        for link in topology.links
+        for name, one in link.rules.items()
+    ]
+    return {"policy_parts": parts_of(topology), "policies": rules}
+
+
+def _policies_table(topology: Topology) -> Table:
+    parts = "; ".join(", ".join(part) for part in parts_of(topology))
+    table = Table(title=f"policies; parts: {parts}", title_justify="left")
+    for heading in ("at", "towards", "topics, as they are called there", "rate out"):
+        table.add_column(heading)
+    for link in topology.links:
+        for name, rules in link.rules.items():
+            (other,) = link.ends - {name}
+            rates = [f"{rules.bytes_out} bytes/s"] * (rules.bytes_out is not None)
+            rates += [f"{rules.messages_out} messages/s"] * (rules.messages_out is not None)
+            table.add_row(name, other, escape("\n".join(describe(rules.policy))), ", ".join(rates) or "-")
+    return table
+
+
+def _reach_table(topology: Topology, topic: str, origins: dict[str, dict[str, str]]) -> Table:
+    table = Table(title=escape(f"{topic}: where it comes to, and what it is called there"), title_justify="left")
+    for heading in ("published at", "called", "at"):
+        table.add_column(heading)
+    for origin, names in origins.items():
+        called: dict[str, list[str]] = {}
+        for broker in topology.brokers:
+            if broker.name in names:
+                called.setdefault(names[broker.name], []).append(broker.name)
+        for index, (name, brokers) in enumerate(called.items()):
+            table.add_row("" if index else origin, escape(name), ", ".join(brokers))
+        if not called:
+            table.add_row(origin, "-", "nowhere else")
+    return table
+
+
+def _played(topology: Topology, analysis: Analysis) -> Analysis:
+    """The analysis with what the nodes really sent."""
+    frames = rehearse(topology)
+    origins = (replace(one, marked=frames[one.name][0], routed=frames[one.name][1]) for one in analysis.origins)
+    return replace(analysis, origins=tuple(origins))
+
+
+def _console() -> Console:
+    return Console(highlight=False, soft_wrap=False)
+
+
+def _write_json(value: dict[str, Any]) -> None:
+    print(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def _summary(analysis: Analysis) -> dict[str, Any]:
+    return {
+        "mesh": analysis.name,
+        "brokers": analysis.brokers,
+        "links": analysis.links,
+        "parts": analysis.parts,
+        "diameter": analysis.diameter,
+        "cut_brokers": list(analysis.cut_brokers),
+        "cut_links": [list(ends) for ends in analysis.cut_links],
+    }
+
+
+def _figures(analysis: Analysis) -> dict[str, Any]:
+    return {
+        "copies_per_broker_reached": {way: analysis.copies(way) for way in WAYS},
+        "origins": [asdict(origin) for origin in analysis.origins],
+        "failures": [asdict(failure) for failure in analysis.failures],
+    }
+
+
+def _weaknesses(analysis: Analysis) -> list[str]:
+    broken = {(failure.kind, failure.ends): failure for failure in analysis.failures}
+    lines = [f"broker {name} is a cut vertex; without it are cut off: {_cut(broken['broker', (name,)])}" for name in analysis.cut_brokers]
+    for failure in analysis.failures:
+        if failure.kind == "link" and tuple(sorted(failure.ends)) in analysis.cut_links:
+            lines.append(f"link {' - '.join(failure.ends)} is a bridge; without it are cut off: {_cut(failure)}")
+    return lines
+
+
+def _cut(failure: Failure) -> str:
+    return "; ".join(", ".join(group) for group in failure.cut_off)
+
+
+def _checked_table(topology: Topology, analysis: Analysis) -> Table:
+    graph = topology.graph()
+    table = Table(title=f"{analysis.name}: {drawing.size_of(analysis)}", title_justify="left")
+    for heading, justify in (("number", "right"), ("broker", "left"), ("listens at", "left"), ("links to", "left")):
+        table.add_column(heading, justify=justify)  # type: ignore[arg-type]
+    for broker in sorted(topology.brokers, key=lambda broker: broker.number):
+        near = sorted(graph[broker.name], key=lambda name: topology.broker(name).number)
+        costs = (graph.edges[broker.name, name]["cost"] for name in near)
+        links = ", ".join(name if cost == 1 else f"{name} (cost {cost})" for name, cost in zip(near, costs, strict=True))
+        weak = broker.name in analysis.cut_brokers
+        table.add_row(str(broker.number), f"[yellow]{broker.name}[/yellow]" if weak else broker.name, " ".join(broker.listen), links or "-")
+    return table
+
+
+def _origins_table(analysis: Analysis) -> Table:
+    table = Table(title=f"{analysis.name}: copies of one message that all want", title_justify="left", show_footer=True)
+    table.add_column("from", footer="for each broker reached")
+    table.add_column("reaches", justify="right")
+    for way, heading in WAYS.items():
+        table.add_column(heading, justify="right", footer=f"{analysis.copies(way):.2f}")
+    table.add_column("tree: hops", justify="right", footer=str(analysis.diameter))
+    table.add_column("cost", justify="right", footer=str(max(origin.cost for origin in analysis.origins)))
+    for one in analysis.origins:
+        table.add_row(one.name, *map(str, (one.reached, one.flood, one.marked, one.routed, one.depth, one.cost)))
+    return table
+
+
+def _failures_table(analysis: Analysis) -> Table:
+    table = Table(title="what each failure does", title_justify="left")
+    table.add_column("broken")
+    table.add_column("cut off")
+    table.add_column("tree: hops", justify="right")
+    table.add_column("flood, sibling marks", justify="right")
+    table.add_column("routed", justify="right")
+    for failure in analysis.failures:
+        cut_off = _cut(failure)
+        deeper = failure.depth > analysis.diameter
+        copies = "-" if failure.copies is None else f"{failure.copies:.2f}"
+        hops = f"[yellow]{failure.depth}[/yellow]" if deeper else str(failure.depth)
+        table.add_row(str(failure), f"[yellow]{cut_off}[/yellow]" if cut_off else "nobody", hops, copies, "1.00" if failure.depth else "-")
+    return table

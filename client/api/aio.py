@@ -1,0 +1,182 @@
+"""The `asyncio` twin of `Context`: the same session underneath, nothing that blocks the loop.
+
+What waits for the broker once (connecting, subscribing, closing, committing) runs in a thread; sending and receiving do not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from ..errors import JMSError
+from ..message.destinations import Destination, Topic
+from ..message.messages import Message
+from ..settings import AckMode
+from .connection import Connection
+from .consumer import MessageConsumer
+from .context import Context, Producer
+from .factory import ConnectionFactory
+from .message_factory import MessageMaker
+
+if TYPE_CHECKING:
+    from .context import Body
+
+T = TypeVar("T")
+
+
+class AsyncProducer(Producer):
+    """As `Producer`, with a `send` to await."""
+
+    async def send(self, destination: Destination, body: Body) -> Self:  # type: ignore[override] # awaited here
+        """Returns once the broker has the message; in a transaction at once."""
+        loop = asyncio.get_running_loop()
+        session, message = self.context.session, self.prepare(body)
+        if session.acknowledge_mode is AckMode.SESSION_TRANSACTED:
+            session.send(message, destination, self.options, self.completion_listener)
+            return self
+        answer: asyncio.Future[None] = loop.create_future()
+
+        def set_result(error: JMSError | None) -> None:
+            if answer.done():
+                return  # cancelled
+            if error is None:
+                answer.set_result(None)
+            else:
+                answer.set_exception(error)
+
+        def done(sent: Message, error: JMSError | None) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(set_result, error)
+
+        while session.full:  # the broker is behind: `Session.send` would wait
+            await asyncio.to_thread(session.wait_for_room)
+        session.send(message, destination, self.options, done)
+        timeout = session.connection.settings.send_timeout
+        try:
+            await asyncio.wait_for(answer, timeout)
+        except TimeoutError as error:
+            text = f"sending to {destination.name!r}: not answered within {timeout:g} s; it may still be sent"
+            raise JMSError(text, "timeout") from error
+        return self
+
+
+class AsyncConsumer:
+    """``async for message in consumer``, or ``await consumer.receive(timeout)``."""
+
+    def __init__(self, consumer: MessageConsumer) -> None:
+        self.consumer = consumer
+        self._loop = asyncio.get_running_loop()
+        self._available = asyncio.Event()
+        consumer.on_available = self._notify
+
+    def _notify(self) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._available.set)
+
+    async def receive(self, timeout: float | None = None) -> Message | None:  # noqa: ASYNC109 # as the blocking twin
+        """The next message; None after `timeout` seconds, or when the consumer is closed."""
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout is None else loop.time() + timeout
+        while True:
+            self._available.clear()
+            message = self.consumer.receive_no_wait()
+            if message is not None or self.consumer.closed or self.consumer.session.closed:
+                return message
+            waits = [
+                wait
+                for wait in (None if deadline is None else deadline - loop.time(), self.consumer.seconds_until_due())
+                if wait is not None
+            ]
+            if deadline is not None and deadline <= loop.time():
+                return None
+            try:
+                async with asyncio.timeout(max(min(waits), 0) if waits else None):
+                    await self._available.wait()
+            except TimeoutError:
+                continue
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        return self._messages()
+
+    async def _messages(self) -> AsyncIterator[Message]:
+        while (message := await self.receive()) is not None:
+            yield message
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self.consumer.close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+class AsyncContext(MessageMaker):
+    """``async with AsyncContext(factory) as context``; it makes messages as `Context` does.
+
+    One task at a time uses a transaction; otherwise any task may send and receive.
+    """
+
+    def __init__(
+        self,
+        factory: ConnectionFactory,
+        acknowledge_mode: AckMode = AckMode.AUTO,
+        user: str | None = None,
+        password: str | None = None,
+    ) -> None:
+        self._open: Callable[[], Context] = functools.partial(factory.create_context, acknowledge_mode, user, password)
+        self.context: Context
+
+    async def __aenter__(self) -> Self:
+        self.context = await asyncio.to_thread(self._open)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.to_thread(self.context.close)
+
+    @property
+    def connection(self) -> Connection:
+        return self.context.connection
+
+    def create_producer(self) -> AsyncProducer:
+        return AsyncProducer(self.context)
+
+    def create_topic(self, name: str) -> Topic:
+        return self.context.create_topic(name)
+
+    def create_temporary_topic(self) -> Topic:
+        return self.context.create_temporary_topic()
+
+    async def _consumer(self, make: Callable[..., MessageConsumer], *arguments: Any) -> AsyncConsumer:
+        return AsyncConsumer(await asyncio.to_thread(make, *arguments))
+
+    async def create_consumer(self, destination: Destination, selector: str = "", no_local: bool = False) -> AsyncConsumer:
+        return await self._consumer(self.context.create_consumer, destination, selector, no_local)
+
+    async def create_durable_consumer(self, topic: Topic, name: str, selector: str = "", no_local: bool = False) -> AsyncConsumer:
+        return await self._consumer(self.context.create_durable_consumer, topic, name, selector, no_local)
+
+    async def create_shared_consumer(self, topic: Topic, name: str, selector: str = "") -> AsyncConsumer:
+        return await self._consumer(self.context.create_shared_consumer, topic, name, selector)
+
+    async def create_shared_durable_consumer(self, topic: Topic, name: str, selector: str = "") -> AsyncConsumer:
+        return await self._consumer(self.context.create_shared_durable_consumer, topic, name, selector)
+
+    async def unsubscribe(self, name: str) -> None:
+        await asyncio.to_thread(self.context.unsubscribe, name)
+
+    async def commit(self) -> None:
+        await asyncio.to_thread(self.context.commit)
+
+    def rollback(self) -> None:
+        self.context.rollback()
+
+    def recover(self) -> None:
+        self.context.recover()
+
+    def acknowledge(self) -> None:
+        self.context.acknowledge()

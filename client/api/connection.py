@@ -1,0 +1,274 @@
+"""A connection: one client of one broker, its sessions, and the link that they all send on (6.1)."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import queue
+import threading
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+from urllib.parse import quote
+
+from ...mqtt.reasons import Reason
+from ..errors import IllegalStateError, InvalidDestinationError, JMSError, of_outcome
+from ..message.destinations import TEMPORARY, Destination, TemporaryTopic, durable_client_id, filter_to_consume
+from ..settings import AckMode, Settings, Waiter
+from ..transport import Incoming, Link, LinkSpec, Outcome, Transport
+from .consumer import Subscription
+from .session import Session, unique_client_id
+
+log = logging.getLogger("mqmesh.client")
+
+ExceptionListener = Callable[[JMSError], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionMetaData:
+    """What this is (6.1.6)."""
+
+    jms_version: str = "3.1"
+    jms_provider_name: str = "mqmesh"
+    provider_version: str = "0.1.0"
+    jmsx_property_names: tuple[str, ...] = ("JMSXGroupID", "JMSXGroupSeq", "JMSXDeliveryCount")
+
+
+class Connection:
+    """Made by a factory; stopped at first: sessions can send, and receive once it is started.
+
+    `exception_listener` is called, by a thread of the connection, with what no method can raise: a broken connection (code
+    ``connection_lost``; it comes back by itself), ``session_lost``, ``given_up``, and refusals for good.
+    """
+
+    def __init__(self, transport: Transport, settings: Settings, client_id: str | None) -> None:
+        self.transport, self.settings = transport, settings
+        self.uid = uuid.uuid4().hex
+        self.prefix = f"ID:{self.uid}:"
+        self.metadata = ConnectionMetaData()
+        self.exception_listener: ExceptionListener | None = None
+        self._client_id = client_id
+        self._lock = threading.Lock()  # the lists below; nothing is called while it is held
+        self._sessions: list[Session] = []
+        self._subscriptions: dict[int, Subscription] = {}
+        self._temporary: set[str] = set()
+        self._numbers, self._temporary_numbers = itertools.count(1), itertools.count(1)
+        self._started = self._closed = self._used = False
+        self._reports: queue.SimpleQueue[JMSError | None] = queue.SimpleQueue()
+        self._reporter: threading.Thread | None = None
+        self.publisher = self._open_publisher()
+
+    # the application's side
+
+    @property
+    def client_id(self) -> str | None:
+        return self._client_id
+
+    @client_id.setter
+    def client_id(self, client_id: str) -> None:
+        """Only before anything else is done with the connection (6.1.2)."""
+        self._check()
+        if self._client_id or self._used:
+            raise IllegalStateError("the client identifier can be set once, before the connection is used (6.1.2)")
+        self._client_id = client_id
+        old, self.publisher = self.publisher, self._open_publisher()
+        old.close(True, lambda outcome: None)
+
+    def create_session(self, transacted: bool = False, acknowledge_mode: AckMode = AckMode.AUTO) -> Session:
+        """transacted: the same as acknowledge mode SESSION_TRANSACTED."""
+        self._check()
+        self._used = True
+        mode = AckMode.SESSION_TRANSACTED if transacted else AckMode(acknowledge_mode)
+        session = Session(self, mode)
+        with self._lock:
+            self._sessions.append(session)
+            session.running = self._started
+        return session
+
+    create_topic_session = create_session
+
+    def start(self) -> None:
+        """Begin, or go on, to deliver."""
+        self._check()
+        self._used = True
+        with self._lock:
+            self._started = True
+        for session in self._list():
+            session.run(True)
+
+    def stop(self) -> None:
+        """Deliver nothing until `start`. Returns when no listener runs; `receive` goes on waiting (6.1.5). Not from a listener."""
+        self._check()
+        self._not_from_a_listener("stop")
+        with self._lock:
+            self._started = False
+        for session in self._list():
+            session.run(False)
+
+    def close(self) -> None:
+        """Close the sessions, then disconnect. Waits for listeners that run. Closing again does nothing. Not from a message listener."""
+        self._not_from_a_listener("close")
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        try:
+            for session in self._list():
+                session.close()
+            done = Waiter()
+            self.publisher.close(True, done)
+            done.wait(self.settings.connect_timeout, "closing the connection", "it is being ended")
+        finally:
+            self.transport.close()
+            self._reports.put(None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _check(self) -> None:
+        if self._closed:
+            raise IllegalStateError("the connection is closed")
+
+    def _not_from_a_listener(self, what: str) -> None:
+        if any(session.dispatcher.current for session in self._list()):
+            raise IllegalStateError(f"a listener cannot {what} its own connection (6.1.8): do it from another thread")
+
+    def _list(self) -> list[Session]:
+        with self._lock:
+            return list(self._sessions)
+
+    # for sessions
+
+    def next_message_id(self) -> str:
+        return f"{self.prefix}{next(self._numbers)}"
+
+    def link_id(self) -> str:
+        """MQTT client identifier of a link that is not durable."""
+        return f"{quote(self._client_id, safe='')}:{uuid.uuid4().hex}" if self._client_id else unique_client_id()
+
+    def forget_session(self, session: Session) -> None:
+        with self._lock:
+            if session in self._sessions:
+                self._sessions.remove(session)
+
+    def enter(self, subscription: Subscription) -> None:
+        """A consumer comes: an unshared durable subscription has one at a time."""
+        with self._lock:
+            if subscription.durable and any(each.client_id == subscription.client_id for each in self._subscriptions.values()):
+                raise IllegalStateError(
+                    f"the durable subscription {subscription.name!r} has a consumer, or messages that are not acknowledged (8.3.3)"
+                )
+            self._subscriptions[id(subscription)] = subscription
+
+    def leave(self, subscription: Subscription) -> None:
+        with self._lock:
+            self._subscriptions.pop(id(subscription), None)
+
+    def in_use(self, name: str) -> bool:
+        """Whether a durable subscription has a consumer here."""
+        with self._lock:
+            return any(each.durable and each.name == name for each in self._subscriptions.values())
+
+    def free_slot(self, name: str) -> int:
+        """The lowest number that no consumer of this shared durable subscription uses here."""
+        with self._lock:
+            taken = {each.client_id for each in self._subscriptions.values()}
+        numbers = itertools.count()
+        return next(n for n in numbers if durable_client_id(self._client_id or "", name, f"{self.settings.instance}.{n}") not in taken)
+
+    def make_temporary(self) -> TemporaryTopic:
+        topic = TemporaryTopic(f"{TEMPORARY}{self.uid}/{next(self._temporary_numbers)}", self)
+        with self._lock:
+            self._temporary.add(topic.name)
+        return topic
+
+    def check_temporary(self, destination: Destination, consuming: bool) -> None:
+        """Raises `InvalidDestinationError` for one that is deleted, or of another connection and to be consumed from."""
+        if not destination.name.startswith(TEMPORARY):
+            return
+        ours = destination.name.startswith(f"{TEMPORARY}{self.uid}/")
+        if consuming and not ours:
+            raise InvalidDestinationError("only its own connection can consume from a temporary topic (6.2.2)")
+        if ours and destination.name not in self._temporary:
+            raise InvalidDestinationError(f"the temporary topic {destination.name!r} is deleted")
+
+    def delete_temporary(self, topic: TemporaryTopic) -> None:
+        filter_ = filter_to_consume(topic)
+        with self._lock:
+            if any(each.topic.name == filter_ for each in self._subscriptions.values()):
+                raise JMSError("the temporary topic has consumers: close them first (6.2.2)", "in_use")
+            self._temporary.discard(topic.name)
+
+    def report(self, error: JMSError) -> None:
+        """Tell the exception listener, on a thread of its own: it may do what it likes, closing the connection too."""
+        log.warning("event=client_exception code=%s text=%s", error.error_code, error)
+        if self.exception_listener is None:
+            return
+        with self._lock:
+            if self._reporter is None:
+                self._reporter = threading.Thread(target=self._tell, name="mqmesh-exceptions", daemon=True)
+                self._reporter.start()
+        self._reports.put(error)
+
+    def _tell(self) -> None:
+        while (error := self._reports.get()) is not None:
+            listener = self.exception_listener
+            try:
+                if listener is not None:
+                    listener(error)
+            except Exception:
+                log.exception("event=exception_listener_failed")
+
+    def _open_publisher(self) -> Link:
+        handler = _Publisher(self)
+        spec = LinkSpec(self._client_id or unique_client_id(), self.settings.session_keep, sends=True)
+        link = self.transport.open(spec, handler)
+        handler.wait(self.settings.connect_timeout)
+        return link
+
+
+class _Publisher:
+    """Listens to the link that the connection sends on."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._first = threading.Event()
+        self._up = False
+        self._error: JMSError | None = None
+
+    def wait(self, timeout: float) -> None:
+        """Return once connected; raises why the first attempt failed."""
+        if not self._first.wait(timeout):
+            raise JMSError(f"the broker does not answer within {timeout:g} s", "timeout")
+        if self._error is not None:
+            raise self._error
+
+    def received(self, incoming: Incoming) -> None:
+        """Nothing is subscribed to here."""
+
+    def up(self, resumed: bool) -> None:
+        self._up = True
+        self._first.set()
+
+    def down(self, text: str, word: str = "") -> None:
+        if not self._first.is_set():
+            self._error = of_outcome(Outcome(Reason.SERVER_UNAVAILABLE, text, word or "connect"), text)
+            self._first.set()
+        elif self._up:
+            self._up = False
+            self._connection.report(JMSError(f"{text}; connecting again", word or "connection_lost"))
+
+    def told(self, text: str, word: str) -> None:
+        self._connection.report(JMSError(text, word))
+
+    def failed(self, outcome: Outcome) -> None:
+        error = of_outcome(outcome, outcome.text)
+        if not self._first.is_set():
+            self._error = error
+            self._first.set()
+        else:
+            self._connection.report(error)

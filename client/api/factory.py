@@ -1,0 +1,73 @@
+"""Where a program begins: factories of connections and contexts (6.1.1, 7.1 of the simplified API)."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import replace
+from typing import Any
+
+from ..address import parse_address
+from ..errors import JMSError
+from ..paho.transport import Network, PahoTransport
+from ..settings import AckMode, Settings
+from ..transport import Transport
+from .connection import Connection
+from .context import Context
+
+
+class ConnectionFactory:
+    """Connections to one MQTT 5 broker.
+
+    url: ``mqtt://host:port`` or ``mqtts://host:port``, over WebSocket ``ws://host:port/path`` or ``wss://host:port/path``, with
+    ``user:password@`` where the broker wants it. client_id: JMS client identifier, to which durable subscriptions belong; also the MQTT
+    client identifier of the connection's own link, so one connection at a time. tls: for ``mqtts://`` and ``wss://``; by default the
+    system's authorities. Everything else is in `Settings`.
+    """
+
+    def __init__(
+        self,
+        url: str = "mqtt://127.0.0.1:1883",
+        *,
+        client_id: str | None = None,
+        tls: ssl.SSLContext | None = None,
+        keep_alive: int = 30,
+        retry_first: float = 0.1,
+        retry_last: float = 5.0,
+        **settings: Any,
+    ) -> None:
+        self.address = parse_address(url)
+        self.client_id = client_id
+        try:
+            self.settings = Settings(**settings)
+        except TypeError as error:
+            raise JMSError(f"{error}; the settings are {', '.join(Settings.__dataclass_fields__)}", "settings") from error
+        if self.address.tls and tls is None:
+            tls = ssl.create_default_context()
+        self._network = (tls if self.address.tls else None, keep_alive, retry_first, retry_last)
+
+    def make_transport(self, user: str | None, password: str | None) -> Transport:
+        """The network of one connection; another kind of network is a subclass with another one of these."""
+        address = self.address
+        if user is not None:
+            address = replace(address, user=user, password=password)
+        return PahoTransport(Network(address, *self._network))
+
+    def create_connection(self, user: str | None = None, password: str | None = None) -> Connection:
+        """Connect; raises `JMSSecurityError`, `InvalidClientIDError`, or `JMSError` when there is no broker. Start it to receive."""
+        transport = self.make_transport(user, password)
+        try:
+            return Connection(transport, self.settings, self.client_id)
+        except BaseException:
+            transport.close()
+            raise
+
+    def create_context(self, acknowledge_mode: AckMode = AckMode.AUTO, user: str | None = None, password: str | None = None) -> Context:
+        """A connection and a session in one."""
+        return Context(self.create_connection(user, password), acknowledge_mode)
+
+
+class TopicConnectionFactory(ConnectionFactory):
+    """The names of JMS 1.1."""
+
+    def create_topic_connection(self, user: str | None = None, password: str | None = None) -> Connection:
+        return self.create_connection(user, password)

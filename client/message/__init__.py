@@ -1,0 +1,1 @@
+"""Messages, their bodies, properties, destinations and selectors."""

@@ -1,0 +1,265 @@
+"""Bodies of many values: bytes, maps and streams (3.11)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any, cast
+
+import msgpack
+
+from ..errors import MessageEOFError, MessageFormatError, MessageNotReadableError
+from .messages import Message
+from .values import BODY_KINDS, Typed, Value, convert, typed
+
+_FORMATS = {
+    "boolean": ">?",
+    "byte": ">b",
+    "unsigned_byte": ">B",
+    "short": ">h",
+    "unsigned_short": ">H",
+    "int": ">i",
+    "long": ">q",
+    "float": ">f",
+    "double": ">d",
+}
+
+
+class _Cursor(Message):
+    """A body that is written, then read from its beginning. Fresh ones are written; `reset` turns to reading, as receipt does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._position = 0
+        self._reading = False
+
+    def reset(self) -> None:
+        """To the beginning, to read."""
+        self._position, self._reading, self.body_read_only = 0, True, True
+
+    def freeze(self) -> None:
+        super().freeze()
+        self.reset()
+
+    def clear_body(self) -> None:
+        self._position, self._reading = 0, False
+        super().clear_body()
+
+    def _readable(self) -> None:
+        if not self._reading:
+            raise MessageNotReadableError("the body is being written: call reset() first")
+
+
+class BytesMessage(_Cursor):
+    """Uninterpreted bytes; numbers are big-endian."""
+
+    kind = "bytes"
+
+    def __init__(self, data: bytes = b"") -> None:
+        super().__init__()
+        self._data = bytearray(data)
+
+    @property
+    def body(self) -> bytes:
+        return bytes(self._data)
+
+    @property
+    def body_length(self) -> int:
+        """Bytes; only of a body that is read."""
+        self._readable()
+        return len(self._data)
+
+    def _clear(self) -> None:
+        self._data.clear()
+
+    def encode_body(self) -> bytes:
+        return bytes(self._data)
+
+    def decode_body(self, payload: bytes) -> None:
+        self._data = bytearray(payload)
+
+    def write(self, kind: str, value: Any) -> None:
+        """Append a number of `kind`: boolean, byte, short, int, long, float, double."""
+        self._writing()
+        try:
+            self._data += struct.pack(_FORMATS[kind], value)
+        except (struct.error, KeyError, OverflowError) as error:
+            raise MessageFormatError(f"{value!r} is not a {kind}: {error}") from error
+
+    def read(self, kind: str) -> Any:
+        """The next number of `kind`; `MessageEOFError` when fewer bytes are left."""
+        return struct.unpack(_FORMATS[kind], self._take(struct.calcsize(_FORMATS[kind])))[0]
+
+    def _take(self, count: int) -> bytes:
+        self._readable()
+        if self._position + count > len(self._data):
+            raise MessageEOFError(f"{count} bytes wanted, {len(self._data) - self._position} left")
+        self._position += count
+        return bytes(self._data[self._position - count : self._position])
+
+    def write_bytes(self, data: bytes) -> None:
+        self._writing()
+        self._data += data
+
+    def read_bytes(self, count: int = -1) -> bytes:
+        """The next `count` bytes or what is left of them; all that is left when negative."""
+        self._readable()
+        left = len(self._data) - self._position
+        return self._take(left if count < 0 else min(count, left))
+
+    def write_utf(self, text: str) -> None:
+        """A length of two bytes, then UTF-8."""
+        data = text.encode()
+        if len(data) > 65535:
+            raise MessageFormatError("a text of more than 65535 bytes cannot be written so")
+        self.write("unsigned_short", len(data))
+        self._data += data
+
+    def read_utf(self) -> str:
+        return self._take(self.read("unsigned_short")).decode()
+
+    def write_boolean(self, value: bool) -> None:
+        self.write("boolean", value)
+
+    def write_byte(self, value: int) -> None:
+        self.write("byte", value)
+
+    def write_short(self, value: int) -> None:
+        self.write("short", value)
+
+    def write_int(self, value: int) -> None:
+        self.write("int", value)
+
+    def write_long(self, value: int) -> None:
+        self.write("long", value)
+
+    def write_float(self, value: float) -> None:
+        self.write("float", value)
+
+    def write_double(self, value: float) -> None:
+        self.write("double", value)
+
+    def read_boolean(self) -> bool:
+        return cast(bool, self.read("boolean"))
+
+    def read_byte(self) -> int:
+        return cast(int, self.read("byte"))
+
+    def read_unsigned_byte(self) -> int:
+        return cast(int, self.read("unsigned_byte"))
+
+    def read_short(self) -> int:
+        return cast(int, self.read("short"))
+
+    def read_unsigned_short(self) -> int:
+        return cast(int, self.read("unsigned_short"))
+
+    def read_int(self) -> int:
+        return cast(int, self.read("int"))
+
+    def read_long(self) -> int:
+        return cast(int, self.read("long"))
+
+    def read_float(self) -> float:
+        return cast(float, self.read("float"))
+
+    def read_double(self) -> float:
+        return cast(float, self.read("double"))
+
+
+class MapMessage(Message):
+    """Names and typed values. ``message["n"] = 3`` takes the kind from Python's type, `set` says it; `get` converts."""
+
+    kind = "map"
+    content_type = "application/msgpack"
+
+    def __init__(self, values: dict[str, Any] | None = None) -> None:
+        super().__init__()
+        self._values: dict[str, Typed] = {}
+        for name, value in (values or {}).items():
+            self.set(name, value)
+
+    @property
+    def body(self) -> dict[str, Value]:
+        return {name: value for name, (_, value) in self._values.items()}
+
+    def set(self, name: str, value: Any, kind: str | None = None) -> None:
+        """kind: boolean, byte, short, char, int, long, float, double, string, bytes."""
+        self._writing()
+        if not isinstance(name, str) or not name:
+            raise MessageFormatError("a name in a map is a string that is not empty")
+        self._values[name] = typed(value, kind, BODY_KINDS)
+
+    def get(self, name: str, kind: str) -> Value:
+        return convert(self._values.get(name), kind)
+
+    def item_exists(self, name: str) -> bool:
+        return name in self._values
+
+    def __getitem__(self, name: str) -> Value:
+        return self._values[name][1]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.set(name, value)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def _clear(self) -> None:
+        self._values.clear()
+
+    def encode_body(self) -> bytes:
+        return cast(bytes, msgpack.packb([[name, kind, value] for name, (kind, value) in self._values.items()]))
+
+    def decode_body(self, payload: bytes) -> None:
+        self._values = {str(name): typed(value, kind, BODY_KINDS) for name, kind, value in msgpack.unpackb(payload)}
+
+
+class StreamMessage(_Cursor):
+    """Typed values in a row. A value that cannot be read as asked stays the next one (3.11.3)."""
+
+    kind = "stream"
+    content_type = "application/msgpack"
+
+    def __init__(self, *values: Any) -> None:
+        super().__init__()
+        self._values: list[Typed] = []
+        for value in values:
+            self.write(value)
+
+    def is_body_receivable_as(self, wanted: type[Any]) -> bool:
+        return False
+
+    @property
+    def body(self) -> list[Value]:
+        return [value for _, value in self._values]
+
+    def write(self, value: Any, kind: str | None = None) -> None:
+        """kind: boolean, byte, short, char, int, long, float, double, string, bytes, or what Python's type says."""
+        self._writing()
+        self._values.append(typed(value, kind, BODY_KINDS))
+
+    def read(self, kind: str | None = None) -> Value:
+        """The next value, as it is or converted to `kind`; `MessageEOFError` behind the last."""
+        self._readable()
+        if self._position >= len(self._values):
+            raise MessageEOFError("the stream has no more values")
+        stored = self._values[self._position]
+        value = convert(stored, kind) if kind else stored[1]
+        self._position += 1
+        return value
+
+    def _clear(self) -> None:
+        self._values.clear()
+
+    def encode_body(self) -> bytes:
+        return cast(bytes, msgpack.packb([list(value) for value in self._values]))
+
+    def decode_body(self, payload: bytes) -> None:
+        self._values = [typed(value, kind, BODY_KINDS) for kind, value in msgpack.unpackb(payload)]

@@ -1,0 +1,101 @@
+"""Where messages go: topics, temporary topics, and the names of queues."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from ...mqtt.errors import MqttError
+from ...mqtt.topics import check_filter, check_topic
+from ..errors import InvalidDestinationError, JMSError
+
+if TYPE_CHECKING:
+    from ..api.connection import Connection
+
+TEMPORARY = "jms/temporary/"  # before the topics of temporary destinations: jms/temporary/{connection}/{number}
+
+
+@dataclass(frozen=True)
+class Destination:
+    """name: an MQTT topic name; for a topic that is only consumed from, an MQTT topic filter (``plant/+/temperature``)."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Topic(Destination):
+    """Every subscription gets every message."""
+
+    @property
+    def topic_name(self) -> str:
+        return self.name
+
+
+class Queue(Destination):
+    """Each message goes to one consumer. Only a name until a broker offers queues to this client."""
+
+    @property
+    def queue_name(self) -> str:
+        return self.name
+
+
+class TemporaryTopic(Topic):
+    """Lives as long as its connection; only that connection may consume from it (6.2.2)."""
+
+    def __init__(self, name: str, connection: Connection) -> None:
+        super().__init__(name)
+        object.__setattr__(self, "connection", connection)
+
+    connection: Connection
+
+    def delete(self) -> None:
+        """Raises `JMSError` while consumers use it."""
+        self.connection.delete_temporary(self)
+
+
+class TemporaryQueue(Queue):
+    """Needs queues."""
+
+
+def no_queues(what: str) -> JMSError:
+    """The answer to everything that needs queues."""
+    return JMSError(
+        f"{what} needs an mqmesh broker with queues; use a topic, or a shared durable subscription for a pool of consumers", "queues"
+    )
+
+
+def topic_to_send(destination: Destination | None) -> str:
+    """The topic name of a destination; raises `InvalidDestinationError` where nothing can be sent."""
+    if not isinstance(destination, Topic):
+        if isinstance(destination, Queue):
+            raise no_queues(f"sending to the queue {destination.name!r}")
+        raise InvalidDestinationError(f"{destination!r} is not a destination: use session.create_topic(name)")
+    try:
+        return check_topic(destination.name.encode())
+    except (MqttError, UnicodeEncodeError) as error:
+        raise InvalidDestinationError(f"cannot send to {destination.name!r}: {error}") from error
+
+
+def filter_to_consume(destination: Destination) -> str:
+    """The topic filter of a destination; raises `InvalidDestinationError` when it is none."""
+    if not isinstance(destination, Topic):
+        if isinstance(destination, Queue):
+            raise no_queues(f"consuming from the queue {destination.name!r}")
+        raise InvalidDestinationError(f"{destination!r} is not a destination: use session.create_topic(name)")
+    try:
+        if destination.name.startswith("$share/"):
+            raise InvalidDestinationError("$share/ stands for shared subscriptions: use create_shared_consumer")
+        check_filter(destination.name)
+    except MqttError as error:
+        raise InvalidDestinationError(f"cannot consume from {destination.name!r}: {error}") from error
+    return destination.name
+
+
+def durable_client_id(client_id: str, name: str, instance: str = "") -> str:
+    """The MQTT client identifier of a durable subscription: ``jms/{client id}/{name}``, and ``/{instance}`` when it is shared; the
+    parts percent-encoded. Any language that builds the same finds the same subscription."""
+    parts = [client_id, name, *([instance] if instance else [])]
+    return "jms/" + "/".join(quote(part, safe="") for part in parts)

@@ -1,0 +1,152 @@
+"""The wire mapping: a message to and from an MQTT 5 publication. docs/client.md says the same for other languages."""
+
+from __future__ import annotations
+
+from ...mqtt.errors import MqttError
+from ...mqtt.topics import check_topic
+from ..errors import InvalidDestinationError, JMSError, MessageFormatError
+from ..transport import Incoming, Properties, Publication
+from .bodies import BytesMessage, MapMessage, StreamMessage
+from .destinations import TEMPORARY, Destination, Topic
+from .messages import DEFAULT_PRIORITY, DeliveryMode, Message, ObjectMessage, TextMessage
+from .values import Typed, of_text, text_of
+
+KINDS: dict[str, type[Message]] = {
+    kind.kind: kind for kind in (Message, TextMessage, BytesMessage, MapMessage, StreamMessage, ObjectMessage)
+}
+HEADERS = (
+    "JMSMessageID",
+    "JMSTimestamp",
+    "JMSDeliveryMode",
+    "JMSPriority",
+    "JMSType",
+    "JMSExpiration",
+    "JMSDeliveryTime",
+    "JMSBody",
+    "JMSTypes",
+    "JMSCorrelation",
+)
+LONGEST = 65535  # bytes of a UTF-8 string in MQTT [MQTT-1.5.4]
+
+
+def encode(message: Message, qos: int, now: int) -> Publication:
+    """The publication of a message whose headers are set. now: milliseconds since 1970, to say how long it may live."""
+    headers = [("JMSMessageID", message.message_id or ""), ("JMSTimestamp", str(message.timestamp))]
+    if message.delivery_mode == DeliveryMode.NON_PERSISTENT:
+        headers.append(("JMSDeliveryMode", "1"))
+    text = isinstance(message, TextMessage) and message.text is not None
+    if not text and message.kind != "bytes":
+        headers.append(("JMSBody", "text-null" if isinstance(message, TextMessage) else message.kind))
+    if message.priority != DEFAULT_PRIORITY:
+        headers.append(("JMSPriority", str(message.priority)))
+    if message.jms_type is not None:
+        headers.append(("JMSType", message.jms_type))
+    if message.expiration:
+        headers.append(("JMSExpiration", str(message.expiration)))
+    if message.delivery_time > message.timestamp:
+        headers.append(("JMSDeliveryTime", str(message.delivery_time)))
+    if isinstance(message.correlation_id, bytes):
+        headers.append(("JMSCorrelation", "bytes"))
+    types, values = _encode_properties(message)
+    if types:
+        headers.append(("JMSTypes", types))
+    for name, value in values + headers:
+        if len(value.encode(errors="replace")) > LONGEST or "\0" in value:
+            raise MessageFormatError(f"{name} is longer than {LONGEST} bytes or contains a null character: MQTT cannot carry that")
+    correlation = message.correlation_id.encode() if isinstance(message.correlation_id, str) else message.correlation_id
+    if correlation is not None and len(correlation) > LONGEST:
+        raise MessageFormatError(f"the correlation identifier is longer than {LONGEST} bytes")
+    expiry = -(-max(message.expiration - now, 1) // 1000) if message.expiration else None  # seconds, rounded up
+    properties = Properties(
+        text or None, expiry, message.content_type, _reply_topic(message.reply_to), correlation, tuple(headers + values)
+    )
+    return Publication(str(message.destination), message.encode_body(), qos, properties)
+
+
+def _encode_properties(message: Message) -> tuple[str, list[tuple[str, str]]]:
+    types, values = [], []
+    for name, (kind, value) in message.properties.typed.items():
+        if value is None:
+            types.append(f"{name}=null")
+            continue
+        if kind != "string":
+            types.append(f"{name}={kind}")
+        values.append((name, text_of(kind, value)))
+    return " ".join(types), values
+
+
+def _reply_topic(reply_to: Destination | None) -> str | None:
+    if reply_to is None:
+        return None
+    try:
+        return check_topic(reply_to.name.encode())
+    except MqttError as error:
+        raise InvalidDestinationError(f"reply_to {reply_to.name!r}: {error}") from error
+
+
+def decode(incoming: Incoming) -> Message:
+    """The message of a publication, of this client or of any MQTT client. Never fails: a body that is not what its header says is a
+    `BytesMessage`, a header that cannot be read is left out."""
+    found: dict[str, str] = {}
+    values: dict[str, str] = {}
+    for name, value in incoming.properties.user:
+        (found if name in HEADERS else values).setdefault(name, value)
+    message = _decode_body(incoming, found.get("JMSBody"))
+    message.destination = Topic(incoming.topic)
+    message.message_id = found.get("JMSMessageID") or None
+    message.timestamp = _number(found.get("JMSTimestamp"))
+    non_persistent = found.get("JMSDeliveryMode", "1" if incoming.qos == 0 else "2") == "1"
+    message.delivery_mode = DeliveryMode.NON_PERSISTENT if non_persistent else DeliveryMode.PERSISTENT
+    message.priority = min(_number(found.get("JMSPriority"), DEFAULT_PRIORITY), 9)
+    message.jms_type = found.get("JMSType")
+    message.expiration = _number(found.get("JMSExpiration"))
+    message.delivery_time = _number(found.get("JMSDeliveryTime")) or message.timestamp
+    message.correlation_id = _correlation(incoming.properties.correlation, found.get("JMSCorrelation"))
+    if incoming.properties.response_topic:
+        message.reply_to = Topic(incoming.properties.response_topic)
+    message.properties.typed = _decode_properties(values, found.get("JMSTypes", ""))
+    message.freeze()
+    return message
+
+
+def _decode_body(incoming: Incoming, kind: str | None) -> Message:
+    if kind == "text-null":
+        return TextMessage()
+    if kind is None:
+        kind = "text" if incoming.properties.text else "bytes"
+    message = KINDS.get(kind, BytesMessage)()
+    if isinstance(message, ObjectMessage) and incoming.properties.content_type == "application/json":
+        message.content_type = "application/json"
+    try:
+        message.decode_body(incoming.payload)
+    except (ValueError, TypeError, KeyError, JMSError, RecursionError):
+        return BytesMessage(incoming.payload)
+    return message
+
+
+def _decode_properties(values: dict[str, str], types: str) -> dict[str, Typed]:
+    kinds = dict(part.split("=", 1) for part in types.split(" ") if "=" in part)
+    made: dict[str, Typed] = {name: ("string", None) for name, kind in kinds.items() if kind == "null"}
+    for name, value in values.items():
+        try:
+            made[name] = of_text(kinds.get(name, "string"), value)
+        except MessageFormatError:
+            made[name] = ("string", value)
+    return made
+
+
+def _number(text: str | None, default: int = 0) -> int:
+    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 19 else default
+
+
+def _correlation(data: bytes | None, form: str | None) -> str | bytes | None:
+    if data is None or form == "bytes":
+        return data
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
+
+
+def is_temporary(destination: Destination) -> bool:
+    return destination.name.startswith(TEMPORARY)

@@ -1,0 +1,50 @@
+"""Connections through a metabroker: the same API, the application does not notice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..api.factory import ConnectionFactory
+from ..errors import JMSError
+from ..paho.transport import Network
+from ..transport import Transport
+from .bodies import RemoteLogin, parse_remote
+from .transport import MetabrokerTransport
+
+
+class MetabrokerConnectionFactory(ConnectionFactory):
+    """Connections to a remote broker, through the metabroker beside the community broker (docs/metabroker.md).
+
+    community: the URL of the community broker, an MQTT 5 broker, with ``user:password@`` where it wants them. remote: the address of the
+    remote broker, with ``user:password@`` where *that* wants them, or the name of a service, ``NAME`` or ``MESH/NAME``; then user name and
+    password are `username` and `password`. Those that `create_connection` is given are for the remote broker, too. client_id: as in
+    `ConnectionFactory`, and what the metabroker's policy decides by. probe: seconds between two questions whether the metabroker still
+    knows us. durable_sends: the metabroker, started with a folder for data, keeps each message before it counts as taken; without,
+    messages that are under way when it is killed are repeated, behind others perhaps. Everything else as in `ConnectionFactory`;
+    keep_alive, retry_first, retry_last and tls concern the community broker.
+    """
+
+    def __init__(
+        self,
+        community: str,
+        remote: str,
+        *,
+        username: str | None = None,
+        password: str | None = None,
+        probe: float = 10.0,
+        durable_sends: bool = False,
+        **settings: Any,
+    ) -> None:
+        super().__init__(community, **settings)
+        login = parse_remote(remote)
+        if username is not None:
+            login = RemoteLogin(login.remote, username, password)
+        elif password is not None:
+            raise JMSError("password: needs a username", "password")
+        if not isinstance(probe, int | float) or isinstance(probe, bool) or not 0.1 <= probe <= 86_400:
+            raise JMSError(f"probe = {probe!r}: expected seconds from 0.1 to 86400", "probe")
+        self.remote, self._probe, self._durable_sends = login, float(probe), durable_sends
+
+    def make_transport(self, user: str | None, password: str | None) -> Transport:
+        login = self.remote if user is None else RemoteLogin(self.remote.remote, user, password)
+        return MetabrokerTransport(Network(self.address, *self._network), login, self._probe, self._durable_sends)

@@ -1,0 +1,192 @@
+"""The transport through a metabroker: each link is a session of the metabroker, spoken over a link to the community broker.
+
+What is decided is in `remote_session.py`; here it is carried out, on the thread of the transport underneath.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Callable
+
+from ..paho.link import PahoLink
+from ..paho.transport import Network, PahoTransport
+from ..transport import Done, Incoming, LinkHandler, LinkSpec, Outcome, Publication
+from .actions import Acknowledge, Action, Down, Failed, Ignore, Leave, Listen, Say, Settle, Told, Up
+from .bodies import RemoteLogin, community_name
+from .session import ENDED, RemoteSession
+
+log = logging.getLogger("mqmesh.client")
+KEEP = 300  # seconds that the community broker keeps its part of a durable session; the metabroker keeps the rest
+
+
+class MetabrokerTransport:
+    """See `transport.Transport`. community: how to reach the community broker. probe: seconds, see `RemoteSession`.
+    durable_sends: what is sent goes through a durable session."""
+
+    evaluates_selectors = False
+
+    def __init__(self, community: Network, login: RemoteLogin, probe: float, durable_sends: bool = False) -> None:
+        self.login, self.probe, self.durable_sends = login, probe, durable_sends
+        self.community = PahoTransport(community)
+        self._links: set[RemoteLink] = set()
+
+    def open(self, spec: LinkSpec, handler: LinkHandler) -> RemoteLink:
+        """Begin to connect."""
+        link = RemoteLink(self, spec, handler)
+        self.community.call(lambda: self._join(link))
+        self.community.begin(link.inner)
+        return link
+
+    def close(self) -> None:
+        """End every link and the thread; waits for it, unless it is the caller."""
+        self.community.call(self._end)
+        self.community.close()
+
+    def _join(self, link: RemoteLink) -> None:
+        self._links.add(link)
+        self.community.timers.add(link)
+
+    def left(self, link: RemoteLink) -> None:
+        """On the network thread: a link has ended."""
+        self._links.discard(link)
+        self.community.timers.discard(link)
+
+    def _end(self) -> None:
+        for link in list(self._links):
+            link.abandon()
+
+
+class RemoteLink:
+    """See `transport.Link`; towards the link to the community broker, a `transport.LinkHandler`."""
+
+    def __init__(self, transport: MetabrokerTransport, spec: LinkSpec, handler: LinkHandler) -> None:
+        self._transport, self._handler = transport, handler
+        network = transport.community.network
+        client = community_name(spec.client_id)
+        self._machine = RemoteSession(
+            client,
+            transport.login,
+            secrets.randbits(60),
+            transport.probe,
+            (network.retry_first, network.retry_last),
+            max(spec.expiry, 1) if spec.resume or (spec.sends and transport.durable_sends) else 0,
+            spec.expiry,
+        )
+        self._closing: tuple[bool, Done] | None = None
+        self.inner = PahoLink(
+            transport.community, LinkSpec(client, min(spec.expiry, KEEP) if spec.resume else spec.expiry, False, spec.prefetch), self
+        )
+
+    # any thread
+
+    def publish(self, publication: Publication, done: Done) -> None:
+        self._soon(lambda now: self._machine.publish(publication, done, now))
+
+    def subscribe(self, filter_: str, qos: int, identifier: int, done: Done, selector: str = "") -> None:
+        self._soon(lambda now: self._machine.subscribe(filter_, qos, done, now))
+
+    def unsubscribe(self, filter_: str, done: Done) -> None:
+        self._soon(lambda now: self._machine.unsubscribe(filter_, done, now))
+
+    def acknowledge(self, token: object) -> None:
+        self._soon(lambda now: self._machine.acknowledge(token))
+
+    def close(self, forget: bool, done: Done) -> None:
+        self._soon(lambda now: self._close(forget, done, now))
+
+    def _soon(self, step: Callable[[float], None]) -> None:
+        def command() -> None:
+            step(time.monotonic())
+            self._carry_out()
+
+        self._transport.community.call(command)
+
+    # on the network thread
+
+    def _close(self, forget: bool, done: Done, now: float) -> None:
+        if self._closing is not None:
+            self.inner.close(forget, done)
+            return
+        self._closing = (forget, done)
+        self._machine.close(forget, now)
+
+    def abandon(self) -> None:
+        """The transport closes."""
+        self._machine.end(ENDED)
+        self._carry_out()
+
+    def deadline(self) -> float | None:
+        """See `paho_transport.Timer`."""
+        return self._machine.deadline()
+
+    def work(self, now: float) -> None:
+        """See `paho_transport.Timer`."""
+        self._machine.tick(now)
+        self._carry_out()
+
+    def received(self, incoming: Incoming) -> None:
+        self._machine.received(incoming, time.monotonic())
+        self._carry_out()
+
+    def up(self, resumed: bool) -> None:
+        self._machine.connected(resumed, time.monotonic())
+        self._carry_out()
+
+    def down(self, text: str, word: str = "") -> None:
+        self._machine.disconnected(text, word)
+        self._carry_out()
+
+    def told(self, text: str, word: str) -> None:
+        """Nothing that the community broker's link says."""
+
+    def failed(self, outcome: Outcome) -> None:
+        self._machine.failed(outcome)
+        self._carry_out()
+
+    def _carry_out(self) -> None:
+        while actions := self._machine.take():
+            for action in actions:
+                self._do(action)
+
+    def _do(self, action: Action) -> None:
+        match action:
+            case Incoming():
+                self._handler.received(action)
+            case Acknowledge(token):
+                self.inner.acknowledge(token)
+            case Settle(done, outcome):
+                done(outcome)
+            case Say(topic, body, qos, session, done):
+                self.inner.publish(Publication(topic, body, qos), lambda outcome: self._said(session, outcome, done))
+            case Listen(filter_, qos):
+                self.inner.subscribe(filter_, qos, 0, lambda outcome: self._listening(filter_, outcome))
+            case Ignore(filter_):
+                self.inner.unsubscribe(filter_, lambda outcome: None)
+            case Up(resumed):
+                self._handler.up(resumed)
+            case Down(text, word):
+                self._handler.down(text, word)
+            case Told(text, word):
+                self._handler.told(text, word)
+            case Failed(outcome):
+                self._handler.failed(outcome)
+            case Leave():
+                self._leave()
+
+    def _leave(self) -> None:
+        self._transport.left(self)
+        forget, done = self._closing or (True, lambda outcome: None)
+        self._closing = (forget, done)
+        self.inner.close(forget, done)
+
+    def _said(self, session: str, outcome: Outcome, done: Done | None) -> None:
+        if done is not None:
+            done(outcome)
+        self._machine.said(session, outcome, time.monotonic())
+        self._carry_out()
+
+    def _listening(self, filter_: str, outcome: Outcome) -> None:
+        self._machine.listening(filter_, outcome, time.monotonic())
+        self._carry_out()

@@ -1,0 +1,501 @@
+"""One MQTT session of the transport over paho: its connection, its reconnections, what it has asked for and what is under way.
+
+Everything but the five requests of `transport.Link` runs on the network thread.
+
+- Publications wait here until the link is up and the broker's Receive Maximum has room; paho keeps and repeats what is under way.
+- Subscriptions are kept, and asked for again when the broker has no session of ours.
+- A token is (connection, packet identifier): an acknowledgement never goes out on another connection than the message came in on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import selectors
+import socket
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from paho.mqtt.client import MQTT_CLEAN_START_FIRST_ONLY, Client, MQTTMessage
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties as PahoProperties
+from paho.mqtt.subscribeoptions import SubscribeOptions
+
+from ...mqtt.errors import MqttError
+from ...mqtt.properties import Property, encode_properties
+from ...mqtt.reasons import Reason
+from ...mqtt.run import encode_length
+from ..transport import Done, Incoming, LinkHandler, LinkSpec, Outcome, Properties, Publication
+
+if TYPE_CHECKING:
+    from .transport import PahoTransport
+
+log = logging.getLogger("mqmesh.client")
+
+ENDED = Outcome(Reason.SERVER_SHUTTING_DOWN, "the connection is closed")
+FINAL = {  # CONNACK and DISCONNECT reasons after which trying again is of no use, or would be a fight with another client
+    Reason.MALFORMED_PACKET,
+    Reason.PROTOCOL_ERROR,
+    Reason.UNSUPPORTED_PROTOCOL_VERSION,
+    Reason.CLIENT_IDENTIFIER_NOT_VALID,
+    Reason.BAD_USER_NAME_OR_PASSWORD,
+    Reason.NOT_AUTHORIZED,
+    Reason.BANNED,
+    Reason.BAD_AUTHENTICATION_METHOD,
+    Reason.SESSION_TAKEN_OVER,
+}
+IN_FLIGHT = 1000  # publications under way at most, whatever the broker allows
+STABLE = 1.0  # seconds after which a connection counts as good; shorter ones make the next attempt wait longer
+NOWHERE = "jms/closing"  # nobody subscribes to this: unsubscribing is a question that every broker answers
+# A broker that leaves Nagle's algorithm on (Mosquitto) holds a second small packet back until the kernel has confirmed the first, which it
+# puts off for 40 ms. Linux can be told not to.
+QUICK_ACK: int | None = getattr(socket, "TCP_QUICKACK", None)
+GOODBYE = 3.0  # seconds until a closing connection is just closed
+
+
+class _Token(NamedTuple):
+    """What acknowledges a message: life counts the connections."""
+
+    life: int
+    packet: int
+    qos: int
+
+
+@dataclass(eq=False, slots=True)
+class _Sending:
+    """A publication that waits or is under way. life: the connection that it first went out on."""
+
+    publication: Publication
+    packed: _Packed
+    done: Done
+    life: int = 0
+
+
+class PahoLink:
+    """See `transport.Link`."""
+
+    def __init__(self, transport: PahoTransport, spec: LinkSpec, handler: LinkHandler) -> None:
+        self._transport, self.spec, self._handler = transport, spec, handler
+        self.retry_at: float | None = None
+        self._delay = transport.network.retry_first
+        self._up = self._ended = False
+        self._life = 0  # counts connections; part of a token
+        self._up_since = 0.0
+        self._events = 0  # that the selector looks for
+        self._window = 0  # the broker's Receive Maximum
+        self._waiting: deque[_Sending] = deque()
+        self._under_way: dict[int, _Sending] = {}  # by packet identifier, in the order of sending
+        self._subscriptions: dict[str, tuple[int, int, Done | None]] = {}  # filter -> QoS, identifier, done until it is answered
+        self._renewing: set[str] = set()  # filters asked for again, until the broker has answered
+        self._unsubscriptions: dict[str, Done] = {}
+        self._asked: dict[int, str] = {}  # packet identifier of SUBSCRIBE or UNSUBSCRIBE -> filter
+        self._refusal: Outcome | None = None
+        self._goodbye: tuple[float, Done] | None = None
+        self._client = self._make()
+
+    # any thread
+
+    def publish(self, publication: Publication, done: Done) -> None:
+        try:
+            packed = to_paho(publication.properties)
+        except MqttError as error:
+            refused = Outcome(Reason.PAYLOAD_FORMAT_INVALID, str(error))
+            self._transport.call(lambda: done(refused))
+            return
+        self._transport.call(lambda: self._publish(publication, packed, done))
+
+    def subscribe(self, filter_: str, qos: int, identifier: int, done: Done, selector: str = "") -> None:
+        self._transport.call(lambda: self._subscribe(filter_, qos, identifier, done))
+
+    def unsubscribe(self, filter_: str, done: Done) -> None:
+        self._transport.call(lambda: self._unsubscribe(filter_, done))
+
+    def acknowledge(self, token: object) -> None:
+        self._transport.call(lambda: self._acknowledge(token))
+
+    def close(self, forget: bool, done: Done) -> None:
+        self._transport.call(lambda: self._close(forget, done))
+
+    # requests, on the network thread
+
+    def _publish(self, publication: Publication, packed: _Packed, done: Done) -> None:
+        if self._ended or self._goodbye is not None:
+            done(self._refusal or ENDED)
+        elif publication.qos == 0 and not self._up:
+            done(Outcome(Reason.SERVER_UNAVAILABLE, "no connection"))
+        else:
+            self._waiting.append(_Sending(publication, packed, done))
+
+    def _subscribe(self, filter_: str, qos: int, identifier: int, done: Done) -> None:
+        if self._ended or self._goodbye is not None:
+            done(self._refusal or ENDED)
+            return
+        moot = self._unsubscriptions.pop(filter_, None)
+        self._subscriptions[filter_] = (qos, identifier, done)
+        if self._up:
+            self._send_subscribe(filter_)
+        if moot is not None:
+            moot(Outcome())
+
+    def _unsubscribe(self, filter_: str, done: Done) -> None:
+        if self._ended:
+            done(self._refusal or ENDED)
+            return
+        self._subscriptions.pop(filter_, None)
+        self._unsubscriptions[filter_] = done
+        if self._up:
+            self._send_unsubscribe(filter_)
+
+    def _acknowledge(self, token: object) -> None:
+        if isinstance(token, _Token) and token.life == self._life and self._up:
+            self._client.ack(token.packet, token.qos)
+
+    def _close(self, forget: bool, done: Done) -> None:
+        if self._ended or not self._up:
+            self._end(ENDED)
+            done(Outcome())
+            return
+        self._drain()
+        self._goodbye = (time.monotonic() + GOODBYE, done)
+        if forget:
+            self._disconnect(Outcome(), forget)
+            return
+        # The next connection of this session may be faster than what stands in this one's socket: let the broker answer first.
+        self._unsubscribe(NOWHERE, lambda outcome: self._disconnect(outcome, forget))
+
+    def _disconnect(self, answer: Outcome, forget: bool) -> None:
+        if answer.failed:
+            return  # the connection is gone
+        properties = _properties(PacketTypes.DISCONNECT)
+        if forget:
+            properties.SessionExpiryInterval = 0
+        self._client.disconnect(properties=properties)
+
+    # life, on the network thread
+
+    def start(self) -> None:
+        self._transport.joined(self)
+        self._connect()
+
+    def abandon(self) -> None:
+        """End at once: the transport closes."""
+        self._end(ENDED)
+
+    def tick(self) -> None:
+        """Keep-alive, and the end of a DISCONNECT that does not get out."""
+        self._guard(self._client.loop_misc)
+        if self._goodbye is not None and time.monotonic() > self._goodbye[0]:
+            self._end(ENDED)
+
+    def work(self, now: float) -> None:
+        """What is due: a new attempt to connect, publications that have room, what paho has to write."""
+        if self.retry_at is not None and now >= self.retry_at:
+            self.retry_at = None
+            self._connect()
+        if self._up and self._waiting:
+            self._drain()
+        if self._client.want_write():
+            self._guard(self._client.loop_write)
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._client.want_write() else 0)
+        sock = self._client.socket()
+        if events != self._events and sock is not None and not self._ended:
+            self._events = events
+            self._transport.watch(self, sock, events)
+
+    def ready(self, events: int) -> None:
+        """The socket can be read, or written: that is for `work`."""
+        if events & selectors.EVENT_READ:
+            self._guard(self._read)
+
+    def _read(self) -> None:
+        self._client.loop_read()
+        sock: Any = self._client.socket()
+        if sock is not None and QUICK_ACK is not None:
+            _tune(sock, QUICK_ACK)  # holds once only, so after every read
+        while sock is not None and hasattr(sock, "pending") and sock.pending():  # bytes that TLS has read ahead: no event tells of them
+            self._client.loop_read()
+            sock = self._client.socket()
+
+    def _guard(self, step: Any) -> None:
+        """paho raises on packets that it cannot read: such a connection is broken."""
+        try:
+            step()
+        except Exception as error:
+            log.warning("event=connection_broken client=%s error=%r", self.spec.client_id, error)
+            self._drop(f"unreadable packet: {error!r}")
+
+    def _make(self) -> Client:
+        network = self._transport.network
+        client = Client(
+            CallbackAPIVersion.VERSION2,
+            self.spec.client_id,
+            protocol=MQTTProtocolVersion.MQTTv5,
+            reconnect_on_failure=False,
+            manual_ack=True,
+            transport="websockets" if network.address.path else "tcp",
+        )
+        if network.address.path:
+            client.ws_set_options(network.address.path)
+        client.max_inflight_messages_set(0)  # the window is kept here
+        if network.address.user is not None:
+            client.username_pw_set(network.address.user, network.address.password)
+        if network.tls is not None:
+            client.tls_set_context(network.tls)
+        client.on_connect = self._on_connect
+        client.on_disconnect = self._on_disconnect
+        client.on_message = self._on_message
+        client.on_publish = self._on_publish
+        client.on_subscribe = self._on_subscribe
+        client.on_unsubscribe = self._on_unsubscribe
+        client.on_socket_open = self._on_socket_open
+        client.on_socket_close = lambda _c, _u, sock: self._transport.watch(self, sock, 0)
+        client.on_socket_register_write = lambda _c, _u, _sock: None  # so that paho writes only when `work` says so
+        return client
+
+    def _connect(self) -> None:
+        address = self._transport.network.address
+        try:
+            if self._life == 0:
+                properties = _properties(PacketTypes.CONNECT)
+                properties.SessionExpiryInterval = self.spec.expiry
+                properties.ReceiveMaximum = self.spec.prefetch
+                self._life = 1
+                self._client.connect(
+                    address.host,
+                    address.port,
+                    self._transport.network.keep_alive,
+                    clean_start=False if self.spec.resume else MQTT_CLEAN_START_FIRST_ONLY,
+                    properties=properties,
+                )
+            else:
+                self._life += 1
+                self._client.reconnect()
+        except socket.gaierror as error:
+            self._lost(f"cannot connect to {address}: the host name {address.host!r} is not known ({error.strerror})", "no_such_host")
+        except ConnectionRefusedError:
+            self._lost(f"cannot connect to {address}: connection refused, does a broker listen there?")
+        except (OSError, ValueError) as error:
+            self._lost(f"cannot connect to {address}: {error}")
+
+    def _drop(self, text: str) -> None:
+        """Close the socket without a word, as paho does not: `on_disconnect` is not called."""
+        sock = self._client.socket()
+        if sock is not None:
+            self._transport.watch(self, sock, 0)
+            sock.close()
+        self._lost(text)
+
+    def _lost(self, text: str, word: str = "") -> None:
+        """No connection: try again later, unless this is the end. word: see `LinkHandler.down`."""
+        if self._up and time.monotonic() > self._up_since + STABLE:
+            self._delay = self._transport.network.retry_first
+        self._up = False
+        for packet, sending in list(self._under_way.items()):
+            if sending.publication.qos == 0:
+                del self._under_way[packet]
+                sending.done(Outcome())  # written, perhaps: at most once
+        self._asked.clear()
+        if self._goodbye is not None:
+            self._end(ENDED)
+        elif self._refusal is not None:
+            refusal = self._refusal
+            self._end(refusal)
+            self._handler.failed(refusal)
+        elif not self._ended:
+            self.retry_at = time.monotonic() + self._delay
+            self._delay = min(self._delay * 2, self._transport.network.retry_last)
+            self._handler.down(text, word)
+
+    def _end(self, outcome: Outcome) -> None:
+        if self._ended:
+            return
+        self._ended, self._up, self.retry_at = True, False, None
+        self._transport.left(self)
+        self._client.on_disconnect = None
+        sock = self._client.socket()
+        if sock is not None:
+            self._transport.watch(self, sock, 0)
+            sock.close()
+        open_requests = [sending.done for sending in (*self._waiting, *self._under_way.values())]
+        open_requests += [done for *_, done in self._subscriptions.values() if done is not None] + list(self._unsubscriptions.values())
+        for done in open_requests:
+            done(outcome)
+        if self._goodbye is not None:
+            self._goodbye[1](Outcome())
+
+    # sending
+
+    def _drain(self) -> None:
+        while self._waiting and self._up and len(self._under_way) < self._window:
+            sending = self._waiting.popleft()
+            publication = sending.publication
+            try:
+                info = self._client.publish(publication.topic, publication.payload, publication.qos, False, sending.packed)
+            except ValueError as error:
+                sending.done(Outcome(Reason.TOPIC_NAME_INVALID, str(error)))
+                continue
+            sending.life = self._life
+            self._under_way[info.mid] = sending
+
+    def _send_again(self) -> None:
+        """The broker knows nothing of what was under way: all of it is new, whatever was answered (paho would go on with PUBREL)."""
+        self._client.drop_out_messages()
+        self._waiting.extendleft(reversed(self._under_way.values()))
+        self._under_way.clear()
+
+    def _send_subscribe(self, filter_: str) -> None:
+        qos, identifier, _ = self._subscriptions[filter_]
+        properties = None
+        if identifier:
+            properties = _properties(PacketTypes.SUBSCRIBE)
+            properties.SubscriptionIdentifier = identifier
+        options = SubscribeOptions(qos, retainHandling=SubscribeOptions.RETAIN_DO_NOT_SEND)
+        _, packet = self._client.subscribe(filter_, options=options, properties=properties)
+        if packet is not None:
+            self._asked[packet] = filter_
+
+    def _send_unsubscribe(self, filter_: str) -> None:
+        _, packet = self._client.unsubscribe(filter_)
+        if packet is not None:
+            self._asked[packet] = filter_
+
+    # paho's callbacks, on the network thread
+
+    def _on_socket_open(self, _client: Client, _data: Any, sock: Any) -> None:
+        self._events = selectors.EVENT_READ
+        self._transport.watch(self, sock, self._events)
+        _tune(sock, socket.TCP_NODELAY)
+
+    def _on_connect(self, _client: Client, _data: Any, flags: Any, reason: Any, properties: Any) -> None:
+        if reason.value >= 0x80:
+            if reason.value in FINAL:
+                said = getattr(properties, "ReasonString", "")
+                self._refusal = Outcome(reason.value, f"{self._transport.network.address} refuses the connection{said and ': '}{said}")
+            return  # paho closes the socket, and `_on_disconnect` follows
+        self._up, self._up_since = True, time.monotonic()
+        self._window = min(getattr(properties, "ReceiveMaximum", 65535), IN_FLIGHT)
+        if not flags.session_present:
+            self._send_again()
+        for filter_, (*_, done) in list(self._subscriptions.items()):
+            if not flags.session_present or done is not None:
+                self._send_subscribe(filter_)
+        for filter_ in list(self._unsubscriptions):
+            self._send_unsubscribe(filter_)
+        self._renewing = {filter_ for filter_, (*_, done) in self._subscriptions.items() if done is None and not flags.session_present}
+        if not self._renewing:
+            self._handler.up(flags.session_present)
+
+    def _on_disconnect(self, _client: Client, _data: Any, flags: Any, reason: Any, _properties: Any) -> None:
+        if flags.is_disconnect_packet_from_server and reason.value in FINAL:
+            self._refusal = Outcome(reason.value, f"{self._transport.network.address} ends the connection")
+        self._lost(f"connection to {self._transport.network.address} lost: {str(reason).lower()}")
+
+    def _on_message(self, _client: Client, _data: Any, message: MQTTMessage) -> None:
+        try:
+            topic = message.topic
+        except UnicodeDecodeError:
+            self._client.ack(message.mid, message.qos)
+            return
+        properties = message.properties
+        self._handler.received(
+            Incoming(
+                topic,
+                bytes(message.payload),
+                message.qos,
+                message.dup,
+                from_paho(properties),
+                tuple(getattr(properties, "SubscriptionIdentifier", ())),
+                _Token(self._life, message.mid, message.qos) if message.qos else None,
+                message.mid if message.qos else 0,
+            )
+        )
+
+    def _on_publish(self, _client: Client, _data: Any, packet: int, reason: Any, properties: Any) -> None:
+        """PUBACK or PUBCOMP. A PUBREL sent again in a resumed session finds nothing when the first one had arrived: the broker has the
+        message (4.3.3). Without a new connection between, that answer means that PUBREC had refused it, which paho does not tell."""
+        sending = self._under_way.pop(packet, None)
+        if sending is None:
+            return
+        again = sending.publication.qos == 2 and sending.life < self._life and reason.value == Reason.PACKET_IDENTIFIER_NOT_FOUND
+        sending.done(Outcome() if again else Outcome(reason.value, getattr(properties, "ReasonString", "")))
+
+    def _on_subscribe(self, _client: Client, _data: Any, packet: int, reasons: Any, properties: Any) -> None:
+        filter_ = self._asked.pop(packet, None)
+        if filter_ is None or filter_ not in self._subscriptions:
+            return
+        qos, identifier, done = self._subscriptions[filter_]
+        outcome = Outcome(reasons[0].value, getattr(properties, "ReasonString", ""))
+        if outcome.failed:
+            del self._subscriptions[filter_]
+        else:
+            self._subscriptions[filter_] = (qos, identifier, None)
+        if done is not None:
+            done(outcome)
+        elif outcome.failed:
+            self._renewing.clear()
+            self._handler.failed(Outcome(outcome.code, f"the broker does not renew the subscription to {filter_!r}"))
+        elif filter_ in self._renewing:
+            self._renewing.discard(filter_)
+            if not self._renewing:
+                self._handler.up(False)
+
+    def _on_unsubscribe(self, _client: Client, _data: Any, packet: int, _reasons: Any, _properties: Any) -> None:
+        done = self._unsubscriptions.pop(self._asked.pop(packet, ""), None)
+        if done is not None:
+            done(Outcome())
+
+
+def _tune(sock: Any, option: int) -> None:
+    """Switch an option of TCP on; paho hides the socket of a WebSocket."""
+    with contextlib.suppress(OSError):
+        getattr(sock, "_socket", sock).setsockopt(socket.IPPROTO_TCP, option, 1)
+
+
+def _properties(packet: int) -> PahoProperties:
+    return PahoProperties(packet)  # type: ignore[no-untyped-call]
+
+
+class _Packed(PahoProperties):
+    """Properties that are bytes already: paho's own take longer to write than the rest of a message."""
+
+    def __init__(self, block: bytes) -> None:
+        object.__setattr__(self, "block", encode_length(len(block)) + block)
+
+    block: bytes
+
+    def pack(self) -> bytes:
+        return self.block
+
+
+def to_paho(properties: Properties) -> _Packed:
+    """Properties of a PUBLISH in paho's form. Raises `MqttError` for what MQTT cannot carry."""
+    found: dict[int, int | str | bytes | list[int] | list[tuple[str, str]]] = {}
+    if properties.text is not None:
+        found[Property.PAYLOAD_FORMAT_INDICATOR] = int(properties.text)
+    if properties.expiry is not None:
+        found[Property.MESSAGE_EXPIRY_INTERVAL] = properties.expiry
+    if properties.content_type is not None:
+        found[Property.CONTENT_TYPE] = properties.content_type
+    if properties.response_topic is not None:
+        found[Property.RESPONSE_TOPIC] = properties.response_topic
+    if properties.correlation is not None:
+        found[Property.CORRELATION_DATA] = properties.correlation
+    if properties.user:
+        found[Property.USER_PROPERTY] = list(properties.user)
+    return _Packed(encode_properties(found))
+
+
+def from_paho(properties: Any) -> Properties:
+    """Properties of a received PUBLISH."""
+    text = getattr(properties, "PayloadFormatIndicator", None)
+    return Properties(
+        None if text is None else bool(text),
+        getattr(properties, "MessageExpiryInterval", None),
+        getattr(properties, "ContentType", None),
+        getattr(properties, "ResponseTopic", None),
+        getattr(properties, "CorrelationData", None),
+        tuple((key, value) for key, value in getattr(properties, "UserProperty", ())),
+    )

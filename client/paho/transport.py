@@ -1,0 +1,165 @@
+"""The transport over MQTT 5: one thread, one selector, and a paho-mqtt client for each link.
+
+paho's clients are driven from that thread alone. What other threads ask for is put into a queue and done there, so that there is no
+lock around a socket, and no callback ever runs inside somebody else's `publish`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import selectors
+import socket
+import ssl
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ..address import Address
+from ..transport import LinkHandler, LinkSpec
+from .link import PahoLink
+
+log = logging.getLogger("mqmesh.client")
+
+TICK = 0.5  # seconds between two looks at keep-alives
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """How to reach the broker. keep_alive, retry_first, retry_last: seconds."""
+
+    address: Address
+    tls: ssl.SSLContext | None = None
+    keep_alive: int = 30
+    retry_first: float = 0.1
+    retry_last: float = 5.0
+
+
+class Timer(Protocol):
+    """Something that wants to be called at a time."""
+
+    def deadline(self) -> float | None:
+        """When, of the monotonic clock; None: never."""
+
+    def work(self, now: float) -> None:
+        """Called when something has happened, and at the deadline at the latest."""
+
+
+class PahoTransport:
+    """See `transport.Transport`. The thread starts with the first link and ends with `close`."""
+
+    evaluates_selectors = False
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+        self._commands: deque[Callable[[], None]] = deque()
+        self._links: set[PahoLink] = set()
+        self.timers: set[Timer] = set()  # changed by the network thread
+        self._selector = selectors.DefaultSelector()
+        self._wake_out, self._wake_in = socket.socketpair()
+        for end in (self._wake_out, self._wake_in):
+            end.setblocking(False)
+        self._selector.register(self._wake_in, selectors.EVENT_READ, None)
+        self._awake = False
+        self._ending = self._ended = False
+        self._thread = threading.Thread(target=self._run, name=f"mqmesh-client {network.address}", daemon=True)
+        self._started = threading.Lock()
+
+    # any thread
+
+    def open(self, spec: LinkSpec, handler: LinkHandler) -> PahoLink:
+        """Begin to connect."""
+        link = PahoLink(self, spec, handler)
+        self.begin(link)
+        return link
+
+    def begin(self, link: PahoLink) -> None:
+        """Begin to connect a link that was made before."""
+        if self._started.acquire(blocking=False):
+            self._thread.start()
+        self.call(link.start)
+
+    def call(self, command: Callable[[], None]) -> None:
+        """Have `command` done by the network thread, in the order of the calls."""
+        self._commands.append(command)
+        if not self._awake:
+            self._awake = True
+            with contextlib.suppress(BlockingIOError, OSError):
+                self._wake_out.send(b"\0")
+        if self._ended:
+            self._leftovers()
+
+    def close(self) -> None:
+        """End every link and the thread; waits for it, unless it is the caller."""
+        if self._started.acquire(blocking=False):
+            self._shut()
+            return
+        self.call(self._end)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    # the network thread
+
+    def watch(self, link: PahoLink, sock: Any, events: int) -> None:
+        """Have the selector look for these events at the link's socket, 0 for none."""
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(sock)
+        if events and sock.fileno() >= 0:  # paho tells of sockets that are closed already
+            self._selector.register(sock, events, link)
+
+    def joined(self, link: PahoLink) -> None:
+        self._links.add(link)
+
+    def left(self, link: PahoLink) -> None:
+        self._links.discard(link)
+
+    def _end(self) -> None:
+        for link in list(self._links):
+            link.abandon()
+        self._ending = True
+
+    def _run(self) -> None:
+        tick = 0.0
+        while not self._ending:
+            now = time.monotonic()
+            if now >= tick:
+                tick = now + TICK
+                for link in list(self._links):
+                    link.tick()
+            dues = [link.retry_at for link in self._links] + [timer.deadline() for timer in self.timers]
+            due = min((at for at in dues if at is not None), default=tick)
+            for key, events in self._selector.select(max(0.0, min(tick, due) - now)):
+                if key.data is None:
+                    with contextlib.suppress(BlockingIOError):
+                        self._wake_in.recv(65536)
+                    self._awake = False  # before the commands are done: one that comes later wakes us again
+                else:
+                    key.data.ready(events)
+            while self._commands:
+                command = self._commands.popleft()
+                try:
+                    command()
+                except Exception:
+                    log.exception("event=command_failed")
+            now = time.monotonic()
+            for timer in list(self.timers):
+                timer.work(now)
+            for link in list(self._links):
+                link.work(now)
+        self._shut()
+
+    def _shut(self) -> None:
+        self._ended = True
+        self._selector.close()
+        self._wake_in.close()
+        self._wake_out.close()
+        self._leftovers()
+
+    def _leftovers(self) -> None:
+        """What was asked for while we were ending: the links answer that they are closed."""
+        with contextlib.suppress(IndexError):
+            while True:
+                self._commands.popleft()()

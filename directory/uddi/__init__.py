@@ -1,0 +1,1 @@
+"""The UDDI v3 face of the directory."""

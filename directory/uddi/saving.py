@@ -1,0 +1,157 @@
+"""Saving and deleting: the rules of an owner, of keys, and of what is inside what.
+
+An entity is changed and deleted by its owner alone, and only the owner of a business or service puts something into it. A new entity
+may come without a key, then it gets one; with a key of its own it is the first one who has it, except for keys that
+begin with `uddi:mqmesh:`, which only a directory makes.
+"""
+
+from __future__ import annotations
+
+import copy
+import uuid
+from typing import Any
+
+from ..errors import DirectoryError
+from ..store import NODE, PUBLIC, Account, Entity, Records, Store
+from .documents import DOMAIN, KINDS, OWN_TMODELS, TRANSPORT, columns, element_of, make, put_inside, q, text_of, used_tmodels
+
+WELL_KNOWN = "uddi:uddi.org:"  # tModels of the standard itself: known without being saved here
+
+
+def prepare(store: Store) -> None:
+    """See to it that the directory has its own tModels."""
+    with store.writing() as records:
+        for key, text in OWN_TMODELS.items():
+            if records.hidden(key):
+                continue
+            element = make("tModel")
+            element.append(make("name", key))
+            element.append(make("description", text))
+            if key == TRANSPORT:
+                bag = make("categoryBag")
+                types = "uddi:uddi.org:categorization:types"
+                bag.append(make("keyedReference", tModelKey=types, keyName="transport", keyValue="transport"))
+                element.append(bag)
+            now = records.now
+            records.put(Entity(key, "tModel", "", 0, NODE, NODE, PUBLIC, None, key, None, text_of(element), now, now))
+
+
+def save(
+    records: Records, owner: Account, kind: str, element: Any, *, parent: str | None = None, position: int | None = None, keep: bool = False
+) -> Entity:
+    """Save an entity and what is inside it; entities that were inside it and are not any more go, unless `keep`.
+
+    parent: the key of what it is put into; None to take it from the element or, for a known entity, to leave it. Raises
+    DirectoryError: E_invalidKeyPassed, E_userMismatch, E_keyUnavailable, E_invalidValue, E_valueNotAllowed, E_accountLimitExceeded.
+    """
+    shape = KINDS[kind]
+    element = copy.deepcopy(element)
+    known = _known(records, owner, kind, element.attrib.pop(shape.key, "").strip().lower())
+    key = known if isinstance(known, str) else known.key
+    old = None if isinstance(known, str) else known
+    inside = _take_inside(element, kind)
+    place = _parent(records, owner, kind, element, parent, old)
+    element.attrib.pop("deleted", None)
+    _check_references(records, element)
+    fields = columns(kind, element)
+    if position is None:
+        position = old.position if old is not None and old.parent == place else _next_position(records, place)
+    times = (old.created if old is not None else records.now, records.now)
+    owned = (owner.name, owner.organisation)
+    entity = Entity(key, kind, place, position, *owned, **fields, document=text_of(element), created=times[0], modified=times[1])
+    if not keep and old is not None and shape.child:
+        wanted = {one.get(KINDS[shape.child].key, "").strip().lower() for one in inside}
+        records.delete(child.key for child in records.children([key])[key] if child.key not in wanted)
+    records.put(entity)
+    if kind == "service":
+        records.keep_entity(key)  # what somebody writes stays, though it had a lease
+    for at, one in enumerate(inside):
+        if kind == "business" and one.get("businessKey", key).strip().lower() not in ("", key):
+            raise DirectoryError("E_unsupported", "a service of another business (a projection) cannot be put into this one")
+        save(records, owner, shape.child, one, parent=key, position=at)
+    return entity
+
+
+def delete(records: Records, owner: Account, kind: str, key: str) -> None:
+    """Delete an entity with what is inside it; a tModel is hidden, not deleted: keys that refer to it stay good."""
+    entity = mine(records, owner, kind, key)
+    if kind == "tModel":
+        entity.deleted = True
+        entity.modified = records.now
+        records.put(entity)
+    else:
+        records.delete([entity.key])
+
+
+def mine(records: Records, owner: Account, kind: str, key: str) -> Entity:
+    """The owner's entity with this key; DirectoryError E_invalidKeyPassed, E_userMismatch."""
+    entity = records.get(key.strip())
+    if entity is None or entity.kind != kind:
+        raise DirectoryError("E_invalidKeyPassed", f"there is no {kind} with the key {key!r}")
+    if entity.owner != owner.name:
+        raise DirectoryError("E_userMismatch", f"the {kind} {key!r} has another owner")
+    return entity
+
+
+def whole(records: Records, found: list[Entity]) -> list[Any]:
+    """The elements of entities of one kind with everything inside them."""
+    elements = [element_of(entity) for entity in found]
+    if not found or not KINDS[found[0].kind].child:
+        return elements
+    inside = records.children(entity.key for entity in found)
+    every = [child for children in inside.values() for child in children]
+    made = {child.key: element for child, element in zip(every, whole(records, every), strict=True)}
+    for entity, element in zip(found, elements, strict=True):
+        put_inside(element, entity.kind, [made[child.key] for child in inside[entity.key]])
+    return elements
+
+
+def _known(records: Records, owner: Account, kind: str, key: str) -> Entity | str:
+    """The entity that is saved anew, or the key of a new one."""
+    if not key:
+        return f"{DOMAIN}{uuid.uuid4()}"
+    if records.hidden(key):
+        old = records.get(key)
+        if old is not None and old.kind != kind:
+            raise DirectoryError("E_keyUnavailable", f"the key {key!r} is the key of a {old.kind}")
+        if old is None or old.owner != owner.name:
+            raise DirectoryError("E_userMismatch", f"the {kind} {key!r} has another owner")
+        return old
+    if not key.startswith("uddi:") or key.startswith(DOMAIN):
+        raise DirectoryError("E_invalidKeyPassed", f"there is no {kind} with the key {key!r}, and it cannot be the key of a new one")
+    return key
+
+
+def _take_inside(element: Any, kind: str) -> list[Any]:
+    container = element.find(q(KINDS[kind].container)) if KINDS[kind].container else None
+    if container is None:
+        return []
+    element.remove(container)
+    return list(container)
+
+
+def _parent(records: Records, owner: Account, kind: str, element: Any, parent: str | None, old: Entity | None) -> str:
+    above = KINDS[kind].parent
+    if not above:
+        return ""
+    named = element.attrib.pop(KINDS[above].key, "").strip().lower()
+    if parent is not None:
+        return parent
+    if not named and old is not None:
+        return old.parent
+    return mine(records, owner, above, named).key
+
+
+def _next_position(records: Records, parent: str) -> int:
+    return records.next_position(parent) if parent else 0
+
+
+def _check_references(records: Records, element: Any) -> None:
+    for key in set(used_tmodels(element)) - OWN_TMODELS.keys():
+        entity = None if key.startswith(WELL_KNOWN) else records.get(key)
+        if not key.startswith(WELL_KNOWN) and (entity is None or entity.kind != "tModel"):
+            raise DirectoryError("E_invalidKeyPassed", f"there is no tModel with the key {key!r}")
+    for redirector in element.iter(q("hostingRedirector")):
+        entity = records.get(redirector.get("bindingKey", ""))
+        if entity is None or entity.kind != "binding":
+            raise DirectoryError("E_invalidKeyPassed", f"there is no binding with the key {redirector.get('bindingKey')!r}")

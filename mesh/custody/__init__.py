@@ -1,0 +1,1 @@
+"""Custody: what the origin keeps until each destination has confirmed it."""

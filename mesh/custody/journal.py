@@ -1,0 +1,286 @@
+"""What of a node must survive a restart, as records that a store keeps: what changed, in batches; and all of it back at the start.
+
+Strategy. The parts of a node tell the `Journal` what they changed; it keeps one mark for each changed thing and encodes each once, when the
+shell asks (`Node.records`). So the cost follows the number of runs and of receipts, never that of messages, and what comes and
+goes between two questions is not written at all. A node without a journal builds none of this.
+
+    record       key in the store                      holds
+    entry        its order, a rising number            the run; picks, open destinations, position, times (`extra`)
+    destination  b"d" number (2) uuid (16)             settled, sent (nil: perhaps all), since when it remembers
+    window       b"w" number (2) uuid (16)             what was handed to the shell, refusals that the origin has not noted
+    node         b"n"                                  form, uuid, epoch, born
+    others       b"m", b"i", b"f", b"k", see remembered.py   who the others are and what they want
+
+Invariants
+- `take` is a consistent cut: all of it together is a state that the node was in, and the deliveries handed over up to then belong to it;
+- an entry that a receipt settled is not written again: what is settled follows from its destinations' records;
+- `committed` never passes a mark whose records are not in the store.
+
+Not kept: links, link state, trees; the next life learns them anew.
+It does not know stores, tables or threads.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgpack
+
+from ...mqtt.run import Run
+from ..view.remembered import LINGER, Recall, Remembered, recall
+from ..wire.control import Refusal
+from .custody import Entry
+from .windows import CustodyWindow
+
+if TYPE_CHECKING:
+    from .custody import Destination
+
+FORM = 1
+NODE = b"n"
+_DESTINATION = b"d"
+_WINDOW = b"w"
+Owner = tuple[int, bytes]  # number, uuid
+
+
+class Records(NamedTuple):
+    """Changes that belong into one batch, together with the deliveries that the shell carried out before it asked.
+
+    mark: for `Node.committed`. entries: (order, run, extra), to be stored. changed: (order, extra) of stored ones. gone: orders of
+    those to be deleted. values: (key, value); None: to be deleted.
+    """
+
+    mark: int
+    entries: list[tuple[int, Run, bytes]]
+    changed: list[tuple[int, bytes]]
+    gone: list[int]
+    values: list[tuple[bytes, bytes | None]]
+
+
+class Journal:
+    """What changed since the last `take`.
+
+    mark: of what is being gathered. committed: the highest mark that is in the store. others: what is known of other brokers.
+    """
+
+    def __init__(self, wall_offset: float, others: Remembered) -> None:
+        self.others = others
+        self.mark = 1
+        self.committed = 0
+        self.waiting = False  # something waits for a commit
+        self._wall_offset = wall_offset
+        self._order = 0
+        self._fresh: dict[int, Entry] = {}
+        self._changed: dict[int, Entry] = {}
+        self._gone: list[int] = []
+        self._destinations: dict[Owner, Destination | None] = {}
+        self._windows: dict[Owner, CustodyWindow] = {}
+        self._node: bytes | None = None
+        self._also = False
+
+    # ---- what changes
+
+    def put(self, entry: Entry) -> None:
+        """An entry is to be kept."""
+        self._order += 1
+        entry.order, entry.mark = self._order, self.mark
+        self._fresh[self._order] = entry
+
+    def change(self, entry: Entry) -> None:
+        """An entry is not what it was, other than by receipts."""
+        if entry.order not in self._fresh:
+            self._changed[entry.order] = entry
+
+    def drop(self, entry: Entry) -> None:
+        """An entry need not be kept any more."""
+        if self._fresh.pop(entry.order, None) is None:
+            self._changed.pop(entry.order, None)
+            self._gone.append(entry.order)
+
+    def destination(self, d: Destination) -> None:
+        """A destination is farther, or new."""
+        self._destinations[d.number, d.uuid] = d
+
+    def forget(self, d: Destination) -> None:
+        """A destination is no more."""
+        self._destinations[d.number, d.uuid] = None
+
+    def window(self, owner: Owner, window: CustodyWindow) -> None:
+        """A window has moved, or its refusals have changed."""
+        self._windows[owner] = window
+
+    def also(self) -> None:
+        """Something that is written beside the records, in their batch, has changed: its commit is to be told."""
+        self._also = True
+
+    def node(self, uuid: bytes, epoch: int, born: int) -> None:
+        """Who this broker is in this life."""
+        self._node = msgpack.packb([FORM, uuid, epoch, born])
+
+    # ---- what is written
+
+    @property
+    def latest(self) -> int:
+        """The mark whose commit holds everything so far."""
+        changed = self._fresh or self._changed or self._gone or self._destinations or self._windows or self._node is not None or self._also
+        return self.mark if changed else self.mark - 1
+
+    def held(self, entry: Entry) -> bool:
+        """Whether an entry may not be sent before it is in the store; the next commit wakes whoever asked."""
+        if entry.hold and entry.mark > self.committed:
+            self.waiting = True
+            return True
+        return False
+
+    def stir(self, now: float) -> None:
+        """See to it that what changed about others is written in a while."""
+        if self.others.due is None and self.others.changed:
+            self.others.due = now + LINGER
+
+    def take(self, now: float) -> Records | None:
+        """The changes since the last time, None without any. What changed about others is none before it is due, and goes with others."""
+        values: list[tuple[bytes, bytes | None]] = []
+        late = self.others.due is not None and self.others.due <= now
+        if self.others.changed and (late or self.latest == self.mark):
+            values += self.others.take()
+        if self._windows:
+            values += [(_key(_WINDOW, owner), encode_window(window)) for owner, window in self._windows.items()]
+            self._windows.clear()
+        if self._destinations:
+            values += [(_key(_DESTINATION, o), None if d is None else encode_destination(d)) for o, d in self._destinations.items()]
+            self._destinations.clear()
+        if self._node is not None:
+            values.append((NODE, self._node))
+            self._node = None
+        if not (values or self._fresh or self._changed or self._gone or self._also):
+            return None
+        self._also = False
+        offset = self._wall_offset
+        entries = [(order, entry.run, encode_entry(entry, offset)) for order, entry in self._fresh.items()]
+        changed = [(order, encode_entry(entry, offset)) for order, entry in self._changed.items()]
+        records = Records(self.mark, entries, changed, self._gone, values)
+        self.mark += 1
+        self._fresh.clear()
+        self._changed.clear()
+        self._gone = []
+        return records
+
+    # ---- what was written
+
+    def restored(self, entry: Entry, order: int) -> None:
+        """An entry that is in the store."""
+        entry.order, entry.mark = order, 0
+        self._order = max(self._order, order)
+
+
+def _key(kind: bytes, owner: Owner) -> bytes:
+    return kind + owner[0].to_bytes(2, "big") + owner[1]
+
+
+# ---- forms
+
+
+def encode_entry(entry: Entry, wall_offset: float) -> bytes:
+    """An entry without its run, its deadline on the wall clock."""
+    deadline = None if entry.deadline is None else entry.deadline + wall_offset
+    picks = [[list(share), number] for share, number in entry.picks]
+    sets = [_octets(mask) for mask in (entry.open, entry.ordinary, entry.refusers)]
+    packed: bytes = msgpack.packb(
+        [FORM, entry.here, entry.epoch, entry.first, sets, picks, entry.picks_only, entry.repeated, entry.time, deadline, entry.kept]
+    )
+    return packed
+
+
+def decode_entry(run: Run, extra: bytes, wall_offset: float) -> Entry:
+    """The reverse. Raises ValueError."""
+    try:
+        form, here, epoch, first, sets, picks, picks_only, repeated, time, deadline, *more = msgpack.unpackb(extra)
+        masks = [int.from_bytes(raw, "little") for raw in sets]
+        entry = Entry(epoch, first, run, masks[0], tuple(((share[0], share[1]), number) for share, number in picks), time)
+        entry.ordinary, entry.refusers = masks[1], masks[2]
+    except (ValueError, TypeError, IndexError, msgpack.UnpackException) as error:
+        raise _foreign("a message in custody", error) from None
+    _check_form(form)
+    entry.here, entry.picks_only, entry.repeated = here, picks_only, repeated
+    entry.kept = more[0] if more else b""
+    entry.deadline = None if deadline is None else deadline - wall_offset
+    return entry
+
+
+def _octets(mask: int) -> bytes:
+    return mask.to_bytes((mask.bit_length() + 7) // 8, "little")
+
+
+def encode_destination(d: Destination) -> bytes:
+    """How far a destination is. While it has joined, it may be sent more at any time, so `sent` is left open."""
+    packed: bytes = msgpack.packb([d.settled, None if d.joined else d.sent, d.born if d.joined else d.sent_born])
+    return packed
+
+
+def encode_window(window: CustodyWindow) -> bytes:
+    """What a window let in and handed over."""
+    what = [window.handed, [[*refusal[:3], list(refusal.share)] for refusal in window.kept]]
+    packed: bytes = msgpack.packb([*what, window.early] if window.early else what)
+    return packed
+
+
+class Stored(NamedTuple):
+    """What the values of a store say.
+
+    node: uuid, epoch, born; None: nothing was ever stored. destinations: settled, sent or None, since when it remembers.
+    others: what is known of other brokers.
+    """
+
+    node: tuple[bytes, int, int] | None
+    destinations: dict[Owner, tuple[tuple[int, int], tuple[int, int] | None, int]]
+    windows: dict[Owner, CustodyWindow]
+    others: Recall
+
+
+def decode_values(values: dict[bytes, bytes]) -> Stored:
+    """All values of a store. Raises ValueError."""
+    node = stored_node(values.get(NODE))
+    try:
+        others = recall(values)
+    except (ValueError, TypeError, IndexError, msgpack.UnpackException) as error:
+        raise _foreign("what is known of another broker", error) from None
+    stored = Stored(node, {}, {}, others)
+    for key, value in values.items():
+        owner = (int.from_bytes(key[1:3], "big"), key[3:])
+        try:
+            if key[:1] == _DESTINATION:
+                settled, sent, born = msgpack.unpackb(value)
+                stored.destinations[owner] = ((settled[0], settled[1]), None if sent is None else (sent[0], sent[1]), born)
+            elif key[:1] == _WINDOW:
+                position, refusals, *more = msgpack.unpackb(value)
+                found = [Refusal(epoch, first, last, (share[0], share[1])) for epoch, first, last, share in refusals]
+                early = [(epoch, first, last) for epoch, first, last in more[0]] if more else None
+                stored.windows[owner] = CustodyWindow((position[0], position[1]), found, owner, early)
+        except (ValueError, TypeError, IndexError, msgpack.UnpackException) as error:
+            raise _foreign("a position", error) from None
+    return stored
+
+
+def stored_node(value: bytes | None) -> tuple[bytes, int, int] | None:
+    """uuid, epoch and born as the value under `NODE` says them. Raises ValueError."""
+    if value is None:
+        return None
+    try:
+        form, uuid, epoch, born = msgpack.unpackb(value)
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        raise _foreign("the broker's record", error) from None
+    _check_form(form)
+    return uuid, epoch, born
+
+
+def _check_form(form: object) -> None:
+    if form != FORM:
+        remedy = "run the version that wrote it, or begin with an empty store"
+        raise ValueError(f"the mesh's state has form {form}, this version reads {FORM}: {remedy}")
+
+
+def _foreign(what: str, error: Exception) -> ValueError:
+    cause = f"{type(error).__name__}: {error}"
+    return ValueError(f"{what} of the mesh's state cannot be read ({cause}): restore a copy, or begin with an empty store")
+
+
+__all__ = ["NODE", "Journal", "Records", "Stored", "decode_entry", "decode_values", "stored_node"]

@@ -1,0 +1,1 @@
+"""One authenticated connection between two brokers, without sockets."""

@@ -1,0 +1,1 @@
+"""`Node`: one broker's membership of one mesh, without sockets and clocks."""

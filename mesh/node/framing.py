@@ -1,0 +1,162 @@
+"""How this broker's own messages become frames on the branches of its tree.
+
+Strategy. What messages of one kind have in common is built once and kept (`Template`); a run becomes one block, and the block for another
+branch is a copy of it with other visited bits. So each message costs its own bytes, whatever the number of branches.
+
+It does not decide who is sent what: the share comes with the call, and custody is not known here.
+"""
+
+from __future__ import annotations
+
+from ...mqtt.loose import Loose
+from ...mqtt.mixed import Mixed
+from ...mqtt.run import Run
+from ..wire.batch import encode_span
+from ..wire.envelope import Flag, Picks, Template, encode_head, encode_rest, split_properties
+from ..wire.rename import renamed, renamed_loose
+from ..wire.visited import bits_for, changes, patch, width_for
+from .actions import Send
+from .core import Core
+from .own_tree import OwnTree
+
+TEMPLATES = 4096  # kept
+
+
+class Framer:
+    """Frames of this broker's own messages."""
+
+    def __init__(self, core: Core, tree: OwnTree) -> None:
+        self._core = core
+        self._tree = tree
+        self._templates: dict[tuple[object, ...], Template] = {}
+
+    def stale(self) -> None:
+        """Another tree: what was built for the last one is of no use."""
+        self._templates.clear()
+
+    def send(
+        self,
+        run: Run,
+        payloads: list[bytes],
+        share: int,
+        epoch: int,
+        first: int,
+        time: int,
+        picks: Picks,
+        flags: int,
+        expiry: int | None,
+        *,
+        droppable: bool,
+        mark: bytes = b"",
+    ) -> None:
+        """Frames for a share, one block for each branch of the tree; the first is built, the others are copies with other bits."""
+        core = self._core
+        if isinstance(run, Mixed):
+            self._send_loose(run.loose(), run.count - len(payloads), share, epoch, first, time, flags, droppable)
+            return
+        width = width_for(share)
+        template = self._template(run, flags, epoch, width, picks, expiry, mark=mark)
+        stamp = time.to_bytes(6, "big")
+        built: bytes | bytearray | None = None
+        built_bits = b""
+        count = len(payloads)
+        for link, mask in self._tree.branches:
+            part = share & mask
+            if not part:
+                continue
+            end = core.links[link]
+            if droppable and end.full:
+                core.counters.dropped_full += count
+                continue
+            bits = bits_for(part, width)
+            if built is None:
+                built, built_bits = template.block(bits, stamp, first, payloads), bits
+                data = built
+            else:
+                data = bytearray(built)
+                patch(data, template.bits_offset, template.size, count, changes(built_bits, bits))
+            if end.gate is not None:
+                block = renamed(data, template.size, run.topic, end.gate.outwards(run.topic))
+                if block is None:
+                    self._not_out(count, droppable)
+                    continue
+                data = block.block
+            core.counters.sent += count
+            core.actions.append(Send(link, data, False))
+
+    def _send_loose(self, run: Loose, start: int, share: int, epoch: int, first: int, time: int, flags: int, droppable: bool) -> None:
+        """The same for messages of different topics and sizes: for each branch one join, with its own bits between the parts."""
+        core = self._core
+        width = width_for(share)
+        head = encode_head(flags | run.qos, core.number, epoch, self._tree.number, width)
+        stamp = time.to_bytes(6, "big")
+        count = run.count - start
+        flat: list[bytes] | None = None
+        for link, mask in self._tree.branches:
+            part = share & mask
+            if not part:
+                continue
+            end = core.links[link]
+            if droppable and end.full:
+                core.counters.dropped_full += count
+                continue
+            if end.gate is not None:
+                other = renamed_loose(run, end.gate)
+                if other is None:
+                    self._not_out(count, droppable)
+                    continue
+                core.actions.append(Send(link, b"".join(encode_span(other, start, head, bits_for(part, width), stamp, first)), False))
+                core.counters.sent += count
+                continue
+            flat = encode_span(run, start, head, bits_for(part, width), stamp, first, flat)
+            core.counters.sent += count
+            core.actions.append(Send(link, b"".join(flat), False))
+
+    def _not_out(self, count: int, droppable: bool) -> None:
+        """The own link's policy forbids it, though the tree's did not: custody needs a new tree, so that there is no hole."""
+        self._core.counters.dropped_policy += count
+        if not droppable:
+            self._tree.due = True
+
+    def flood(self, run: Run, picks: Picks, first: int, mark: bytes) -> int:
+        """QoS 0 to every neighbour, marked as visited by this broker and all neighbours that are served now; how many those are."""
+        core = self._core
+        links = [end for end in core.links.values() if end.gate is None]
+        targets = [end for end in links if not end.full]
+        core.counters.dropped_full += run.count * (len(links) - len(targets))
+        if not targets:
+            return 0
+        core.counters.published += run.count
+        visited = 1 << core.number
+        for end in targets:
+            visited |= 1 << end.peer.number
+        width = width_for(visited)
+        template = self._template(run, Flag.FLOOD, core.identity.epoch, width, picks, run.expiry, tree=0, mark=mark)
+        block = template.block(visited.to_bytes(width, "little"), core.wall_ms().to_bytes(6, "big"), first, run.payloads)
+        for end in targets:
+            core.counters.sent += run.count
+            core.actions.append(Send(end.id, block, False))
+        return len(targets)
+
+    def _template(
+        self, run: Run, flags: int, epoch: int, width: int, picks: Picks, expiry: int | None, tree: int | None = None, mark: bytes = b""
+    ) -> Template:
+        if mark:
+            return self._new_template(run, flags, epoch, width, picks, expiry, tree, mark)  # a mark is never used again
+        key = (run.topic, run.qos, run.retain, run.length, run.properties, expiry, flags, epoch, width, picks, tree)
+        template = self._templates.get(key)
+        if template is None:
+            if len(self._templates) >= TEMPLATES:
+                self._templates.clear()
+            template = self._templates[key] = self._new_template(run, flags, epoch, width, picks, expiry, tree, b"")
+        return template
+
+    def _new_template(
+        self, run: Run, flags: int, epoch: int, width: int, picks: Picks, expiry: int | None, tree: int | None, mark: bytes
+    ) -> Template:
+        correlation, others = split_properties(run.properties)
+        flags |= run.qos | (Flag.RETAIN if run.retain else 0)
+        flags |= (Flag.CORRELATION if correlation is not None else 0) | (Flag.EXPIRY if expiry is not None else 0)
+        head = encode_head(flags, self._core.number, epoch, self._tree.number if tree is None else tree, width)
+        middle = encode_rest(expiry, picks, correlation, mark if run.retain else None)
+        return Template(run.topic, head, width, middle, others, run.length)

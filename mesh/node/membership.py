@@ -1,0 +1,453 @@
+"""Membership: what this broker knows of the others, how that spreads, and what follows when it changes.
+
+Link records and interest are flooded over all links. When a link comes up, each end says in a summary what it knows; the
+other answers with what is newer and ends with `synced`. Only then does the link stand in the own record: a link used at
+once would join the peer's present with a past of this broker's own, such as a number's earlier holder.
+
+Invariants
+- what is not new is not passed on, so that flooding ends;
+- after `refresh` all that rests on link state (holders, active interest, absent members, the epoch, the tree) fits it.
+
+It does not know frames or custody; it tells `own_tree.py` and `dispatch.py` what they must know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from hashlib import blake2b
+from typing import Any
+from uuid import UUID
+
+from ...mqtt.errors import PeerError
+from ...mqtt.reasons import Reason
+from ..link.keys import Seal
+from ..view.interest import Interests, InterestSet
+from ..view.linkstate import Key, LinkStates
+from ..view.remembered import Known
+from ..view.zones import Zones
+from ..wire.control import EPOCH_BITS, InterestUpdate, LinkEntry, LinkRecord, SummaryEntry
+from ..wire.envelope import Share
+from ..wire.identity import Identity
+from ..wire.visited import numbers
+from .core import Core, LinkEnd
+from .dispatch import Dispatch
+from .own_tree import OwnTree
+
+NAMED = 1000  # refused keys that are remembered, so that each is said once
+_NO_VERSION = 2**64 - 1  # in a summary: nothing is known of this broker's interest
+
+
+class Membership:
+    """This broker's view of the mesh."""
+
+    def __init__(
+        self, core: Core, states: LinkStates, interests: Interests, zones: Zones, tree: OwnTree, dispatch: Dispatch, own_groups: set[Share]
+    ) -> None:
+        """own_groups: kept up to date here, read by whoever picks for shared subscriptions."""
+        self._core = core
+        self.states = states
+        self.interests = interests
+        self._zones = zones
+        self._tree = tree
+        self._dispatch = dispatch
+        self._own_groups = own_groups
+        self.own = InterestSet(core.identity.epoch)
+        self._pending: dict[tuple[str, str | None], int | None] = {}  # own interest not yet said
+        self._sequence = 0  # of the own link record
+        self._live = states.live
+        self.holders: dict[int, Identity] = {}
+        self._intruders: set[tuple[bytes, bytes]] = set()  # pairs that an event has named
+        self._absent: dict[int, float] = {}  # since when a known broker is out of reach
+        self.changed: dict[int, float] = {}  # when a broker came into reach or went out of it last, in this life
+        self._forgotten: set[Key] = set()
+        self._named: set[tuple[int, bytes]] = set()  # (number, key) that an event has named
+        self._seal_interest()
+        # all that are known, reachable or not, and those of them that a policy leads to
+        self.on_known: Callable[[Iterable[int], Iterable[int]], None] = lambda numbers, behind: None
+        self.on_forgotten: Callable[[int], None] = lambda number: None
+        self.informed = False  # of what others want: a link is used, whose other end has said all that it knew, or an earlier life knew
+        self.say_links()
+
+    # ---- an earlier life
+
+    def restore(self, members: dict[int, Known], known_all: bool) -> None:
+        """These held their numbers, and are out of reach until link state shows them. known_all: what each of them wants is known."""
+        core = self._core
+        for number, known in members.items():
+            if number != core.number:
+                self.states.offer(LinkRecord(number, known.uuid, known.name, known.epoch, 0, ()))
+                self._absent[number] = core.now
+                self.informed = known_all
+
+    # ---- the own record
+
+    def say_links(self) -> None:
+        """A new record of the own links, to all neighbours."""
+        core = self._core
+        self._sequence += 1
+        entries = tuple(_entry(end) for end in core.links.values() if end.synced)
+        me = core.identity
+        record = LinkRecord(me.number, core.uuid, me.name, me.epoch, self._sequence, entries)
+        if core.keys is not None:
+            record = record._replace(seal=core.keys.seal("linkstate", *record.said()))
+        self.states.offer(record)
+        core.flood("linkstate", [record])
+
+    def _raise_epoch(self, above: int) -> None:
+        """An earlier life of this number is ahead: go above it before anything else is published."""
+        core = self._core
+        if above + 1 >> EPOCH_BITS:
+            core.event("epoch_exhausted", epoch=above)
+            return
+        core.identity = core.identity._replace(epoch=above + 1)
+        core.event("epoch_raised", epoch=above + 1)
+        if core.journal is not None:
+            core.journal.node(core.uuid, above + 1, core.born)
+        self._tree.epoch_raised()
+        self.own.epoch = above + 1
+        self._seal_interest()
+        core.flood("interest", self.own.whole((core.number, core.uuid)))
+        self.say_links()
+
+    # ---- the own interest
+
+    def wants(self, filter_: str, group: str | None, weight: int | None) -> None:
+        """Local subscribers of a filter come (weight) or go (None); said with the next `flush_interest`."""
+        if filter_.startswith("$"):
+            return  # such topics never leave a broker
+        self._pending[filter_, group] = weight
+        if group is None:
+            return
+        if weight is None:
+            self._own_groups.discard((group, filter_))
+        else:
+            self._own_groups.add((group, filter_))
+
+    def flush_interest(self) -> None:
+        """Say what has changed since the last time, in one delta."""
+        if not self._pending:
+            return
+        own = self.own
+        changed = {entry: weight for entry, weight in self._pending.items() if own.entries.get(entry) != weight}
+        self._pending.clear()
+        if not changed:
+            return
+        for entry, weight in changed.items():
+            own.put(entry, weight)
+        own.version += 1
+        self._seal_interest()
+        adds = tuple((f, g, w) for (f, g), w in changed.items() if w is not None)
+        removes = tuple(entry for entry, w in changed.items() if w is None)
+        core = self._core
+        version, digest = own.version, own.digest
+        core.flood("interest", InterestUpdate(core.number, core.uuid, own.epoch, version - 1, version, digest, adds, removes, own.seal))
+
+    def _seal_interest(self) -> None:
+        """The own interest is at another version."""
+        core = self._core
+        if core.keys is not None:
+            self.own.seal = core.keys.seal("interest", *self.own.said((core.number, core.uuid)))
+
+    def version_of(self, number: int) -> tuple[int, int]:
+        """(epoch, version) of what is known of a broker's interest; (0, 0) of one that has said nothing."""
+        if number == self._core.number:
+            self.flush_interest()
+            return self.own.epoch, self.own.version
+        known = self.interests.sets.get((number, self.interests.active.get(number, b"")))
+        return (known.epoch, known.version) if known is not None else (0, 0)
+
+    # ---- a link comes up
+
+    def summary(self) -> list[SummaryEntry]:
+        """What this broker knows, for a peer to send what is newer."""
+        self.refresh()
+        known = dict(self.known_interest())
+        entries = []
+        for (number, uuid), record in self.states.records.items():
+            interest = known.get((number, uuid))
+            what = (interest.epoch, interest.version, interest.digest) if interest else (0, _NO_VERSION, 0)
+            entries.append(SummaryEntry(number, uuid, record.epoch, record.sequence, *what))
+        return entries
+
+    def known_interest(self) -> list[tuple[Key, InterestSet]]:
+        """The own interest and all that is known of others, reachable or not."""
+        return [((self._core.number, self._core.uuid), self.own), *self.interests.sets.items()]
+
+    def on_summary(self, end: LinkEnd, entries: tuple[SummaryEntry, ...]) -> None:
+        """Send what the peer lacks."""
+        core = self._core
+        theirs = {(e.number, e.uuid): e for e in entries}
+        mine = theirs.get((core.number, core.uuid))
+        if core.keys is None and mine is not None and (mine.epoch, mine.sequence) > (core.identity.epoch, self._sequence):
+            self._raise_epoch(mine.epoch)  # where brokers sign, the record itself follows, and says whether that is true
+        newer = [
+            record
+            for key, record in self.states.records.items()
+            if ((e := theirs.get(key)) is None or (record.epoch, record.sequence) > (e.epoch, e.sequence)) and self._sealed(record.seal)
+        ]
+        if newer:
+            core.control(end.id, "linkstate", newer)
+        self.refresh()
+        self.flush_interest()
+        for key, known in self.known_interest():
+            if not self._sealed(known.seal):
+                continue
+            e = theirs.get(key)
+            if e is None or e.version == _NO_VERSION or (known.epoch, known.version) > (e.interest_epoch, e.version):
+                core.control(end.id, "interest", known.whole(key))
+            elif (known.epoch, known.version) == (e.interest_epoch, e.version) and known.digest != e.digest:
+                core.event("interest_mismatch", broker=key[0], peer=str(end.peer))
+        core.control(end.id, "synced", None)
+
+    def on_synced(self, end: LinkEnd, _: int) -> None:
+        """The peer has said all: the link may be used."""
+        if not end.synced:
+            end.synced = True
+            self.say_links()
+
+    # ---- flooding
+
+    def on_linkstate(self, end: LinkEnd, records: tuple[LinkRecord, ...]) -> None:
+        """Keep and pass on what is new."""
+        core = self._core
+        new = []
+        for record in records:
+            if not self.states.newer(record) or not self.believes(end, "linkstate", record.number, record.name, record.seal, record.said()):
+                continue
+            if (record.number, record.uuid) == (core.number, core.uuid):
+                self._raise_epoch(record.epoch)
+            elif self.states.offer(record):
+                new.append(record)
+        if new:
+            core.flood("linkstate", new, but=end.id)
+
+    def on_interest(self, end: LinkEnd, update: InterestUpdate) -> None:
+        """Apply and pass on what is new; ask for the whole where a delta does not fit."""
+        core = self._core
+        key = (update.number, update.uuid)
+        if key == (core.number, core.uuid):
+            return
+        self.refresh()
+        active = self.interests.active.get(update.number)
+        if active is not None and active != update.uuid and self.states.live >> update.number & 1:
+            return
+        if update.seal is not None and not self._admits(end, update.number, None, update.seal):
+            return
+        verdict = self.interests.apply(update, None if core.keys is None else lambda found: self._signed(update, found))
+        if verdict == "new":
+            self._learn(update.number, update.seal)
+            self._forgotten.discard(key)
+            core.flood("interest", update, but=end.id)
+        elif verdict == "gap":
+            core.control(end.id, "want", [key])
+
+    def on_want(self, end: LinkEnd, keys: tuple[Key, ...]) -> None:
+        """Send interest as a whole."""
+        known = dict(self.known_interest())
+        for key in keys:
+            if key in known and self._sealed(known[key].seal):
+                self._core.control(end.id, "interest", known[key].whole(key))
+
+    # ---- who may say it
+
+    def _sealed(self, seal: Seal | None) -> bool:
+        """Whether something can be passed on: others believe only what its owner has signed."""
+        return self._core.keys is None or seal is not None
+
+    def _signed(self, update: InterestUpdate, found: InterestSet) -> bool:
+        keys = self._core.keys
+        assert keys is not None
+        if keys.genuine("interest", update.seal, *found.said((update.number, update.uuid))):
+            return True
+        self._core.counters.forged += 1
+        return False
+
+    def believes(self, end: LinkEnd, kind: str, number: int, name: str | None, seal: Seal | None, said: tuple[Any, ...]) -> bool:
+        """Whether a statement for a number counts. Raises `PeerError` when it is not signed by the key that it shows: whoever passes
+        statements on has checked them, so that the peer itself lies."""
+        core = self._core
+        if core.keys is None:
+            return True
+        if not core.keys.genuine(kind, seal, *said):
+            core.counters.forged += 1
+            raise PeerError(Reason.NOT_AUTHORIZED, f"$mesh/{kind}: it speaks for broker {number}, which has not signed it")
+        assert seal is not None
+        if not self._admits(end, number, name, seal):
+            return False
+        self._learn(number, seal)
+        return True
+
+    def _admits(self, end: LinkEnd, number: int, name: str | None, seal: Seal) -> bool:
+        """Whether a key may speak for a number."""
+        core = self._core
+        if core.keys is None:
+            return True
+        why = core.keys.why_not(number, name, seal.key, bool(self.states.live >> number & 1))
+        if why is None:
+            return True
+        core.counters.refused_keys += 1
+        if (number, seal.key) not in self._named:
+            if len(self._named) >= NAMED:
+                self._named.clear()
+            self._named.add((number, seal.key))
+            core.event("key_refused", number=number, broker=name or "?", peer=str(end.peer), text=why)
+        return False
+
+    def _learn(self, number: int, seal: Seal | None) -> None:
+        """A broker has said something under a number: that number is known under its key."""
+        core = self._core
+        if core.keys is None or seal is None:
+            return
+        pin = core.keys.learn(number, seal)
+        if pin is not None and core.journal is not None:
+            core.journal.others.pin(number, pin)
+
+    def _release_keys(self) -> None:
+        """Numbers of brokers that have been away for long may be had by others."""
+        held, keys = self._core.config.keys_held, self._core.keys
+        if held is None or keys is None:
+            return
+        for number, since in self._absent.items():
+            if since + held <= self._core.now and keys.forget(number):
+                self._drop_pin(number)
+
+    def _drop_pin(self, number: int) -> None:
+        self._named = {named for named in self._named if named[0] != number}
+        self._core.event("key_released", number=number)
+        if self._core.journal is not None:
+            self._core.journal.others.pin(number, None)
+
+    # ---- what follows from link state
+
+    def refresh(self) -> None:
+        """Bring all that follows from link state up to date."""
+        states, core = self.states, self._core
+        if not states.refresh():
+            return
+        self._conflicts()
+        mesh = core.identity.mesh
+        self.holders.clear()
+        self.holders.update((n, Identity(mesh, r.name, n, UUID(bytes=r.uuid), r.epoch)) for n, r in states.holders.items())
+        self._activate()
+        if self._zones.refresh(states.paths, states.policies):
+            self.interests.all_stale()
+        if core.journal is not None:
+            for number, record in states.holders.items():
+                if number != core.number:
+                    core.journal.others.member(number, Known(record.uuid, record.name, record.epoch, number in self._zones.of))
+        self._come_and_go()
+        self._stay_ahead()
+        self._tree.shape_changed()
+        self.on_known(self.interests.active, self._zones.of)
+
+    def _conflicts(self) -> None:
+        """Name each pair of reachable brokers with one number once; close links to those that came later."""
+        core = self._core
+        pairs = set()
+        for holder, intruder in self.states.intruders:
+            pairs.add((holder.uuid, intruder.uuid))
+            text = f"{intruder.name!r} has number {intruder.number}, which {holder.name!r} holds; give one of them another number"
+            if (holder.uuid, intruder.uuid) not in self._intruders:
+                core.event("number_conflict", number=holder.number, holder=holder.name, intruder=intruder.name, text=text)
+            end = core.by_number.get(intruder.number)
+            if end is not None and end.peer.uuid.bytes == intruder.uuid:
+                core.drop(end)
+                core.close(end.id, Reason.CLIENT_IDENTIFIER_NOT_VALID, text)
+                self.say_links()
+        self._intruders = pairs
+
+    def _activate(self) -> None:
+        """The interest of those who hold a number counts; what is open for an earlier broker of a number is returned."""
+        core, interests = self._core, self.interests
+        for number, record in self.states.holders.items():
+            if number == core.number:
+                continue
+            if interests.active.get(number) != record.uuid:
+                interests.activate(number, record.uuid)
+                self._dispatch.replaced(number, record.uuid)
+                interests.all_stale()
+            if (number, record.uuid) in self._forgotten:
+                core.flood("want", [(number, record.uuid)])
+        interests.keep_only({n: record.uuid for n, record in self.states.holders.items()})
+
+    def _come_and_go(self) -> None:
+        states, core = self.states, self._core
+        came, went = states.live & ~self._live, self._live & ~states.live
+        self._live = states.live
+        for number in numbers(came):
+            self._absent.pop(number, None)
+            self.changed[number] = core.now
+            core.event("member_up", number=number, broker=states.holders[number].name)
+        for number in numbers(went):
+            self._absent[number] = self.changed[number] = core.now
+            core.event("member_down", number=number)
+            self._dispatch.out_of_reach(number)
+        if came:
+            self._dispatch.in_reach()
+            if not self.informed:  # only now does what was said count: interest belongs to who is reachable
+                self.informed = True
+                core.event("informed", brokers=came.bit_count())
+
+    def _stay_ahead(self) -> None:
+        """Raise the epoch above that of an earlier broker of this number, unless that one lives."""
+        states, core = self.states, self._core
+        ahead = [
+            record.epoch
+            for (number, uuid), record in states.records.items()
+            if number == core.number and uuid != core.uuid and record.epoch >= core.identity.epoch
+        ]
+        if ahead and not any(intruder.number == core.number for _, intruder in states.intruders):
+            self._raise_epoch(max(ahead))
+            states.refresh()
+
+    # ---- absence
+
+    def next_deadline(self) -> float | None:
+        """When the next absent broker is forgotten."""
+        core = self._core
+        limit, held, keys = core.config.forget_after, core.config.keys_held, core.keys
+        pinned = [since for number, since in self._absent.items() if number in keys.pins] if keys is not None and held is not None else []
+        due = [min(self._absent.values()) + limit] if limit is not None and self._absent else []
+        if held is not None and pinned:
+            due.append(min(pinned) + held)
+        return min(due, default=None)
+
+    def expire(self) -> None:
+        """Forget those that have been away for too long, and release their keys."""
+        self._release_keys()
+        limit = self._core.config.forget_after
+        if limit is None:
+            return
+        for number in [n for n, since in self._absent.items() if since + limit <= self._core.now]:
+            del self._absent[number]
+            self.forget(number)
+
+    def forget(self, number: int) -> None:
+        """See `Node.forget`."""
+        self.refresh()
+        uuid = self.interests.active.get(number)
+        if uuid is None or self.states.live >> number & 1:
+            return
+        self._forgotten.add((number, uuid))
+        self.changed.pop(number, None)
+        self.interests.activate(number, None)
+        if self._core.journal is not None:
+            self._core.journal.others.member(number, None)
+        if self._core.keys is not None and self._core.keys.forget(number):
+            self._drop_pin(number)
+        self._zones.forget(number)
+        self._dispatch.absent(number)
+        self.on_forgotten(number)
+        self.interests.all_stale()
+        self._core.event("member_forgotten", number=number)
+
+    def digest(self) -> str:
+        """Of the live brokers' links and interest: the same wherever the same is known."""
+        self.refresh()
+        known = {key: (i.epoch, i.version, i.digest) for key, i in self.known_interest()}
+        parts = [(n, r.uuid, r.epoch, r.sequence, known.get((n, r.uuid))) for n, r in sorted(self.states.holders.items())]
+        return blake2b(repr(parts).encode(), digest_size=8).hexdigest()
+
+
+def _entry(end: LinkEnd) -> LinkEntry:
+    return LinkEntry(end.peer.number, end.incarnation, end.cost, None if end.gate is None else end.gate.policy)

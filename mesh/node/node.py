@@ -1,0 +1,556 @@
+"""`Node`: one broker's membership of one mesh, sans-IO.
+
+It is fed with links that come and go, bytes from them, local interest and publishes, and it answers with actions (`take`). It holds no
+socket, clock or task; time is what the caller passes as `now`.
+
+    links.py       the live links, and which must not be
+    signalling.py  control packets (control.py), given to whom they are for
+    membership.py  who is there, how they are linked (linkstate.py), who wants what (interest.py)
+    origin.py      this broker as a source: its tree (own_tree.py) and its frames (framing.py)
+    dispatch.py    its custody (custody.py) on the way to the destinations, and their receipts
+    relay.py       this broker as relay and destination: frames (envelope.py, visited.py), windows (windows.py)
+    keeper.py      retained messages, the same at every broker (retained/)
+    restart.py     where an earlier life was
+    node.py        what a shell calls, and the order of all this
+
+Rules are explained in docs/mesh-protocol.md.
+
+Invariants
+- all state that follows from others (routes, streams, trees) is recomputed at the next use after a change, or dropped with it;
+- actions are in the order in which their causes came, control packets that a flush makes behind them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ...mqtt.errors import UsageError
+from ...mqtt.loose import Loose
+from ...mqtt.run import Run
+from ..custody.custody import Entry
+from ..custody.journal import Records
+from ..custody.watches import Standing, Watch
+from ..link.keys import Keys
+from ..retained import DeleteValue, PutValue
+from ..view.interest import Interests
+from ..view.linkstate import LinkStates
+from ..view.zones import Zones
+from ..wire.control import PREFIX, Position
+from ..wire.envelope import POSTED, Share, bad_frame
+from ..wire.identity import Identity
+from ..wire.policy import Gate, Policy
+from ..wire.visited import mask_of, numbers
+from .actions import Action, Deliver, FiltersChanged, LinkInfo, Member, MeshRoute, Verdict
+from .core import Core
+from .dispatch import Dispatch
+from .framing import Framer
+from .links import Links
+from .membership import Membership
+from .origin import Origin
+from .own_tree import OwnTree
+from .relay import Relay
+from .restore import restore
+from .retained import Keeper
+from .settings import Counters, MeshConfig
+from .signalling import Signalling
+
+__all__ = ["Identity", "MeshConfig", "MeshRoute", "Node", "Verdict"]
+
+
+class Node:
+    """One broker in one mesh. See docs/contracts.md for the order of calls."""
+
+    def __init__(self, identity: Identity, config: MeshConfig | None = None, wall_offset: float = 0.0, keys: Keys | None = None) -> None:
+        """identity: who this broker is in this life. wall_offset: seconds since 1970 minus the clock that `now` is of.
+        keys: who may speak for which number; None: nobody signs, and everybody is believed."""
+        self._core = Core(identity, config or MeshConfig(), wall_offset, keys)
+        self._states = LinkStates((identity.number, identity.uuid.bytes))
+        self._interests = Interests()
+        own_groups: set[Share] = set()
+        self._zones = Zones(identity.number, self._interests)
+        self._tree = OwnTree(self._core, self._states)
+        frames = Framer(self._core, self._tree)
+        self._dispatch = Dispatch(self._core, self._states, self._interests, self._zones, self._tree, frames, own_groups)
+        self._dispatch.local = self._serve_here
+        self._origin = Origin(self._core, self._states, self._zones, self._tree, frames, self._dispatch)
+        self._relay = Relay(self._core)
+        parts = (self._core, self._states, self._interests)
+        self._members = Membership(*parts, self._zones, self._tree, self._dispatch, own_groups)
+        self._keeper = Keeper(self._core)
+        self._origin.keep, self._relay.keep = self._keeper.put, self._keeper.live
+        self._relay.after_kept = self._keeper.collect
+        self._members.on_known, self._members.on_forgotten = self._keeper.members, self._keeper.forget
+        self._links = Links(*parts, self._members, self._relay, self._dispatch, self._keeper)
+        self._signalling = Signalling(self._core, self._members, self._links, self._relay, self._dispatch, self._keeper)
+        self._here: dict[int, tuple[Entry, list[Share]]] = {}  # tokens of messages re-picked for this broker: groups that refused
+
+    # ---- who and what
+
+    @property
+    def identity(self) -> Identity:
+        """Who this broker is; its epoch rises when an earlier life of its number turns out to be ahead."""
+        return self._core.identity
+
+    @property
+    def counters(self) -> Counters:
+        """What was counted since the node began."""
+        return self._core.counters
+
+    def links(self) -> list[LinkInfo]:
+        """The live links, by peer."""
+        return self._links.listed()
+
+    def members(self) -> list[Member]:
+        """All brokers that this one knows, itself included, by number."""
+        self._members.refresh()
+        states, core = self._states, self._core
+        found = [Member(core.number, core.identity.name, core.uuid, core.identity.epoch, True, 0, 0, len(self._members.own.entries), 0)]
+        first: dict[int, int] = {}  # the neighbour that the path to a broker begins with; parents stand before their children
+        for number, path in states.paths.items():
+            first[number] = number if path.parent == core.number else first[path.parent]
+        for number, uuid in self._interests.active.items():
+            record = states.records.get((number, uuid))
+            if record is None:
+                continue
+            way = states.paths.get(number)
+            changed = self._members.changed.get(number)
+            interest = self._interests.sets.get((number, uuid))
+            d = self._dispatch.custody.destinations.get(number)
+            found.append(
+                Member(
+                    *(number, record.name, uuid, record.epoch, way is not None),
+                    *((way.hops, way.cost) if way else (0, 0)),
+                    len(interest.entries) if interest else 0,
+                    d.held_messages if d else 0,
+                    first.get(number),
+                    None if changed is None else round(changed + core.wall_offset, 1),
+                    *((d.held_bytes, d.waits) if d else (0, "")),
+                )
+            )
+        return sorted(found)
+
+    def holders(self) -> Mapping[int, Identity]:
+        """The live brokers by number, this one included: a view that follows what this node learns."""
+        self._members.refresh()
+        return self._members.holders
+
+    def why_not(self, peer: Identity) -> str | None:
+        """Why a peer that has proved its key must not have its number, as one line with what would be right; None: it may."""
+        keys = self._core.keys
+        if keys is None:
+            return None
+        self._members.refresh()
+        return keys.why_not(peer.number, peer.name, peer.key, bool(self._states.live >> peer.number & 1))
+
+    def status(self) -> dict[str, object]:
+        """Members, links of the mesh, digest and counters, fit for JSON. digest: the same at all brokers that have the same link state and
+        interest. graph: see `LinkStates.listed`."""
+        members = [m._replace(uuid=m.uuid.hex())._asdict() for m in self.members()]  # type: ignore[arg-type]
+        messages, size = self.custody()
+        config = self._core.config
+        return {
+            "members": members,
+            "graph": [list(link) for link in self._states.listed()],
+            "digest": self.digest(),
+            "custody": {
+                "messages": messages,
+                "bytes": size,
+                "messages_limit": config.custody_messages,
+                "bytes_limit": config.custody_bytes,
+            },
+            "retained": self._keeper.sync.status(),
+            "counters": self._core.counters.as_dict(),
+        }
+
+    def digest(self) -> str:
+        """Of what this node knows of the live brokers: their links and their interest."""
+        return self._members.digest()
+
+    @property
+    def informed(self) -> bool:
+        """Whether it is known what others want: from a neighbour, or from an earlier life. The event "informed" says when it becomes so."""
+        return self._members.informed
+
+    def interested(self, topic: str) -> int:
+        """The brokers elsewhere with an ordinary subscription that matches, as a set (bit n: broker n): those that may have the topic."""
+        self._members.refresh()
+        return self._zones.match(topic).mask
+
+    def custody(self) -> tuple[int, int]:
+        """Messages and bytes that this broker holds as an origin."""
+        return self._dispatch.custody.messages, self._dispatch.custody.bytes
+
+    @property
+    def custody_entries(self) -> int:
+        """Of how many runs these messages are."""
+        return len(self._dispatch.custody.entries)
+
+    def tighten(self, size: int) -> None:
+        """The store keeps nothing more. QoS 1 and 2 are taken only for brokers that can be sent to now, as long as no more than size bytes
+        are on their way to one (FULL beyond), but for retained messages that are deleted. size: 0: it keeps what comes again."""
+        self._dispatch.custody.tight = size
+
+    def reaches(self, route: MeshRoute) -> bool:
+        """Whether all brokers that want a topic for subscriptions of their own can be reached now."""
+        self._members.refresh()
+        return not route.match.mask & ~self._states.live
+
+    # ---- links
+
+    def link_up(self, link: int, peer: Identity, incarnation: int, cost: int, now: float, policy: Policy | None = None) -> None:
+        """A link's handshake has ended well.
+
+        link: any number that is not in use. incarnation: 63 bits, the same at both ends, never used before. cost: at least 1.
+        policy: checked, what this end lets out and in for the link's whole life; to change it, end the link.
+        """
+        self._core.now = now
+        self._links.up(link, peer, incarnation, cost, policy)
+
+    def link_down(self, link: int, now: float) -> None:
+        """A link is over, for whatever reason. An unknown one is ignored."""
+        self._core.now = now
+        self._links.down(link)
+
+    def gate(self, link: int) -> Gate | None:
+        """This end's policy of a live link, to ask which topics may leave and come in, under which names; None: all, under their own."""
+        return self._links.gate(link)
+
+    def guarded(self, link: int) -> bool:
+        """Whether a live link has a policy at either end, as far as is known: what is equal at both sides of others may differ here."""
+        return self._links.guarded(link)
+
+    def link_cost(self, link: int, cost: int, now: float) -> None:
+        """The measured cost of a link has changed; call it for changes that are worth new trees only."""
+        self._core.now = now
+        self._links.cost(link, cost)
+
+    def link_full(self, link: int, full: bool, now: float) -> None:
+        """The shell's unsent bytes for a link passed its bound (True) or fell well below it again (False)."""
+        self._core.now = now
+        self._links.full(link, full)
+
+    # ---- bytes
+
+    def receive(self, link: int, data: bytes, now: float) -> None:
+        """Whole MQTT packets that came over a link, as many as have come, in order.
+
+        Raises `PeerError` when the peer breaks a rule: close the link and call `link_down`. Bytes of a link that is over are ignored.
+        """
+        core = self._core
+        core.now = now
+        end = core.links.get(link)
+        position, stop = 0, len(data)
+        try:
+            while position < stop and end is not None:
+                if data[position] != 0x30:
+                    raise bad_frame(f"packet type and flags 0x{data[position]:02x}; a link carries PUBLISH with QoS 0")
+                topic = position + 4 if data[position + 1] < 128 else _topic_at(data, position)
+                if data.startswith(PREFIX, topic):
+                    position = self._signalling.receive(end, data, position, topic)
+                    end = core.links.get(link)
+                else:
+                    position = self._relay.receive(end, data, position, stop)
+        except IndexError:
+            raise bad_frame("it is cut off") from None
+
+    # ---- interest
+
+    def subscribe(self, filter: str, group: str | None, weight: int, now: float) -> None:
+        """This broker has subscribers of a filter. Call it for the first one, and when a shared subscription's weight changes.
+
+        filter: well-formed, without ``$share/...``. group: name of the shared subscription. weight: its part beside those of other brokers.
+        """
+        self._core.now = now
+        self._members.wants(filter, group, max(weight, 1))
+
+    def unsubscribe(self, filter: str, group: str | None, now: float) -> None:
+        """The last subscriber of a filter is gone."""
+        self._core.now = now
+        self._members.wants(filter, group, None)
+
+    # ---- messages
+
+    def reserve(self, prefixes: tuple[str, ...]) -> None:
+        """Topics that begin so are wanted by those brokers alone whose filters begin so too."""
+        self._interests.reserved = prefixes
+
+    def route(self, topic: bytes, retain: bool = False) -> MeshRoute | None:
+        """Who elsewhere wants a topic; None: nobody. Valid until a `FiltersChanged` that concerns it.
+
+        topic: validated. retain: ask for a retained message, which goes to every other member and is kept for those that come later.
+        """
+        if topic.startswith(b"$"):
+            return None
+        self._members.refresh()
+        text = topic.decode()
+        match = self._zones.match(text)
+        if match.mask or match.groups or retain or (self._core.config.mode == "flood" and self._core.links):
+            return MeshRoute(topic, text, match, self._interests.generation)
+        return None
+
+    def publish(
+        self,
+        route: MeshRoute,
+        run: Run,
+        now: float,
+        local_groups: frozenset[Share] | None = None,
+        keep: bool = True,
+        hold: bool = False,
+    ) -> Verdict:
+        """Send messages to the other brokers that want them; of a run with RETAIN, each site keeps the last one.
+
+        route: of `route` for the run's topic. local_groups: the shared subscriptions, (group, filter), that a
+        member here serves; None: all that have members here. QoS 0 and flooded messages are TAKEN always. keep: False: no site keeps it
+        though it has RETAIN. hold: where there is a store, QoS 1 leaves only behind the commit, as QoS 2 does.
+        Raises ValueError for what no frame can hold (`check_travels`); then nothing was done.
+        """
+        core = self._core
+        core.now = now
+        if self._states.dirty:
+            self._members.refresh()
+        if route.generation != self._interests.generation:
+            route.match = self._zones.match(route.text)
+            route.generation = self._interests.generation
+        if core.config.mode == "flood" and not run.qos:
+            return self._origin.publish_flood(route, run, local_groups, keep)
+        return self._origin.publish(route, run, local_groups, keep, hold)
+
+    def handed(self, token: int, now: float, early: bool = False) -> None:
+        """The shell has carried out a delivery with a token, and called `refuse` where it had to; `records` goes with it.
+
+        Only where there is a store, in the order of the deliveries, before `delivered`. early: a post, while deliveries before it wait.
+        """
+        self._core.now = now
+        here = self._here.get(token)
+        if here is None:
+            self._relay.handed(token, early)
+        elif not here[1] and self._core.journal is not None:
+            self._core.journal.drop(here[0])
+
+    def publish_span(self, mask: int, run: Loose, now: float) -> Verdict | None:
+        """Send messages of different topics that the same brokers want: `MeshRoute.mask` of all their routes is `mask`.
+
+        None: routes are changing, or QoS 0 is flooded; nothing was done, publish each message by itself.
+        """
+        core = self._core
+        core.now = now
+        if self._states.dirty:
+            self._members.refresh()
+        if self._interests.changed is None or self._interests.changed or (core.config.mode == "flood" and not run.qos):
+            return None
+        return self._origin.publish_span(mask, run)
+
+    def post(self, brokers: int, kind: str, body: bytes, now: float, must: bool = False) -> Verdict:
+        """Send a message to other brokers themselves: each gets it once, as a `Posted`, in order with all else from here.
+
+        It is in custody as a QoS 2 message is: stored before it goes, kept until each of them has committed it, through route
+        changes, partitions and restarts, and `Returned` when one of them is given up. brokers: numbers as a set (bit n: broker n),
+        others than this one, known here, reachable or not (`known`). kind: what handles it there; letters, digits, '-', '/'. must: take it
+        though custody is full; the caller bounds how much of that there is. Raises UsageError for brokers that are not
+        known, ValueError for a body that no frame can hold.
+        """
+        core = self._core
+        core.now = now
+        self._members.refresh()
+        strangers = brokers & ~self.known()
+        if strangers or not brokers:
+            raise UsageError(f"post to brokers {list(numbers(brokers))}: not known here are {list(numbers(strangers))}")
+        return self._origin.post(brokers, Run(POSTED + kind.encode(), 2, False, [body], received=now), must)
+
+    def position(self) -> tuple[int, int]:
+        """Where this broker is as an origin of QoS 1 and 2 and of posts: the position of the last one, (epoch, sequence)."""
+        return self._dispatch.position
+
+    def settled(self, number: int) -> tuple[int, int]:
+        """Up to which position a broker has all that it was sent, and will not forget it."""
+        d = self._dispatch.custody.destinations.get(number)
+        return d.settled if d is not None else (0, 0)
+
+    def known(self) -> int:
+        """The brokers that can be posted to, as a set: known and not forgotten, reachable or not, and not behind a link with a policy."""
+        self._members.refresh()
+        return mask_of(list(self._interests.active)) & ~mask_of(list(self._zones.of))
+
+    def live(self) -> int:
+        """The other brokers that can be reached now, as a set."""
+        self._members.refresh()
+        return self._states.live & ~(1 << self._core.number) & self.known()
+
+    def interest_of(self, number: int) -> tuple[int, int]:
+        """How new what is known here of a broker's interest is: (epoch, version); of this broker's own: with what it says next."""
+        self._members.refresh()
+        return self._members.version_of(number)
+
+    # ---- who has it
+
+    def watch(self, behind: Position, count: int) -> Watch | None:
+        """Watch what `publish` took for others, None when that was nothing. behind: `position` before it. count: messages of the run.
+
+        `Confirmed` follows when no broker that was reachable, and still is, owes the receipt. Its messages have the sequences
+        `first`, `first` + 1, and so on; (origin, epoch, sequence) names a message of the mesh for good.
+        """
+        return self._dispatch.watch(behind, count)
+
+    def standing(self, watch: Watch, index: int) -> Standing:
+        """Which brokers have a message of a watch, counted from its first one, which are awaited, which will not get it."""
+        return self._dispatch.standing(watch, index)
+
+    def reachable(self, number: int) -> bool:
+        """Whether there is a path to a broker now."""
+        self._members.refresh()
+        return bool(self._states.live >> number & 1)
+
+    def name(self, number: int) -> str:
+        """A broker's name, or its number in figures when it is not known."""
+        uuid = self._interests.active.get(number)
+        record = self._states.records.get((number, uuid)) if uuid is not None else None
+        return record.name if record is not None else self._core.identity.name if number == self._core.number else str(number)
+
+    def delivered(self, token: int, now: float) -> None:
+        """A delivery with a token is committed: it will not be lost here. Each token once, in any order."""
+        self._core.now = now
+        here = self._here.pop(token, None)
+        if here is not None:
+            entry, refused = here
+            for share in refused:
+                self._dispatch.refused_here(entry, share)
+            if refused and self._core.journal is not None:
+                self._core.journal.drop(entry)
+            return
+        self._relay.delivered(token)
+
+    def refuse(self, token: int, group: Share, now: float) -> None:
+        """This broker has no member for a shared subscription that the delivery picked it for. Call it before `delivered`.
+
+        group: (group, filter) as in `Deliver.picks`.
+        """
+        self._core.now = now
+        here = self._here.get(token)
+        if here is not None:
+            here[1].append(group)
+            return
+        self._relay.tokens[token][1].refusals.append(group)
+
+    def _serve_here(self, run: Run, entry: Entry, share: Share) -> None:
+        """A re-picked message for a member of this very broker."""
+        if self._core.journal is not None and not entry.order:
+            entry.here = True
+            self._core.journal.put(entry)
+        token = self._relay.new_token()
+        self._here[token] = (entry, [])
+        self._core.actions.append(Deliver(run, self._core.number, token, (share,), False, entry.repeated, entry.time))
+
+    # ---- output and time
+
+    def take(self) -> list[Action]:
+        """What the shell must do since the last call, in order. Call it after each call or batch of calls."""
+        core, interests = self._core, self._interests
+        self._members.refresh()
+        self._members.flush_interest()
+        self._dispatch.flush()
+        self._keeper.flush()
+        self._signalling.flush()
+        if interests.changed is None or interests.changed:
+            filters = None if interests.changed is None else tuple(sorted(interests.changed))
+            core.actions.append(FiltersChanged(filters))
+            interests.changed = set()
+        if core.journal is not None:
+            core.journal.stir(core.now)
+        actions = core.actions
+        core.actions = []
+        return actions
+
+    def next_deadline(self) -> float | None:
+        """When `handle_timer` wants to be called, on the clock of `now`."""
+        journal = self._core.journal
+        due = earliest(self._relay.due, self._keeper.deadline)
+        own = earliest(self._dispatch.custody.next_deadline(), None if journal is None else journal.others.due)
+        return earliest(own, earliest(due, self._members.next_deadline()))
+
+    def handle_timer(self, now: float) -> None:
+        """Receipts go with the next `take`, what was learned of others with the next `records`; messages expire; brokers that are away
+        for too long are forgotten."""
+        self._core.now = now
+        self._dispatch.expire()
+        self._members.expire()
+        self._keeper.handle_timer()
+
+    def forget(self, number: int, now: float) -> None:
+        """A broker is gone for good: drop its interest and return what waits for it. A reachable one is left alone."""
+        self._core.now = now
+        self._members.forget(number)
+
+    # ---- retained messages
+
+    def restore_retained(self, state: bytes | None, records: Iterable[tuple[bytes, bytes]], complete: bool, now: float) -> None:
+        """Keep from now on what `retained_changes` gives, and go on where an earlier life was; once, before anything else.
+
+        state: the row `STATE_KEY` of the table `STATE`. records: all rows of the table `RECORDS`. complete: that life has ended in order
+        and wrote all that it said. What `retained_changes` gives must be committed before the first link. Raises ValueError (one line).
+        """
+        self._core.now = now
+        self._keeper.restore(state, records, complete)
+
+    def adopt_retained(self, run: Run, now: float) -> None:
+        """A message that this broker retained before it was in a mesh; behind `restore_retained`, before the first link."""
+        self._core.now = now
+        self._keeper.adopt(run)
+
+    def retained_changes(self, now: float) -> list[PutValue | DeleteValue]:
+        """Rows to set and delete since the last call; they go into one batch with `records`."""
+        self._core.now = now
+        return self._keeper.changes()
+
+    @property
+    def buried(self) -> int:
+        """How many deletions of retained messages are remembered."""
+        return self._keeper.sync.buried
+
+    def retained(self) -> list[Run]:
+        """All messages that are retained, for a broker that starts."""
+        return self._keeper.messages()
+
+    # ---- what survives a restart
+
+    def restore(self, entries: Iterable[tuple[int, Run, bytes]], values: dict[bytes, bytes], now: float) -> None:
+        """Keep from now on what `records` gives, and go on where an earlier life of this broker was; once, before anything else.
+
+        entries: (order, run, extra) in rising order, values: by key, all that is stored; both empty in the first life. `records` must be
+        committed before the first link. Raises ValueError (one line) when the state is another broker's or of another
+        version, or when this life's epoch is not above that of the state.
+        """
+        core = self._core
+        core.now = now
+        for entry in restore(core, self._members, self._interests, self._relay, self._dispatch, entries, values):
+            self._serve_here(entry.run, entry, entry.picks[0][0])
+
+    def records(self) -> Records | None:
+        """What must be written since the last call, None without a store or when there is nothing.
+
+        All of it goes into one batch with the deliveries that were carried out (`handed`) up to now; `committed` says when it is kept.
+        """
+        return None if self._core.journal is None else self._core.journal.take(self._core.now)
+
+    def committed(self, mark: int, now: float) -> None:
+        """The records up to this mark, and all before them, are in the store."""
+        core = self._core
+        core.now = now
+        if core.journal is not None and mark > core.journal.committed:
+            core.journal.committed = mark
+            self._dispatch.committed(mark)
+            self._keeper.committed(mark)
+
+
+def earliest(one: float | None, other: float | None) -> float | None:
+    """The earlier of two deadlines."""
+    if one is None or other is None:
+        return other if one is None else one
+    return min(one, other)
+
+
+def _topic_at(data: bytes, position: int) -> int:
+    """Where the topic of the PUBLISH at this position begins."""
+    at = position + 1
+    while data[at] > 127:
+        at += 1
+    return at + 3

@@ -1,0 +1,205 @@
+"""This broker as a source: what its clients publish, and what it posts, becomes frames or custody.
+
+QoS 0 goes at once along the tree (framing.py), or is flooded. QoS 1 and 2 and posts are put into custody, from where each destination is
+sent them when it may have them (dispatch.py). The tree announced last (own_tree.py) is the only one in which this origin sends.
+
+It does not know how a relay works nor how the shell delivers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...mqtt.loose import Loose
+from ...mqtt.run import Run
+from ..custody.custody import size_of
+from ..view.linkstate import LinkStates
+from ..wire.envelope import EASY_PAYLOAD, EASY_PROPERTIES, Picks, Share, check_travels
+from ..wire.visited import width_for
+from .actions import MeshRoute, Verdict
+from .core import Core
+from .dispatch import Dispatch
+from .framing import Framer
+from .own_tree import OwnTree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..view.zones import Zones
+
+
+class Origin:
+    """This broker as the source of messages."""
+
+    def __init__(self, core: Core, states: LinkStates, zones: Zones, tree: OwnTree, frames: Framer, dispatch: Dispatch) -> None:
+        self._core = core
+        self._states = states
+        self._zones = zones
+        self._tree = tree
+        self._frames = frames
+        self._dispatch = dispatch
+        self.custody = dispatch.custody
+        self._sequence0 = 0  # of QoS 0
+        self.keep: Callable[[Run, int], bytes] | None = None  # retain a run's last message; who has it in custody -> its mark
+
+    # ---- what is published
+
+    def publish(self, route: MeshRoute, run: Run, local_groups: frozenset[Share] | None, keep: bool = True, hold: bool = False) -> Verdict:
+        """See `Node.publish`."""
+        if run.retain:
+            return self._publish_retained(route, run, local_groups, keep, hold)
+        match = route.match
+        mask = match.mask
+        if not match.groups:
+            if len(run.properties) > EASY_PROPERTIES or run.length > EASY_PAYLOAD:
+                check_travels(run.topic, run.properties, run.length, (), width_for(mask))
+            if run.qos:
+                return self._publish_custody([(run, ())], mask, run, hold)
+            self._publish0(run, mask, ())
+            return Verdict.TAKEN
+        parts = self._dispatch.shares.parts(route.match, run, local_groups)
+        for part, picks in parts:
+            check_travels(part.topic, part.properties, part.length, picks, width_for(mask))
+        if run.qos:
+            return self._publish_custody(parts, mask, run, hold)
+        for part, picks in parts:
+            self._publish0(part, mask, picks)
+        return Verdict.TAKEN
+
+    def _publish_retained(self, route: MeshRoute, run: Run, local_groups: frozenset[Share] | None, keep: bool, hold: bool) -> Verdict:
+        """A message for each site to keep: it goes to every live member, the last one of the run with its mark. keep: False: to nobody."""
+        mask = route.match.mask | self._everybody(run.topic)
+        parts = self._parts(route, run, local_groups)
+        for part, picks in parts:
+            check_travels(part.topic, part.properties, part.length, picks, width_for(mask), retain=True)
+        if run.qos:
+            return self._publish_custody(parts, mask, run, hold, keep)
+        parts, mark = self._marked(parts, 0, run) if keep else (parts, b"")
+        for part, picks in parts[:-1]:
+            self._publish0(part, mask, picks)
+        part, picks = parts[-1]
+        self._publish0(part, mask, picks, mark)
+        return Verdict.TAKEN
+
+    def _parts(self, route: MeshRoute, run: Run, local_groups: frozenset[Share] | None) -> list[tuple[Run, Picks]]:
+        if route.match.groups:
+            return self._dispatch.shares.parts(route.match, run, local_groups)
+        return [(run, ())]
+
+    def _marked(self, parts: list[tuple[Run, Picks]], custody: int, run: Run) -> tuple[list[tuple[Run, Picks]], bytes]:
+        """Retain a run's last message: the parts, that message alone in the last of them, and its mark."""
+        mark = self.keep(run, custody) if self.keep is not None else b""
+        part, picks = parts[-1]
+        last = part.count - 1
+        if last and mark:
+            parts = [*parts[:-1], (part.part(0, last), picks), (part.part(last, last + 1), picks)]
+        return parts, mark
+
+    def publish_span(self, mask: int, run: Loose) -> Verdict:
+        """See `Node.publish_span`."""
+        if run.qos:
+            return self._publish_custody([(run, ())], mask, run)
+        self._publish0(run, mask, ())
+        return Verdict.TAKEN
+
+    def publish_flood(self, route: MeshRoute, run: Run, local_groups: frozenset[Share] | None, keep: bool = True) -> Verdict:
+        """QoS 0 to every neighbour, each copy marked as visited by this broker and all neighbours that are served now."""
+        parts = self._parts(route, run, local_groups)
+        mark = b""
+        if run.retain and keep:
+            parts, mark = self._marked(parts, 0, run)
+        for part, picks in parts[:-1]:
+            self._flood(part, picks, b"")
+        self._flood(*parts[-1], mark)
+        return Verdict.TAKEN
+
+    def _flood(self, run: Run, picks: Picks, mark: bytes) -> None:
+        if self._frames.flood(run, picks, self._sequence0 + 1, mark):
+            self._sequence0 += run.count
+
+    def post(self, mask: int, run: Run, must: bool) -> Verdict:
+        """See `Node.post`. It is marked as for picks only, so that no subscription gets it."""
+        check_travels(run.topic, run.properties, run.length, (), width_for(mask))
+        if not must and not self._fits(run, mask):
+            return Verdict.FULL
+        if self._tree.due:
+            self._dispatch.announce()
+        entry = self._dispatch.entry(run, mask, (), self._core.wall_ms())
+        entry.ordinary, entry.picks_only = 0, True
+        entry.hold = True  # what one broker says to another is what it will remember to have said
+        self._dispatch.accept(entry)
+        return Verdict.TAKEN
+
+    def _everybody(self, topic: bytes) -> int:
+        """All live members but this one that may have the topic: a retained message goes to each site."""
+        return self._zones.everybody(topic, self._states.live & ~(1 << self._core.number))
+
+    # ---- how it goes
+
+    def _publish0(self, run: Run, mask: int, picks: Picks, mark: bytes = b"") -> None:
+        if picks:
+            mask = _share(mask, picks)
+        if not mask:
+            return
+        if self._tree.due:
+            self._dispatch.announce()
+        share = mask & self._tree.reach
+        counters = self._core.counters
+        if share != mask:
+            counters.dropped_no_path += run.count * (mask & ~share).bit_count()
+            if not share:
+                return
+        counters.published += run.count
+        first = self._sequence0 + 1
+        self._sequence0 += run.count
+        epoch = self._core.identity.epoch
+        time = self._core.wall_ms()
+        self._frames.send(run, run.payloads, share, epoch, first, time, picks, 0, run.expiry, droppable=True, mark=mark)
+
+    def _publish_custody(self, parts: list[tuple[Run, Picks]], mask: int, run: Run, hold: bool = False, keep: bool = False) -> Verdict:
+        everyone = mask
+        for _, picks in parts:
+            everyone = _share(everyone, picks)
+        if everyone and not self._fits(run, everyone, run.retain and not run.length):
+            return Verdict.FULL
+        mark = b""
+        if keep:
+            # not who has it for a shared subscription only: another broker may serve that in the end, and it would never come there
+            parts, mark = self._marked(parts, mask, run)
+        if not everyone:
+            return Verdict.TAKEN
+        if self._tree.due:
+            self._dispatch.announce()
+        time = self._core.wall_ms()
+        left = len(parts)
+        for part, picks in parts:
+            left -= 1
+            share = _share(mask, picks)
+            if share:
+                self._take(part, share, mask, picks, time, hold, b"" if left else mark)
+        return Verdict.TAKEN
+
+    def _fits(self, run: Run, mask: int, frees: bool = False) -> bool:
+        if self.custody.tight and self._tree.due:
+            self._dispatch.announce()  # only those that have joined are sent anything
+        return self.custody.fits(run.count, size_of(run), mask, frees)
+
+    def _take(self, run: Run, mask: int, ordinary: int, picks: Picks, time: int, hold: bool, mark: bytes) -> None:
+        """Put a run into custody for the destinations of the mask and send it to those that may have it now."""
+        core = self._core
+        core.counters.published += run.count
+        entry = self._dispatch.entry(run, mask, picks, time)
+        entry.ordinary = ordinary
+        if run.expiry is not None:
+            entry.deadline = core.now + run.expiry
+        # what others keep with the word that it comes from here must be here: a record with its mark leaves behind its commit too
+        entry.hold = hold or run.qos == 2 or bool(mark)
+        entry.kept = mark
+        self._dispatch.accept(entry)
+
+
+def _share(mask: int, picks: Picks) -> int:
+    """The brokers that a part goes to: those that all parts go to, and those that are picked."""
+    for _, number in picks:
+        mask |= 1 << number
+    return mask

@@ -1,0 +1,72 @@
+"""The tree that this broker announces as an origin: its number, its shape, and whether a new one is due.
+
+A tree follows the shortest paths that link state shows (`LinkStates.paths`, trees.py). It stays until link state gives it another shape,
+or something was dropped in it, and the next one is announced when there is something to send.
+
+Invariants
+- numbers rise through all lives, because they begin at the epoch;
+- `branches` are links that are up, and no broker is behind two of them.
+
+It does not know who is sent what in it.
+"""
+
+from __future__ import annotations
+
+from ..view.linkstate import LinkStates
+from ..view.trees import EPOCH_SHIFT, Shape, branches, shape_of
+from .core import Core
+
+
+class OwnTree:
+    """This broker's tree.
+
+    number: of the one announced last. due: the shape that link state asks for is another one, or it has a hole. shape: as announced.
+    branches: (link, brokers behind it). reach: all brokers in the branches.
+    """
+
+    def __init__(self, core: Core, states: LinkStates) -> None:
+        self._core = core
+        self._states = states
+        self._announced = False
+        self.number = core.identity.epoch << EPOCH_SHIFT
+        self.due = True
+        self.shape: Shape = {}
+        self.branches: list[tuple[int, int]] = []
+        self.reach = 0
+
+    def shape_changed(self) -> None:
+        """Link state has changed: see whether a new tree is due."""
+        self.due = not self._announced or shape_of(self._states.paths, self._states.holders) != self.shape
+
+    def epoch_raised(self) -> None:
+        """A new life as far as numbering goes."""
+        self.number = max(self.number, self._core.identity.epoch << EPOCH_SHIFT)
+        self.due = True
+
+    def announce(self) -> None:
+        """Open a new tree along the shortest paths that link state shows."""
+        core, states = self._core, self._states
+        self.shape = shape_of(states.paths, states.holders)
+        self.number += 1
+        self._announced, self.due = True, False
+        core.counters.trees += 1
+        nodes = [(number, node.parent, node.incarnation) for number, node in self.shape.items()]
+        said = (core.number, core.uuid, core.identity.epoch, self.number, nodes)
+        body = (*said, None if core.keys is None else core.keys.seal("open", *said))
+        self.branches = []
+        self.reach = 0
+        for number, mask in branches([(n, p) for n, p, _ in nodes], core.number, core.number).items():
+            end = core.by_number.get(number)
+            if end is None or end.incarnation != self.shape[number].incarnation:
+                continue
+            self.branches.append((end.id, mask))
+            self.reach |= mask
+            core.control(end.id, "open", body, urgent=False)
+        core.event("tree_announced", tree=self.number, brokers=len(nodes))
+
+    def link_lost(self, link: int) -> None:
+        """A link went down: what is behind it is not reached any more in this tree."""
+        self.branches = [(end, mask) for end, mask in self.branches if end != link]
+        self.reach = 0
+        for _, mask in self.branches:
+            self.reach |= mask

@@ -1,0 +1,58 @@
+"""A node goes on where an earlier life of its broker was: what a store kept of the mesh, given back to the parts that it belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from uuid import UUID
+
+from ...mqtt.run import Run
+from ..custody.custody import Entry
+from ..custody.journal import Journal, decode_entry, decode_values
+from ..view.interest import Interests
+from ..view.remembered import Remembered
+from .core import Core
+from .dispatch import Dispatch
+from .membership import Membership
+from .relay import Relay
+
+
+def restore(
+    core: Core,
+    members: Membership,
+    interests: Interests,
+    relay: Relay,
+    dispatch: Dispatch,
+    entries: Iterable[tuple[int, Run, bytes]],
+    values: dict[bytes, bytes],
+) -> list[Entry]:
+    """See `Node.restore`. Returns messages that are for members of this broker."""
+    stored = decode_values(values)
+    journal = Journal(core.wall_offset, Remembered(core.config.remembered))
+    if stored.node is not None:
+        uuid, epoch, core.born = stored.node
+        if uuid != core.uuid:
+            raise ValueError(f"the mesh's state is that of the broker {UUID(bytes=uuid)}, not of {core.identity.uuid}")
+        if epoch >= core.identity.epoch:
+            raise ValueError(f"the epoch {core.identity.epoch} is not above that of the mesh's state, {epoch}")
+    others = stored.others
+    complete = all((n, known.uuid) in others.sets and not known.behind for n, known in others.members.items())
+    members.restore(others.members, complete)
+    interests.restore(others.sets, {n: known.uuid for n, known in others.members.items() if n != core.number})
+    journal.others.restored(others)
+    if core.keys is not None:
+        core.keys.pins.update(others.pins)
+    interests.memory = journal.others
+    relay.windows.update(stored.windows)
+    dispatch.restore(stored.destinations)
+    served: list[Entry] = []
+    found = [(decode_entry(run, extra, core.wall_offset), order) for order, run, extra in entries]
+    found.sort(key=lambda one: (one[0].epoch, one[0].first))  # what was split has its place in the sequence, and later orders
+    for entry, order in found:
+        journal.restored(entry, order)
+        if entry.here:
+            served.append(entry)
+        else:
+            dispatch.hold(entry, journal)
+    core.journal = dispatch.custody.journal = journal
+    journal.node(core.uuid, core.identity.epoch, core.born)
+    return served

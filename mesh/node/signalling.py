@@ -1,0 +1,148 @@
+"""Control packets as they come: read, given to the part of the node that they are for, and what those of a tree do on their way.
+
+What brokers say of themselves (`summary`, `linkstate`, `interest`, `want`) is for `membership.py`, comparisons of retained messages
+for `keeper.py`. Here is what goes along trees, over the links of the record that the origin's `open` made: `open` and `noted` down,
+`receipts` and `dropped` up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...mqtt.errors import PeerError
+from ...mqtt.reasons import Reason
+from ..view.trees import Child, Record, branches, check_open
+from ..wire.control import PREFIX, Noted, Open, decode, encode_mask
+from ..wire.envelope import bad_frame
+from .core import Core, LinkEnd
+from .dispatch import Dispatch
+from .links import Links
+from .membership import Membership
+from .relay import Relay
+from .retained import KIND as RETAINED
+from .retained import Keeper
+
+
+class Signalling:
+    """What neighbours say to this node beside messages."""
+
+    def __init__(self, core: Core, members: Membership, links: Links, relay: Relay, dispatch: Dispatch, keeper: Keeper) -> None:
+        self._core = core
+        self._members = members
+        self._links = links
+        self._relay = relay
+        self._dispatch = dispatch
+        self._keeper = keeper
+        self._handlers: dict[str, Callable[[LinkEnd, Any], None]] = {
+            "summary": members.on_summary,
+            "synced": self._on_synced,
+            "linkstate": self._on_linkstate,
+            "interest": members.on_interest,
+            "want": members.on_want,
+            "open": self._on_open,
+            "receipts": self._on_receipts,
+            "dropped": self._on_dropped,
+            "noted": self._on_noted,
+        }
+
+    def receive(self, end: LinkEnd, data: bytes, position: int, topic: int) -> int:
+        """Handle one control packet; returns where it ends. topic: where its topic begins."""
+        topic_end = topic + (data[topic - 2] << 8 | data[topic - 1])
+        stop = _packet_end(data, position)
+        if stop > len(data) or topic_end >= stop:
+            raise bad_frame("a control packet is cut off")
+        if data[topic_end] != 0:
+            raise bad_frame("a control packet has properties")
+        kind = data[topic + len(PREFIX) : topic_end].decode("ascii", "replace")
+        self._core.counters.control_received += 1
+        if kind == RETAINED:
+            self._keeper.receive(end, data[topic_end + 1 : stop])
+            return stop
+        body = decode(kind, data[topic_end + 1 : stop])
+        if body is not None:
+            self._handlers[kind](end, body)
+        return stop
+
+    def _on_synced(self, end: LinkEnd, body: int) -> None:
+        if not end.synced:
+            self._members.on_synced(end, body)
+            self._links.compare()
+
+    def _on_linkstate(self, end: LinkEnd, records: tuple[Any, ...]) -> None:
+        self._members.on_linkstate(end, records)
+        self._links.compare()
+
+    def _on_open(self, end: LinkEnd, message: Open) -> None:
+        """An origin's tree: take it if it is newer and came over the link that it says, answer, pass it on."""
+        core = self._core
+        if message.origin == core.number:
+            raise PeerError(Reason.PROTOCOL_ERROR, "$mesh/open: it came back to its origin")
+        parent, incarnation = check_open(message, core.number)
+        known = self._relay.records.get(message.origin)
+        if known is not None and message.tree <= known.tree and (core.keys is None or known.uuid == message.uuid):
+            return  # (whoever signs and has the number under another UUID has a link of now in its tree, so that it is no repeat)
+        if parent != end.peer.number or incarnation != end.incarnation:
+            return
+        said = message[:5]
+        if not self._members.believes(end, "open", message.origin, None, message.seal, said):
+            return
+        record = Record(message.origin, message.uuid, message.tree, end.id)
+        links = {number: inc for number, par, inc in message.nodes if par == core.number}
+        for number, mask in branches([(n, p) for n, p, _ in message.nodes], message.origin, core.number).items():
+            child = core.by_number.get(number)
+            if child is not None and child.incarnation == links[number]:
+                record.children[child.id] = Child(child.id, mask)
+                core.control(child.id, "open", message, urgent=False)
+        self._relay.records[message.origin] = record
+        core.stale()
+        self._relay.owe(message.origin)
+
+    def _on_receipts(self, end: LinkEnd, receipts: tuple[Any, ...]) -> None:
+        for receipt in receipts:
+            if receipt.origin == self._core.number:
+                self._dispatch.receipt(receipt)
+            else:
+                self._relay.receipt(end.id, receipt)
+
+    def _on_dropped(self, end: LinkEnd, drops: tuple[Any, ...]) -> None:
+        for dropped in drops:
+            if dropped.origin == self._core.number:
+                self._dispatch.dropped(dropped.tree, dropped.brokers)
+            else:
+                self._relay.dropped(end.id, dropped)
+
+    def _on_noted(self, end: LinkEnd, noted: Noted) -> None:
+        record = self._relay.records.get(noted.origin)
+        if record is None or record.tree != noted.tree or record.upstream != end.id:
+            return
+        if noted.destination == self._core.number:
+            window = self._relay.window(noted.origin, record.uuid)
+            window.noted(noted.position)
+            if self._core.journal is not None:
+                self._core.journal.window(window.owner, window)
+            return
+        for child in record.children.values():
+            if child.mask >> noted.destination & 1:
+                self._core.control(child.link, "noted", noted, urgent=False)
+
+    def flush(self) -> None:
+        """Say what goes up the trees now."""
+        receipts, drops = self._relay.flush()
+        for link, some in receipts.items():
+            self._core.control(link, "receipts", some)
+        for link, lost in drops.items():
+            self._core.control(link, "dropped", [(d.origin, d.tree, encode_mask(d.brokers)) for d in lost])
+
+
+def _packet_end(data: bytes, position: int) -> int:
+    """Where the packet at this position ends."""
+    length = shift = 0
+    at = position + 1
+    while True:
+        byte = data[at]
+        at += 1
+        length |= (byte & 127) << shift
+        if byte < 128:
+            return at + length
+        shift += 7

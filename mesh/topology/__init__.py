@@ -1,0 +1,1 @@
+"""Topology files: reading, checks, simulation."""

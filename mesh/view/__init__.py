@@ -1,0 +1,1 @@
+"""What a broker knows of the mesh: link state, interest, trees, zones."""

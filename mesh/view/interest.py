@@ -1,0 +1,259 @@
+"""Interest: which topic filters the subscribers of each broker hold, and so who wants a topic.
+
+Each broker owns its set of (filter, group) entries with weights and a version; changes are flooded as deltas, a set as a whole
+when a link comes up or a delta does not fit. A digest of the set travels with each update, so that what is
+applied is what the owner has.
+
+Only the set of the broker that *holds* a number is asked (`activate`); the answer for a topic is kept until any set changes.
+
+Invariants
+- a set's digest is that of its owner at that version, or the update was refused;
+- the interest of a broker that restarts or is out of reach stays as it was until its new life has said its own.
+
+It does not know links, trees or messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from hashlib import blake2b, sha256, shake_256
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...mqtt.errors import MqttError, PeerError
+from ...mqtt.reasons import Reason
+from ...mqtt.topics import FilterTree, check_filter, split_share
+from ..link.keys import Seal
+from ..wire.control import InterestUpdate
+from ..wire.envelope import Share
+from .linkstate import Key
+
+if TYPE_CHECKING:
+    from .remembered import Remembered
+
+Entry = tuple[str, str | None]  # filter, group
+SUM_BITS = 4096
+_MODULUS = 1 << SUM_BITS
+CACHED = 100_000  # topics whose match is kept
+
+
+class Group(NamedTuple):
+    """A shared subscription that matches: its (group, filter) and who has members, (broker, weight) by number."""
+
+    share: Share
+    members: tuple[tuple[int, int], ...]
+
+
+class Match(NamedTuple):
+    """Who wants a topic. mask: brokers with ordinary subscriptions. guarded: to some of them a policy leads (zones.py)."""
+
+    mask: int
+    groups: tuple[Group, ...]
+    guarded: bool = False
+
+
+NOBODY = Match(0, ())
+
+
+def entry_digest(filter_: str, group: str | None, weight: int) -> int:
+    """64 bits for one entry; the digest of a set is the exclusive or over its entries."""
+    raw = f"{weight}\0{'' if group is None else '+' + group}\0{filter_}".encode()
+    return int.from_bytes(blake2b(raw, digest_size=8).digest(), "big")
+
+
+def entry_sum(filter_: str, group: str | None, weight: int) -> int:
+    """The same for who must not be deceived: `SUM_BITS` bits for one entry; a set's sum is that of its entries, modulo 2**SUM_BITS.
+
+    Adding hashes of this size is collision resistant (Bellare and Micciancio's AdHash; Wagner's attack takes some 2**128 steps), and a
+    change of one entry costs one entry, however many there are. An exclusive or is not, whatever its size.
+    """
+    raw = f"{weight}\0{'' if group is None else '+' + group}\0{filter_}".encode()
+    return int.from_bytes(shake_256(raw).digest(SUM_BITS // 8), "big")
+
+
+class InterestSet:
+    """What one life of one broker wants. sum: of its entries, for the seal. seal: its owner's, at this version; None without keys."""
+
+    __slots__ = ("digest", "entries", "epoch", "seal", "sum", "version")
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.version = 0
+        self.digest = 0
+        self.sum = 0
+        self.seal: Seal | None = None
+        self.entries: dict[Entry, int] = {}
+
+    def put(self, entry: Entry, weight: int | None) -> None:
+        """Set or, with None, remove an entry."""
+        old = self.entries.pop(entry, None)
+        if old is not None:
+            self.digest ^= entry_digest(*entry, old)
+            self.sum = (self.sum - entry_sum(*entry, old)) % _MODULUS
+        if weight is not None:
+            self.entries[entry] = weight
+            self.digest ^= entry_digest(*entry, weight)
+            self.sum = (self.sum + entry_sum(*entry, weight)) % _MODULUS
+
+    def said(self, key: Key) -> tuple[Any, ...]:
+        """What its owner signs: which set it is, and what is in it."""
+        return (*key, self.epoch, self.version, sha256(self.sum.to_bytes(SUM_BITS // 8, "big")).digest())
+
+    def whole(self, key: Key) -> InterestUpdate:
+        """The update that says all."""
+        adds = tuple((f, g, w) for (f, g), w in self.entries.items())
+        return InterestUpdate(key[0], key[1], self.epoch, None, self.version, self.digest, adds, (), self.seal)
+
+
+class Interests:
+    """The sets of all other brokers and the tree over the active ones. memory: what of it outlives this life; None without a store."""
+
+    def __init__(self) -> None:
+        self.sets: dict[Key, InterestSet] = {}
+        self.active: dict[int, bytes] = {}
+        self._tree: FilterTree[tuple[int, str | None, int, str]] = FilterTree()
+        self._matches: dict[str, Match] = {}
+        self.changed: set[str] | None = set()  # filters whose routes are stale; None for all
+        self.generation = 0
+        self.memory: Remembered | None = None
+        self.reserved: tuple[str, ...] = ()  # topics that begin so are matched by filters that begin so alone
+
+    def restore(self, sets: dict[Key, InterestSet], active: dict[int, bytes]) -> None:
+        """What an earlier life knew: all sets, and whose counts for each number."""
+        self.sets.update(sets)
+        for number, uuid in active.items():
+            self.activate(number, uuid)
+
+    def activate(self, number: int, uuid: bytes | None) -> None:
+        """Whose set counts for a number from now on; None for nobody's. The set of another UUID is forgotten."""
+        old = self.active.get(number)
+        if old == uuid:
+            return
+        if old is not None:
+            entries = self.sets.pop((number, old), None)
+            self._touch(number, entries.entries if entries else (), add=None)
+            if self.memory is not None:
+                self.memory.forget((number, old), entries.entries if entries else ())
+            del self.active[number]
+        if uuid is not None:
+            self.active[number] = uuid
+            now = self.sets.get((number, uuid))
+            if now is not None:
+                self._touch(number, now.entries, add=now.entries)
+
+    def keep_only(self, holders: dict[int, bytes]) -> None:
+        """Forget what earlier brokers of these numbers wanted."""
+        for key in [k for k in self.sets if holders.get(k[0], k[1]) != k[1]]:
+            gone = self.sets.pop(key)
+            if self.memory is not None:
+                self.memory.forget(key, gone.entries)
+
+    def apply(self, update: InterestUpdate, genuine: Callable[[InterestSet], bool] | None = None) -> str:
+        """Take an update: "new" (pass it on), "old" (nothing to do) or "gap" (ask for the whole). Raises `PeerError`.
+
+        genuine: whether the owner has signed this set; None: nobody signs.
+        """
+        key = (update.number, update.uuid)
+        known = self.sets.get(key)
+        at = (known.epoch, known.version) if known else (0, -1)
+        if (update.epoch, update.version) <= at:
+            return "old"
+        for filter_, group, _ in update.adds:
+            _check(filter_, group)
+        before: dict[Entry, int] = known.entries if known else {}
+        if update.base is None:
+            result = InterestSet(update.epoch)
+            changes: dict[Entry, int | None] = {}
+        elif known is None or known.epoch != update.epoch or known.version != update.base:
+            return "gap"
+        else:
+            result = known
+            changes = dict.fromkeys(update.removes)
+        changes.update({(f, g): w for f, g, w in update.adds})
+        undo = {entry: before.get(entry) for entry in changes} if result is known else {}
+        for entry, weight in changes.items():
+            result.put(entry, weight)
+        version, result.version = result.version, update.version
+        agrees = result.digest == update.digest
+        if not agrees or (genuine is not None and not genuine(result)):
+            result.version = version
+            for entry, weight in undo.items():
+                result.put(entry, weight)
+            if agrees:
+                raise PeerError(Reason.NOT_AUTHORIZED, f"$mesh/interest: broker {update.number} has not signed this interest")
+            if update.base is None:
+                raise PeerError(Reason.PROTOCOL_ERROR, f"$mesh/interest: the digest of broker {update.number}'s interest is wrong")
+            return "gap"
+        result.seal = update.seal
+        self.sets[key] = result
+        if self.memory is not None:
+            touched = changes if result is known else [e for e in {**before, **result.entries} if before.get(e) != result.entries.get(e)]
+            self.memory.interest(key, result, touched)
+        if self.active.get(update.number) == update.uuid:
+            if result is known:
+                self._touch(update.number, changes, add=result.entries)
+            else:
+                gone = [e for e in before if e not in result.entries]
+                new = [e for e, w in result.entries.items() if before.get(e) != w]
+                self._touch(update.number, [*gone, *new], add=result.entries)
+        return "new"
+
+    def _touch(self, number: int, entries: Iterable[Entry], add: dict[Entry, int] | None) -> None:
+        """Bring the tree in line for these entries of one broker; routes of their filters are stale."""
+        changed = self.changed
+        any_ = False
+        for filter_, group in entries:
+            any_ = True
+            weight = add.get((filter_, group)) if add is not None else None
+            if weight is None:
+                self._tree.remove(filter_, (number, group))
+            else:
+                self._tree.add(filter_, (number, group), (number, group, weight, filter_))
+            if changed is not None:
+                changed.add(filter_)
+        if any_:
+            self._matches.clear()
+            self.generation += 1
+
+    def all_stale(self) -> None:
+        """Each route must be asked for again."""
+        self.changed = None
+        self._matches.clear()
+        self.generation += 1
+
+    def match(self, topic: str) -> Match:
+        """Who wants a topic."""
+        found = self._matches.get(topic)
+        if found is None:
+            if len(self._matches) >= CACHED:
+                self._matches.clear()
+            found = self._matches[topic] = self._ask(topic)
+        return found
+
+    def _ask(self, topic: str) -> Match:
+        values = self._tree.match(topic)
+        if topic.startswith(self.reserved):
+            values = [value for value in values if value[3].startswith(self.reserved)]
+        if not values:
+            return NOBODY
+        mask = 0
+        groups: dict[Share, list[tuple[int, int]]] = {}
+        for number, group, weight, filter_ in values:
+            if group is None:
+                mask |= 1 << number
+            else:
+                groups.setdefault((group, filter_), []).append((number, weight))
+        return Match(mask, tuple(Group(share, tuple(sorted(members))) for share, members in sorted(groups.items())))
+
+    def members(self, share: Share) -> tuple[tuple[int, int], ...]:
+        """Who has members of a shared subscription, (broker, weight) by number."""
+        group, filter_ = share
+        return tuple(sorted((n, w) for (n, g), (_, _, w, _) in self._tree.get(filter_).items() if g == group))
+
+
+def _check(filter_: str, group: str | None) -> None:
+    try:
+        check_filter(filter_, shared=False)
+        if group is not None:
+            split_share(f"$share/{group}/{filter_}")
+    except MqttError as error:
+        raise PeerError(Reason.PROTOCOL_ERROR, f"$mesh/interest: {filter_[:80]!r}: {error}") from None

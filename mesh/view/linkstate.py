@@ -1,0 +1,198 @@
+"""Link state: what each broker says about its links, and the picture of the mesh that follows.
+
+Each broker floods one record; the newest (epoch, sequence) of each (number, UUID) is kept. A link is used only when both its
+ends list the same incarnation, so that a half-open connection, or one that has just been replaced, carries nothing.
+
+Two UUIDs under one number: if one of them is not reachable, the other is simply the broker with that number. If both are, the
+one with the lower epoch *holds* the number, whoever sees it (it was there first); the other is an *intruder* and left out of the
+picture, and its neighbours close their links to it.
+
+Invariants
+- records only ever grow in (epoch, sequence); one that is not newer is not passed on, so that flooding ends;
+- what two brokers compute from the same records is the same but for the point of view.
+
+It does not know messages, interest, connections or time.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import NamedTuple
+
+from ..wire.control import LinkRecord
+from ..wire.policy import Policy
+
+Key = tuple[int, bytes]  # number, UUID
+Graph = dict[int, dict[int, tuple[int, int]]]  # number -> neighbour -> (cost, incarnation)
+
+LIVES_KEPT = 16  # UUIDs remembered for one number
+
+
+class Path(NamedTuple):
+    """How a broker is reached in a shortest-path tree."""
+
+    parent: int
+    incarnation: int
+    cost: int
+    hops: int
+
+
+class LinkStates:
+    """The records, and what follows from them after `refresh`."""
+
+    def __init__(self, own: Key) -> None:
+        self._own = own
+        self.records: dict[Key, LinkRecord] = {}
+        self.holders: dict[int, LinkRecord] = {}  # reachable brokers, this one included once it has a record
+        self.live = 1 << own[0]  # the same as a set
+        self.intruders: list[tuple[LinkRecord, LinkRecord]] = []  # (holder, intruder), both reachable
+        self.paths: dict[int, Path] = {}  # shortest paths from here, in order of distance, without this broker
+        self.policies: dict[int, dict[int, Policy]] = {}  # incarnation -> the policies of its ends, by number; used links only
+        self.dirty = True
+
+    def offer(self, record: LinkRecord) -> bool:
+        """Keep a record if it is newer than what is known; whether it was."""
+        if not self.newer(record):
+            return False
+        key = (record.number, record.uuid)
+        if key not in self.records and not self._room(record):
+            return False
+        self.records[key] = record
+        self.dirty = True
+        return True
+
+    def newer(self, record: LinkRecord) -> bool:
+        """Whether a record says more than what is known."""
+        known = self.records.get((record.number, record.uuid))
+        return known is None or (record.epoch, record.sequence) > (known.epoch, known.sequence)
+
+    def _room(self, record: LinkRecord) -> bool:
+        """Make room for one more UUID under a number: the oldest one that is not reachable goes, unless the new one is older still."""
+        lives = [r for (number, _), r in self.records.items() if number == record.number]
+        if len(lives) < LIVES_KEPT:
+            return True
+        oldest = min(lives, key=lambda r: (r.epoch, r.uuid))
+        held = self.holders.get(record.number)
+        if oldest.epoch >= record.epoch or oldest.uuid in (self._own[1], held.uuid if held else None):
+            return False
+        del self.records[oldest.number, oldest.uuid]
+        return True
+
+    def refresh(self) -> bool:
+        """Compute the picture anew if a record has changed; whether one had."""
+        if not self.dirty:
+            return False
+        self.dirty = False
+        edges = self._edges()
+        reachable = self._reach(edges)
+        self.holders, self.intruders = _hold(self.records, reachable)
+        if self.intruders:
+            left_out = {(i.number, i.uuid) for _, i in self.intruders}
+            if self._own in left_out:
+                edges = {}
+            edges = {k: [e for e in v if e[0] not in left_out] for k, v in edges.items() if k not in left_out}
+            reachable = self._reach(edges)
+            self.holders = {number: r for number, r in self.holders.items() if (number, r.uuid) in reachable}
+        graph: Graph = {key[0]: {other[0]: (cost, inc) for other, cost, inc in ends} for key, ends in edges.items() if key in reachable}
+        self.paths = shortest_paths(graph, self._own[0])
+        self.live = 1 << self._own[0]
+        for number in self.paths:
+            self.live |= 1 << number
+        return True
+
+    def is_live(self, number: int, other_than: bytes) -> LinkRecord | None:
+        """The reachable record of this number under another UUID than the given one."""
+        self.refresh()
+        record = self.holders.get(number)
+        return record if record is not None and record.uuid != other_than and number in self.paths else None
+
+    def listed(self) -> list[tuple[int, int, int, bool]]:
+        """All links that the newest record of each number lists, as (number, number, cost, used), the lower number first; sorted.
+
+        used: both ends list it, and both can be reached. What is listed by one end alone is a link that the other has lost, as the last
+        record of a broker that was killed lists those that it had, or one that is coming up. Records must be up to date (`refresh`).
+        """
+        newest = dict(self.holders)
+        for record in self.records.values():
+            held = newest.setdefault(record.number, record)
+            if record.number not in self.holders and record.epoch > held.epoch:
+                newest[record.number] = record
+        costs: dict[tuple[int, int], dict[int, list[int]]] = {}
+        for record in newest.values():
+            for entry in record.links:
+                pair = min(record.number, entry.peer), max(record.number, entry.peer)
+                costs.setdefault(pair, {}).setdefault(entry.incarnation, []).append(entry.cost)
+        found = []
+        for (low, high), links in sorted(costs.items()):
+            ends = max(links.values(), key=lambda seen: (len(seen), max(seen)))
+            used = len(ends) == 2 and bool(self.live >> low & self.live >> high & 1)
+            found.append((low, high, max(*ends, 1), used))
+        return found
+
+    def _edges(self) -> dict[Key, list[tuple[Key, int, int]]]:
+        """The links that both ends list, the cost the higher of the two."""
+        ends: dict[int, list[tuple[Key, int, int, Policy | None]]] = {}
+        for key, record in self.records.items():
+            for entry in record.links:
+                ends.setdefault(entry.incarnation, []).append((key, entry.peer, entry.cost, entry.policy))
+        edges: dict[Key, list[tuple[Key, int, int]]] = {}
+        self.policies = {}
+        for incarnation, pair in ends.items():
+            if len(pair) != 2:
+                continue
+            (a, a_peer, a_cost, a_policy), (b, b_peer, b_cost, b_policy) = pair
+            if a_peer == b[0] and b_peer == a[0] and a != b:
+                cost = max(a_cost, b_cost, 1)
+                edges.setdefault(a, []).append((b, cost, incarnation))
+                edges.setdefault(b, []).append((a, cost, incarnation))
+                if a_policy is not None or b_policy is not None:
+                    found = ((a[0], a_policy), (b[0], b_policy))
+                    self.policies[incarnation] = {number: policy for number, policy in found if policy is not None}
+        return edges
+
+    def _reach(self, edges: dict[Key, list[tuple[Key, int, int]]]) -> set[Key]:
+        reached = {self._own}
+        todo = [self._own]
+        while todo:
+            for other, _, _ in edges.get(todo.pop(), ()):
+                if other not in reached:
+                    reached.add(other)
+                    todo.append(other)
+        return reached
+
+
+def _hold(records: dict[Key, LinkRecord], reachable: set[Key]) -> tuple[dict[int, LinkRecord], list[tuple[LinkRecord, LinkRecord]]]:
+    """Who holds each number, and who intrudes."""
+    holders: dict[int, LinkRecord] = {}
+    intruders = []
+    for record in sorted((records[key] for key in reachable if key in records), key=lambda r: (r.epoch, r.uuid)):
+        holder = holders.setdefault(record.number, record)
+        if holder is not record:
+            intruders.append((holder, record))
+    return holders, intruders
+
+
+def shortest_paths(graph: Graph, root: int) -> dict[int, Path]:
+    """Shortest paths from a root, nearest first; of equal ones the parent with the lowest number wins.
+
+    Parents stand before their children in the result, which does not hold the root.
+    """
+    best: dict[int, Path] = {root: Path(root, 0, 0, 0)}
+    order: dict[int, Path] = {}
+    heap = [(0, root)]
+    while heap:
+        cost, number = heapq.heappop(heap)
+        if number in order or cost > best[number].cost:
+            continue
+        order[number] = best[number]
+        hops = best[number].hops + 1
+        for other, (step, incarnation) in graph.get(number, {}).items():
+            known = best.get(other)
+            total = cost + step
+            if known is None or total < known.cost:
+                heapq.heappush(heap, (total, other))
+            elif total > known.cost or number >= known.parent or other == root:
+                continue
+            best[other] = Path(number, incarnation, total, hops)
+    del order[root]
+    return order

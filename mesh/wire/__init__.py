@@ -1,0 +1,1 @@
+"""What travels between brokers: envelope, visited bits, control packets, batches."""

@@ -1,0 +1,276 @@
+"""Control packets: what brokers tell each other beside messages, as PUBLISH packets to ``$mesh/<kind>`` with a msgpack body.
+
+One table (`_FORMS`) says which values each kind holds; a body is checked against it to the last byte before anything is
+believed, so that a peer that is authenticated but buggy gets its own link closed with a clear text and nothing else suffers.
+
+Bodies are arrays. u16, u48 and so on are unsigned integers of so many bits.
+
+    kind       direction  body
+    summary    link       [[number, uuid, epoch, sequence, interest epoch, interest version, digest], ...]
+    synced     link       nil; ends the answer to a summary
+    linkstate  flood      [[number, uuid, name, epoch, sequence, [[peer, incarnation, cost], ...]], ...]
+                            a link with a policy at this end: [peer, incarnation, cost, [[out, ...] | nil, [out but, ...],
+                            [in, ...] | nil, [in but, ...], [[here, there], ...]]]
+    interest   flood      [number, uuid, epoch, base | nil, version, digest,
+                            [[filter, group | nil, weight], ...], [[filter, group | nil], ...]]
+    want       link       [[number, uuid], ...]
+    open       down       [origin, uuid, epoch, tree, [[number, parent, incarnation], ...]]
+    receipts   up         [[origin, tree, destination, epoch, born, [epoch, sequence], [epoch, sequence], messages, bytes,
+                            [[epoch, first, last, [group, filter]], ...]], ...]
+    dropped    up         [[origin, tree, brokers], ...]
+    noted      down       [origin, tree, destination, [epoch, sequence]]
+    retained   link       see `retained/wire.py`, which reads it
+
+Kinds of a later version are ignored. This file knows forms, not meanings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import msgpack
+
+from ...mqtt.errors import PeerError
+from ...mqtt.reasons import Reason
+from ...mqtt.run import encode_length
+from ..link.keys import KEY_BYTES, SIGNATURE_BYTES, Seal
+from .policy import Policy, decode_policy
+
+PREFIX = b"$mesh/"
+EPOCH_BITS = 47
+Position = tuple[int, int]  # (epoch, sequence), compared in this order
+NOTHING: Position = (0, 0)  # before all positions
+
+Check = Callable[[Any], Any]
+
+
+class LinkEntry(NamedTuple):
+    """One end of one link. incarnation: the same at both ends, different for each connection. cost: at least 1. policy: of this end."""
+
+    peer: int
+    incarnation: int
+    cost: int
+    policy: Policy | None = None
+
+
+class LinkRecord(NamedTuple):
+    """What one life of one broker says about itself; (epoch, sequence) grows."""
+
+    number: int
+    uuid: bytes
+    name: str
+    epoch: int
+    sequence: int
+    links: tuple[LinkEntry, ...]
+    seal: Seal | None = None
+
+    def said(self) -> tuple[Any, ...]:
+        """What is signed."""
+        return (*self[:5], [link if link.policy is not None else link[:3] for link in self.links])
+
+
+class SummaryEntry(NamedTuple):
+    """What the sender knows of one broker, for the receiver to send what is newer."""
+
+    number: int
+    uuid: bytes
+    epoch: int
+    sequence: int
+    interest_epoch: int
+    version: int
+    digest: int
+
+
+class InterestUpdate(NamedTuple):
+    """A change (base: the version it applies to) or the whole (base None) of one broker's interest."""
+
+    number: int
+    uuid: bytes
+    epoch: int
+    base: int | None
+    version: int
+    digest: int
+    adds: tuple[tuple[str, str | None, int], ...]
+    removes: tuple[tuple[str, str | None], ...]
+    seal: Seal | None = None
+
+
+class Open(NamedTuple):
+    """An origin's tree; parents stand before their children, the origin itself is not listed."""
+
+    origin: int
+    uuid: bytes
+    epoch: int
+    tree: int
+    nodes: tuple[tuple[int, int, int], ...]
+    seal: Seal | None = None
+
+
+class Refusal(NamedTuple):
+    """The destination has no member for a shared subscription (group, filter) that these messages were picked for."""
+
+    epoch: int
+    first: int
+    last: int
+    share: tuple[str, str]
+
+
+class Receipt(NamedTuple):
+    """What one destination has of one origin. epoch: of the destination's life. born: epoch since which it remembers.
+    committed: may be forgotten by the origin. seen: need not be sent again in this life. messages, bytes: credit."""
+
+    origin: int
+    tree: int
+    destination: int
+    epoch: int
+    born: int
+    committed: Position
+    seen: Position
+    messages: int
+    bytes: int
+    refusals: tuple[Refusal, ...]
+
+
+class Dropped(NamedTuple):
+    """A relay dropped custody frames for these brokers at a link that was full and has space again."""
+
+    origin: int
+    tree: int
+    brokers: int
+
+
+class Noted(NamedTuple):
+    """The origin has acted on the destination's refusals up to this position."""
+
+    origin: int
+    tree: int
+    destination: int
+    position: Position
+
+
+def _integer(bits: int) -> Check:
+    def check(value: Any) -> Any:
+        if type(value) is not int or value < 0 or value >> bits:
+            raise ValueError(f"{value!r} is not an unsigned integer of {bits} bits")
+        return value
+
+    return check
+
+
+def _flag(value: Any) -> Any:
+    if type(value) is not bool:
+        raise ValueError(f"{str(value)[:40]!r} is not true or false")
+    return value
+
+
+def _text(longest: int) -> Check:
+    def check(value: Any) -> Any:
+        if type(value) is not str or len(value) > longest:
+            raise ValueError(f"{str(value)[:40]!r} is not a text of at most {longest} characters")
+        return value
+
+    return check
+
+
+def _octets(length: int | None) -> Check:
+    def check(value: Any) -> Any:
+        if type(value) is not bytes or (length is not None and len(value) != length):
+            raise ValueError(f"{str(value)[:40]!r} is not {length or 'some'} bytes")
+        return value
+
+    return check
+
+
+def _optional(inner: Check) -> Check:
+    return lambda value: None if value is None else inner(value)
+
+
+def _many(inner: Check) -> Check:
+    def check(value: Any) -> Any:
+        if type(value) is not list:
+            raise ValueError(f"{str(value)[:40]!r} is not a list")
+        return tuple([inner(item) for item in value])
+
+    return check
+
+
+def _record(make: Callable[..., Any] | None, *inner: Check) -> Check:
+    def check(value: Any) -> Any:
+        if type(value) is not list or len(value) != len(inner):
+            raise ValueError(f"{str(value)[:40]!r} is not a list of {len(inner)} values")
+        items = [one(item) for one, item in zip(inner, value, strict=True)]
+        return make(*items) if make else tuple(items)
+
+    return check
+
+
+def _link(value: Any) -> LinkEntry:
+    if type(value) is list and len(value) == 4:
+        entry: LinkEntry = _plain_link(value[:3])
+        return entry._replace(policy=decode_policy(value[3]))
+    plain: LinkEntry = _plain_link(value)
+    return plain
+
+
+def _mask(value: Any) -> int:
+    return int.from_bytes(_octets(None)(value), "little")
+
+
+_u16, _u32, _u48, _u63, _u64 = (_integer(bits) for bits in (16, 32, 48, 63, 64))
+_epoch = _integer(EPOCH_BITS)
+_uuid = _octets(16)
+_name = _text(256)
+_filter = _text(65_535)
+_group = _optional(_filter)
+_position = _record(None, _u48, _u64)
+_plain_link = _record(LinkEntry, _u16, _u63, _u32)
+_seal = _optional(_record(Seal, _octets(KEY_BYTES), _flag, _octets(SIGNATURE_BYTES)))
+_refusal = _record(Refusal, _u48, _u64, _u64, _record(None, _filter, _filter))
+
+_FORMS: dict[str, Check] = {
+    "summary": _many(_record(SummaryEntry, _u16, _uuid, _epoch, _u64, _epoch, _u64, _u64)),
+    "synced": lambda value: 0 if value is None else _octets(0)(value),
+    "linkstate": _many(_record(LinkRecord, _u16, _uuid, _name, _epoch, _u64, _many(_link), _seal)),
+    "interest": _record(
+        InterestUpdate,
+        *(_u16, _uuid, _epoch, _optional(_u64), _u64, _u64),
+        _many(_record(None, _filter, _group, _u32)),
+        _many(_record(None, _filter, _group)),
+        _seal,
+    ),
+    "want": _many(_record(None, _u16, _uuid)),
+    "open": _record(Open, _u16, _uuid, _u48, _u64, _many(_record(None, _u16, _u16, _u63)), _seal),
+    "receipts": _many(_record(Receipt, _u16, _u64, _u16, _u48, _u48, _position, _position, _u32, _u63, _many(_refusal))),
+    "dropped": _many(_record(Dropped, _u16, _u64, _mask)),
+    "noted": _record(Noted, _u16, _u64, _u16, _position),
+}
+
+
+def encode(kind: str, body: Any) -> bytes:
+    """The control packet of a kind. body: tuples and lists as in the table; masks as bytes, low byte first."""
+    if kind == "linkstate":
+        body = [(*record.said(), record.seal) for record in body]
+    return encode_raw(kind, msgpack.packb(body))
+
+
+def encode_raw(kind: str, payload: bytes) -> bytes:
+    """The control packet of a kind whose body is written elsewhere."""
+    topic = PREFIX + kind.encode()
+    return b"".join((b"\x30", encode_length(3 + len(topic) + len(payload)), len(topic).to_bytes(2, "big"), topic, b"\0", payload))
+
+
+def encode_mask(mask: int) -> bytes:
+    """A set of brokers as bytes."""
+    return mask.to_bytes((mask.bit_length() + 7) // 8, "little")
+
+
+def decode(kind: str, payload: bytes) -> Any:
+    """The value that the table names for this kind, None for a kind that is not known. Raises `PeerError`."""
+    form = _FORMS.get(kind)
+    if form is None:
+        return None
+    try:
+        return form(msgpack.unpackb(payload, raw=False, strict_map_key=True))
+    except (ValueError, TypeError, msgpack.exceptions.UnpackException, RecursionError, OverflowError) as error:
+        raise PeerError(Reason.PROTOCOL_ERROR, f"$mesh/{kind[:20]}: {str(error)[:200] or type(error).__name__}") from None

@@ -1,0 +1,1 @@
+"""The metabroker's machine, without sockets and clocks."""

@@ -1,0 +1,517 @@
+"""The metabroker's machine: requests of clients and what remotes say in, actions out. No socket, clock, task or log.
+
+Strategy: a *session* is one client's use of one remote; a *remote* (`remote.py`) is one connection with one set of credentials, made for
+the first session that needs it and left with the last one. A request is answered when the remote has answered, and each request is
+answered once; the core remembers the last identifiers of a session's requests to publish, so that one that comes again is not published
+again. Everything that can grow has a bound in the policy.
+
+Invariants
+- a session is in `sessions` from its connect request until its end; its identifier is known to nobody before its connack;
+- a session's messages come from its own remote, for its own filters;
+- an error in a request changes nothing but what its answer says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...mqtt.packets import Publish
+from ...mqtt.properties import Properties
+from ...store.records import StoredDelivery, StoredRun
+from ..address import parse_address
+from ..mqtt.events import Abilities
+from ..policy import Policy, Rule
+from ..protocol import bodies
+from ..protocol.bodies import BodyError
+from ..protocol.codes import Code
+from .actions import After, Close, Deliver, Note, Open, Resolve, Respond
+from .base import ANSWERS, REQUEST, RESPONSE
+from .publishing import Publishing
+from .records import Changes
+from .remote import Credentials, Remote
+from .sessions import Durable, Session
+
+LONGEST_SESSION = 64 + bodies.LONGEST_NAME  # characters of a session's identifier
+RETRY = 10.0  # seconds until a service that could not be resolved is looked up again
+
+
+class Core(Publishing):
+    """The machine. Its arguments are those of `Answering`.
+
+    by_client: identifiers of sessions begin with their clients' and a slash, for access rules that know clients alone.
+    """
+
+    by_client = False
+
+    def __init__(self, policy: Policy, new_id: Callable[[], str], changes: Changes | None = None, offset: float = 0.0) -> None:
+        super().__init__(policy, new_id, changes, offset)
+        self._shared: dict[Credentials, Remote] = {}
+        self._clients: dict[str, int] = {}  # client -> its sessions
+        self._next_look = 0.0
+
+    # Requests
+
+    def on_request(self, topic: str, body: bytes, now: float, properties: Properties | None = None) -> bool:
+        """A message has come from the community under `metabroker/request/`. properties: of its PUBLISH. True: acknowledge it when what
+        has been put is kept."""
+        self.hear(1, now)
+        self._late = False
+        if topic == REQUEST + "connect":
+            self._connect(body, now, bodies.sender_of(properties or {}))
+        else:
+            self._request(topic, body, now)
+        return self._late
+
+    def hear(self, requests: int, now: float) -> None:
+        """So many requests have come."""
+        self.counts.requests += requests
+        self._now = now
+        if self.memory is not None:
+            self.memory.heard(now)
+
+    def _request(self, topic: str, body: bytes, now: float) -> None:
+        session_id, _, verb = topic.removeprefix(REQUEST).rpartition("/")
+        if verb not in ANSWERS or not topic.startswith(REQUEST) or not 0 < len(session_id) <= LONGEST_SESSION:
+            self._do(Note(True, f"event=request-ignored topic={topic[:80]!r} error=unknown-request", "request ignored"))
+            return
+        session = self.sessions.get(session_id)
+        if session is None or session_id in session.remote.joining:
+            if verb == "publish" and self._publish_to_nobody(session_id, body):
+                return
+            self._refuse(session_id, verb, None, Code.UNKNOWN_SESSION, "there is no such session")
+            return
+        session.ends = now + session.life
+        if verb == "disconnect":
+            self._disconnect(session, body)
+            return
+        if len(body) > self.policy.limits.body:
+            self._refuse(session_id, verb, None, Code.TOO_LARGE, f"a body has at most {self.policy.limits.body} bytes")
+            return
+        message = None
+        try:
+            read = bodies.unpack(body)
+            if verb == "ack":
+                self._acknowledge(session, bodies.number_of(read, session.number))
+                return
+            if verb == "publish" and "message" not in read:
+                self._publish_quietly(session, read)
+                return
+            message = bodies.message_of(read)
+            if verb == "resume":
+                self._resume(session, message, bodies.number_of(read, session.number))
+            elif verb == "publish":
+                self._publish(session, bodies.publish_request(read))
+            elif verb == "subscribe":
+                self._subscribe(session, bodies.subscribe_request(read))
+            else:
+                self._unsubscribe(session, bodies.subscribe_request(read))
+        except BodyError as error:
+            self._refuse(session_id, verb, message, Code.MALFORMED, str(error))
+
+    # Connect
+
+    def _connect(self, body: bytes, now: float, sender: str | None) -> None:
+        client = None
+        limits = self.policy.limits
+        try:
+            if len(body) > limits.body:
+                raise BodyError("the body is too large")
+            read = bodies.unpack(body)
+            client = bodies.client_of(read)
+            if sender is not None and sender != client:
+                self._not_theirs(client, sender)
+                return
+            request = bodies.connect_request(read)
+            if "://" in request.remote:
+                try:
+                    name = str(parse_address(request.remote))
+                except ValueError as error:
+                    raise BodyError(f"remote: {error}") from None
+            else:
+                name = request.remote
+        except BodyError as error:
+            if client is None:
+                self._do(Note(True, f"event=request-ignored request=connect error={str(error)!r}", "connect ignored"))
+            else:
+                self._no_session(client, Code.MALFORMED, str(error))
+            return
+        rule = self.policy.rule(client, name)
+        if rule is None:
+            self._no_session(client, Code.REFUSED_BY_POLICY, "the policy does not allow this remote to this client")
+            return
+        own = rule.username is not None or rule.credentials is not None
+        account = (rule.username, rule.password) if own else (request.username, request.password)
+        credentials = Credentials(name, *account, rule)
+        if request.durable:
+            if self.memory is None:
+                self._no_session(client, Code.NOT_SUPPORTED, "this metabroker keeps nothing: it has no folder for data")
+                return
+            earlier = self._durable_session(client, credentials)
+            if earlier is not None and not request.clean:
+                self._come_back(earlier, request.durable, now)
+                return
+            if earlier is not None:
+                self._end(earlier)
+        if len(self.sessions) >= limits.sessions or self._clients.get(client, 0) >= limits.sessions_per_client:
+            self._no_session(client, Code.TOO_MANY_SESSIONS, "there are too many sessions")
+        else:
+            self._join(client, credentials, request.durable, request.expiry, now)
+
+    def _not_theirs(self, client: str, sender: str) -> None:
+        """A request in another client's name: it hears nothing of it, and nothing counts for it."""
+        code = Code.REFUSED_BY_POLICY
+        text = f"event=connect-refused client={client!r} sender={sender!r} code={code.name} error='not its name'"
+        self._do(Note(True, text, f"name {sender}"))
+        if bodies.is_level(sender):
+            self._answer(sender, "connack", code=code, reason=f"client: your client identifier here is {sender!r}")
+
+    def _no_session(self, client: str, code: Code, reason: str) -> None:
+        self.counts.refused[code] = self.counts.refused.get(code, 0) + 1
+        self._do(Note(True, f"event=connect-refused client={client!r} code={code.name} error={reason!r}", f"connect {client} {code.name}"))
+        self._answer(client, "connack", code=code, reason=reason)
+
+    def _join(self, client: str, credentials: Credentials, durable: int, expiry: int, now: float) -> None:
+        remote = self._shared.get(credentials)
+        if remote is None:
+            remote = self.add_remote(credentials, self.new_client_id() if self.memory is not None else "")
+            if self.memory is not None:
+                self.memory.put_remote(remote)
+            self.reach(remote)
+        remote.leaves = None
+        id_ = f"{client}/{self._new_id()}" if self.by_client else self._new_id()
+        session = self.add_session(id_, client, remote, credentials.rule, durable, now, expiry)
+        if remote.ready:
+            self._accept(session)
+        else:
+            remote.joining[session.id] = now + self.policy.limits.connect
+            self._next_look = 0.0
+
+    def new_client_id(self) -> str:
+        """As which client we become known at a remote."""
+        return f"metabroker-{self._new_id()}"
+
+    def add_remote(self, credentials: Credentials, client_id: str) -> Remote:
+        """A remote that nobody has used yet."""
+        remote = Remote(self._token(), credentials, client_id=client_id)
+        self._shared[credentials] = remote
+        self.remotes[remote.number] = remote
+        return remote
+
+    def shared(self, credentials: Credentials) -> Remote | None:
+        """The remote that sessions with these credentials share."""
+        return self._shared.get(credentials)
+
+    def add_session(self, id_: str, client: str, remote: Remote, rule: Rule, durable: int, now: float, expiry: int = 0) -> Session:
+        """A session that nobody has used yet.
+
+        durable: seconds that it is kept without a request, 0: it is not durable; expiry: what its client asks for then, 0: nothing.
+        """
+        limits = self.policy.limits
+        life = min(durable, limits.durable) if durable else min(expiry or limits.idle, limits.idle)
+        session = Session(id_, client, remote, rule, now + life, life)
+        if durable:
+            session.durable = Durable(life)
+        self.sessions[id_] = session
+        self._clients[client] = self._clients.get(client, 0) + 1
+        remote.sessions.add(id_)
+        return session
+
+    def reach(self, remote: Remote) -> None:
+        """Connect to a remote, or find its addresses first."""
+        name = remote.credentials.remote
+        if "://" in name:
+            self._open(remote, [name])
+        else:
+            self._do(Resolve(remote.number, name))
+
+    def _open(self, remote: Remote, addresses: list[str]) -> None:
+        _, username, password, rule = remote.credentials
+        opened = Open(remote.number, addresses, username, password, rule)
+        if self.memory is not None:
+            opened = opened._replace(client_id=remote.client_id, known=remote.ready, expiry=self.policy.limits.durable)
+        if self.memory is not None and not remote.ready:
+            self._do(After([opened]))  # so that nobody is left at the remote of whom we know nothing
+        else:
+            self._do(opened)
+        remote.opened = True
+        for send in remote.waiting:
+            self._do(send)
+        remote.waiting.clear()
+
+    def _accept(self, session: Session) -> None:
+        remote = session.remote
+        remote.joining.pop(session.id, None)
+        self._note_session("begin", session)
+        if self.memory is not None:
+            self.memory.put_session(session)
+        self._answer_session(session, None if session.durable is None else False)
+        if not remote.up:
+            self._status(session, Code.REMOTE_UNREACHABLE, remote.reason)
+
+    def _answer_session(self, session: Session, present: bool | None) -> None:
+        """The connack: which session it is, and how much it may ask."""
+        limits = self.policy.limits
+        bounds = {"body": limits.body, "requests": limits.waiting, "quiet": True}
+        self._answer_kept(session.client, "connack", code=Code.OK, session=session.id, present=present, **bounds)
+
+    # Durable sessions
+
+    def _durable_session(self, client: str, credentials: Credentials) -> Session | None:
+        """The durable session of a client with a remote."""
+        remote = self._shared.get(credentials) if client in self._clients else None
+        for session_id in remote.sessions if remote is not None else ():
+            session = self.sessions[session_id]
+            if session.client == client and session.durable is not None:
+                return session
+        return None
+
+    def _come_back(self, session: Session, durable: int, now: float) -> None:
+        """The client of a durable session connects again: it is told which one it has, and is sent what it has not when it says so."""
+        if session.id in session.remote.joining:
+            return  # the answer is still to come
+        assert self.memory is not None
+        assert session.durable is not None
+        session.durable.expiry = min(durable, self.policy.limits.durable)
+        session.life = session.durable.expiry
+        session.ends = now + session.life
+        self.memory.leave(session)
+        self._answer_session(session, True)
+        if not session.remote.up:
+            self._status(session, Code.REMOTE_UNREACHABLE, session.remote.reason)
+
+    def _resume(self, session: Session, message: str | int, number: int) -> None:
+        durable = session.durable
+        if durable is None or self.memory is None:
+            self._answer(session.id, "resume", message=message, code=Code.OK, id=session.number)
+            return
+        number = max(number, durable.acked)
+        waiting = session.number - number
+        sent = max(durable.sent, number)
+        self._answer_kept(
+            session.id, "resume", message=message, code=Code.OK, id=session.number, waiting=waiting, dropped=durable.dropped, sent=sent
+        )
+        self.memory.resume(session, number)
+
+    def _acknowledge(self, session: Session, number: int) -> None:
+        if session.durable is not None and self.memory is not None:
+            self.memory.acknowledge(session, number)
+
+    def _disconnect(self, session: Session, body: bytes) -> None:
+        """A durable session that holds subscriptions outlives this, unless the client wants it clean."""
+        try:
+            clean = bodies.unpack(body).get("clean") is True
+        except BodyError:
+            clean = False
+        stays = session.durable is not None and bool(session.filters or session.open) and not clean
+        if stays and self.memory is not None:
+            self.memory.leave(session)
+        else:
+            self._end(session)
+        self._answer_kept(session.id, "disconnect", code=Code.OK, present=True if stays else None)
+
+    def on_fetched(self, session_id: str, token: int, last: int, rows: list[tuple[StoredDelivery, StoredRun]] | None) -> None:
+        """The answer to `Fetch`: rows as the store has them; None: it failed."""
+        session = self.sessions.get(session_id)
+        if session is not None and self.memory is not None:
+            self.memory.on_fetched(session, token, last, rows)
+
+    def service(self, number: int) -> str:
+        """The service that a remote was asked for as; "" when it was asked for by its address, or is gone."""
+        remote = self.remotes.get(number)
+        return remote.credentials.remote if remote is not None and "://" not in remote.credentials.remote else ""
+
+    def on_resolved(self, number: int, addresses: list[str], error: str, now: float) -> None:
+        """The answer to `Resolve`: addresses, or none and why."""
+        remote = self.remotes.get(number)
+        if remote is None:
+            return
+        good = []
+        for text in addresses:
+            try:
+                good.append(str(parse_address(text)))
+            except ValueError:
+                self._do(Note(True, f"event=address-ignored service={remote.credentials.remote!r} address={text[:80]!r}"))
+        if good:
+            self._open(remote, good)
+        elif remote.ready:  # of sessions from before this process
+            remote.reason = error or "the service has no address that can be used"
+            remote.retry = now + RETRY
+        else:
+            self._fail_joining(remote, Code.NO_SUCH_SERVICE, error or "the service has no address that can be used")
+
+    def _fail_joining(self, remote: Remote, code: Code, reason: str) -> None:
+        for session_id in list(remote.joining):
+            session = self.sessions[session_id]
+            self._end(session)
+            self._no_session(session.client, code, reason)
+
+    # The end of a session
+
+    def _end(self, session: Session) -> None:
+        """Forget a session, and its remote with the last one."""
+        remote = session.remote
+        del self.sessions[session.id]
+        left = self._clients[session.client] - 1
+        if left:
+            self._clients[session.client] = left
+        else:
+            del self._clients[session.client]
+        remote.sessions.discard(session.id)
+        remote.joining.pop(session.id, None)
+        self._note_session("end", session)
+        self.quiet.forget(session)
+        if self.memory is not None:
+            self.memory.forget_session(session)
+        if not remote.sessions and (remote.up or not remote.ready or self.memory is None):
+            self._leave(remote)
+        else:
+            for filter_ in session.filters:
+                self._release(remote, filter_, session.id)
+            if not remote.sessions:  # it keeps a session of ours, and is told when it is back
+                remote.leaves = self._now + self.policy.limits.durable
+        if session.open:
+            self._published = {token: to for token, to in self._published.items() if to[0] != session.id}
+        for request in [number for number, one in self._subscribing.items() if one.session == session.id]:
+            del self._subscribing[request]
+            del self._places[request]
+
+    def _leave(self, remote: Remote) -> None:
+        """Nobody needs a remote any more."""
+        del self._shared[remote.credentials]
+        del self.remotes[remote.number]
+        self._askings = {token: held for token, held in self._askings.items() if remote.held.get(held.filter) is not held}
+        if self.memory is not None:
+            self.memory.forget_remote(remote)
+        self._do(Close(remote.number))
+
+    # Sessions from before
+
+    def come_back(self) -> None:
+        """Every session goes on behind the end of an earlier process: tell the clients, and send what waits."""
+        for session in self.sessions.values():
+            self._status(session, Code.RESUMED, "the metabroker has been restarted: repeat the requests that have no answer")
+            if session.durable is not None and self.memory is not None:
+                self.memory.pump(session)
+        if self.sessions:
+            self._do(Note(False, f"event=sessions-resumed sessions={len(self.sessions)} remotes={len(self.remotes)}"))
+
+    def refuse_restored(self, session: Session) -> None:
+        """A session from before that the policy does not allow any more."""
+        self._status(session, Code.SESSION_ENDED, "the policy does not allow this remote to this client any more")
+        self._end(session)
+
+    def note(self, text: str) -> None:
+        """A warning for the log."""
+        self._do(Note(True, text))
+
+    # What remotes say
+
+    def on_up(self, number: int, present: bool, abilities: Abilities) -> None:
+        """A connection is accepted. present: the remote has kept the subscriptions."""
+        remote = self.remotes.get(number)
+        if remote is None:
+            return
+        returned, remote.ready, remote.up, remote.abilities = remote.ready, True, True, abilities
+        self._do(Note(False, f"event=remote-up remote={remote.credentials.remote} session_present={str(present).lower()}"))
+        if remote.leaves is not None:
+            self._leave(remote)
+            return
+        self._drop_stale(remote, present)
+        if returned:
+            for session_id in remote.sessions:
+                self._status(self.sessions[session_id], Code.OK)
+        for session_id in list(remote.joining):
+            self._accept(self.sessions[session_id])
+        for held in list(remote.held.values()):
+            if held.token:  # its answer went with the connection
+                self._askings.pop(held.token, None)
+                held.token = 0
+                held.next[:0] = held.asking
+                held.asking = []
+            if held.idle():
+                remote.forget(held)
+                self._give_up(remote, held.filter, present)
+            elif held.holders and (not present or held.granted < 0):
+                held.granted = -1
+                held.asking, held.next = held.next, []
+                self._send_ask(remote, held, frozenset((*held.holders, *(waiter.session for waiter in held.asking))))
+            else:
+                self._ask(remote, held)
+
+    def on_failed(self, number: int, code: Code, reason: str) -> None:
+        """A connection has ended, or every address was tried in vain; it is tried again for the sessions that exist."""
+        remote = self.remotes.get(number)
+        if remote is None:
+            return
+        was_up, remote.up = remote.up, False
+        changed = reason != remote.reason or was_up
+        remote.reason = reason
+        if changed:
+            self._do(Note(True, f"event=remote-down remote={remote.credentials.remote} code={code.name} error={reason!r}"))
+        if not remote.ready:
+            self._fail_joining(remote, code, reason)
+        elif changed:
+            for session_id in remote.sessions:
+                self._status(self.sessions[session_id], code, reason)
+
+    def on_congested(self, number: int, congested: bool) -> None:
+        """Whether a remote takes bytes more slowly than they come."""
+        remote = self.remotes.get(number)
+        if remote is not None:
+            remote.congested = congested
+
+    def on_message(self, number: int, publish: Publish, epoch: int) -> None:
+        """A remote has sent a message: to each session that it is for."""
+        remote = self.remotes.get(number)
+        if remote is None:
+            return
+        responses = []
+        durable: list[tuple[Session, int]] = []
+        self.counts.incoming += 1
+        for session_id, wanted in remote.recipients(publish).items():
+            session = self.sessions[session_id]
+            qos = min(wanted, publish.qos)
+            self.counts.delivered += 1
+            if session.durable is None:
+                session.number += 1
+                body = bodies.publication(session.number, publish, qos, publish.retain)
+            elif qos:
+                durable.append((session, qos))
+                continue
+            elif session.durable.away:
+                continue
+            else:
+                body = bodies.publication(0, publish, qos, publish.retain)
+            responses.append(Respond(f"{RESPONSE}{session_id}/publish", body, qos))
+        kept = bool(durable) and self.memory is not None and self.memory.collect(publish, durable)
+        self._do(Deliver(number, publish.packet_id, epoch, responses, kept))
+
+    # Time
+
+    def next_deadline(self) -> float:
+        """When `on_timer` is to be called, at the latest."""
+        return self._next_look
+
+    def on_timer(self, now: float) -> None:
+        """Answer connect requests that took too long; end sessions without a request."""
+        if now < self._next_look:
+            return
+        self._now = now
+        for session in list(self.sessions.values()):
+            until = session.remote.joining.get(session.id)
+            if until is not None and now >= until:
+                self._end(session)
+                self._no_session(session.client, Code.REMOTE_UNREACHABLE, session.remote.reason or "the remote does not answer")
+            elif until is None and now >= session.ends:
+                self._status(session, Code.SESSION_ENDED, f"no request for {session.life:.0f} s")
+                self._end(session)
+            elif session.durable is not None and self.memory is not None:
+                self.memory.on_timer(session, now)
+        for remote in list(self.remotes.values()):
+            if remote.leaves is not None and now >= remote.leaves:
+                self._leave(remote)
+            elif remote.retry is not None and now >= remote.retry:
+                remote.retry = None
+                self.reach(remote)
+        self.quiet.on_timer(now)
+        self._next_look = now + 1.0

@@ -1,0 +1,204 @@
+"""A core as it was: what a store holds of a metabroker that has ended goes into one that begins.
+
+Strategy: sessions come back under their identifiers, and with them their remotes, known there as the same client, so that a remote that has
+kept its session goes on sending where it was. The policy of now decides what they may do: sessions that it does not allow any more end.
+Requests that were under way go to the remote again, in order, and repeats of those that were answered are still known.
+
+Publications of a session that is not durable count on from a number that no life before can have reached.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+from ..policy import Policy, Rule
+from ..protocol.codes import Code
+from .core import Core
+from .durable import Memory
+from .records import (
+    ACKED,
+    ASKED,
+    FILTER,
+    INCOMING,
+    LIFE,
+    OUTGOING,
+    REMOTE,
+    REQUEST,
+    SESSION,
+    AskedRecord,
+    Readable,
+    RemoteRecord,
+    SessionRecord,
+    number_in,
+    read,
+    split,
+    write,
+)
+from .remote import Credentials, Remote
+from .sessions import Durable, Session
+
+LIVES = 1 << 32  # publications of a session in one life, at most
+_SELF = b"metabroker"
+
+
+def restore(core: Core, store: Readable, now: float) -> None:
+    """Take over what a store holds. core: new, with a memory. now: the core's time."""
+    memory = core.memory
+    assert memory is not None
+    memory.heard(now)
+    memory.next_run = store.highest_run() + 1
+    life = dict(store.values(LIFE)).get(_SELF)
+    lives = read(life) + 1 if life is not None else 0
+    memory.changes.put_value(LIFE, _SELF, write(lives))
+    records = {key.decode(): RemoteRecord(*read(value)) for key, value in store.values(REMOTE)}
+    refused: list[Session] = []
+    remotes = _sessions(core, store, records, refused, lives * LIVES, now)
+    _filters(core, store, remotes, records)
+    _publications(core, store)
+    _requests(core, store, memory)
+    for client_id, record in records.items():
+        if client_id not in remotes:  # its sessions have ended; it may not know yet
+            remote = core.add_remote(_credentials(record, _any_rule(core.policy, record)), client_id)
+            remote.leaves = now + core.policy.limits.durable
+            remotes[client_id] = remote
+    for remote in core.remotes.values():
+        remote.ready = True
+        core.reach(remote)
+    for session in refused:
+        core.refuse_restored(session)
+    core.come_back()
+
+
+def _credentials(record: RemoteRecord, rule: Rule) -> Credentials:
+    return Credentials(record.remote, record.username, record.password, rule)
+
+
+def _any_rule(policy: Policy, record: RemoteRecord) -> Rule:
+    """How to reach a remote that is only to be told that we leave."""
+    for rule in policy.rules:
+        if any(fnmatchcase(record.remote, one) for one in rule.remotes):
+            return rule
+    return Rule((), (), version=record.version)
+
+
+def _sessions(
+    core: Core, store: Readable, records: dict[str, RemoteRecord], refused: list[Session], number: int, now: float
+) -> dict[str, Remote]:
+    """Make the sessions and their remotes; the remotes by our client identifier there. refused: those that the policy does not allow."""
+    memory = core.memory
+    assert memory is not None
+    remotes: dict[str, Remote] = {}
+    for key, value in store.values(SESSION):
+        kept = SessionRecord(*read(value))
+        record = records[kept.remote]
+        rule = core.policy.rule(kept.client, record.remote)
+        credentials = _credentials(record, rule or _any_rule(core.policy, record))
+        remote = core.shared(credentials)
+        if remote is None:
+            # sessions that shared a remote under one rule may have different ones now: the first has the connection
+            client_id = kept.remote if kept.remote not in remotes else core.new_client_id()
+            remote = remotes[client_id] = core.add_remote(credentials, client_id)
+            memory.put_remote(remote)
+        session = core.add_session(key.decode(), kept.client, remote, credentials.rule, kept.expiry, now, kept.life)
+        if session.durable is None:
+            session.number = number
+        else:
+            session.ends = kept.seen - memory.offset + session.life
+            session.durable.away, session.durable.dropped, session.durable.noted = kept.away, kept.dropped, kept.seen
+        if remote.client_id != kept.remote:
+            memory.put_session(session)
+        if rule is None:
+            refused.append(session)
+    return remotes
+
+
+def _filters(core: Core, store: Readable, remotes: dict[str, Remote], records: dict[str, RemoteRecord]) -> None:
+    memory = core.memory
+    assert memory is not None
+    for key, value in store.values(FILTER):
+        session_id, filter_ = split(key)
+        session = core.sessions.get(session_id)
+        if session is None or not session.rule.may_subscribe(filter_):
+            memory.forget_filter(session_id, filter_)
+            if session is not None:
+                core.note(f"event=subscription-ended client={session.client!r} filter={filter_[:80]!r} error=refused-by-policy")
+            continue
+        held = session.remote.hold(filter_)
+        held.granted = -1
+        session.remote.grant(held, session_id, read(value))
+        session.filters.add(filter_)
+    for key, value in store.values(ASKED):
+        client_id, filter_ = split(key)
+        remote, record = remotes.get(client_id), AskedRecord(*read(value))
+        if remote is None:
+            if client_id not in records:
+                memory.changes.delete_value(ASKED, key)
+        elif filter_ not in remote.held:
+            remote.stale.add(filter_)
+        else:
+            held = remote.held[filter_]
+            held.granted = record.granted
+            everyone = frozenset(held.holders)
+            numbers = [(number, everyone if who is None else frozenset(who)) for number, who in record.numbers]
+            remote.restored(held, record.order, numbers)
+
+
+def _publications(core: Core, store: Readable) -> None:
+    memory = core.memory
+    assert memory is not None
+    for key, value in store.values(ACKED):
+        durable = _durable(core.sessions.get(key.decode()))
+        if durable is None:
+            memory.changes.delete_value(ACKED, key)
+        else:
+            core.sessions[key.decode()].number = durable.acked = durable.sent = durable.shown = read(value)
+    for delivery in store.deliveries():
+        if not delivery.recipient.startswith(INCOMING):
+            continue
+        session = core.sessions.get(delivery.recipient.removeprefix(INCOMING))
+        durable = _durable(session)
+        if session is None or durable is None:
+            memory.changes.delete_delivery(delivery.recipient, delivery.order)
+            continue
+        durable.kept[delivery.order] = weight = int.from_bytes(delivery.extra, "big")
+        durable.bytes += weight
+        session.number = max(session.number, delivery.order)
+
+
+def _requests(core: Core, store: Readable, memory: Memory) -> None:
+    """The identifiers of requests, in order; those that are under way go to the remote again."""
+    found: dict[str, list[tuple[int, str | int, int]]] = {}
+    for key, value in store.values(REQUEST):
+        session_id, sequence = number_in(key)
+        message, code = read(value)
+        if _durable(core.sessions.get(session_id)) is None:
+            memory.changes.delete_value(REQUEST, key)
+        else:
+            found.setdefault(session_id, []).append((sequence, message, code))
+    runs = {(one.recipient, one.order): one.run for one in store.deliveries() if one.recipient.startswith(OUTGOING)}
+    for recipient, order in runs:
+        if _durable(core.sessions.get(recipient.removeprefix(OUTGOING))) is None:
+            memory.changes.delete_delivery(recipient, order)
+    for session_id, requests in found.items():
+        session = core.sessions[session_id]
+        durable = session.durable
+        assert durable is not None
+        for sequence, message, code in sorted(requests):
+            durable.sequence = max(durable.sequence, sequence)
+            durable.slots[message] = sequence
+            session.done[message] = None if code < 0 else Code(code)
+            if code >= 0:
+                continue
+            run = store.run(runs[OUTGOING + session_id, sequence])
+            publish = memory.message_in(run) if run is not None else None
+            if publish is not None:
+                core.send_again(session, message, sequence, publish)
+            else:  # its time is over
+                memory.changes.delete_delivery(OUTGOING + session_id, sequence)
+                memory.forget_request(session, message)
+                session.done.pop(message)
+                memory.counts.expired += 1
+
+
+def _durable(session: Session | None) -> Durable | None:
+    return session.durable if session is not None else None

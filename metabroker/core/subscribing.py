@@ -1,0 +1,206 @@
+"""Requests to subscribe and to unsubscribe, a part of the core: what sessions hold is asked for at their remote, once for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ...mqtt.reasons import Reason
+from ..policy import Policy
+from ..protocol import bodies
+from ..protocol.codes import Code
+from .actions import Ask, Drop, Note
+from .base import Answering, words
+from .records import Changes
+from .remote import Held, Remote, Waiter
+from .sessions import Session
+
+LONGEST_FILTER = 60_000  # bytes, where filters are kept
+
+
+@dataclass(slots=True)
+class _Subscribe:
+    """A subscribe request under way: how many filters have no answer, and the codes of the others."""
+
+    session: str
+    message: str | int
+    codes: list[int]
+    left: int
+
+
+class Subscribing(Answering):
+    """Of each filter at most one asking is under way (`remote.py`)."""
+
+    def __init__(self, policy: Policy, new_id: Callable[[], str], changes: Changes | None = None, offset: float = 0.0) -> None:
+        super().__init__(policy, new_id, changes, offset)
+        self._subscribing: dict[int, _Subscribe] = {}  # request -> what is known
+        self._places: dict[int, dict[str, list[int]]] = {}  # request -> filter -> places in the answer
+        self._askings: dict[int, Held] = {}  # token -> filter
+
+    def _subscribe(self, session: Session, request: bodies.SubscribeRequest) -> None:
+        limits, remote, message = self.policy.limits, session.remote, request.message
+        if request.durable and session.durable is None:
+            self._refuse(session.id, "subscribe", message, Code.NOT_SUPPORTED, "this session is not durable: connect with durable")
+            return
+        if request.durable and not request.qos:
+            self._refuse(session.id, "subscribe", message, Code.MALFORMED, "qos: a durable subscription has QoS 1 or 2")
+            return
+        if self.memory is not None and any(len(filter_.encode()) > LONGEST_FILTER for filter_ in request.topics):
+            self._refuse(session.id, "subscribe", message, Code.TOO_LARGE, f"a filter has at most {LONGEST_FILTER} bytes")
+            return
+        if any(filter_.startswith("$share/") for filter_ in request.topics):
+            self._refuse(session.id, "subscribe", message, Code.NOT_SUPPORTED, "shared subscriptions are not served")
+            return
+        if not all(session.rule.may_subscribe(filter_) for filter_ in request.topics):
+            self._refuse(session.id, "subscribe", message, Code.REFUSED_BY_POLICY, "the policy does not allow this filter")
+            return
+        if len(session.filters.union(request.topics)) > limits.subscriptions or session.open >= limits.waiting:
+            self._refuse(session.id, "subscribe", message, Code.TOO_MANY_REQUESTS, "too many subscriptions, or requests without an answer")
+            return
+        if not request.topics:
+            self._answer(session.id, "subscribe", message=message, code=Code.OK, codes=[])
+            return
+        number = self._token()
+        places: dict[str, list[int]] = {}
+        for index, filter_ in enumerate(request.topics):
+            places.setdefault(filter_, []).append(index)
+        self._subscribing[number] = _Subscribe(session.id, message, [0] * len(request.topics), len(places))
+        self._places[number] = places
+        session.open += 1
+        for filter_ in places:
+            session.filters.add(filter_)
+            held = remote.hold(filter_)
+            held.next.append(Waiter(session.id, number, request.qos))
+            self._ask(remote, held)
+
+    def _ask(self, remote: Remote, held: Held) -> None:
+        """Ask for a filter on behalf of those who wait, if nothing is under way."""
+        if held.token or not held.next or not remote.up:
+            return
+        held.asking, held.next = held.next, []
+        self._send_ask(remote, held, frozenset(waiter.session for waiter in held.asking))
+
+    def _send_ask(self, remote: Remote, held: Held, who: frozenset[str]) -> None:
+        held.token = self._token()
+        self._askings[held.token] = held
+        for waiter in held.asking:  # from now on: what is retained may come before the answer does (3.8.4)
+            remote.grant(held, waiter.session, waiter.qos)
+        remote.stale.discard(held.filter)
+        number = remote.number_for(held, who)
+        if self.memory is not None:
+            self.memory.put_asked(remote, held)
+        self._do(Ask(remote.number, held.token, held.filter, held.wanted(), number))
+
+    def on_subscribed(self, number: int, token: int, reason: int) -> None:
+        """The remote has answered an asking: granted QoS, or a refusal."""
+        held = self._askings.pop(token, None)
+        remote = self.remotes.get(number)
+        if held is None or remote is None or held.token != token:
+            return
+        held.token = 0
+        waiters, held.asking = held.asking, []
+        if reason < 0x80:
+            held.granted = reason
+            if self.memory is not None:
+                self.memory.put_asked(remote, held)
+                for waiter in waiters:
+                    self.memory.put_filter(self.sessions[waiter.session], held.filter, waiter.qos)
+            for waiter in waiters:
+                self._settle(waiter, held.filter, min(waiter.qos, reason))
+        else:
+            self._subscribe_refused(remote, held, waiters, reason)
+        self._ask(remote, held)
+        if held.idle() and not held.token:
+            remote.forget(held)
+            if reason < 0x80:
+                self._drop(remote, held.filter)
+            elif self.memory is not None:
+                self.memory.forget_asked(remote, held.filter)
+
+    def _subscribe_refused(self, remote: Remote, held: Held, waiters: list[Waiter], reason: int) -> None:
+        """Who asked does not get the filter; if the remote has none of ours any more, nobody has it."""
+        self._do(Note(True, f"event=subscribe-refused remote={remote.credentials.remote} error={words(reason)!r}"))
+        asked = {waiter.session for waiter in waiters}
+        for session_id in list(held.holders) if held.granted < 0 else asked:
+            held.holders.pop(session_id, None)
+            remote.tree.remove(held.filter, session_id)
+            remote.routes.clear()
+            session = self.sessions[session_id]
+            if not any(waiter.session == session_id for waiter in held.next):
+                session.filters.discard(held.filter)
+                if self.memory is not None:
+                    self.memory.forget_filter(session_id, held.filter)
+            if session_id not in asked:
+                self._status(session, Code.REMOTE_REFUSED, f"{held.filter}: {words(reason)}")
+        for waiter in waiters:
+            self._settle(waiter, held.filter, reason)
+
+    def _settle(self, waiter: Waiter, filter_: str, code: int) -> None:
+        """One filter of a subscribe request has its answer; the request has, with the last one."""
+        request = self._subscribing.get(waiter.request)
+        if request is None:
+            return
+        for place in self._places[waiter.request][filter_]:
+            request.codes[place] = code
+        request.left -= 1
+        if request.left:
+            return
+        del self._subscribing[waiter.request]
+        del self._places[waiter.request]
+        self.sessions[request.session].open -= 1
+        refused = all(code >= 0x80 for code in request.codes)
+        reason = words(request.codes[0]) if refused else None
+        code_ = Code.REMOTE_REFUSED if refused else Code.OK
+        self._answer_kept(request.session, "subscribe", message=request.message, code=code_, reason=reason, codes=request.codes)
+
+    def _unsubscribe(self, session: Session, request: bodies.SubscribeRequest) -> None:
+        for filter_ in request.topics:
+            if filter_ in session.filters:
+                session.filters.discard(filter_)
+                if self.memory is not None:
+                    self.memory.forget_filter(session.id, filter_)
+                held = session.remote.held[filter_]
+                waiters = [waiter for waiter in (*held.asking, *held.next) if waiter.session == session.id]
+                self._release(session.remote, filter_, session.id)
+                for waiter in waiters:
+                    self._settle(waiter, filter_, Reason.UNSPECIFIED_ERROR)
+        self._answer_kept(session.id, "unsubscribe", message=request.message, code=Code.OK)
+
+    def _release(self, remote: Remote, filter_: str, session_id: str) -> None:
+        if remote.release(filter_, session_id):
+            self._drop(remote, filter_)
+
+    def _drop(self, remote: Remote, filter_: str) -> None:
+        """Nobody needs a filter any more: unsubscribe, now or when the remote is back."""
+        if not remote.up:
+            remote.stale.add(filter_)
+            return
+        self._give_up(remote, filter_, True)
+
+    def _give_up(self, remote: Remote, filter_: str, known: bool) -> None:
+        """Nobody needs a filter. known: to the remote, as far as this connection goes. One that keeps filters is told in any case, and this
+        is remembered until it has answered."""
+        keeps = remote.abilities.keeps
+        if known or keeps:
+            self._do(Drop(remote.number, filter_))
+        if keeps:
+            remote.stale.add(filter_)
+        else:
+            self._forget_stale(remote, filter_)
+
+    def _drop_stale(self, remote: Remote, present: bool) -> None:
+        """Give up what nobody wants any more since the last connection. present: see `on_up`."""
+        remote.stale -= remote.held.keys()
+        for filter_ in sorted(remote.stale):
+            self._give_up(remote, filter_, present)
+
+    def on_dropped(self, number: int, filter_: str) -> None:
+        """A remote that keeps subscriptions has given one up."""
+        remote = self.remotes.get(number)
+        if remote is not None and filter_ not in remote.held:
+            self._forget_stale(remote, filter_)
+
+    def _forget_stale(self, remote: Remote, filter_: str) -> None:
+        remote.stale.discard(filter_)
+        if self.memory is not None:
+            self.memory.forget_asked(remote, filter_)

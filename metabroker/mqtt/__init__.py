@@ -1,0 +1,1 @@
+"""The metabroker's MQTT connections."""

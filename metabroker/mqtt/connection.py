@@ -1,0 +1,299 @@
+"""A machine on asyncio: it connects, tries again with growing pauses, and tells its owner what comes. One task a broker.
+
+The machine is a `Wire` (MQTT) or what speaks another protocol behind the same face (`connectors/connector.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from ...broker.embedded.direct import Guest
+from ...broker.transport.tls.words import explain
+from ...broker.transport.websocket.client import dial
+from ...mqtt.errors import PeerError
+from ...mqtt.packets import Publish
+from ...mqtt.reasons import Reason
+from ..address import Address
+from ..connectors.connector import Machine
+from .client import Event, Refused, State, Up, Wire
+from .read_batching import REST, Pace
+from .retry import CONNECT_TIMEOUT, Ended, stay_connected, why_not
+
+LEAVING = 5.0  # seconds for the server to answer when we take our leave
+# A broker that leaves Nagle's algorithm on (Mosquitto) holds a second small packet back until the kernel has confirmed the first, which it
+# puts off for 40 ms. Linux can be told not to.
+QUICK_ACK: int | None = getattr(socket, "TCP_QUICKACK", None)
+
+
+M = TypeVar("M", bound=Machine)
+
+
+class Connection(Generic[M]):
+    """Stays connected to one broker while its task `run` lives. forget: whether the server is to forget our session when we leave.
+
+    may_rest: whether what comes may wait a moment for more (`pace.py`). inside: it is to the broker of this process, whose requests go the
+    short way to `guest`. lone: is given what comes first, with the time; True: that is all (`straight.py`).
+    on_events: what has come in one chunk. on_down: after a connection has ended or all addresses were tried in vain, with whether the
+    server refused our credentials (None: it did not refuse us) and one line.
+    """
+
+    may_rest = True
+    inside = False
+
+    def __init__(
+        self,
+        addresses: list[Address],
+        wire: M,
+        ca: str | None,
+        on_events: Callable[[list[Event]], None],
+        on_down: Callable[[bool | None, str], None],
+    ) -> None:
+        self.wire = wire
+        self.addresses = addresses
+        self._ca = ca
+        self._on_events = on_events
+        self._on_down = on_down
+        self._line: Line[M] | None = None
+        self._paused = False
+        self.guest: Guest | None = None
+        self.lone: Callable[[bytes, float], bool] | None = None
+        self.forget = True
+        self.farewell: Machine | None = None  # what we are then for a moment, where leaving alone does not do
+
+    async def run(self) -> None:
+        """Until it is cancelled; the connection is left in order then."""
+        try:
+            await stay_connected(lambda: self.addresses, self._attempt, self._on_down)
+        finally:
+            await self._leave()
+            if self.forget and self.farewell is not None:
+                await self._forget(self.farewell)
+
+    async def _attempt(self, address: Address) -> Ended:
+        """One connection from beginning to end."""
+        line = Line(self)
+        try:
+            context = await self._context(address)
+            async with asyncio.timeout(CONNECT_TIMEOUT):
+                await self._dial(line, address, context)
+        except TimeoutError:
+            return Ended(False, None, f"{address}: no answer")
+        except OSError as error:
+            why = explain(error) if isinstance(error, ssl.SSLError) else why_not(error, address.host)
+            return Ended(False, None, f"{address}: {why}")
+        except ValueError:  # of the codec for host names
+            return Ended(False, None, f"{address}: this is no host name")
+        await line.closed.wait()
+        return Ended(line.accepted, line.refused, f"{address}: {line.error or 'connection lost'}")
+
+    async def _context(self, address: Address) -> ssl.SSLContext | None:
+        """For TLS. The authorities of a system are hundreds of certificates: they are read in a thread."""
+        return await asyncio.to_thread(ssl.create_default_context, cafile=self._ca) if address.tls else None
+
+    async def _dial(self, line: Line[M], address: Address, context: ssl.SSLContext | None) -> None:
+        """Connect a transport to a line."""
+        if address.websocket:
+            await dial(line, address.host, address.port, address.path, context, CONNECT_TIMEOUT)
+            return
+        await asyncio.get_running_loop().create_connection(lambda: line, address.host, address.port, ssl=context)
+
+    async def _leave(self) -> None:
+        line = self._line
+        if line is not None:
+            answered = self.wire.end(line.now(), self.forget)
+            line.write()
+            if answered:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LEAVING):
+                        await line.closed.wait()
+            line.transport.close()
+
+    async def _forget(self, wire: Machine) -> None:
+        """Make a server of MQTT 3.1.1 forget our session: it does when we come once more and want none."""
+        for address in self.addresses:
+            with contextlib.suppress(OSError, TimeoutError, PeerError):
+                async with asyncio.timeout(CONNECT_TIMEOUT):
+                    context = await self._context(address)
+                    reader, writer = await asyncio.open_connection(address.host, address.port, ssl=context)
+                    wire.begin(0.0)
+                    writer.write(wire.take())
+                    wire.receive(await reader.read(64), 0.0)
+                    wire.end(0.0)
+                    writer.write(wire.take())
+                    writer.close()
+                    return
+
+    # What a connector does (connectors/connector.py)
+
+    def publish(self, publish: Publish, token: int, now: float) -> None:
+        """See `Connector`, as all of these."""
+        self.wire.publish(publish, token, now)
+
+    def subscribe(self, filter_: str, qos: int, identifier: int, token: int, now: float) -> None:
+        self.wire.subscribe(filter_, qos, identifier, token, now)
+
+    def unsubscribe(self, filter_: str, now: float) -> None:
+        self.wire.unsubscribe(filter_, 0, now)
+
+    def acknowledge(self, packet_id: int, epoch: int, now: float) -> None:
+        self.wire.acknowledge(packet_id, epoch, now)
+
+    def pause(self, paused: bool) -> None:
+        """Read nothing, or read on."""
+        if paused != self._paused:
+            self._paused = paused
+            self.wire.reading = not paused
+            if self._line is not None:
+                self._line.pause(paused)
+
+    def move(self, addresses: list[Address]) -> None:
+        """See `Connector`."""
+        alike = [address for address in addresses if address.family == self.addresses[0].family]
+        self.addresses = alike or self.addresses
+
+    def flush(self) -> None:
+        """Write what the wire has to say."""
+        if self._line is not None:
+            self._line.write()
+
+    def write_at_once(self, frame: bytes, now: float) -> bool:
+        """Write a PUBLISH of QoS 0, if the server has taken all that stands before it. False: nothing was done."""
+        line, wire = self._line, self.wire
+        if line is None or not isinstance(wire, Wire) or not wire.at_once(now):
+            return False
+        transport = line.transport
+        if transport.get_write_buffer_size() or transport.is_closing():
+            return False
+        transport.write(frame)
+        return True
+
+    def tick(self) -> None:
+        """Let the wire see the time."""
+        if self._line is not None:
+            self._line.tick()
+
+    @property
+    def backlog(self) -> int:
+        """Bytes that the broker has not taken."""
+        return self.wire.bytes + (self._line.transport.get_write_buffer_size() if self._line is not None else 0)
+
+
+class Line(asyncio.Protocol, Generic[M]):
+    """One transport."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, owner: Connection[M]) -> None:
+        self.owner = owner
+        self.closed = asyncio.Event()
+        self.accepted = False
+        self.refused: bool | None = None
+        self.error = ""
+        self.now = asyncio.get_running_loop().time
+        self._socket: socket.socket | None = None
+        self._pace: Pace | None = None
+        self._packets = owner.wire.packets if isinstance(owner.wire, Wire) else 0  # that had come with what was read before
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        if QUICK_ACK is not None and (found := transport.get_extra_info("socket")) is not None:
+            # one of our own: uvloop's makes a new one for each call
+            self._socket = socket.socket(found.family, found.type, found.proto, fileno=os.dup(found.fileno()))
+        if self.owner.may_rest:
+            self._pace = Pace()
+        self.owner._line = self
+        if self.owner._paused:
+            transport.pause_reading()
+        try:
+            self.owner.wire.begin(self.now())
+        except PeerError as error:
+            self.fail(error)
+            return
+        self.write()
+
+    def data_received(self, data: bytes) -> None:
+        if self.owner._line is not self or self.transport.is_closing():
+            return
+        owner, now = self.owner, self.now()
+        wire = owner.wire
+        if owner.lone is None or data[0] != 0x30 or not owner.lone(data, now):
+            self._receive(data, now)
+        if self._pace is not None and isinstance(wire, Wire):
+            packets, self._packets = wire.packets - self._packets, wire.packets
+            if self._pace.rests(packets, len(data), self.now()) and not owner._paused and not self.transport.is_closing():
+                self.transport.pause_reading()
+                asyncio.get_running_loop().call_later(REST, self._go_on)
+        if QUICK_ACK is not None and self._socket is not None:
+            with contextlib.suppress(OSError):  # once only, so after every read; last, because what has been written confirms too
+                self._socket.setsockopt(socket.IPPROTO_TCP, QUICK_ACK, 1)
+
+    def _receive(self, data: bytes, now: float) -> None:
+        """Take bytes the general way."""
+        try:
+            events = self.owner.wire.receive(data, now)
+        except PeerError as error:
+            self.fail(error)
+            return
+        for event in events:
+            if isinstance(event, Up):
+                self.accepted = True
+            elif isinstance(event, Refused):
+                self.refused, self.error = event.credentials, event.text
+                self.transport.close()
+        self.owner._on_events(events)
+        self.write()
+
+    def _go_on(self) -> None:
+        """Read again, after a rest."""
+        if self.owner._line is self and not self.owner._paused and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    def resume_writing(self) -> None:
+        """What was to be written has gone out, nearly: whoever waits for that may go on, though nothing comes from the broker."""
+        if self.owner._line is self:
+            self.owner._on_events([])
+            self.write()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        if exc is not None and not self.error:
+            self.error = getattr(exc, "strerror", None) or str(exc)
+        if self.owner._line is self:
+            self.owner._line = None
+            self.owner.wire.lost()
+        self.closed.set()
+
+    def write(self) -> None:
+        data = self.owner.wire.take()
+        if data and not self.transport.is_closing():
+            self.transport.write(data)
+
+    def pause(self, paused: bool) -> None:
+        if not self.transport.is_closing():
+            if paused:
+                self.transport.pause_reading()
+            else:
+                self.transport.resume_reading()
+
+    def tick(self) -> None:
+        try:
+            self.owner.wire.on_timer(self.now())
+        except PeerError as error:
+            self.fail(error)
+            return
+        self.write()
+
+    def fail(self, error: PeerError) -> None:
+        """The server broke a rule, or ended the connection."""
+        self.error = error.text
+        if error.reason in (Reason.NOT_AUTHORIZED, Reason.BAD_USER_NAME_OR_PASSWORD) and self.owner.wire.state is not State.UP:
+            self.refused = True
+        self.transport.abort()

@@ -1,0 +1,51 @@
+"""Staying connected: the addresses of a broker are tried in turn, with growing pauses between the rounds."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from ..address import Address
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds between attempts; a random part is left out
+CONNECT_TIMEOUT = 20.0
+
+
+def why_not(error: OSError, host: str) -> str:
+    """Why a connection could not be made, one line that tells a mistake in the address from an outage."""
+    if isinstance(error, socket.gaierror):
+        return f"the host name {host!r} is not known ({error.strerror}): is the address right?"
+    if isinstance(error, ConnectionRefusedError) or "Errno 111" in str(error):  # asyncio has one error for several addresses of a name
+        return "connection refused: does a broker listen there?"
+    return error.strerror or str(error)
+
+
+class Ended(NamedTuple):
+    """One connection from beginning to end. accepted: by the server. refused: it did not accept us, because of our credentials (True) or
+    for another reason (False); None: it did not refuse us. text: why the connection ended, one line."""
+
+    accepted: bool
+    refused: bool | None
+    text: str
+
+
+async def stay_connected(
+    addresses: Callable[[], list[Address]],
+    attempt: Callable[[Address], Awaitable[Ended]],
+    on_down: Callable[[bool | None, str], None],
+) -> None:
+    """Until it is cancelled. addresses: asked for before each round. on_down: told after a connection, or when all were tried in vain."""
+    pause = FIRST_PAUSE
+    while True:
+        ended = Ended(False, None, "")
+        for address in addresses():
+            ended = await attempt(address)
+            if ended.accepted:
+                pause = FIRST_PAUSE
+                break
+        on_down(ended.refused, ended.text)
+        await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+        pause = min(2 * pause, LONGEST_PAUSE)

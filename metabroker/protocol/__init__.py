@@ -1,0 +1,1 @@
+"""Bodies and codes of the metabroker protocol."""

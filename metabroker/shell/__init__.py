@@ -1,0 +1,1 @@
+"""The metabroker as a process or inside a broker."""

@@ -1,0 +1,193 @@
+"""The metabroker's short way for one message at a time at QoS 0, inside a broker's process: requests that want no answer, and publications.
+
+The broker hands a request's body to `Requests`, without a packet (`broker/embedded/direct.py`); it becomes the PUBLISH for the remote and
+is written. A publication of a remote becomes a PUBLISH for each client and is written. No event, action or burst is made.
+
+Strategy: only what the general way has seen before goes this way: a topic that the session may publish to, in a request of a known shape
+(`fast.Shape`); a topic of the remote whose recipients are known (`Remote.routes`). Only while nothing waits: the remote has taken all that
+was written, the community's connection is up and has nothing under way that has to stay in front. Whatever else there is (durable
+sessions, answers, QoS 1 and 2, properties, refusals of any kind) is left to the general way, which finds everything as it was.
+
+Invariant: for the same messages both ways send the same bytes in the same order and count the same.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...mqtt.framing import lone_body
+from ..core.base import REQUEST
+from ..core.batches import PUBLISH, Requests, Shape, body_of, middle_of
+from ..mqtt.batches import LONG
+from ..mqtt.connection import Connection
+
+if TYPE_CHECKING:
+    from ...broker.embedded.direct import Straight, Take
+    from ..core.batches import Plain
+    from ..core.sessions import Session
+    from ..mqtt.batches import Head
+    from ..mqtt.client import Wire
+    from .server import Server
+
+SHAPES = 32  # sizes of bodies of a session whose shape is remembered
+HEADS = 1024  # of publications of remotes that are remembered
+ROOM = 64  # bytes in the frame of a publication beside topics and payload, at most
+
+
+class Known(NamedTuple):
+    """What is known of publications of a remote with the same bytes before the payload.
+
+    key: of `Remote.routes`. size: of the payload. middle: see `fast.middle_of`.
+    """
+
+    key: tuple[str, tuple[int, ...]]
+    size: int
+    middle: bytes
+
+
+class Short:
+    """Of one metabroker: a `Guest`."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._straight: Straight | None = None
+        self._known: dict[bytes, Known] = {}  # by all that stands before the payload
+
+    def joined(self, straight: Straight) -> None:
+        """See `Guest`."""
+        self._straight = straight
+
+    # Requests
+
+    def way(self, topic: str) -> Take | None:
+        """See `Guest`."""
+        core = self._server.core
+        session = core.sessions.get(topic[len(REQUEST) : -len(PUBLISH)]) if topic.endswith(PUBLISH) else None
+        if session is None or session.remote.number not in self._server.fast.able:
+            return None
+        return Way(self._server, session).take
+
+    # Publications
+
+    def message(self, number: int, wire: Wire, data: bytes, now: float) -> bool:
+        """A remote has sent `data`, which begins with 0x30. False: nothing was done."""
+        if self._straight is None or self._server.failed.done():
+            return False
+        try:
+            return self._message(self._straight, number, wire, data, now)
+        except Exception as error:
+            self._server.fail(error)
+            return True
+
+    def _message(self, straight: Straight, number: int, wire: Wire, data: bytes, now: float) -> bool:
+        """A PUBLISH of a topic whose recipients are known goes to each of them."""
+        start = lone_body(data)
+        if not start:
+            return False
+        end = len(data)
+        payload = start + 2 + (data[start] << 8 | data[start + 1])
+        if payload >= end:
+            return False
+        if wire.login.version == 5:
+            payload += 1 + data[payload]
+        head = data[:payload]
+        known = self._known.get(head) or self._learn(wire, head, start, data[payload:])
+        if known is None or known.size != end - payload:
+            return False
+        core, community = self._server.core, self._server.community.wire
+        remote = core.remotes.get(number)
+        sessions = remote.routes.get(known.key) if remote is not None else None
+        if remote is None or remote.congested or sessions is None:  # the general way looks whether it still is
+            return False
+        fans = []
+        for session, _, plain in sessions:
+            fan = straight.recipients(plain.topic)
+            if fan is None or session.durable is not None or not community.takes(ROOM + len(plain.topic) + len(known.middle) + end):
+                return False
+            fans.append(fan)
+        if not community.at_once(now) or not wire.lone():
+            return False
+        core.counts.incoming += 1
+        core.counts.delivered += len(fans)
+        content = data[payload:]
+        for (session, _, plain), fan in zip(sessions, fans, strict=True):
+            session.number += 1
+            body = body_of(session.number, known.middle, content)
+            target = fan.sessions[0].connection if fan.sessions else None
+            version = target.version if target is not None else 5
+            straight.give(fan, version, plain.straight[version].of(len(body)) + body, now)
+        straight.flush()
+        return True
+
+    def _learn(self, wire: Wire, head: bytes, start: int, payload: bytes) -> Known | None:
+        """What is known of a topic that has come the general way."""
+        key = wire.topic_of(head[start:])
+        if key is None or len(head) > LONG:
+            return None
+        if len(self._known) >= HEADS:
+            self._known.clear()
+        known = self._known[head] = Known(key, len(payload), middle_of(key[0], payload))
+        return known
+
+
+class Way:
+    """Requests to publish of one session. They want no answer, and have QoS 0."""
+
+    __slots__ = ("_plain", "_server", "_session", "_shapes")
+
+    def __init__(self, server: Server, session: Session) -> None:
+        self._server = server
+        self._session = session
+        self._plain: Plain | None = None
+        self._shapes: dict[int, Shape] = {}  # by the size of the body
+
+    def take(self, body: bytes, now: float) -> bool:
+        """See `Take`."""
+        server, session = self._server, self._session
+        core, remote = server.core, session.remote
+        if remote.congested or not remote.up or remote.joining or core.sessions.get(session.id) is not session or server.failed.done():
+            return False
+        try:
+            plain = server.fast.plain(session)
+            if plain is not self._plain:
+                self._plain = plain
+                self._shapes.clear()
+            shape = self._shapes.get(len(body))
+            read = shape.read(body) if shape is not None else None
+            if read is not None and shape is not None:
+                payload, head = read[1], shape.head
+            else:
+                found = self._look(plain, body)
+                if found is None:
+                    return False
+                head, payload = found
+            size = len(payload)
+            if size > head.largest:
+                return False
+            frame = (head.known.get(size) or head.of(size)) + payload
+            connection = server.remotes.get(remote.number)
+            if not isinstance(connection, Connection) or not connection.write_at_once(frame, now):
+                return False
+            core.hear(1, now)
+            core.counts.published += 1
+            session.ends = now + session.life
+            server.community.wire.packets += 1
+        except Exception as error:
+            server.fail(error)
+        return True
+
+    def _look(self, plain: Plain, body: bytes) -> tuple[Head, bytes] | None:
+        """The head and the payload of a request; its shape is remembered. None: the general way has to see to it."""
+        if len(body) > self._server.core.policy.limits.body:
+            return None
+        read = Requests.read(body)
+        if read is None or "message" in read:
+            return None
+        head = plain.heads.get((read["topic"], 0, read.get("retain", False)))
+        if head is None:
+            return None
+        if len(body) not in self._shapes and (shape := Shape.of(body, read, head)) is not None:
+            if len(self._shapes) >= SHAPES:
+                self._shapes.clear()
+            self._shapes[len(body)] = shape
+        return head, read["payload"]

@@ -1,0 +1,608 @@
+"""The metabroker as a process: the community's connection, a connection for each remote, and the core between them.
+
+All of it runs in one event loop. What the core wants is carried out after each chunk of bytes, then every connection that has something
+to say writes once. When the community takes messages more slowly than the remotes send them, the remotes are read no longer until it
+has caught up; when a remote does, requests to publish there are refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial, wraps
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec
+
+from ...base.refusals import Refusals
+from ...mqtt.packets import Publish
+from ..address import Address, parse_address
+from ..connectors import Connector, Owner, make
+from ..core.actions import (
+    Action,
+    After,
+    Ask,
+    Close,
+    Deliver,
+    DeliverMany,
+    Drop,
+    Fetch,
+    Note,
+    Open,
+    Resolve,
+    Respond,
+    RespondMany,
+    Send,
+    SendMany,
+)
+from ..core.base import REQUEST
+from ..core.batches import Fast
+from ..core.core import Core
+from ..core.restore import restore
+from ..mqtt.batches import Messages
+from ..mqtt.client import Dropped, Event, Login, Message, Published, Settled, State, Subscribed, Trouble, Up, Wire
+from ..mqtt.connection import Connection
+from ..policy import Policy
+from ..protocol.codes import Code
+from . import status
+from .deliveries import Group, Run
+from .direct import Short
+from .resolver import Resolver
+from .store import Keeper, Later
+
+log = logging.getLogger(__name__)
+TICK = 0.5  # seconds
+REPORT, LINE = 2.0, 60.0  # seconds between two reports, at least; between two of them in the log
+LOOKUPS = 4  # threads
+LEAVING = 2.0  # seconds for connections to be left
+FAULT_PAUSE = 5.0  # seconds after a fault of a connector
+STRANGER = "it does not take this client for the metabroker: see its access rules and this client's identifier and password"
+TOPIC = 65_535  # token of the community subscription
+
+
+@dataclass(frozen=True)
+class Community:
+    """The broker that the metabroker stands beside, and as whom.
+
+    ca: PEM file of its authorities; None: those of the system. status: the topic of what the metabroker tells of itself; empty: none.
+    by_client: see `Core`.
+    """
+
+    address: Address
+    login: Login
+    ca: str | None = None
+    by_client: bool = False
+    status: str = ""
+
+    @property
+    def inside(self) -> str | None:
+        """Name of the broker whose process this is; None: a process of its own."""
+        return None
+
+    def connection(
+        self, on_events: Callable[[list[Event]], None], on_down: Callable[[bool | None, str], None], on_error: Callable[[Exception], None]
+    ) -> Connection[Wire]:
+        """A connection to it, not begun. on_events, on_down: see `Connection`. on_error: told of a fault of ours that ended it."""
+        return Connection([self.address], Wire(self.login), self.ca, on_events, on_down)
+
+
+P = ParamSpec("P")
+
+
+def _guarded(method: Callable[Concatenate[Server, P], None]) -> Callable[Concatenate[Server, P], None]:
+    """For what is called from outside: after an exception nobody knows what state the metabroker is in, so it ends."""
+
+    @wraps(method)
+    def call(self: Server, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        if self.failed.done():
+            return
+        try:
+            method(self, *args, **kwargs)
+        except Exception as error:
+            self.fail(error)
+
+    return call
+
+
+class Server:
+    """One metabroker; `open` makes it. on_ready: called when it has subscribed at the community broker for the first time.
+
+    keeper: of its sessions, None: they are kept nowhere.
+    """
+
+    def __init__(
+        self, community: Community, policy: Policy, resolver: Resolver, on_ready: Callable[[], None], keeper: Keeper | None = None
+    ) -> None:
+        self._now = asyncio.get_running_loop().time
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._keeper = keeper
+        changes = self._keeper.writer if self._keeper is not None else None
+        self.core = Core(policy, partial(secrets.token_hex, 16), changes, time.time() - self._now())
+        self.core.by_client = community.by_client
+        self._limits = policy.limits
+        self._warned = Refusals(log)
+        self._resolver = resolver
+        self._on_ready: Callable[[], None] | None = on_ready
+        self.community = community.connection(self._on_community, partial(self._community_down, community.address), self.fail)
+        self.remotes: dict[int, Connector] = {}
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._others: set[asyncio.Task[None]] = set()  # lookups, and connections that are being left
+        self._groups: dict[int, Group] = {}
+        self._runs: dict[int, Run] = {}
+        self.fast = Fast(self.core, community.login.version)
+        self.short: Short | None = None
+        if self.community.inside:
+            self.short = self.community.guest = Short(self)
+        self._dirty: set[int] = set()  # remotes with something to write
+        self._token = TOPIC
+        self._paused = False
+        self._moving: set[int] = set()  # remotes whose services are looked for again
+        self._lookups = ThreadPoolExecutor(LOOKUPS, "lookup")  # a slow directory keeps nothing else waiting
+        self._status_topic = community.status
+        self._inside = community.inside
+        self._next_report = self._next_line = 0.0
+        self._reported: dict[str, Any] = {}
+        self._later: Later = []  # once what has been put is kept
+        self.community.forget = self._keeper is None
+        if self._keeper is not None:
+            self._keeper.on_kept = self._on_kept
+
+    @classmethod
+    async def open(
+        cls, community: Community, policy: Policy, resolver: Resolver, on_ready: Callable[[], None], data: Path | None = None
+    ) -> Server:
+        """A metabroker as it was when it ended. data: the folder where it keeps its sessions, None: nowhere. Raises StoreError."""
+        if data is None:
+            return cls(community, policy, resolver, on_ready)
+        keeper = await asyncio.to_thread(Keeper, data, asyncio.get_running_loop())
+        try:
+            server = cls(community, policy, resolver, on_ready, keeper)
+            await asyncio.to_thread(restore, server.core, keeper.store, server._now())
+        except BaseException:
+            keeper.close()
+            raise
+        return server
+
+    def fail(self, error: Exception) -> None:
+        """A fault of ours: `run` ends with it, and until then nothing is done any more."""
+        if not self.failed.done():
+            self.failed.set_exception(error)
+            with contextlib.suppress(Exception):
+                self.leave()
+
+    async def run(self) -> None:
+        """Until it is cancelled, or has a fault. Every connection is left in order; with a folder for data sessions stay, here and at the
+        remotes. Raises the fault."""
+        try:
+            self._carry_out()
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.community.run(), name="community")
+                group.create_task(self._tick(), name="tick")
+                group.create_task(self._watch(), name="watch")
+        except Exception as error:
+            self.fail(error)
+            raise
+        finally:
+            if self.failed.done():
+                self.failed.exception()  # it has been seen
+            await self._end()
+
+    async def _watch(self) -> None:
+        await asyncio.shield(self.failed)  # what comes while everything is left in order is still taken
+
+    async def _end(self) -> None:
+        """Leave the remotes, and keep what is to be kept."""
+        try:
+            for remote in self.remotes.values():
+                remote.forget = self._keeper is None
+            tasks = [*self._tasks.values(), *self._others]
+            for task in tasks:
+                task.cancel()
+            if tasks:
+                await asyncio.wait(tasks, timeout=LEAVING)
+        finally:
+            self._lookups.shutdown(wait=False, cancel_futures=True)
+            if self._keeper is not None:
+                await self._keeper.settle()
+                self._keeper.close()
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK)
+            self._on_tick()
+
+    @_guarded
+    def _on_tick(self) -> None:
+        now = self._now()
+        self.core.on_timer(now)
+        self._report(now)
+        for connection in (self.community, *self.remotes.values()):
+            connection.tick()
+        for number in self.remotes:
+            self._congestion(number, now)
+        self._carry_out()
+
+    def _report(self, now: float) -> None:
+        """Publish how things are, when that has changed; log it, less often."""
+        if now < self._next_report:
+            return
+        self._next_report = now + REPORT
+        backlogs = {number: remote.backlog for number, remote in self.remotes.items()}
+        store = self._keeper.writer.bytes_pending if self._keeper is not None else 0
+        values = status.report(self.core, self.community.backlog, store, backlogs, self._inside)
+        if values == self._reported:
+            return
+        self._reported = values
+        self._tell(status.body(values), now)
+        if now >= self._next_line:
+            self._next_line = now + LINE
+            log.info("%s", status.line(values))
+
+    def _tell(self, told: bytes, now: float) -> None:
+        """The status topic; only the last one counts, so nothing waits for a connection."""
+        if self._status_topic and self.community.wire.state is State.UP:
+            self.community.wire.publish(Publish(self._status_topic, told, 0, retain=True), 0, now)
+
+    def leave(self) -> None:
+        """Say that the metabroker ends in order; to be called before `run` is cancelled."""
+        self._tell(status.GONE, self._now())
+        self.community.flush()
+
+    # The community
+
+    @_guarded
+    def _on_community(self, events: list[Event]) -> None:
+        now = self._now()
+        for event in events:
+            match event:
+                case Messages():
+                    acknowledge = partial(self.community.wire.acknowledge_run, event.acks, event.epoch, now)
+                    if self.fast.on_requests(event, now):
+                        self._later.append(acknowledge)
+                    else:
+                        acknowledge()
+                case Settled(token, start, many, reason):
+                    self._settled(token, start, many, reason, now)
+                case Message(publish, epoch):
+                    late = self.core.on_request(publish.topic, publish.payload, now, publish.properties)
+                    if publish.qos and late:
+                        self._later.append(partial(self.community.wire.acknowledge, publish.packet_id, epoch, now))
+                    elif publish.qos:
+                        self.community.wire.acknowledge(publish.packet_id, epoch, now)
+                case Published(token, reason):
+                    self._delivered(token, reason, now)
+                case Up(present, _):
+                    log.info("event=community-up session_present=%s", str(present).lower())
+                    self._next_report, self._reported = 0.0, {}  # our will may have been published
+                    if not present or self._on_ready is not None:
+                        self.community.wire.subscribe(REQUEST + "#", 2, 0, TOPIC, now)
+                case Subscribed(_, reason):
+                    self._subscribed(reason)
+        self._carry_out()
+
+    def _subscribed(self, reason: int) -> None:
+        if reason >= 0x80:
+            log.error("event=community-refuses topic=%s# reason=0x%02x text=%r", REQUEST, reason, STRANGER)
+        elif self._on_ready is not None:
+            on_ready, self._on_ready = self._on_ready, None
+            on_ready()
+
+    def _delivered(self, token: int, reason: int, now: float) -> None:
+        """The community has one publication of a remote's message; with the last one the remote is told."""
+        if reason >= 0x80:
+            log.warning("event=response-refused reason=0x%02x", reason)
+        group = self._groups.pop(token, None)
+        if group is not None:
+            self._part_done(group, now)
+
+    def _part_done(self, group: Group, now: float) -> None:
+        group.left -= 1
+        remote = self.remotes.get(group.remote)
+        if not group.left and remote is not None:
+            remote.acknowledge(group.packet_id, group.epoch, now)
+            self._dirty.add(group.remote)
+
+    def _settled(self, token: int, start: int, count: int, reason: int, now: float) -> None:
+        """The community has messages of a run for one session; the remote is told of those that all have."""
+        if reason >= 0x80:
+            log.warning("event=response-refused reason=0x%02x", reason)
+        run = self._runs.get(token)
+        if run is None:
+            return
+        run.open[token] -= count
+        if not run.open[token]:
+            del self._runs[token]
+        remote = self.remotes.get(run.remote)
+        if isinstance(remote, Connection) and (acks := run.settled(start, count)):
+            remote.wire.acknowledge_run(acks, run.epoch, now)
+            self._dirty.add(run.remote)
+
+    @staticmethod
+    def _community_down(address: Address, refused: bool | None, text: str) -> None:
+        if refused:
+            text = f"{text}: {STRANGER}"
+        log.warning("event=community-down address=%s refused=%s error=%r", address, str(refused is not None).lower(), text)
+
+    # Remotes
+
+    @_guarded
+    def _on_remote(self, number: int, events: list[Event]) -> None:
+        now = self._now()
+        for event in events:
+            match event:
+                case Messages():
+                    self.fast.on_messages(number, event)
+                case Settled(token, start, many, reason):
+                    self.fast.on_settled(number, token, start, many, reason)
+                case Message(publish, epoch):
+                    self.core.on_message(number, publish, epoch)
+                case Published(token, reason):
+                    self.core.on_published(token, reason)
+                case Subscribed(token, reason):
+                    self.core.on_subscribed(number, token, reason)
+                case Dropped(filter_):
+                    self.core.on_dropped(number, filter_)
+                case Up(present, abilities):
+                    self.core.on_up(number, present, abilities)
+                case Trouble(text):
+                    known = self.core.remotes.get(number)
+                    remote = known.credentials.remote if known else str(number)
+                    kind = text.split(": ")[:2]  # without the topic and other people's words behind it
+                    self._warn(f"event=remote-trouble remote={remote} error={text!r}", f"remote {remote} {kind}")
+            if isinstance(event, Up):
+                self._carry_out()  # what is subscribed anew goes before what comes next
+        self._congestion(number, now)
+        self._carry_out()
+
+    def _warn(self, text: str, what: str) -> None:
+        """A warning that may come again and again: once a minute."""
+        more = self._warned.due(self._now(), ("", what))
+        log.log(logging.DEBUG if more is None else logging.WARNING, "%s%s", text, f" more={more}" if more else "")
+
+    @_guarded
+    def _remote_down(self, number: int, refused: bool | None, text: str) -> None:
+        code = Code.REMOTE_UNREACHABLE
+        if refused is not None:
+            code = Code.REMOTE_REFUSED_CREDENTIALS if refused else Code.REMOTE_REFUSED
+        self.core.on_failed(number, code, text)
+        self._carry_out()
+        name = self.core.service(number)
+        if name and number not in self._moving:
+            self._moving.add(number)
+            self._spawn(self._find_again(number, name))
+
+    async def _find_again(self, number: int, name: str) -> None:
+        """A service may be somewhere else now."""
+        try:
+            found = await self._look_up(name, again=True)
+        except LookupError:
+            return  # the addresses that are known are tried
+        finally:
+            self._moving.discard(number)
+        addresses = []
+        for text in found:
+            with contextlib.suppress(ValueError):
+                addresses.append(parse_address(text))
+        remote = self.remotes.get(number)
+        if remote is not None and addresses:
+            remote.move(addresses)
+
+    def _congestion(self, number: int, now: float) -> None:
+        remote = self.remotes.get(number)
+        if remote is not None:
+            self.core.on_congested(number, remote.backlog > self._limits.buffer)
+
+    # What the core wants
+
+    def _carry_out(self) -> None:
+        now = self._now()
+        while actions := self.core.take():
+            for action in actions:
+                # those that come for messages first; the others cost what they cost
+                if type(action) is SendMany:
+                    self.remotes[action.remote].wire.publish_burst(action.messages, action.qos, action.token, now)  # type: ignore[attr-defined]
+                    self._congestion(action.remote, now)
+                    self._dirty.add(action.remote)
+                elif type(action) is RespondMany:
+                    self.community.wire.publish_burst(action.messages, 1, 0, now)
+                elif type(action) is DeliverMany:
+                    self._deliver_many(action, now)
+                else:
+                    self._do(action, now)
+        self._flush_remotes()
+        if self._keeper is not None:
+            waiting, self._later = self._later, []
+            self._keeper.after(waiting)
+        self.community.flush()
+        self._pressure()
+
+    def _do(self, action: Action, now: float) -> None:
+        match action:
+            case Respond(topic, body, qos):
+                self._respond(Publish(topic, body, qos), 0, now)
+            case Deliver():
+                self._deliver(action, now)
+            case Send(number, token, publish):
+                self.remotes[number].publish(publish, token, now)
+                self._congestion(number, now)
+            case Ask(number, token, filter_, qos, identifier):
+                self.remotes[number].subscribe(filter_, qos, identifier, token, now)
+            case Drop(number, filter_):
+                self.remotes[number].unsubscribe(filter_, now)
+            case After(later):
+                self._later += later
+            case Fetch():
+                self._spawn(self._fetch(action))
+            case Open():
+                self._open(action)
+            case Close(number):
+                self._close(number)
+            case Resolve(number, name):
+                self._spawn(self._resolve(number, name))
+            case Note(warning, text, what):
+                if what:
+                    self._warn(text, what)
+                else:
+                    log.log(logging.WARNING if warning else logging.INFO, "%s", text)
+        if isinstance(action, Send | Ask | Drop | Deliver):
+            self._dirty.add(action.remote)
+
+    def _flush_remotes(self) -> None:
+        if self._dirty:
+            dirty, self._dirty = self._dirty, set()
+            for number in dirty:
+                if number in self.remotes:
+                    self.remotes[number].flush()
+
+    @_guarded
+    def _on_kept(self, actions: Later) -> None:
+        """What these waited for is kept."""
+        now = self._now()
+        for action in actions:
+            match action:
+                case Respond(topic, body, qos):
+                    self._respond(Publish(topic, body, qos), 0, now)
+                case Fetch():
+                    self._spawn(self._fetch(action))
+                case Open():
+                    self._open(action)
+                case _ if callable(action):
+                    action()
+        self._flush_remotes()
+        self.community.flush()
+
+    async def _fetch(self, action: Fetch) -> None:
+        assert self._keeper is not None
+        rows = await self._keeper.read(action)
+        self.core.on_fetched(action.session, action.token, action.last, rows)
+        self._carry_out()
+
+    def _respond(self, publish: Publish, token: int, now: float) -> bool:
+        if not self.community.wire.fits(publish):
+            log.warning(
+                "event=response-dropped topic=%s bytes=%d error=too-large-for-the-community-broker", publish.topic, len(publish.payload)
+            )
+            return False
+        self.community.wire.publish(publish, token, now)
+        return True
+
+    def _deliver(self, action: Deliver, now: float) -> None:
+        group = Group(action, 0)
+        for topic, body, qos in action.responses:
+            token = 0
+            if action.packet_id and qos:
+                self._token = token = self._token + 1
+            if self._respond(Publish(topic, body, qos), token, now) and token:
+                self._groups[token] = group
+                group.left += 1
+        if action.kept:
+            group.left += 1
+            self._later.append(partial(self._part_done, group, now))
+        if action.packet_id and not group.left:
+            self.remotes[action.remote].acknowledge(action.packet_id, action.epoch, now)
+
+    def _deliver_many(self, action: DeliverMany, now: float) -> None:
+        wire = self.community.wire
+        run = Run(action)
+        for qos, messages in action.bursts:
+            head, body = messages[0]  # all have this size
+            if not wire.fits(Publish(head.topic, body, qos)):
+                log.warning(
+                    "event=response-dropped topic=%s bytes=%d messages=%d error=too-large-for-the-community-broker",
+                    head.topic,
+                    len(body),
+                    len(messages),
+                )
+                continue
+            token = 0
+            if action.acks and qos:
+                self._token = token = self._token + 1
+                self._runs[token] = run
+                run.open[token] = len(messages)
+                run.recipients += 1
+            wire.publish_burst(messages, qos, token, now)
+        if action.acks and not run.recipients:
+            self.remotes[action.remote].wire.acknowledge_run(action.acks, action.epoch, now)  # type: ignore[attr-defined]
+            self._dirty.add(action.remote)
+
+    def _open(self, action: Open) -> None:
+        number = action.remote
+        if number not in self.core.remotes:
+            return  # it waited to be kept, and is not wanted any more
+        addresses = [parse_address(text) for text in action.addresses]
+        connection = make(action, addresses, Owner(partial(self._on_remote, number), partial(self._remote_down, number)))
+        connection.pause(self._paused)
+        self.remotes[number] = connection
+        if isinstance(connection, Connection) and isinstance(connection.wire, Wire):
+            self.fast.enable(number)
+            if self.short is not None:
+                connection.lone = partial(self.short.message, number, connection.wire)
+        self._tasks[number] = asyncio.get_running_loop().create_task(self._stay(number, connection), name=f"remote-{number}")
+
+    async def _stay(self, number: int, connection: Connector) -> None:
+        """Stay connected to a remote, also over faults of its connector."""
+        while True:
+            try:
+                await connection.run()
+                return
+            except Exception as error:
+                log.exception("event=connector-failed remote=%d pause=%g", number, FAULT_PAUSE)
+                self._remote_down(number, None, f"internal error: {type(error).__name__}")
+                await asyncio.sleep(FAULT_PAUSE)
+
+    def _close(self, number: int) -> None:
+        self.remotes.pop(number, None)
+        self.fast.forget(number)
+        task = self._tasks.pop(number, None)
+        if task is not None:
+            self._keep(task)
+            task.cancel()
+
+    def _spawn(self, work: object) -> None:
+        self._keep(asyncio.get_running_loop().create_task(work))  # type: ignore[arg-type]
+
+    def _keep(self, task: asyncio.Task[None]) -> None:
+        self._others.add(task)
+        task.add_done_callback(self._over)
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        self._others.discard(task)
+        if not task.cancelled() and isinstance(error := task.exception(), Exception):
+            self.fail(error)
+
+    async def _look_up(self, name: str, again: bool = False) -> list[str]:
+        """The addresses of a service; it may take as long as a client waits for a connection. Raises LookupError."""
+        asked = asyncio.get_running_loop().run_in_executor(self._lookups, self._resolver.resolve, name, again)
+        try:
+            async with asyncio.timeout(self._limits.connect):
+                return await asked
+        except TimeoutError:
+            raise LookupError("the directory does not answer in time") from None
+
+    async def _resolve(self, number: int, name: str) -> None:
+        found: list[str] = []
+        error = ""
+        try:
+            found = await self._look_up(name)
+        except LookupError as failure:
+            error = str(failure)
+        self.core.on_resolved(number, found, error, self._now())
+        self._carry_out()
+
+    def _pressure(self) -> None:
+        """Read the remotes while the community keeps up."""
+        backlog = self.community.backlog
+        if self._keeper is not None and self.core.memory is not None:
+            backlog += self._keeper.writer.bytes_pending
+            self.core.memory.congested = self._keeper.writer.bytes_pending > self._limits.buffer
+        paused = backlog > (self._limits.buffer // 2 if self._paused else self._limits.buffer)
+        if paused != self._paused:
+            self._paused = paused
+            log.info("event=remotes-%s backlog=%d", "paused" if paused else "resumed", backlog)
+            for remote in self.remotes.values():
+                remote.pause(paused)

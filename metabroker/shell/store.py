@@ -1,0 +1,110 @@
+"""The metabroker's store: one SQLite file that only its owner may read, a thread that commits, and what waits for commits.
+
+The file holds the passwords that clients gave for remotes, because the metabroker connects with them again after its restart: it is
+made with mode 0600 in a folder of mode 0700 and not encrypted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from ...store.base import Kind, StoreError
+from ...store.folder import os_error
+from ...store.records import StoredDelivery, StoredRun
+from ...store.sqlite import SqliteStore
+from ...store.writer import Writer
+from ..core.actions import Action, Fetch
+from ..core.records import INCOMING
+
+log = logging.getLogger(__name__)
+FILE = "metabroker.db"
+CLOSE_TIMEOUT = 5.0  # seconds for what is left to be kept
+Later = list[Action | Callable[[], None]]
+Rows = list[tuple[StoredDelivery, StoredRun]]
+
+
+def _nobody(_: Later) -> None:
+    pass
+
+
+class Keeper:
+    """An open store. folder: made if need be. Raises StoreError. Opening blocks: it may be done in any thread, all else in the loop's.
+
+    on_kept: called in the loop with what waited for a commit, in order.
+    """
+
+    def __init__(self, folder: Path, loop: asyncio.AbstractEventLoop) -> None:
+        self.on_kept: Callable[[Later], None] = _nobody
+        self._waiting: deque[tuple[int, Later]] = deque()
+        self._committed = asyncio.Event()
+        path = folder / FILE
+        _make_private(path)
+        self.store = SqliteStore(path)
+        self.writer = Writer(self.store, loop.call_soon_threadsafe, self._on_commit, self._on_error)
+        self.writer.start()
+
+    def after(self, later: Later) -> None:
+        """Hand over what has been put so far; do these when it is kept."""
+        ticket = self.writer.ticket()
+        if not later:
+            return
+        if ticket <= self.writer.committed and not self._waiting:
+            self.on_kept(later)
+        else:
+            self._waiting.append((ticket, later))
+
+    async def read(self, fetch: Fetch) -> Rows | None:
+        """A page of a session's publications; None if the store fails."""
+        try:
+            return await asyncio.to_thread(self._rows, fetch)
+        except StoreError as error:
+            log.error("event=store-unreadable error=%r", str(error))
+            return None
+
+    async def settle(self) -> None:
+        """Wait until what was put is kept, for some seconds at most. What waited for that is not done any more."""
+        self.on_kept = _nobody
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_TIMEOUT):
+                while self.writer.bytes_pending:
+                    self._committed.clear()
+                    self.writer.ticket()
+                    await self._committed.wait()
+
+    def close(self) -> None:
+        """Close the file. Blocks for as long as that takes, and a second more where something is left."""
+        if not self.writer.close(0.0):
+            log.error("event=store-left bytes=%d error=%r", self.writer.bytes_pending, str(self.writer.error or "no answer in time"))
+
+    def _rows(self, fetch: Fetch) -> Rows:
+        deliveries = list(self.store.deliveries(INCOMING + fetch.session, after=fetch.after, limit=fetch.last - fetch.after))
+        runs = self.store.runs({one.run for one in deliveries})
+        return [(one, runs[one.run]) for one in deliveries if one.order <= fetch.last and one.run in runs]
+
+    def _on_commit(self, ticket: int) -> None:
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= ticket:
+            self.on_kept(waiting.popleft()[1])
+        self._committed.set()
+
+    @staticmethod
+    def _on_error(error: StoreError) -> None:
+        log.error("event=store-fails error=%r", str(error))
+
+
+def _make_private(path: Path) -> None:
+    """Make the file and its folder so that nobody but their owner may read them. SQLite gives its other files the file's mode."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        path.chmod(0o600)
+    except FileExistsError:
+        raise StoreError(Kind.OTHER, str(path.parent), "is no folder: name another") from None
+    except OSError as error:
+        raise os_error(str(path), error) from error

@@ -1,0 +1,89 @@
+"""One metabroker after the other: a fault of ours ends one, and the next begins after a pause that grows with each."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from ...store.base import StoreError
+from ..policy import Policy
+from .resolver import Resolver
+from .server import Community, Server
+
+log = logging.getLogger(__name__)
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds
+WELL = 60.0  # seconds after which a metabroker counts as one that runs
+
+
+class Supervisor:
+    """open_: makes a metabroker; it may raise StoreError. begun: there has been one already. faults: how many have ended with one."""
+
+    def __init__(self, open_: Callable[[], Awaitable[Server]], begun: bool = False) -> None:
+        self._open = open_
+        self._server: Server | None = None
+        self._begun = begun
+        self.faults = 0
+
+    async def run(self) -> None:
+        """Until it is cancelled. Raises StoreError if there is no first one; later ones are tried again."""
+        clock = asyncio.get_running_loop().time
+        pause = FIRST_PAUSE
+        while True:
+            began = clock()
+            try:
+                self._server = await self._open()
+                self._begun = True
+                await self._server.run()
+            except StoreError as error:
+                if not self._begun:
+                    raise
+                log.error("event=metabroker-cannot-start pause=%g error=%r", pause, str(error))
+            except Exception as error:
+                self.faults += 1
+                pause = FIRST_PAUSE if clock() - began > WELL else pause
+                log.error("event=metabroker-failed pause=%g", pause, exc_info=_one_of(error))
+            self._server = None
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    def leave(self) -> None:
+        """Say that the metabroker ends in order; to be called before `run` is cancelled."""
+        if self._server is not None:
+            self._server.leave()
+
+
+def _one_of(error: Exception) -> Exception:
+    """What stands in a group of one."""
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+def run(community: Community, policy: Policy, resolver: Resolver, on_ready: Callable[[], None], data: Path | None = None) -> None:
+    """Run until SIGTERM or SIGINT. data: folder for what it keeps. Raises StoreError."""
+
+    async def main() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        loop = asyncio.get_running_loop()
+        supervisor = Supervisor(lambda: Server.open(community, policy, resolver, on_ready, data))
+
+        def end() -> None:
+            supervisor.leave()
+            task.cancel()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, end)
+        with contextlib.suppress(asyncio.CancelledError):
+            await supervisor.run()
+
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(main())
+    else:
+        uvloop.run(main())

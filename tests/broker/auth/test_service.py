@@ -1,0 +1,342 @@
+"""Who is let in, and what rules let them do: a broker in this loop, and clients that try."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from mqmesh.broker.auth import passwords, service
+from mqmesh.broker.auth.service import AuthError
+from mqmesh.broker.config import TlsSettings, parse
+from mqmesh.broker.server import StartError
+from mqmesh.mqtt.packets import Connack, Connect, Puback, Publish, Will
+from mqmesh.store.memory import MemoryStore
+from support.broker_site import Client, Site, until
+from support.certificates import Certificates
+
+SECRET = "a shared secret of thirty-two bytes or more"
+FOREVER = 0xFFFFFFFF
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    passwords.change(tmp_path / "users", "alice", b"wonderland")
+    passwords.change(tmp_path / "users", "bob", b"builder")
+    (tmp_path / "key").write_text(SECRET)
+    return tmp_path
+
+
+def access(folder: Path, *rules: dict[str, Any], **table: Any):
+    return parse({"access": {"users": "users", **table, "rule": list(rules)}}, "F", folder).access
+
+
+async def connect(site: Site, user: str | None, password: bytes | None, name: str = "c", version: int = 5, **fields: Any) -> Client:
+    """A client that has sent CONNECT."""
+    client = await site.dial(version)
+    client.name = name
+    client.send(Connect(name, version, fields.pop("clean", True), user_name=user, password=password, **fields))
+    return client
+
+
+async def let_in(site: Site, user: str | None, password: bytes | None, name: str = "c", **fields: Any) -> Client:
+    client = await connect(site, user, password, name, **fields)
+    client.connack = await client.expect(Connack, reason=0)
+    return client
+
+
+async def refused(site: Site, user: str | None, password: bytes | None, reason: int, **fields: Any) -> Connack:
+    client = await connect(site, user, password, **fields)
+    found = await client.expect(Connack, reason=reason)
+    await client.closed()
+    return found
+
+
+def token(user: str | None = "alice", seconds: float = 600, key: Any = SECRET, algorithm: str = "HS256", **claims: Any) -> bytes:
+    body = {"exp": time.time() + seconds, **({"sub": user} if user else {}), **claims}
+    return jwt.encode(body, key, algorithm).encode()
+
+
+# Passwords
+
+
+@pytest.mark.parametrize("version", [4, 5])
+async def test_right_and_wrong_passwords(folder: Path, version: int):
+    async with Site(access=access(folder)) as site:
+        await let_in(site, "alice", b"wonderland", "c1", version=version)
+        for user, password in [("alice", b"wrong"), ("carol", b"wonderland"), ("alice", b""), ("bob", b"wonderland")]:
+            await refused(site, user, password, 0x86 if version == 5 else 4, version=version)
+        await refused(site, None, None, 0x87 if version == 5 else 5, version=version)
+        assert site.broker.counters.denied_connects == 5
+
+
+async def test_what_comes_behind_connect_is_taken_once_the_password_was_compared(folder: Path):
+    async with Site(access=access(folder)) as site:
+        client = await site.dial()
+        client.send(Connect("c", 5, user_name="alice", password=b"wonderland"), Publish("t", b"x", 1, packet_id=1))
+        await client.expect(Connack, reason=0)
+        await client.expect(Puback, packet_id=1)
+
+
+async def test_what_comes_behind_a_connect_that_is_refused_is_not_taken(folder: Path):
+    async with Site(access=access(folder, anonymous=True)) as site:
+        watcher = await let_in(site, None, None, "watcher")
+        await watcher.subscribe("#")
+        client = await site.dial()
+        client.send(Connect("c", 5, user_name="alice", password=b"wrong"), Publish("t", b"x"))
+        await client.expect(Connack, reason=0x86)
+        await client.closed()
+        await watcher.nothing()
+
+
+async def test_anonymous_clients_beside_named_ones(folder: Path):
+    async with Site(access=access(folder, anonymous=True)) as site:
+        await let_in(site, None, None)
+        await refused(site, "alice", b"wrong", 0x86)
+
+
+async def test_a_right_password_is_compared_once_only(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    asked = []
+    real = passwords.right
+    monkeypatch.setattr(passwords, "right", lambda hash_, password: asked.append(password) or real(hash_, password))
+    async with Site(access=access(folder)) as site:
+        for number in range(5):
+            await let_in(site, "alice", b"wonderland", f"c{number}")
+        assert asked == [b"wonderland"]
+        await refused(site, "alice", b"wonderlandx", 0x86)
+        assert len(asked) == 2
+
+
+async def test_failures_slow_down_those_who_fail_and_nobody_else(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    async with Site(access=access(folder)) as site:
+        await let_in(site, "bob", b"builder", "first")
+        loop = asyncio.get_running_loop()
+        took = []
+        for _ in range(4):
+            before = loop.time()
+            await refused(site, "alice", b"wrong", 0x86)
+            took.append(loop.time() - before)
+        assert took[3] >= 0.8  # 0.1, 0.2, 0.4, 0.8 seconds at least
+        monkeypatch.setattr(service, "FIRST_DELAY", 60.0)
+        monkeypatch.setattr(service, "LONGEST_DELAY", 60.0)
+        wrong = await connect(site, "alice", b"wrong", "still waiting")
+        await let_in(site, "bob", b"builder", "known")  # was right before: answered while the other waits
+        assert not wrong.waiting()
+
+
+async def test_a_client_that_leaves_while_its_password_waits(folder: Path):
+    async with Site(access=access(folder)) as site:
+        client = await connect(site, "alice", b"wonderland", "gone")
+        await client.cut()
+        await until(lambda: not site.broker.connections)
+        await let_in(site, "alice", b"wonderland", "next")
+        assert site.broker.sessions.get("gone") is None
+
+
+async def test_a_session_belongs_to_its_user(folder: Path):
+    async with Site(store=MemoryStore(), access=access(folder)) as site:
+        alice = await let_in(site, "alice", b"wonderland", "shared", clean=False, properties={17: FOREVER})
+        await refused(site, "bob", b"builder", 0x87, name="shared")
+        await alice.nothing()  # nobody took it over
+        await alice.leave()
+        await site.gone("shared")
+        await refused(site, "bob", b"builder", 0x87, name="shared")
+        again = await let_in(site, "alice", b"wonderland", "shared", clean=False, properties={17: FOREVER})
+        assert again.connack.session_present
+
+
+# Tokens
+
+
+async def test_tokens(folder: Path):
+    settings = access(folder, tokens={"key": "key", "issuer": "us", "audience": "mqtt"})
+    good = {"iss": "us", "aud": "mqtt"}
+    async with Site(access=settings) as site:
+        client = await let_in(site, None, token(**good), "c1")
+        assert site.broker.sessions.get("c1").user == "alice"
+        await let_in(site, "alice", token(**good), "c2")
+        await let_in(site, "bob", b"builder", "c3")  # a password does as well
+        await refused(site, "bob", token(**good), 0x87)
+        await client.nothing()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"seconds": -10},
+        {"key": "another secret of thirty-two bytes or more"},
+        {"iss": "them"},
+        {"aud": "http"},
+        {"user": None},
+        {"user": 7},
+        {"nbf": 8e9},
+    ],
+    ids=lambda wrong: next(iter(wrong)),
+)
+async def test_tokens_that_are_worth_nothing(folder: Path, wrong: dict[str, Any]):
+    async with Site(access=access(folder, tokens={"key": "key", "issuer": "us", "audience": "mqtt"})) as site:
+        await refused(site, None, token(**{"iss": "us", "aud": "mqtt", **wrong}), 0x86)
+
+
+async def test_a_token_without_an_end_or_a_signature_is_none(folder: Path):
+    async with Site(access=access(folder, tokens={"key": "key"})) as site:
+        await refused(site, None, jwt.encode({"sub": "alice"}, SECRET).encode(), 0x86)
+        await refused(site, None, jwt.encode({"sub": "alice", "exp": time.time() + 60}, None, "none").encode(), 0x86)
+        await refused(site, None, b"a.b.c", 0x86)
+
+
+async def test_a_connection_ends_with_its_token(folder: Path):
+    async with Site(access=access(folder, tokens={"key": "key"})) as site:
+        client = await let_in(site, None, token(seconds=600), "c")
+        await site.later(590)
+        await client.nothing()
+        await site.later(11)
+        await client.closed(0xA0)
+
+
+async def test_a_public_key_judges_tokens_and_is_no_secret(folder: Path):
+    private = ec.generate_private_key(ec.SECP256R1())
+    pem = private.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    (folder / "key").write_bytes(pem)
+    async with Site(access=access(folder, tokens={"key": "key"})) as site:
+        await let_in(site, None, token(key=private, algorithm="ES256"), "c1")
+        assert site.broker.guard.authenticator is not None
+        # the classical attack: the public key, which everybody has, used as the secret of HS256
+        import base64
+        import hashlib
+        import hmac
+        import json
+
+        def part(data: bytes) -> bytes:
+            return base64.urlsafe_b64encode(data).rstrip(b"=")
+
+        body = part(json.dumps({"alg": "HS256", "typ": "JWT"}).encode()) + b"." + part(json.dumps({"sub": "a", "exp": 9e9}).encode())
+        await refused(site, None, body + b"." + part(hmac.new(pem, body, hashlib.sha256).digest()), 0x86)
+
+
+@pytest.mark.parametrize(
+    ("content", "text"), [(b"short", "at least 32 bytes"), (b"-----BEGIN PUBLIC KEY-----\nx\n", "no public key in PEM")]
+)
+async def test_keys_that_are_of_no_use(folder: Path, content: bytes, text: str):
+    (folder / "key").write_bytes(content)
+    with pytest.raises(StartError, match=text):
+        await Site(access=access(folder, tokens={"key": "key"})).broker.start()
+
+
+# Certificates
+
+
+async def test_the_common_name_of_a_certificate_is_the_user(folder: Path):
+    made = Certificates(folder)
+    made.broker("porto")
+    made.client("alice")
+    settings = parse({"access": {"certificates": True, "rule": [OWN]}}).access
+    tls = TlsSettings(made.certificate("porto"), made.key("porto"), None, made.ca, "optional")
+    site = Site("mqtts://127.0.0.1:0", tls, access=settings)
+    site.context = made.context("alice")
+    async with site:
+        client = await let_in(site, None, None, "c1")
+        assert await client.publish("u/alice/x", b"x", 1) == 0x10
+        assert await client.publish("u/bob/x", b"x", 1) == 0x87
+        await refused(site, "bob", None, 0x87)
+        site.context = made.context()
+        await refused(site, None, None, 0x87)
+
+
+# Rules
+
+OWN = {"allow": ["publish", "subscribe"], "topics": ["u/%u/#"]}
+ALL = {"allow": ["subscribe"], "users": ["bob"], "topics": ["#"]}
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("version", [4, 5])
+async def test_forbidden_topics_are_refused_and_nobody_gets_their_messages(folder: Path, qos: int, version: int):
+    async with Site(access=access(folder, OWN, ALL)) as site:
+        bob = await let_in(site, "bob", b"builder", "watcher")
+        await bob.subscribe("#", qos=2)
+        alice = await let_in(site, "alice", b"wonderland", "c", version=version)
+        for _ in range(3):  # more than once: what is remembered must not let it through
+            answer = await alice.publish("elsewhere", b"x", qos)
+            assert answer == (0x87 if qos and version == 5 else 0)
+            await alice.publish("u/alice/x", b"mine", qos)
+        assert [message.topic for message in await bob.messages(3)] == ["u/alice/x"] * 3
+        await bob.nothing()
+        assert site.broker.counters.denied_messages == 3
+
+
+async def test_a_mixed_stream_on_the_fast_path_lets_only_the_allowed_topics_through(folder: Path):
+    """Many frames of different topics in one chunk, again and again."""
+    async with Site(access=access(folder, OWN, ALL)) as site:
+        bob = await let_in(site, "bob", b"builder", "watcher")
+        await bob.subscribe("#")
+        alice = await let_in(site, "alice", b"wonderland", "c")
+        topics = [f"u/{user}/{number}" for number in range(10) for user in ("alice", "bob", "alice")]
+        wanted = []
+        for turn in range(5):
+            alice.send(*(Publish(topic, b"%d" % turn) for topic in topics))
+            wanted += [(topic, b"%d" % turn) for topic in topics if topic.startswith("u/alice/")]
+        assert [(message.topic, message.payload) for message in await bob.messages(len(wanted))] == wanted
+        await bob.nothing()
+
+
+async def test_subscriptions_and_wills(folder: Path):
+    async with Site(access=access(folder, OWN, ALL)) as site:
+        alice = await let_in(site, "alice", b"wonderland")
+        suback = await alice.subscribe("u/alice/#", "u/+/x", "#", "$share/g/u/alice/x", "$share/g/#")
+        assert [int(reason) for reason in suback.reasons] == [0, 0x87, 0x87, 0, 0x87]
+        await refused(site, "alice", b"wonderland", 0x87, name="d", will=Will("elsewhere", b"x"))
+        await let_in(site, "alice", b"wonderland", "d", will=Will("u/alice/gone", b"x"))
+
+
+async def test_rules_alone_need_no_names(tmp_path: Path):
+    rules = [{"deny": ["publish"], "topics": ["alarms/#"]}, {"allow": ["publish", "subscribe"], "topics": ["#"]}]
+    async with Site(access=parse({"access": {"rule": rules}}).access) as site:
+        client = await site.client()
+        assert await client.publish("alarms/fire", b"x", 1) == 0x87
+        assert await client.publish("readings", b"x", 1) == 0x10
+
+
+async def test_rules_that_are_read_anew_hold_at_once(folder: Path):
+    async with Site(access=access(folder, OWN, ALL)) as site:
+        alice, bob = await let_in(site, "alice", b"wonderland", "a"), await let_in(site, "bob", b"builder", "b")
+        await bob.subscribe("#")
+        assert await alice.publish("u/alice/x", b"1", 1) == 0
+        await bob.messages(1)
+        assert site.broker.guard.renew(access(folder, {"allow": ["publish"], "topics": ["new"]})) == 1
+        site.broker.flush()
+        assert await alice.publish("u/alice/x", b"2", 1) == 0x87
+        assert await alice.publish("new", b"3", 1) == 0x10
+        await bob.nothing()
+        passwords.change(folder / "users", "bob", None)
+        site.broker.guard.renew(access(folder))
+        site.broker.flush()
+        await bob.closed(0x98)
+        await alice.nothing()
+
+
+async def test_a_broken_file_of_users_changes_nothing_when_it_is_read_anew(folder: Path):
+    settings = access(folder)
+    async with Site(access=settings) as site:
+        await let_in(site, "alice", b"wonderland", "a")
+        (folder / "users").write_text("alice\n")
+        with pytest.raises(AuthError, match=r"users line 1: a line is name:hash"):
+            site.broker.guard.renew(access(folder))
+        await let_in(site, "alice", b"wonderland", "b")
+        await let_in(site, "bob", b"builder", "c")
+
+
+async def test_subscriptions_of_an_earlier_life_are_judged_by_the_rules_of_this_one(folder: Path):
+    store = MemoryStore()
+    async with Site(store=store, access=access(folder)) as site:
+        alice = await let_in(site, "alice", b"wonderland", "a", clean=False, properties={17: FOREVER})
+        await alice.subscribe("u/alice/x", "elsewhere")
+        await alice.leave()
+        await site.gone("a")
+    async with Site(store=store, access=access(folder, OWN)) as site:
+        assert list(site.broker.sessions.get("a").subscriptions) == ["u/alice/x"]

@@ -1,0 +1,56 @@
+"""Who a broker is, over its lives: the files in its data folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from mqmesh.broker.mesh.identity import FILE, KEY_FILE, own_identity, own_signer
+from mqmesh.mesh.link.keys import shown
+from mqmesh.mesh.topology.settings import ConfigError, MeshSettings, Section
+
+MESH = {"name": "sites", "key": "a key of sixteen bytes"}
+
+
+def test_a_key_pair_is_made_once_and_is_for_its_user_alone(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    first = own_signer(data)
+    assert first.lasting
+    assert (data / KEY_FILE).stat().st_mode & 0o777 == 0o600
+    assert own_signer(data).public == first.public
+    identity = own_identity(data, "sites", "porto", 1, None, first.public)
+    assert json.loads((data / FILE).read_text())["key"] == shown(first.public) == identity.key.hex()
+
+
+def test_without_a_folder_a_key_does_not_last() -> None:
+    assert not own_signer(None).lasting
+    assert own_signer(None).public != own_signer(None).public
+
+
+@pytest.mark.parametrize("text", ["", "no key", "ab" * 31, "ab" * 33])
+def test_a_file_that_is_no_key_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / KEY_FILE).write_text(text)
+    with pytest.raises(ValueError, match=r"identity.key is not a broker's key, 64 hexadecimal digits; restore it, or remove it"):
+        own_signer(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("keys", "text"),
+    [
+        ({"porto": "ab"}, "give the 64 hexadecimal digits"),
+        ({"porto": "xy" * 32}, "give the 64 hexadecimal digits"),
+        ({"porto": 7}, "give a string"),
+        ({"porto": "ab" * 32, "lyon": "AB" * 32}, "another broker of the list has this key"),
+        ({"por/to": "ab" * 32}, "give names of brokers"),
+    ],
+)
+def test_keys_of_the_configuration_are_checked(keys: dict[str, object], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        MeshSettings.of(Section("F", {**MESH, "keys": keys}, "mesh"))
+
+
+def test_keys_of_the_configuration() -> None:
+    settings = MeshSettings.of(Section("F", {**MESH, "keys": {"porto": "ab" * 32}, "keys_held": 60}, "mesh"))
+    assert settings.keys == {"porto": "ab" * 32}
+    assert settings.keys_held == 60.0

@@ -1,0 +1,309 @@
+"""What the broker promises to the mesh's shell: hand-over of connections, holding a publisher, releasing it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from mqmesh.broker.mesh.incoming import Arrivals
+from mqmesh.mqtt.codec import encode
+from mqmesh.mqtt.loose import Loose
+from mqmesh.mqtt.packets import Connack, Connect, Pingreq, Pingresp, Puback, Pubcomp, Publish, Pubrec, Pubrel, Subscription, Will
+from mqmesh.mqtt.properties import Property
+from mqmesh.mqtt.reasons import Reason
+from support.broker_site import Site
+from support.models.broker_wire import Wire, started
+
+
+class FakeMesh:
+    """Notes what it is told. room: how many runs of QoS 1 and 2 it still takes; None for any number."""
+
+    starting = False
+
+    def __init__(self) -> None:
+        self.accepted: list[Any] = []
+        self.adopted: list[tuple[Any, bytes]] = []
+        self.held: list[Any] = []
+        self.published: list[tuple[bytes, int, list[bytes]]] = []
+        self.filters: list[tuple[str, str | None, int]] = []
+        self.room: int | None = None
+        self.answer = 0
+        self.far: int | None = None  # the brokers that want what they can get in spans
+        self.spans: list[int] = []  # how many messages came in each
+        self.span_room: int | None = None  # 0: for none of QoS 1 and 2
+
+    def accept(self, connection: Any, connect: Connect) -> None:
+        self.accepted.append(connect)
+
+    def adopt(self, connection: Any, rest: bytes) -> None:
+        self.adopted.append((connection, rest))
+
+    def hold(self, connection: Any) -> None:
+        self.held.append(connection)
+
+    def publish(self, route: Any, run: Any, hold: bool = False) -> int | None:
+        if run.qos and self.room is not None:
+            if not self.room:
+                return None
+            self.room -= 1
+        if not self.answer:
+            self.published.append((run.topic, run.qos, run.payloads))
+        return self.answer
+
+    def route(self, topic: bytes) -> object:
+        return object() if topic.startswith(b"far/") else None
+
+    def mask(self, route: object) -> int | None:
+        return self.far
+
+    def publish_span(self, mask: int, run: Any) -> bool:
+        if run.qos and self.span_room is not None:
+            return False
+        self.spans.append(run.count)
+        self.published += [(topic, run.qos, [payload]) for topic, payload in run.messages()]
+        return True
+
+    def subscribe(self, topic_filter: str, group: str | None, weight: int) -> None:
+        self.filters.append((topic_filter, group, weight))
+
+    def unsubscribe(self, topic_filter: str, group: str | None) -> None:
+        self.filters.append((topic_filter, group, 0))
+
+    def drain(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+
+async def in_mesh(**limits: Any) -> tuple[Any, FakeMesh]:
+    broker = await started(**limits)
+    mesh = broker.mesh = broker.router.mesh = FakeMesh()
+    return broker, mesh
+
+
+@pytest.mark.parametrize("cut", [0, 5, None])
+async def test_a_link_is_handed_over_with_the_rest_of_its_bytes(cut):
+    broker, mesh = await in_mesh()
+    wire = Wire(broker, 5)
+    connect = encode(Connect("link", properties={Property.AUTHENTICATION_METHOD: "mqmesh-1"}), 5)
+    rest = b"whatever the link says"
+    if cut is None:
+        wire.give(connect + rest)
+    else:
+        wire.give(connect[:cut])
+        assert not mesh.accepted
+        wire.give(connect[cut:] + rest)
+    assert [packet.client_id for packet in mesh.accepted] == ["link"]
+    assert mesh.adopted == [(wire.connection, rest)]
+    assert wire.connection not in broker.connections
+    assert wire.take() == b""
+    assert len(broker.sessions) == 0
+
+
+async def test_first_and_last_subscriptions_are_told():
+    broker, mesh = await in_mesh()
+    one = Wire(broker, 5).connect("one", Subscription("a/#"), Subscription("$share/g/b"))
+    two = Wire(broker, 5).connect("two", Subscription("a/#"), Subscription("$share/g/b"))
+    assert mesh.filters == [("a/#", None, 1), ("b", "g", 16), ("b", "g", 32)]
+    mesh.filters.clear()
+    one.connection.connection_lost(None)
+    assert mesh.filters == [("b", "g", 16)]
+    two.connection.connection_lost(None)
+    assert mesh.filters == [("b", "g", 16), ("a/#", None, 0), ("b", "g", 0)]
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+async def test_runs_go_into_the_mesh_once(qos):
+    broker, mesh = await in_mesh()
+    subscriber = Wire(broker, 4).connect("s", Subscription("#", 2))
+    publisher = Wire(broker, 4).connect("p")
+    publisher.send(
+        *[Publish("far/x", b"%d" % n, qos, packet_id=n + 1 if qos else 0) for n in range(3)],
+        Publish("near", b"n", qos, packet_id=9 if qos else 0),
+    )
+    assert mesh.published == [(b"far/x", qos, [b"0", b"1", b"2"])]
+    assert len(subscriber.packets()) == 4
+    if qos == 2:  # repeated ones do not
+        publisher.send(*[Publish("far/x", b"%d" % n, 2, packet_id=n + 1, dup=True) for n in range(4)])
+        assert mesh.published[1:] == [(b"far/x", 2, [b"3"])]
+
+
+@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+async def test_messages_of_many_topics_go_into_the_mesh_once(qos, version):
+    broker, mesh = await in_mesh()
+    mesh.far = 6
+    subscriber = Wire(broker, 4).connect("s", Subscription("#", 2))
+    publisher = Wire(broker, version).connect("p")
+    packets = [Publish(f"far/{n % 3}", b"%d" % n * n, qos, packet_id=n + 1 if qos else 0) for n in range(9)]
+    publisher.send(*packets[:3])  # their routes are not known yet
+    publisher.send(*packets[3:], Publish("near", b"n", qos, packet_id=99 if qos else 0))
+    assert mesh.published == [(packet.topic.encode(), qos, [packet.payload]) for packet in packets]
+    assert mesh.spans
+    assert [packet.payload for packet in subscriber.packets()] == [*[packet.payload for packet in packets], b"n"]
+    if qos:
+        assert [(answer.packet_id, answer.reason) for answer in publisher.packets()] == [
+            *[(n + 1, 0) for n in range(9)],
+            (99, 0),
+        ]
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+async def test_of_a_span_that_finds_no_room_what_fits_is_taken(qos):
+    broker, mesh = await in_mesh()
+    mesh.far = 6
+    publisher = Wire(broker, 5).connect("p")
+    packets = [Publish(f"far/{n % 3}", b"%d" % n * n, qos, packet_id=n + 1) for n in range(9)]
+    publisher.send(*packets[:3])
+    publisher.take()
+    mesh.room, mesh.span_room = 2, 0
+    publisher.send(*packets[3:])
+    assert mesh.held == [publisher.connection]
+    assert [answer.packet_id for answer in publisher.packets()] == [4, 5]
+    mesh.room = mesh.span_room = None
+    publisher.connection.release()
+    assert [answer.packet_id for answer in publisher.packets()] == [6, 7, 8, 9]
+    assert mesh.published == [(packet.topic.encode(), qos, [packet.payload]) for packet in packets]
+
+
+async def test_with_properties_each_message_goes_into_the_mesh_by_itself():
+    broker, mesh = await in_mesh()
+    mesh.far = 6
+    publisher = Wire(broker, 5).connect("p")
+    packets = [Publish(f"far/{n % 3}", b"%d" % n, 0, properties={Property.CORRELATION_DATA: b"c"} if n % 2 else {}) for n in range(9)]
+    publisher.send(*packets[:3])
+    publisher.send(*packets[3:])
+    assert mesh.published == [(packet.topic.encode(), 0, [packet.payload]) for packet in packets]
+    assert all(count == 1 for count in mesh.spans)
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+async def test_a_span_from_the_mesh_goes_to_everyone_who_wants_it(qos):
+    broker, _ = await in_mesh()
+    wires = {
+        "all": Wire(broker, 4).connect("all", Subscription("#", 2)),
+        "some": Wire(broker, 5).connect("some", Subscription("a/+", 1)),
+        "identified": Wire(broker, 5).connect("identified", Subscription("b", 2), identifier=7),
+        "shared": Wire(broker, 4).connect("shared", Subscription("$share/g/c", 2)),  # the origin picks
+    }
+    arrivals = Arrivals.__new__(Arrivals)
+    arrivals.broker = broker
+    topics = [b"a/1", b"a/2", b"b", b"b", b"c", b"far/x", b"a/1", b"b", b"a/2"]
+    run = Loose([len(topic).to_bytes(2, "big") + topic for topic in topics], [b"%d" % n * n for n in range(9)], qos, 0.0)
+    for _ in range(2):  # routes are not known, then they are
+        arrivals._deliver_span(run)
+        broker.flush()
+        got = {name: wire.packets() for name, wire in wires.items()}
+        for name, most, wanted in (("all", 2, topics), ("some", 1, [b"a/1", b"a/2"]), ("identified", 2, [b"b"]), ("shared", 2, [])):
+            expected = [(topic.decode(), payload, min(qos, most)) for topic, payload in run.messages() if topic in wanted]
+            assert [(packet.topic, packet.payload, packet.qos) for packet in got[name]] == expected
+        assert all(packet.properties == {Property.SUBSCRIPTION_IDENTIFIER: [7]} for packet in got["identified"])
+
+
+async def test_retained_messages_go_into_the_mesh_though_nobody_wants_them():
+    broker, mesh = await in_mesh()
+    publisher = Wire(broker, 4).connect("p")
+    publisher.send(Publish("near", b"n", 0, True), Publish("near", b"n", 1, True, packet_id=1))
+    assert [qos for _, qos, _ in mesh.published] == [0, 1]
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+async def test_a_publisher_is_held_while_the_mesh_has_no_room(qos):
+    broker, mesh = await in_mesh()
+    subscriber = Wire(broker, 5).connect("s", Subscription("#", 2))
+    publisher = Wire(broker, 5).connect("p")
+    if qos == 2:
+        publisher.send(Publish("near", b"", 2, packet_id=2))
+        publisher.take()
+        subscriber.take()
+    mesh.room = 0
+    packets = [Publish("far/x", b"%d" % n, qos, packet_id=n + 1) for n in range(3)]
+    publisher.send(Publish("near", b"before"), *packets, Publish("near", b"behind"), Pingreq())
+    assert mesh.held == [publisher.connection]
+    assert not publisher.transport.reading
+    assert [packet.payload for packet in subscriber.packets()] == [b"before"]
+    assert publisher.packets() == []
+    publisher.give(b"")  # bytes that were on their way already are kept in order
+    publisher.send(Pingreq())
+    publisher.connection.release()
+    assert mesh.held == [publisher.connection] * 2  # still no room
+    assert not publisher.transport.reading
+    mesh.room = 1
+    publisher.connection.release()
+    assert publisher.transport.reading
+    fresh = [b"0", b"1", b"2"] if qos == 1 else [b"0", b"2"]
+    assert [packet.payload for packet in subscriber.packets()] == [*fresh, b"behind"]
+    assert mesh.published == [(b"far/x", qos, fresh)]
+    answers = publisher.packets()
+    assert [type(answer) for answer in answers] == [Puback if qos == 1 else Pubrec] * 3 + [Pingresp] * 2
+    assert all(answer.reason == 0 for answer in answers[:3])
+
+
+@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize("qos", [1, 2])
+async def test_a_publisher_that_has_been_held_too_long_is_refused(qos, version):
+    broker, mesh = await in_mesh()
+    subscriber = Wire(broker, 5).connect("s", Subscription("#", 2))
+    publisher = Wire(broker, version).connect("p")
+    mesh.room = 0
+    publisher.send(*[Publish("far/x", b"%d" % n, qos, packet_id=n + 1) for n in range(3)], Publish("near", b"behind", qos, packet_id=9))
+    publisher.connection.release(refuse=True)
+    answers = publisher.packets()
+    reason = Reason.QUOTA_EXCEEDED if version == 5 else 0
+    assert [(answer.packet_id, answer.reason) for answer in answers] == [(1, reason), (2, reason), (3, reason), (9, 0)]
+    assert [packet.payload for packet in subscriber.packets()] == [b"behind"]
+    assert broker.counters.dropped == 3
+    assert publisher.transport.reading
+    if qos == 2 and version == 4:  # the handshake goes on
+        publisher.send(Pubrel(1))
+        assert publisher.packets() == [Pubcomp(1)]
+
+
+async def test_what_cannot_travel_is_refused_here_too():
+    broker, mesh = await in_mesh()
+    subscriber = Wire(broker, 5).connect("s", Subscription("#", 2))
+    publisher = Wire(broker, 5).connect("p")
+    mesh.answer = Reason.IMPLEMENTATION_SPECIFIC_ERROR
+    publisher.send(*[Publish("far/x", b"%d" % n, 1, packet_id=n + 1) for n in range(2)])
+    assert [answer.reason for answer in publisher.packets()] == [0x83, 0x83]
+    assert subscriber.packets() == []
+
+
+async def test_a_held_publisher_may_go():
+    broker, mesh = await in_mesh()
+    publisher = Wire(broker, 5).connect("p")
+    mesh.room = 0
+    publisher.send(Publish("far/x", b"", 1, packet_id=1))
+    publisher.connection.connection_lost(None)
+    mesh.room = None
+    publisher.connection.release()
+    assert mesh.published == []
+    assert len(broker.sessions) == 0
+
+
+async def test_a_will_that_finds_no_room_is_published_when_there_is_some():
+    async with Site() as site:
+        watcher = await site.client("watcher")
+        await watcher.subscribe("far/#", qos=1)
+        mesh = site.broker.mesh = FakeMesh()
+        site.broker.router.mesh = mesh
+        site.broker.router.filters_changed(None)
+        mesh.room = 0
+        await (await site.client("c", will=Will("far/will", b"gone", 1))).cut()
+        await site.gone("c")
+        await watcher.nothing()
+        mesh.room = 1
+        await site.later(1)
+        await watcher.expect(Publish, payload=b"gone")
+        assert mesh.published == [(b"far/will", 1, [b"gone"])]
+        site.broker.mesh = site.broker.router.mesh = None
+
+
+async def test_without_a_mesh_links_are_refused():
+    broker = await started()
+    wire = Wire(broker, 5)
+    wire.send(Connect("link", properties={Property.AUTHENTICATION_METHOD: "mqmesh-1"}))
+    (answer,) = wire.packets()
+    assert isinstance(answer, Connack)
+    assert (answer.reason, answer.properties[Property.REASON_STRING]) == (Reason.BAD_AUTHENTICATION_METHOD, "this broker is in no mesh")

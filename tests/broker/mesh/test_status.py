@@ -1,0 +1,70 @@
+"""What a broker says of its links and of the metabrokers of its mesh, brokers in one loop."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+from mqmesh.broker.config import MeshSettings, PeerSettings
+from support.broker_site import Site, until
+
+KEY = "a key of sixteen bytes"
+
+
+def settings(*peers: Site, **more: Any) -> MeshSettings:
+    return MeshSettings("m", KEY, peers=[PeerSettings(site.broker.addresses[0]) for site in peers], **more)
+
+
+def links(site: Site) -> list[dict[str, Any]]:
+    return site.broker.mesh.status()["links"]
+
+
+async def test_a_link_is_measured_while_it_is_up_and_named_when_it_is_down():
+    one = await Site(mesh=(1, settings(silence=30.0))).__aenter__()
+    async with Site(mesh=(2, settings(one, silence=30.0))) as two:
+        await until(lambda: bool(one.broker.mesh.links) and bool(two.broker.mesh.links))
+        name, came = one.broker.mesh.identity.name, two.broker.wall()
+        (link,) = links(two)
+        assert (link["up"], link["number"], link["name"], link["round_trip"], link["full"]) == (True, 1, name, None, False)
+        assert abs(link["since"] - came) < 60
+        for site in (one, two):
+            await site.later(11)  # a ping is due
+        await until(lambda: all(link["round_trip"] is not None for site in (one, two) for link in links(site)))
+        assert all(link["unsent"] >= 0 for link in links(two))
+        await one.__aexit__(None, None, None)
+        await until(lambda: any(not link["up"] and "reach" in link["error"] for link in links(two)))
+        (link,) = links(two)
+        assert (link["number"], link["name"], link["address"]) == (1, name, one.broker.addresses[0])
+        assert link["since"] >= round(came, 1) - 60
+
+
+async def test_several_metabrokers_are_said_once(caplog: pytest.LogCaptureFixture):
+    """What subscribes as the metabroker is taken for one."""
+    caplog.set_level(logging.ERROR)
+
+    def said() -> list[str]:
+        return [text for record in caplog.records if "several-metabrokers" in (text := record.getMessage())]
+
+    async with Site(mesh=(1, settings())) as one, Site(mesh=(2, settings(one))) as two:
+        mesh = one.broker.mesh
+        await until(lambda: mesh.node.reachable(2))
+        assert mesh.status()["metabrokers"] == []
+        two.broker.mesh.node.subscribe("metabroker/request/#", None, 1, two.broker.loop.time())
+        two.broker.flush()
+        await until(lambda: mesh.status()["metabrokers"] == [2])
+        one.broker.mesh.node.subscribe("#", None, 1, one.broker.loop.time())
+        assert mesh.status()["metabrokers"] == [2], "who wants everything wants none of these"
+        mesh.watchman.look()
+        assert said() == []
+        async with Site(mesh=(3, settings(one))) as three:
+            three.broker.mesh.node.subscribe("metabroker/request/connect", None, 1, three.broker.loop.time())
+            three.broker.flush()
+            await until(lambda: mesh.status()["metabrokers"] == [2, 3])
+            mesh.watchman.look()
+            count = len(said())
+            mesh.watchman.look()  # without a turn of the loop, so that no other broker says it in between
+            assert len(said()) == count > 0
+            names = ",".join(site.broker.mesh.identity.name for site in (two, three))
+            assert all(f"brokers={names} " in line and "end the others" in line for line in said())
+        await until(lambda: mesh.status()["metabrokers"] == [2])

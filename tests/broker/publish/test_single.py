@@ -1,0 +1,96 @@
+"""A lone message or acknowledgement has the same effect on the short path as on the general one."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest import mock
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mqmesh.broker.client import connection
+from mqmesh.mqtt.codec import encode
+from mqmesh.mqtt.packets import Connect, Puback, Publish, Subscription
+from mqmesh.mqtt.properties import Property
+from support.models.broker_wire import Wire, run, started
+
+TOPICS = ("one/a", "one/b", "two/a", "nobody")
+NAMES = ("same", "other", "narrow", "publisher")
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[int, list[tuple[Any, ...]]]:
+    version = draw(st.sampled_from([4, 5]))
+    blocks: list[dict[int, Any]] = [{}, {}, {}, {Property.CONTENT_TYPE: "x"}] if version == 5 else [{}]
+    publish = st.tuples(
+        st.just("publish"),
+        st.builds(
+            Publish,
+            st.sampled_from(TOPICS),
+            st.sampled_from([b"", b"x", b"y" * 100, b"z" * 130]),
+            st.sampled_from([1, 1, 1, 1, 0, 2]),
+            st.sampled_from([False, False, False, True]),
+            packet_id=st.integers(1, 20),
+            properties=st.sampled_from(blocks),
+        ),
+    )
+    answer = st.tuples(st.just("answer"), st.sampled_from(NAMES[:3]), st.integers(1, 8))
+    away = st.tuples(st.just("away"), st.sampled_from(NAMES[:3]))
+    return version, draw(st.lists(st.one_of(publish, publish, publish, answer, answer, away), max_size=40))
+
+
+async def play(version: int, steps: list[tuple[Any, ...]]) -> list[Any]:
+    """What everybody got, and what the broker counted."""
+    broker = await started()
+    other = 9 - version
+    filters = {"same": ("one/#", version, 0), "other": ("two/#", other, 0), "narrow": ("one/b", version, 2)}
+    clients = {}
+    for name, (topic_filter, level, most) in filters.items():
+        properties = {"receive_maximum": most} if most and level == 5 else {}
+        clients[name] = Wire(broker, level).connect(name, Subscription(topic_filter, 1), **properties)
+    publisher = Wire(broker, version).connect("publisher")
+    for topic in TOPICS:
+        broker.router.route(topic.encode())
+    found: list[Any] = []
+    for step in steps:
+        if step[0] == "publish":
+            packet = step[1]
+            packet.packet_id = packet.packet_id if packet.qos else 0
+            publisher.give(encode(packet, version))
+        elif step[0] == "answer":
+            clients[step[1]].send(Puback(step[2]))
+        else:
+            name = step[1]
+            found.append((name, clients[name].take()))
+            clients[name].connection.connection_lost(None)
+            clients[name] = Wire(broker, filters[name][1])
+            clients[name].send(Connect(name, filters[name][1], True))
+    found += [(name, client.take()) for name, client in [*clients.items(), ("publisher", publisher)]]
+    sessions = [(name, s.outbound.in_flight, s.outbound.bytes, s.queued) for name in NAMES if (s := broker.sessions.get(name)) is not None]
+    counters = broker.counters
+    totals = (counters.publish_bytes_received, counters.publish_bytes_sent, counters.packets_sent, counters.packets_received)
+    return [found, sessions, totals, publisher.connection.received, [client.connection.sent for client in clients.values()]]
+
+
+@settings(max_examples=300, deadline=None)
+@given(cases())
+def test_same_effect_as_the_general_path(case):
+    short = run(play(*case))
+    with mock.patch.object(connection, "LARGEST", -1):
+        general = run(play(*case))
+    assert short == general
+
+
+def test_it_is_used():
+    """Else the comparison would say nothing."""
+    taken: list[bool] = []
+    real = connection.lone
+
+    def counting(*arguments: Any) -> bool:
+        taken.append(real(*arguments))
+        return taken[-1]
+
+    steps = [("publish", Publish("one/a", b"x", 1, packet_id=7)), ("answer", "same", 1)]
+    with mock.patch.object(connection, "lone", counting):
+        run(play(5, steps))
+        run(play(4, steps))
+    assert taken.count(True) == 4

@@ -1,0 +1,100 @@
+"""The TOML files that `mqmesh up` and the demo write for their brokers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mqmesh.broker.config import (
+    UNASSIGNED,
+    BrokerConfig,
+    MeshSettings,
+    PeerSettings,
+    StoreSettings,
+    TlsSettings,
+    WebSocketSettings,
+    load,
+    of_topology,
+)
+from mqmesh.broker.embedded.registrar import DirectorySettings, OfferedService
+from mqmesh.cli.fleet import broker_file
+from mqmesh.mesh.topology.topology import load as load_topology
+
+TOPOLOGIES = sorted((Path(__file__).parents[3] / "topologies").glob("*.toml"))
+
+
+@pytest.mark.parametrize("file", TOPOLOGIES, ids=lambda file: file.stem)
+def test_every_broker_of_every_example_reads_back_equal(file: Path, tmp_path: Path) -> None:
+    topology = load_topology(file)
+    for broker in topology.brokers:
+        config = of_topology(topology, broker.name, tmp_path)
+        broker_file.write(tmp_path / "b.toml", config)
+        assert load(tmp_path / "b.toml") == config
+
+
+def test_only_the_owner_can_read_it(tmp_path: Path) -> None:
+    file = tmp_path / "b.toml"
+    file.write_text("old")
+    file.chmod(0o644)
+    broker_file.write(file, BrokerConfig())
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+keys = st.text(st.characters(exclude_categories=["Cs"]), min_size=16, max_size=40)
+
+
+@given(key=keys, cost=st.integers(1, 65535), number=st.none() | st.integers(0, 65535))
+def test_any_key_reads_back_equal(tmp_path_factory: pytest.TempPathFactory, key: str, cost: int, number: int | None) -> None:
+    file = tmp_path_factory.getbasetemp() / "any.toml"
+    mesh = MeshSettings("m", key, "flood", [PeerSettings("mqtt://[::1]:7", cost, number)], 0.5)
+    config = BrokerConfig("porto", 1, ["mqtt://127.0.0.1:1", "unix:///x y"], Path("/d é"), mesh)
+    broker_file.write(file, config)
+    assert load(file) == config
+
+
+@pytest.mark.parametrize("brokers", [None, {}, {"porto": 1, "lyon-2.b": 2}])
+def test_certificates_read_back_equal(tmp_path: Path, brokers: dict[str, int] | None) -> None:
+    tls = TlsSettings(Path("/t/c.crt"), Path("/t/k"), Path("/t/p"), Path("/t/ca"), "required")
+    peers = [PeerSettings("mqtts://h:1", name="lyon")]
+    mesh = MeshSettings("m", peers=peers, auth="certificate", brokers=brokers)
+    config = BrokerConfig("porto", 1, ["mqtts://127.0.0.1:1"], None, mesh, tls=tls)
+    broker_file.write(tmp_path / "b.toml", config)
+    assert load(tmp_path / "b.toml") == config
+
+
+@pytest.mark.parametrize(
+    "store",
+    [
+        StoreSettings("memory"),
+        StoreSettings("sqlite", Path("/d/x.db"), durability="os", pending_bytes=2**20),
+        StoreSettings("postgresql", url="postgresql://u@h/d"),
+    ],
+)
+def test_stores_read_back_equal(tmp_path: Path, store: StoreSettings) -> None:
+    config = BrokerConfig(data=Path("/d"), store=store)
+    broker_file.write(tmp_path / "b.toml", config)
+    assert load(tmp_path / "b.toml") == config
+
+
+def test_web_listeners_read_back_equal(tmp_path: Path) -> None:
+    config = BrokerConfig(listen=["ws://127.0.0.1:1/a"], websocket=WebSocketSettings(["https://a.example", "*"]))
+    broker_file.write(tmp_path / "b.toml", config)
+    assert load(tmp_path / "b.toml") == config
+
+
+def test_a_directory_reads_back_equal(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("x")
+    services = [OfferedService("weather", ["mqtt://h:1"], ["acme"], "of the roof"), OfferedService("tides")]
+    directory = DirectorySettings(
+        ["http://a:1", "https://b"], "m", "alice", tmp_path / "secret", 30.0, "organisation", "x", services=services
+    )
+    mesh = MeshSettings("m", "sixteen bytes or more", peers=[PeerSettings("directory:lyon", name="lyon")])
+    config = BrokerConfig("porto", UNASSIGNED, ["mqtt://127.0.0.1:1"], tmp_path, mesh, directory=directory)
+    broker_file.write(tmp_path / "b.toml", config)
+    assert load(tmp_path / "b.toml") == config
+    directory.neighbours, directory.register, config.number = True, False, 4
+    mesh.start_wait = 1.0
+    broker_file.write(tmp_path / "b.toml", config)
+    assert load(tmp_path / "b.toml") == config

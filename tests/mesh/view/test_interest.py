@@ -1,0 +1,104 @@
+"""Interest: deltas and wholes lead to the owner's set, and a match is what the filters say."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mqmesh.mesh.view.interest import Interests, InterestSet
+from mqmesh.mesh.wire.control import InterestUpdate
+from mqmesh.mqtt.errors import PeerError
+from mqmesh.mqtt.topics import matches
+
+KEY = (3, b"u" * 16)
+FILTERS = ["a/#", "a/+", "a/1", "#", "b/1", "+/1"]
+TOPICS = ["a/1", "a/2", "b/1", "c"]
+entries = st.tuples(st.sampled_from(FILTERS), st.sampled_from([None, "g", "h"]))
+changes = st.lists(st.dictionaries(entries, st.none() | st.integers(1, 3), min_size=1, max_size=3), max_size=8)
+
+
+def delta(own: InterestSet, change: dict) -> InterestUpdate:
+    for entry, weight in change.items():
+        own.put(entry, weight)
+    own.version += 1
+    adds = tuple((*entry, weight) for entry, weight in change.items() if weight is not None)
+    removes = tuple(entry for entry, weight in change.items() if weight is None)
+    return InterestUpdate(*KEY, own.epoch, own.version - 1, own.version, own.digest, adds, removes)
+
+
+def check(interests: Interests, own: InterestSet) -> None:
+    for topic in TOPICS:
+        match = interests.match(topic)
+        assert match.mask == (1 << KEY[0] if any(g is None and matches(f, topic) for f, g in own.entries) else 0)
+        wanted = {(g, f): own.entries[f, g] for f, g in own.entries if g is not None and matches(f, topic)}
+        assert {group.share: group.members for group in match.groups} == {share: ((KEY[0], w),) for share, w in wanted.items()}
+        for share, weight in wanted.items():
+            assert interests.members(share) == ((KEY[0], weight),)
+
+
+@given(changes, st.integers(0, 8), st.integers(0, 8))
+def test_deltas_lead_to_the_owners_set(steps: list[dict], activated: int, lost: int) -> None:
+    own, interests = InterestSet(7), Interests()
+    assert interests.apply(own.whole(KEY)) == "new"
+    for i, step in enumerate(steps):
+        update = delta(own, step)
+        if i == activated:
+            interests.activate(*KEY)
+        if i == lost:
+            continue
+        verdict = interests.apply(update)
+        assert verdict == ("gap" if i > lost else "new")
+        if verdict == "gap":
+            assert interests.apply(own.whole(KEY)) == "new"
+            lost = 99
+        assert interests.apply(update) == "old"
+    interests.apply(own.whole(KEY))
+    interests.activate(*KEY)
+    check(interests, own)
+    interests.activate(KEY[0], None)
+    assert all(not interests.match(topic).mask for topic in TOPICS)
+    assert interests.sets == {}
+
+
+def test_what_changed_is_told() -> None:
+    own, interests = InterestSet(7), Interests()
+    interests.activate(*KEY)
+    interests.apply(own.whole(KEY))
+    interests.apply(delta(own, {("a/#", None): 1}))
+    assert interests.changed == {"a/#"}
+    interests.changed = set()
+    interests.apply(delta(own, {("a/#", None): None, ("b/1", "g"): 1}))
+    assert interests.changed == {"a/#", "b/1"}
+
+
+def test_a_whole_of_a_new_life_replaces_at_once() -> None:
+    own, interests = InterestSet(7), Interests()
+    interests.activate(*KEY)
+    interests.apply(own.whole(KEY))
+    interests.apply(delta(own, {("a/#", None): 1, ("b/1", None): 1}))
+    later = InterestSet(8)
+    later.put(("b/1", None), 1)
+    assert interests.apply(later.whole(KEY)) == "new"
+    check(interests, later)
+    assert interests.apply(own.whole(KEY)) == "old"
+
+
+def test_a_wrong_digest_is_refused_and_changes_nothing() -> None:
+    own, interests = InterestSet(7), Interests()
+    interests.activate(*KEY)
+    interests.apply(own.whole(KEY))
+    good = delta(own, {("a/#", None): 1})
+    assert interests.apply(good._replace(digest=good.digest ^ 1)) == "gap"
+    assert not interests.match("a/1").mask
+    assert interests.apply(good) == "new"
+    check(interests, own)
+    with pytest.raises(PeerError, match="digest"):
+        interests.apply(own.whole(KEY)._replace(version=99, digest=5))
+
+
+@pytest.mark.parametrize(("filter_", "group"), [("", None), ("a#", None), ("a", "g+"), ("a", "")])
+def test_a_filter_that_is_none_is_the_peers_error(filter_: str, group: str | None) -> None:
+    own = InterestSet(7)
+    own.put((filter_, group), 1)
+    with pytest.raises(PeerError):
+        Interests().apply(own.whole(KEY))

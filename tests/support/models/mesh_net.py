@@ -1,0 +1,194 @@
+"""A few nodes on perfect links, for tests that look at one thing."""
+
+from __future__ import annotations
+
+import itertools
+from uuid import UUID
+
+from mqmesh.mesh.link.keys import Keys, Signer
+from mqmesh.mesh.node.actions import Action, CloseLink, Confirmed, Deliver, Event, Posted, Retained, Returned, Send, Unblocked
+from mqmesh.mesh.node.node import Node
+from mqmesh.mesh.node.settings import MeshConfig
+from mqmesh.mesh.wire.identity import Identity
+from mqmesh.mesh.wire.policy import Policy
+from mqmesh.mqtt.run import Run
+from simulation.disk import Disk
+
+
+def names(count: int) -> list[bytes]:
+    """Payloads of one length, named after their place."""
+    return [b"%0*d" % (len(str(count - 1)), i) for i in range(count)]
+
+
+def signer_of(number: int, lasting: bool = True) -> Signer:
+    """The key pair of the broker with this number."""
+    return Signer(number.to_bytes(32, "big"), lasting)
+
+
+class Net:
+    """Nodes by number; what they deliver is committed at once unless `hold`. durable: they have disks, written at once.
+    keyed: they sign."""
+
+    def __init__(self, *numbers: int, config: MeshConfig | None = None, durable: bool = False, keyed: bool = False) -> None:
+        self.config = config
+        self.keyed = keyed
+        self.durable = durable
+        self.disks: dict[int, Disk] = {}
+        self.full: set[int] = set()  # nodes whose disks take nothing
+        self.nodes: dict[int, Node] = {}
+        self.ends: dict[tuple[int, int], tuple[int, int]] = {}
+        self.flying: dict[tuple[int, int], list[bytes]] = {}
+        self.delivered: list[tuple[int, Deliver]] = []
+        self.retained: list[tuple[int, Retained]] = []
+        self.views: dict[tuple[int, bytes], bytes] = {}  # (node, topic) -> what its shell shows as retained, of what came over links
+        self.events: list[tuple[int, Event]] = []
+        self.posted: list[tuple[int, Posted]] = []
+        self.order: list[tuple[int, bytes]] = []  # payloads and posts as they came
+        self.closed: list[tuple[int, CloseLink]] = []
+        self.returned: list[tuple[int, Returned]] = []
+        self.unblocked: list[int] = []
+        self.confirmed: list[object] = []  # watches
+        self.stuck: set[tuple[int, int]] = set()  # (node, link) whose data stays
+        self.hold = False
+        self.now = 0.0
+        self.links = 0
+        for number in numbers:
+            self.add(number)
+
+    def add(
+        self, number: int, uuid: int | None = None, epoch: int = 1000, keys: Keys | None = None, given: dict[str, bytes] | None = None
+    ) -> Node:
+        """A node comes to life, with what its disk holds. keys: other ones than the number's own."""
+        if self.keyed:
+            keys = keys or Keys("mesh", number, f"b{number}", signer_of(number), given)
+        identity = Identity("mesh", f"b{number}", number, UUID(int=uuid or number), epoch, b"" if keys is None else keys.signer.public)
+        node = self.nodes[number] = Node(identity, self.config, keys=keys)
+        if self.durable:
+            self.disks.setdefault(number, Disk()).restore(node, self.now)
+            self.save(number)
+        return node
+
+    def save(self, number: int) -> bool:
+        """Write what there is to write; whether there was something."""
+        if number in self.full:
+            return False
+        records = self.nodes[number].records()
+        if number in self.disks:
+            self.disks[number].apply_retained(self.nodes[number].retained_changes(self.now))
+        if records is None:
+            return False
+        self.disks[number].apply(records)
+        self.nodes[number].committed(records.mark, self.now)
+        return True
+
+    def commit(self, number: int, token: int) -> None:
+        """A delivery is carried out and stored."""
+        if self.durable:
+            self.nodes[number].handed(token, self.now)
+            self.save(number)
+        self.nodes[number].delivered(token, self.now)
+
+    def link(self, a: int, b: int, cost: int = 1, policies: dict[int, Policy] | None = None) -> int:
+        """A link comes up at both ends; its number. policies: of its ends, by the node's number."""
+        own = policies or {}
+        self.links += 1
+        link = self.links
+        self.ends[a, link], self.ends[b, link] = (b, link), (a, link)
+        self.nodes[a].link_up(link, self.nodes[b].identity, 1_000_000 + link, cost, self.now, own.get(a))
+        self.nodes[b].link_up(link, self.nodes[a].identity, 1_000_000 + link, cost, self.now, own.get(b))
+        return link
+
+    def cut(self, link: int) -> None:
+        """It is over, and what is on the way is lost."""
+        for end in [end for end in self.ends if end[1] == link]:
+            del self.ends[end]
+            self.flying.pop(end, None)
+            if end[0] in self.nodes:
+                self.nodes[end[0]].link_down(link, self.now)
+
+    def settle(self) -> None:
+        """Let everything arrive."""
+        busy = True
+        while busy:
+            busy = False
+            for number in list(self.nodes):
+                while (actions := self.nodes[number].take()) or self.save(number):
+                    busy = True
+                    for action in actions:
+                        self._do(number, action)
+                deadline = self.nodes[number].next_deadline()
+                if not busy and deadline is not None and deadline <= self.now + 0.01:
+                    self.now = max(self.now, deadline)
+                    self.nodes[number].handle_timer(self.now)
+                    busy = True
+            for end in [end for end in self.flying if end not in self.stuck]:
+                busy = True
+                data = b"".join(self.flying.pop(end))
+                target = self.ends.get(end)
+                if target is not None:
+                    self.nodes[target[0]].receive(target[1], data, self.now)
+
+    def _do(self, number: int, action: Action) -> None:
+        if isinstance(action, Send):
+            if (number, action.link) in self.ends:
+                self.flying.setdefault((number, action.link), []).append(bytes(action.data))
+        elif isinstance(action, Deliver):
+            self.delivered.append((number, action))
+            if action.stored:
+                self.views[number, bytes(action.run.topic)] = action.run.payloads[-1]
+            self.order += [(number, payload) for payload in action.run.payloads]
+            if action.token is not None and not self.hold:
+                self.commit(number, action.token)
+        elif isinstance(action, Posted):
+            self.posted.append((number, action))
+            self.order.append((number, action.body))
+            if action.token is not None and not self.hold:
+                self.commit(number, action.token)
+        elif isinstance(action, Retained):
+            self.retained.append((number, action))
+            self.views[number, bytes(action.run.topic)] = action.run.payloads[0]
+        elif isinstance(action, CloseLink):
+            self.closed.append((number, action))
+            self.cut(action.link)
+        elif isinstance(action, Returned):
+            self.returned.append((number, action))
+        elif isinstance(action, Unblocked):
+            self.unblocked.append(number)
+        elif isinstance(action, Confirmed):
+            self.confirmed.append(action.watch)
+        elif isinstance(action, Event):
+            self.events.append((number, action))
+
+    def publish(self, origin: int, topic: str, qos: int = 1, count: int = 1, **more: object) -> object:
+        """Messages named after their place; the verdict, None when nobody wants them."""
+        retain = bool(more.pop("retain", False))
+        payloads = more.pop("payloads", None) or names(count)
+        route = self.nodes[origin].route(topic.encode(), retain)
+        if route is None:
+            return None
+        run = Run(topic.encode(), qos, retain, payloads, **more)  # type: ignore[arg-type]
+        verdict = self.nodes[origin].publish(route, run, self.now)
+        self.save(origin)
+        return verdict
+
+    def got(self, number: int) -> list[bytes]:
+        """All payloads that a node has delivered, in order."""
+        return [payload for n, action in self.delivered if n == number for payload in action.run.payloads]
+
+
+def ring(*numbers: int, config: MeshConfig | None = None) -> Net:
+    """Nodes in a ring, settled."""
+    net = Net(*numbers, config=config)
+    for a, b in zip(numbers, numbers[1:] + numbers[:1], strict=True):
+        net.link(a, b)
+    net.settle()
+    return net
+
+
+def line(*numbers: int, config: MeshConfig | None = None, durable: bool = False) -> Net:
+    """Nodes in a line, settled."""
+    net = Net(*numbers, config=config, durable=durable)
+    for a, b in itertools.pairwise(numbers):
+        net.link(a, b)
+    net.settle()
+    return net

@@ -1,0 +1,105 @@
+"""A PostgreSQL server of the tests' own: a fresh cluster in a temporary folder, on a random port, run by an unprivileged user."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from support.services import PATIENCE, free_port, require, wait_until
+
+UNPRIVILEGED = ("postgres", "nobody")  # PostgreSQL refuses to be run by root
+
+
+def _user() -> str | None:
+    """Whom to become: None to stay who we are."""
+    if os.getuid() != 0:
+        return None
+    known = {entry.pw_name for entry in pwd.getpwall()}
+    return next(name for name in UNPRIVILEGED if name in known)
+
+
+def _end_with_parent() -> None:
+    """Linux ends the server should the tests die without ending it."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(1, signal.SIGQUIT)  # PR_SET_PDEATHSIG
+
+
+class Server:
+    """A cluster that can be started, killed and started again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self.url = f"postgresql://mqmesh@127.0.0.1:{self.port}/postgres"
+        self._user = _user()
+        self._postgres = require("postgres")
+        self._process: subprocess.Popen[bytes] | None = None
+        if self._user:
+            shutil.chown(folder, self._user)
+        initdb = [str(Path(self._postgres).parent / "initdb"), "-D", str(folder / "data"), "-A", "trust", "-U", "mqmesh"]
+        subprocess.run(
+            [*initdb, "-E", "UTF8", "--locale=C", "--no-sync"], check=True, user=self._user, cwd=folder, stdout=subprocess.DEVNULL
+        )
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        command = [self._postgres, "-D", str(self.folder / "data"), "-k", str(self.folder), "-p", str(self.port)]
+        settings = ["listen_addresses=127.0.0.1", "shared_buffers=64MB", "max_connections=40", "max_wal_size=256MB"]
+        options = [part for setting in settings for part in ("-c", setting)]
+        log = open(self.folder / "log", "ab")  # noqa: SIM115 - the server keeps it
+        self._process = subprocess.Popen(
+            [*command, *options], user=self._user, cwd=self.folder, stdout=log, stderr=log, preexec_fn=_end_with_parent
+        )
+        log.close()
+        wait_until(self._answers, PATIENCE, "answer from PostgreSQL")
+
+    def kill(self) -> None:
+        """End it without a chance to tidy up: SIGQUIT is PostgreSQL's immediate shutdown, which a crash recovery follows."""
+        self._end(signal.SIGQUIT)
+
+    def stop(self) -> None:
+        """End it at once, in order."""
+        self._end(signal.SIGINT)
+
+    def _end(self, number: int) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.send_signal(number)
+            try:
+                process.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def _answers(self) -> bool:
+        import psycopg
+
+        assert self._process is not None
+        assert self._process.poll() is None, (self.folder / "log").read_text()
+        with contextlib.suppress(psycopg.OperationalError), psycopg.connect(self.url, connect_timeout=15):
+            return True
+        return False
+
+
+@contextlib.contextmanager
+def server() -> Iterator[Server]:
+    """A running server; nothing of it is left afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="mqmesh-postgres-"))
+    folder.chmod(0o755)
+    running = None
+    try:
+        running = Server(folder)
+        running.start()
+        yield running
+    finally:
+        if running is not None:
+            running.stop()
+        shutil.rmtree(folder, ignore_errors=True)
