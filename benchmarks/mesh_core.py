@@ -19,8 +19,8 @@ from mqmesh.mesh.node.actions import Deliver, Send
 from mqmesh.mesh.node.node import Node, Verdict
 from mqmesh.mesh.wire.identity import Identity
 from mqmesh.mesh.wire.policy import Policy
-from mqmesh.mqtt.loose import Loose
-from mqmesh.mqtt.run import Run
+from mqmesh.mqtt.batch.parts import PartsBatch
+from mqmesh.mqtt.batch.run import Run
 
 CHUNK = 262_144  # bytes that a socket gives at once
 
@@ -75,12 +75,12 @@ class Chain:
         self.now += 0.001
         began = time.perf_counter()
         for run in runs:
-            if isinstance(run, Loose) and self.guarded:  # as a broker does it: spans do not go where a policy leads
+            if isinstance(run, PartsBatch) and self.guarded:  # as a broker does it: spans do not go where a policy leads
                 for index in range(run.count):
                     one = run.single(index)
                     self._publish(node, one)
                 continue
-            if isinstance(run, Loose):
+            if isinstance(run, PartsBatch):
                 assert node.publish_span(1 << 3, run, self.now) is Verdict.TAKEN
                 continue
             self._publish(node, run)
@@ -101,7 +101,7 @@ def runs(qos: int, count: int, topics: int, length: int, vary: bool) -> Iterator
         topic = [b"\0\x13site/line/%03d/value" % i for i in range(topics)]
         names = [topic[i % topics] for i in range(chunk)]
         while True:
-            yield [Loose(names, [bytes(length + (i % 7 if vary else 0)) for i in range(chunk)], qos, 0.0)]
+            yield [PartsBatch(names, [bytes(length + (i % 7 if vary else 0)) for i in range(chunk)], qos, 0.0)]
     payloads = [[bytes(length + (i % 7 if vary else 0))] * count for i in range(topics)]
     chunk = max(1, CHUNK // ((length + 20) * count))
     source = itertools.cycle(range(topics))

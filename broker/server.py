@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 from ..base.quoting import quoted
 from ..base.refusals import Warnings
 from ..mesh.topology.tls import encrypted
+from ..mqtt.batch.run import Run
 from ..mqtt.reasons import Reason
-from ..mqtt.run import Run
 from ..store import Store, StoreError
 from ..store.folder import os_error
 from ..store.locations import store_at

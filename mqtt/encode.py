@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from .batch.run import encode_length
 from .errors import PeerError, UsageError
 from .fields import MAX_LENGTH, write_binary, write_string, write_u16
 from .packets import (
@@ -46,7 +47,6 @@ from .reasons import (
     V3_FROM_V5,
     Reason,
 )
-from .run import encode_length
 from .topics import check_filter
 
 

@@ -6,8 +6,8 @@ the bytes end early or the value is ill-formed. Writers raise `UsageError` for w
 
 from __future__ import annotations
 
+from .batch.run import encode_length
 from .errors import MalformedPacket, UsageError
-from .run import encode_length
 
 MAX_LENGTH = 268_435_455  # of a variable byte integer
 MAX_STRING = 65_535

@@ -19,7 +19,7 @@ from __future__ import annotations
 from array import array
 from enum import Enum
 
-from .run import Run, acknowledgement_table
+from .batch.run import Run, acknowledgement_table
 
 PUBACKS = acknowledgement_table(0x40)
 PUBRECS = acknowledgement_table(0x50)

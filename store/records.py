@@ -1,6 +1,6 @@
 """What a store keeps: runs, deliveries and values; and the batch, which is what it is given.
 
-A message is stored once, as part of its *run* (see `mqmesh.mqtt.run`): one record for all messages that came together, so
+A message is stored once, as part of its *run* (see `mqmesh.mqtt.batch.run`): one record for all messages that came together, so
 that the cost of storing is paid per run and not per message. Who waits for it is a *delivery*: one row for each recipient,
 naming the run, which of its messages, and a state. Everything else that must survive (sessions, retained messages, windows,
 epochs, QoS 2 identifiers) is a *value*: bytes under a key in a named table.

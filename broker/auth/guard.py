@@ -17,8 +17,8 @@ from .settings import AccessSettings
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ...mqtt.batch.run import Run
     from ...mqtt.packets import Connect
-    from ...mqtt.run import Run
     from ..client.connection import Connection
     from ..server import Broker
     from ..session.session import Session

@@ -36,8 +36,8 @@ from .metabroker_secret import SecretError
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from ...mqtt.batch.run import Run
     from ...mqtt.publish import PublishProperties
-    from ...mqtt.run import Run
     from ..client.connection import Connection
     from ..counters import Counters
     from .metabroker_secret import MetabrokerSettings

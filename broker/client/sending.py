@@ -10,10 +10,10 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from ...mqtt.batch.packets import PacketBatch
+from ...mqtt.batch.run import Run
 from ...mqtt.codec import encode
-from ...mqtt.mixed import Mixed
 from ...mqtt.properties import Property
-from ...mqtt.run import Run
 from ...mqtt.session import Delivery
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class Outgoing:
         self.broker.counters.publish_bytes_sent += len(frames.data)
         self.send(frames.data)
 
-    def send_mixed_qos0(self, mixed: Mixed) -> None:
+    def send_mixed_qos0(self, mixed: PacketBatch) -> None:
         """A span at QoS 0."""
         if self.congested:
             self.drop(mixed.count)
@@ -168,7 +168,7 @@ class Outgoing:
         """
         ticket = ticket or delivery.ticket
         run = delivery.run
-        if self.special and isinstance(run, Mixed):
+        if self.special and isinstance(run, PacketBatch):
             return self._send_singly(delivery, run, duplicate, ticket)
         properties = self._properties(run, delivery.suffix)
         if properties is None:
@@ -192,7 +192,7 @@ class Outgoing:
             self.send(data)
         return True
 
-    def _send_singly(self, delivery: Delivery, run: Mixed, duplicate: bool, ticket: int) -> bool:
+    def _send_singly(self, delivery: Delivery, run: PacketBatch, duplicate: bool, ticket: int) -> bool:
         """A special client's wishes are looked at message by message."""
         session = self.session
         assert session is not None

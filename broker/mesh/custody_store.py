@@ -20,8 +20,8 @@ from uuid import UUID
 from ...mesh.custody.custody import OVERHEAD
 from ...mesh.custody.journal import NODE, stored_node
 from ...mesh.retained.replica import RECORDS, STATE, STATE_KEY, PutValue
-from ...mqtt.mixed import Mixed
-from ...mqtt.run import Run
+from ...mqtt.batch.packets import PacketBatch
+from ...mqtt.batch.run import Run
 from ...store.base import Kind, Store, StoreError
 from ...store.records import DELIVERY_WEIGHT, RUN_WEIGHT, StoredDelivery
 from ..persistence.codec import run_of
@@ -129,7 +129,7 @@ class Custody:
                     raise StoreError(Kind.CORRUPT, TABLE, f"message {row.order} in custody has lost its run: restore a copy")
                 run = run_of(stored, offset)
                 self._rows[row.order] = row._replace(extra=b"")
-                yield row.order, run.loose() if isinstance(run, Mixed) else run, row.extra
+                yield row.order, run.loose() if isinstance(run, PacketBatch) else run, row.extra
             after = rows[-1].order
 
     def save(self, tokens: list[int] | None = None) -> None:

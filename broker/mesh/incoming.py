@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from ...mesh.node import actions
-from ...mqtt.loose import Loose
+from ...mqtt.batch.parts import PartsBatch
 from ..persistence.quota import passes
 from ..routing.retained import BURIED
 
@@ -73,7 +73,7 @@ class Arrivals:
         if not isinstance(action, actions.Deliver) or action.token is None:
             return False
         router, run = self.broker.router, action.run
-        for topic in run.topics if isinstance(run, Loose) else (run.topic,):
+        for topic in run.topics if isinstance(run, PartsBatch) else (run.topic,):
             route = router.routes.get(topic) or router.route(topic)
             if action.ordinary and any(target.qos and not passes(target.session) for target in route.targets):
                 return True
@@ -89,7 +89,7 @@ class Arrivals:
         if run.qos == 2 and self.shell.custody is not None and action.token is not None:  # it comes again unless its window is kept
             assert self.broker.durable is not None
             self.broker.behind = self.broker.durable.next_commit
-        if isinstance(run, Loose):
+        if isinstance(run, PartsBatch):
             self._deliver_span(run)
         elif action.ordinary:
             route = router.routes.get(run.topic) or router.route(run.topic)
@@ -138,7 +138,7 @@ class Arrivals:
         if action.coming:
             self.broker.retained.expect(run.topic, action.key)
 
-    def _deliver_span(self, run: Loose) -> None:
+    def _deliver_span(self, run: PartsBatch) -> None:
         """Messages of different topics: those in a row that have the same recipients go together."""
         router = self.broker.router
         known, owned = router.fans.get, router.owned_fans.get

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any
 from ...mesh.custody.watches import Standing, Watch
 from ...mesh.wire.visited import numbers as brokers_of
 from ...mqtt import packets
+from ...mqtt.batch.run import Run
 from ...mqtt.codec import encode
 from ...mqtt.properties import Property
 from ...mqtt.reasons import Reason
-from ...mqtt.run import Run
 from ...mqtt.session import PUBACKS, PUBRECS
 
 if TYPE_CHECKING:

@@ -26,9 +26,9 @@ from ...mesh.topology.rules import LinkRules, rules_for
 from ...mesh.topology.settings import MeshSettings, PeerSettings
 from ...mesh.wire.identity import Identity
 from ...mqtt import packets
-from ...mqtt.loose import Loose
+from ...mqtt.batch.parts import PartsBatch
+from ...mqtt.batch.run import Run
 from ...mqtt.reasons import Reason
-from ...mqtt.run import Run
 from ...mqtt.topics import matches
 from ..requests.receipts import RequestTopic
 from ..roaming.shell import Roaming
@@ -365,7 +365,7 @@ class MeshShell:
         """The brokers elsewhere that messages of a topic can go to in a span with those of other topics; None: they go singly."""
         return None if self.settings.mode == "flood" else route.mask
 
-    def publish_span(self, mask: int, run: Loose) -> bool:
+    def publish_span(self, mask: int, run: PartsBatch) -> bool:
         """Messages of different topics that go to the same brokers. False: no room, or routes have changed; nothing was done."""
         verdict = self.node.publish_span(mask, run, self.broker.now)
         if verdict is None:

@@ -12,7 +12,7 @@ import resource
 from typing import TYPE_CHECKING
 
 from ... import __version__
-from ...mqtt.run import Run
+from ...mqtt.batch.run import Run
 from ..persistence.quota import OK
 from .health import troubles
 

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgpack
 
-from ...mqtt.mixed import Mixed
+from ...mqtt.batch.packets import PacketBatch
+from ...mqtt.batch.run import Run
 from ...mqtt.packets import Subscription
-from ...mqtt.run import Run
 from ...store.base import Kind, StoreError
 from ...store.records import StoredRun
 from ..session.will import Will
@@ -152,14 +152,14 @@ def will_of_value(key: bytes, value: bytes, offset: float) -> Run:
     return kept_run(record.extra[1:], bool(record.extra[:1] == b"\1"), record, offset)
 
 
-# Runs. A `Mixed` run has no topic of its own: its record has an empty one, its payloads are the block of frames, and its
+# Runs. A `PacketBatch` run has no topic of its own: its record has an empty one, its payloads are the block of frames, and its
 # properties one byte, the version of MQTT that the frames are written in.
 
 
 def stored_run(number: int, run: Run, offset: float) -> StoredRun:
     """A run's record. offset: from the clock of `Run.received` to the wall clock."""
     published_at = run.received + offset
-    if isinstance(run, Mixed):
+    if isinstance(run, PacketBatch):
         block, version = run.written()
         return StoredRun(number, b"", run.qos, False, bytes((version,)), None, published_at, run.length, run.count, block)
     expires_at = None if run.expiry is None else published_at + run.expiry
@@ -172,7 +172,7 @@ def run_of(stored: StoredRun, offset: float) -> Run:
     """The run of a record."""
     received = stored.published_at - offset
     if not stored.topic:
-        return Mixed(stored.payloads, stored.properties[0], stored.qos, stored.count, received)
+        return PacketBatch(stored.payloads, stored.properties[0], stored.qos, stored.count, received)
     expiry = None if stored.expires_at is None else max(0, round(stored.expires_at - stored.published_at))
     length = stored.length
     if stored.count == 1 or not length:

@@ -33,8 +33,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
 from ...base.quoting import quoted
+from ...mqtt.batch.run import Run
 from ...mqtt.packets import Subscription
-from ...mqtt.run import Run
 from ...store import Store, StoreError, Writer
 from ...store.records import StoredRun
 from .codec import pack, retained_value, run_of, stored_run, subscription_key, subscription_value, will_value

@@ -29,7 +29,7 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...mqtt.run import Run
+from ...mqtt.batch.run import Run
 from ...mqtt.session import RELEASED, Delivery, Inbound, Outbound, Sent
 from ...store.records import StoredDelivery
 

@@ -1,7 +1,7 @@
 """The hot path for traffic that is not uniform: frames of different topics, sizes and properties that go the same way.
 
 A *span* is a stretch of PUBLISH frames in a received chunk that are all plain (no DUP, no retain flag, no property that the broker
-acts on), whose topics are known and have one `Fan`: the same recipients, here and elsewhere. It is moved as one `Mixed` run.
+acts on), whose topics are known and have one `Fan`: the same recipients, here and elsewhere. It is moved as one `PacketBatch` run.
 What ends a span, or cannot be in one, is taken by the general path in `ingest` and `incoming`, which does the same for any
 frame; a property test holds the two against each other.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...mqtt.mixed import Mixed
+from ...mqtt.batch.packets import PacketBatch
 from ...mqtt.reasons import Reason
 from ..mesh import receipts
 from . import run as incoming
@@ -40,11 +40,11 @@ def take_span(connection: Connection, data: bytes, position: int, end: int, maxi
     fan, position, count, block, numbers, offsets = span
     version = connection.version
     if first == 0x30:
-        if fan.mask and not _published(connection, Mixed(block, version, 0, count, connection.broker.now), fan):
+        if fan.mask and not _published(connection, PacketBatch(block, version, 0, count, connection.broker.now), fan):
             return -position
         connection.broker.router.deliver_block(block, version, count, fan)
     else:
-        mixed = Mixed(block, version, first >> 1 & 3, count, connection.broker.now, offsets)
+        mixed = PacketBatch(block, version, first >> 1 & 3, count, connection.broker.now, offsets)
         last = numbers[-1]
         consecutive = last - numbers[0] == count - 1 and (count == 1 or numbers == list(range(numbers[0], last + 1)))
         if not _acknowledged(connection, mixed, fan, range(numbers[0], last + 1) if consecutive else numbers):
@@ -137,13 +137,13 @@ def alike(data: bytes, position: int, start: int, stop: int, version5: bool) -> 
     return data.startswith(data[properties : properties + 1 + (data[properties] & 127)], properties + ahead)
 
 
-def _published(connection: Connection, mixed: Mixed, fan: Fan) -> bool:
+def _published(connection: Connection, mixed: PacketBatch, fan: Fan) -> bool:
     """Give a span to the mesh. False: there is no room for QoS 1 or 2, or interest is changing; nothing was done."""
     mesh = connection.broker.mesh
     return mesh is not None and mesh.publish_span(fan.mask, mixed.loose())
 
 
-def _acknowledged(connection: Connection, mixed: Mixed, fan: Fan, numbers: receipts.Numbers) -> bool:
+def _acknowledged(connection: Connection, mixed: PacketBatch, fan: Fan, numbers: receipts.Numbers) -> bool:
     """QoS 1 and 2. False: the general path has to see to it. Some identifier is open or stands twice, receipts are asked for, or the
     mesh has no room."""
     if fan.mask and (fan.receipts if connection.ack is None else connection.ack):

@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...mqtt import packets
+from ...mqtt.batch.run import PID_HIGH, PID_LOW, Run, encode_length
 from ...mqtt.errors import MalformedPacket, PeerError
 from ...mqtt.properties import Property, encode_properties
 from ...mqtt.publish import PublishProperties
 from ...mqtt.reasons import Reason
-from ...mqtt.run import PID_HIGH, PID_LOW, Run, encode_length
 from ...mqtt.session import PUBACKS, PUBCOMPS, PUBRECS, PUBRELS, Sent
 from ..auth.permissions import identified
 from ..mesh.receipts import Numbers, wish_of

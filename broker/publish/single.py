@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...mqtt.mixed import Mixed
-from ...mqtt.run import PIDS
+from ...mqtt.batch.packets import PacketBatch
+from ...mqtt.batch.run import PIDS
 from ...mqtt.session import PUBACKS, Delivery
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def _publish(connection: Connection, session: Session, data: bytes, size: int) -
         return False
     if broker.durable is not None:
         broker.durable.begin()
-    first = 2 * outbound.send_one(Delivery(Mixed(data, version, 1, 1, broker.now, [end]), 1))
+    first = 2 * outbound.send_one(Delivery(PacketBatch(data, version, 1, 1, broker.now, [end]), 1))
     target.sent += 1
     target.send(data[:end] + PIDS[first : first + 2] + data[payload:])
     connection.received += 1

@@ -19,7 +19,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ...mesh.wire.visited import numbers as brokers_of
-from ...mqtt.run import Run
+from ...mqtt.batch.run import Run
 from .reply import own_targets, reply_to
 
 if TYPE_CHECKING:

@@ -30,8 +30,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ...base.quoting import quoted
+from ...mqtt.batch.run import Run
 from ...mqtt.reasons import Reason
-from ...mqtt.run import Run
 from ..auth.guard import ANSWER
 from ..persistence.stored_delivery import Extra
 from ..persistence.stored_session import DurableSession

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 
 import msgpack
 
-from ...mqtt.mixed import Mixed
+from ...mqtt.batch.packets import PacketBatch
+from ...mqtt.batch.run import Run
 from ...mqtt.packets import Subscription
-from ...mqtt.run import Run
 from ...mqtt.session import Delivery
 
 FORM = 1
@@ -75,7 +75,7 @@ def encode_items(found: list[list[Any]]) -> bytes:
 
 
 def _item(delivery: Delivery, run: Run, first: int, now: float) -> list[Any]:
-    if isinstance(run, Mixed):
+    if isinstance(run, PacketBatch):
         block, version = run.written()
         return [1, delivery.qos, first, block, version, run.count, run.qos]
     left = None if run.expiry is None else max(0, round(run.expiry - (now - run.received)))
@@ -90,7 +90,7 @@ def deliveries(body: bytes, now: float) -> list[Delivery]:
         for item in msgpack.unpackb(body):
             if item[0] == 1:
                 _, qos, first, block, version, count, run_qos = item
-                delivery = Delivery(Mixed(block, version, run_qos, count, now), qos)
+                delivery = Delivery(PacketBatch(block, version, run_qos, count, now), qos)
             else:
                 _, qos, first, retain, suffix, topic, run_qos, run_retain, properties, left, payloads = item
                 delivery = Delivery(Run(topic, run_qos, run_retain, payloads, properties, left, now), qos, retain, suffix)

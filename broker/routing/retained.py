@@ -14,7 +14,7 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING
 
-from ...mqtt.run import Run
+from ...mqtt.batch.run import Run
 from ...mqtt.topics import TopicTree
 from ..counters import Account
 

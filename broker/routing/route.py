@@ -10,8 +10,8 @@ from ...mqtt.packets import Subscription
 from ...mqtt.properties import Property, encode_properties
 
 if TYPE_CHECKING:
+    from ...mqtt.batch.run import Run
     from ...mqtt.publish import PublishProperties
-    from ...mqtt.run import Run
     from ..auth.permissions import Rights
     from ..client.connection import Connection
     from ..session.session import Session

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from ...mqtt.mixed import Mixed
+from ...mqtt.batch.packets import PacketBatch
+from ...mqtt.batch.run import Run
 from ...mqtt.packets import Subscription
-from ...mqtt.run import Run
 from ...mqtt.session import Delivery
 from ...mqtt.topics import FilterTree, check_topic, matches, split_share
 from ..auth.permissions import REQUEST, RESPONSE, SESSION, Access, Rights
@@ -359,11 +359,11 @@ class Router:
                 connection.send(block)
             else:
                 if mixed is None:
-                    mixed = Mixed(block, version, 0, count, connection.broker.now)
+                    mixed = PacketBatch(block, version, 0, count, connection.broker.now)
                 connection.send_mixed_qos0(mixed)
         self.counters.publish_bytes_sent += given
 
-    def deliver_mixed(self, mixed: Mixed, fan: Fan) -> int:
+    def deliver_mixed(self, mixed: PacketBatch, fan: Fan) -> int:
         """Hand a span of QoS 1 or 2 to its recipients: how many messages at its end some session had no room for."""
         refused = 0
         for session, granted in fan.members:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ...mqtt.run import Run
+from ...mqtt.batch.run import Run
 from ...mqtt.session import Delivery
 from .member_lag import BEHIND, READY, Pace
 

@@ -18,8 +18,8 @@ from collections import deque
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from ...mqtt.batch.run import Run
 from ...mqtt.packets import Subscription
-from ...mqtt.run import Run
 from ...mqtt.session import PUBRELS, Delivery, Inbound, Outbound
 from ..empty import NOBODY, NOTHING
 

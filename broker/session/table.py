@@ -13,8 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ...base.quoting import quoted
+from ...mqtt.batch.run import Run
 from ...mqtt.reasons import Reason
-from ...mqtt.run import Run
 from ..routing.shared import ShareGroup
 from .session import Session
 from .will import Will

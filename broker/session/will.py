@@ -6,9 +6,9 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
+from ...mqtt.batch.run import Run
 from ...mqtt.packets import Connect
 from ...mqtt.properties import Property, encode_properties
-from ...mqtt.run import Run
 
 TRAVELLING = (
     Property.PAYLOAD_FORMAT_INDICATOR,

@@ -24,10 +24,10 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties as PahoProperties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from ...mqtt.batch.run import encode_length
 from ...mqtt.errors import MqttError
 from ...mqtt.properties import Property, encode_properties
 from ...mqtt.reasons import Reason
-from ...mqtt.run import encode_length
 from ..transport import Done, Incoming, LinkHandler, LinkSpec, Outcome, Properties, Publication
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ import heapq
 from collections import deque
 from typing import TYPE_CHECKING
 
-from ...mqtt.mixed import Mixed
-from ...mqtt.run import Run
+from ...mqtt.batch.packets import PacketBatch
+from ...mqtt.batch.run import Run
 from ..wire.control import NOTHING, Position
 from ..wire.envelope import Picks
 from ..wire.visited import numbers
@@ -191,7 +191,7 @@ class Destination:
         if run.length + len(run.properties) > LONGEST_RENAMED:
             return True
         name = self.zone.name
-        return all(name(topic) is None for topic in run.loose().topics) if isinstance(run, Mixed) else name(run.topic) is None
+        return all(name(topic) is None for topic in run.loose().topics) if isinstance(run, PacketBatch) else name(run.topic) is None
 
     def start_of(self, entry: Entry) -> int:
         """The first sequence of an entry that the destination has not."""
@@ -319,7 +319,7 @@ class Custody:
             return
         split: dict[Position, list[Entry]] = {}
         for position, entry in self.entries.items():
-            if isinstance(entry.run, Mixed) and any(entry.open & d.bit and _divided(entry.run, d.zone) for d in guarded):
+            if isinstance(entry.run, PacketBatch) and any(entry.open & d.bit and _divided(entry.run, d.zone) for d in guarded):
                 split[position] = []
         for position, parts in split.items():
             parts += self._split(self.entries[position])
@@ -329,7 +329,7 @@ class Custody:
 
     def _split(self, entry: Entry) -> list[Entry]:
         run = entry.run
-        assert isinstance(run, Mixed)
+        assert isinstance(run, PacketBatch)
         loose = run.loose()
         del self.entries[entry.epoch, entry.first]
         self.messages -= entry.count
@@ -373,6 +373,6 @@ class Custody:
         return found
 
 
-def _divided(run: Mixed, zone: Zone | None) -> bool:
+def _divided(run: PacketBatch, zone: Zone | None) -> bool:
     """Whether some messages of a span may come to a zone, and others not."""
     return zone is not None and len({zone.name(topic) is None for topic in run.loose().topics}) > 1

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgpack
 
-from ...mqtt.run import Run
+from ...mqtt.batch.run import Run
 from ..view.remembered import LINGER, Recall, Remembered, recall
 from ..wire.control import Refusal
 from .custody import Entry

@@ -8,8 +8,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
+from ...mqtt.batch.run import Run
 from ...mqtt.reasons import Reason
-from ...mqtt.run import Run
 from ..custody.watches import Watch
 from ..view.interest import Match
 from ..wire.envelope import Share

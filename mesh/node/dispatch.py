@@ -19,7 +19,7 @@ import math
 from collections import deque
 from typing import TYPE_CHECKING
 
-from ...mqtt.run import Run
+from ...mqtt.batch.run import Run
 from ..custody.custody import Custody, Destination, Entry
 from ..custody.watches import Standing, Watch, standing
 from ..view.interest import Interests

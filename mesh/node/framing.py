@@ -8,9 +8,9 @@ It does not decide who is sent what: the share comes with the call, and custody 
 
 from __future__ import annotations
 
-from ...mqtt.loose import Loose
-from ...mqtt.mixed import Mixed
-from ...mqtt.run import Run
+from ...mqtt.batch.packets import PacketBatch
+from ...mqtt.batch.parts import PartsBatch
+from ...mqtt.batch.run import Run
 from ..wire.batch import encode_span
 from ..wire.envelope import Flag, Picks, Template, encode_head, encode_rest, split_properties
 from ..wire.rename import renamed, renamed_loose
@@ -51,7 +51,7 @@ class Framer:
     ) -> None:
         """Frames for a share, one block for each branch of the tree; the first is built, the others are copies with other bits."""
         core = self._core
-        if isinstance(run, Mixed):
+        if isinstance(run, PacketBatch):
             self._send_loose(run.loose(), run.count - len(payloads), share, epoch, first, time, flags, droppable)
             return
         width = width_for(share)
@@ -84,7 +84,7 @@ class Framer:
             core.counters.sent += count
             core.actions.append(Send(link, data, False))
 
-    def _send_loose(self, run: Loose, start: int, share: int, epoch: int, first: int, time: int, flags: int, droppable: bool) -> None:
+    def _send_loose(self, run: PartsBatch, start: int, share: int, epoch: int, first: int, time: int, flags: int, droppable: bool) -> None:
         """The same for messages of different topics and sizes: for each branch one join, with its own bits between the parts."""
         core = self._core
         width = width_for(share)

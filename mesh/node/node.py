@@ -24,9 +24,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from ...mqtt.batch.parts import PartsBatch
+from ...mqtt.batch.run import Run
 from ...mqtt.errors import UsageError
-from ...mqtt.loose import Loose
-from ...mqtt.run import Run
 from ..custody.custody import Entry
 from ..custody.journal import Records
 from ..custody.watches import Standing, Watch
@@ -327,7 +327,7 @@ class Node:
         elif not here[1] and self._core.journal is not None:
             self._core.journal.drop(here[0])
 
-    def publish_span(self, mask: int, run: Loose, now: float) -> Verdict | None:
+    def publish_span(self, mask: int, run: PartsBatch, now: float) -> Verdict | None:
         """Send messages of different topics that the same brokers want: `MeshRoute.mask` of all their routes is `mask`.
 
         None: routes are changing, or QoS 0 is flooded; nothing was done, publish each message by itself.

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...mqtt.loose import Loose
-from ...mqtt.run import Run
+from ...mqtt.batch.parts import PartsBatch
+from ...mqtt.batch.run import Run
 from ..custody.custody import size_of
 from ..view.linkstate import LinkStates
 from ..wire.envelope import EASY_PAYLOAD, EASY_PROPERTIES, Picks, Share, check_travels
@@ -95,7 +95,7 @@ class Origin:
             parts = [*parts[:-1], (part.part(0, last), picks), (part.part(last, last + 1), picks)]
         return parts, mark
 
-    def publish_span(self, mask: int, run: Loose) -> Verdict:
+    def publish_span(self, mask: int, run: PartsBatch) -> Verdict:
         """See `Node.publish_span`."""
         if run.qos:
             return self._publish_custody([(run, ())], mask, run)

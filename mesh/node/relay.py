@@ -19,9 +19,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ...mqtt.batch.parts import PartsBatch
+from ...mqtt.batch.run import PID_HIGH, PID_LOW, Run
 from ...mqtt.errors import MqttError
-from ...mqtt.loose import Loose
-from ...mqtt.run import PID_HIGH, PID_LOW, Run
 from ...mqtt.topics import check_topic, matches
 from ..custody.windows import CustodyWindow, Pending
 from ..retained import Applied
@@ -318,7 +318,7 @@ class Relay:
                 pending = window.take(head.epoch, span.first, span.last)
                 token = self.new_token()
                 self.tokens[token] = (window, pending, head.origin)
-            run = Loose(span.names, span.payloads, head.flags & 3, core.now)
+            run = PartsBatch(span.names, span.payloads, head.flags & 3, core.now)
             counters.delivered += count
             core.actions.append(Deliver(run, head.origin, token, (), True, False, int.from_bytes(rest[:6], "big")))
         return True

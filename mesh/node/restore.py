@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from uuid import UUID
 
-from ...mqtt.run import Run
+from ...mqtt.batch.run import Run
 from ..custody.custody import Entry
 from ..custody.journal import Journal, decode_entry, decode_values
 from ..view.interest import Interests

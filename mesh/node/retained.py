@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
+from ...mqtt.batch.run import Run
 from ...mqtt.errors import PeerError
-from ...mqtt.run import Run
 from ..retained import Applied, DeleteValue, Kind, PutValue, RetainedSync, Update
 from ..retained import Send as Say
 from ..retained.record import read_mark

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ...mqtt.run import Run
+from ...mqtt.batch.run import Run
 from ...mqtt.topics import matches
 from ..custody.custody import Custody, Destination, Entry
 from ..view.interest import Group, Match

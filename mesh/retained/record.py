@@ -24,10 +24,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgpack
 
+from ...mqtt.batch.run import Run, encode_length
 from ...mqtt.errors import MqttError, PeerError
 from ...mqtt.publish import publish_properties
 from ...mqtt.reasons import Reason
-from ...mqtt.run import Run, encode_length
 from ...mqtt.topics import check_topic
 
 HIGHEST_TIME = 2**48 - 1

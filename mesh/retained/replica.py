@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 import msgpack
 
-from ...mqtt.run import Run
+from ...mqtt.batch.run import Run
 from .coverage import Coverage, Heard
 from .record import HIGHEST_TIME, Key, Kind, Record, integer, pack_row, read_row
 from .tree import RecordTree

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from ...mqtt.run import Run
+from ...mqtt.batch.run import Run
 from .record import Kind, Record, pack_mark, read_mark
 from .replica import RECORDS, STATE, STATE_KEY, Applied, DeleteValue, PutValue, Replica, Update
 from .session import Asking, Serving, Session, wrong

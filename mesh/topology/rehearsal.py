@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 from uuid import UUID
 
-from ...mqtt.run import Run
+from ...mqtt.batch.run import Run
 from ..node.actions import Deliver, Send
 from ..node.node import Node
 from ..node.settings import MeshConfig

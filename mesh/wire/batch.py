@@ -1,6 +1,6 @@
 """Spans on a link: frames of one stream and one moment that differ in topic and size.
 
-Frames that an origin makes of one `Loose` run, and all that follow each other in one stream and one millisecond, have one *seam* in
+Frames that an origin makes of one `PartsBatch` run, and all that follow each other in one stream and one millisecond, have one *seam* in
 common: everything from behind the topic to the two low bytes of the sequence. So a span is found by splitting the bytes at the
 seam, and what stands between two seams is the low sequence, the payload and the *front* (fixed header, topic) of the next
 frame. A front that was seen before says how long its payload is; if then the next front begins exactly where that payload ends,
@@ -18,9 +18,9 @@ from itertools import pairwise
 from struct import unpack
 from typing import NamedTuple
 
+from ...mqtt.batch.parts import PartsBatch
+from ...mqtt.batch.run import PIDS, encode_length
 from ...mqtt.errors import MqttError
-from ...mqtt.loose import Loose
-from ...mqtt.run import PIDS, encode_length
 from ...mqtt.topics import check_topic
 from .envelope import CORRELATION_DATA, FIXED
 
@@ -30,7 +30,9 @@ WINDOW, WINDOW_MAX = 4_096, 262_144  # bytes that are looked at in one go
 PLAIN_REST = b"\0\0"  # what stands between publish time and sequence: no picks
 
 
-def encode_span(run: Loose, start: int, head: bytes, bits: bytes, time: bytes, first: int, other: list[bytes] | None = None) -> list[bytes]:
+def encode_span(
+    run: PartsBatch, start: int, head: bytes, bits: bytes, time: bytes, first: int, other: list[bytes] | None = None
+) -> list[bytes]:
     """The frames of a run from message `start` on as a flat list of parts, four each.
 
     head: of `encode_head`. time: 6 bytes. first: sequence of the first frame. other: the list made for another branch of the tree,

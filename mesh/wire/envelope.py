@@ -33,11 +33,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ...mqtt.batch.run import PID_HIGH, PID_LOW, encode_length
 from ...mqtt.errors import MqttError, PeerError
 from ...mqtt.fields import MAX_LENGTH
 from ...mqtt.publish import publish_properties, strip
 from ...mqtt.reasons import Reason
-from ...mqtt.run import PID_HIGH, PID_LOW, encode_length
 
 VERSION = 1
 FIXED = 20  # bytes in front of the visited bits

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ...mqtt.loose import Loose
-from ...mqtt.run import encode_length
+from ...mqtt.batch.parts import PartsBatch
+from ...mqtt.batch.run import encode_length
 from .policy import Gate
 
 LARGEST = 268_435_455  # the highest Remaining Length
@@ -45,7 +45,7 @@ def renamed(block: bytes | bytearray, size: int, topic: bytes, name: bytes | Non
     return Renamed(name, front + front.join(tails), len(front) + size - cut, len(front) - cut)
 
 
-def renamed_loose(run: Loose, gate: Gate) -> Loose | None:
+def renamed_loose(run: PartsBatch, gate: Gate) -> PartsBatch | None:
     """Messages of different topics under their names on a link; None if one of them must not leave."""
     names = []
     for topic in run.topics:
@@ -53,4 +53,4 @@ def renamed_loose(run: Loose, gate: Gate) -> Loose | None:
         if name is None:
             return None
         names.append(len(name).to_bytes(2, "big") + name)
-    return Loose(names, run.payloads, run.qos, run.received)
+    return PartsBatch(names, run.payloads, run.qos, run.received)

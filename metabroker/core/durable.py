@@ -20,9 +20,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ...mqtt.batch.run import encode_length
 from ...mqtt.packets import Publish
 from ...mqtt.properties import PacketKind, Property, decode_properties, encode_properties
-from ...mqtt.run import encode_length
 from ...store.records import RUN_WEIGHT, StoredDelivery, StoredRun
 from ..policy import Limits
 from ..protocol import bodies

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from ...mqtt.batch.run import PIDS, encode_length
 from ...mqtt.decode import decode
 from ...mqtt.fields import write_string
 from ...mqtt.packets import Publish
 from ...mqtt.properties import Property
-from ...mqtt.run import PIDS, encode_length
 
 # What is remembered is bounded, whatever clients and remotes send:
 SIZES = 32  # of payloads, for each topic

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from mqmesh.mqtt.batch.run import Run
 from mqmesh.mqtt.codec import decode
 from mqmesh.mqtt.framing import Framer
-from mqmesh.mqtt.run import Run
 from mqmesh.mqtt.session import OVERHEAD, TABLE, Delivery, Inbound, Input, Outbound, Sent, step
 
 

@@ -6,8 +6,8 @@ from mqmesh.mesh.custody.journal import Records
 from mqmesh.mesh.node.node import Node
 from mqmesh.mesh.retained import DeleteValue, PutValue
 from mqmesh.mesh.retained.replica import RECORDS, STATE, STATE_KEY
-from mqmesh.mqtt.loose import Loose
-from mqmesh.mqtt.run import Run
+from mqmesh.mqtt.batch.parts import PartsBatch
+from mqmesh.mqtt.batch.run import Run
 
 
 class Disk:
@@ -52,6 +52,6 @@ class Disk:
 
 def copy_of(run: Run) -> Run:
     """As a store gives it back."""
-    if isinstance(run, Loose):
-        return Loose(list(run.names), list(run.payloads), run.qos, run.received)
+    if isinstance(run, PartsBatch):
+        return PartsBatch(list(run.names), list(run.payloads), run.qos, run.received)
     return Run(run.topic, run.qos, run.retain, list(run.payloads), run.properties, run.expiry, run.received)

@@ -25,7 +25,7 @@ from mqmesh.mqtt.topics import matches
 
 if TYPE_CHECKING:
     from mqmesh.mesh.node.actions import Deliver, Posted, Retained, Returned
-    from mqmesh.mqtt.run import Run
+    from mqmesh.mqtt.batch.run import Run
 
     from .site import Site
 

@@ -33,9 +33,9 @@ from mqmesh.mesh.node.actions import (
 )
 from mqmesh.mesh.node.node import Identity, Node
 from mqmesh.mesh.retained import DeleteValue, PutValue, Record
+from mqmesh.mqtt.batch.parts import PartsBatch
+from mqmesh.mqtt.batch.run import Run
 from mqmesh.mqtt.errors import PeerError
-from mqmesh.mqtt.loose import Loose
-from mqmesh.mqtt.run import Run
 from mqmesh.mqtt.topics import matches
 
 from .disk import Disk
@@ -276,7 +276,7 @@ class Site:
             by_mask.setdefault(route.mask if route is not None else 0, []).append(index)
         for mask, indexes in by_mask.items():
             names = [len(topics[i]).to_bytes(2, "big") + topics[i].encode() for i in indexes]
-            run = Loose(names, [payloads[i] for i in indexes], qos, now)
+            run = PartsBatch(names, [payloads[i] for i in indexes], qos, now)
             verdict = node.publish_span(mask, run, now) if mask else None
             if verdict is Verdict.TAKEN:
                 self.world.ledger.published(self, run, mask or 0, set())

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mqmesh.broker.mesh.rate import BURST, Pacer
 from mqmesh.mesh.wire.control import encode
-from mqmesh.mqtt.run import Run
+from mqmesh.mqtt.batch.run import Run
 
 LARGE = 1 << 30
 

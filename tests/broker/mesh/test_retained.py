@@ -7,9 +7,9 @@ from copy import deepcopy
 import pytest
 from mqmesh.broker.config import MeshSettings, PeerSettings
 from mqmesh.mesh.node.actions import Deliver, Retained
+from mqmesh.mqtt.batch.run import Run
 from mqmesh.mqtt.packets import Puback, Publish, Suback, Subscribe, Subscription, Will
 from mqmesh.mqtt.reasons import Reason
-from mqmesh.mqtt.run import Run
 from mqmesh.store.failing import FailingStore
 from mqmesh.store.memory import MemoryStore
 from support.broker_site import Client, Site, until

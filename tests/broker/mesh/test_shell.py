@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from mqmesh.broker.mesh.incoming import Arrivals
+from mqmesh.mqtt.batch.parts import PartsBatch
 from mqmesh.mqtt.codec import encode
-from mqmesh.mqtt.loose import Loose
 from mqmesh.mqtt.packets import Connack, Connect, Pingreq, Pingresp, Puback, Pubcomp, Publish, Pubrec, Pubrel, Subscription, Will
 from mqmesh.mqtt.properties import Property
 from mqmesh.mqtt.reasons import Reason
@@ -190,7 +190,7 @@ async def test_a_span_from_the_mesh_goes_to_everyone_who_wants_it(qos):
     arrivals = Arrivals.__new__(Arrivals)
     arrivals.broker = broker
     topics = [b"a/1", b"a/2", b"b", b"b", b"c", b"far/x", b"a/1", b"b", b"a/2"]
-    run = Loose([len(topic).to_bytes(2, "big") + topic for topic in topics], [b"%d" % n * n for n in range(9)], qos, 0.0)
+    run = PartsBatch([len(topic).to_bytes(2, "big") + topic for topic in topics], [b"%d" % n * n for n in range(9)], qos, 0.0)
     for _ in range(2):  # routes are not known, then they are
         arrivals._deliver_span(run)
         broker.flush()

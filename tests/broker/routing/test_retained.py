@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from mqmesh.broker.counters import Account
 from mqmesh.broker.routing.retained import OVERHEAD, Retained
+from mqmesh.mqtt.batch.run import Run
 from mqmesh.mqtt.packets import Puback, Publish, Suback, Subscribe, Subscription
 from mqmesh.mqtt.properties import Property
 from mqmesh.mqtt.reasons import Reason
-from mqmesh.mqtt.run import Run
 from support.broker_site import Site
 
 

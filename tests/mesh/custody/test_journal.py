@@ -10,7 +10,7 @@ from mqmesh.mesh.custody.custody import Entry
 from mqmesh.mesh.custody.journal import NODE, decode_entry, decode_values, encode_entry, encode_window
 from mqmesh.mesh.custody.windows import CustodyWindow
 from mqmesh.mesh.wire.control import Refusal
-from mqmesh.mqtt.run import Run
+from mqmesh.mqtt.batch.run import Run
 from support.models.mesh_net import Net
 
 numbers = st.integers(0, 2**40)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from mqmesh.mesh.node.actions import Deliver, Send
 from mqmesh.mesh.node.node import Identity, Node
 from mqmesh.mesh.node.settings import MeshConfig
+from mqmesh.mqtt.batch.run import Run
 from mqmesh.mqtt.errors import PeerError
-from mqmesh.mqtt.run import Run
 from support.models.mesh_net import Net
 
 messages = st.lists(

@@ -7,7 +7,7 @@ from mqmesh.mesh.node.actions import Deliver, MeshRoute, Retained
 from mqmesh.mesh.node.node import Node
 from mqmesh.mesh.node.settings import MeshConfig
 from mqmesh.mesh.retained.wire import Say, decode
-from mqmesh.mqtt.run import Run
+from mqmesh.mqtt.batch.run import Run
 from support.models.mesh_net import Net
 
 

@@ -9,7 +9,7 @@ from mqmesh.mesh.retained import Key
 from mqmesh.mesh.retained.record import record_hash, topic_id, unpack_key
 from mqmesh.mesh.retained.tree import RecordTree
 from mqmesh.mesh.retained.wire import PIECE, Say, decode
-from mqmesh.mqtt.run import Run
+from mqmesh.mqtt.batch.run import Run
 from support.models.retained_sites import KEYS, contents, message, put, site, talk
 
 

@@ -9,8 +9,8 @@ from mqmesh.mesh.node.actions import MeshRoute, Verdict
 from mqmesh.mesh.node.settings import MeshConfig
 from mqmesh.mesh.view.interest import Match
 from mqmesh.mesh.wire.policy import CLOSED, Gate, Policy
-from mqmesh.mqtt.loose import Loose
-from mqmesh.mqtt.run import Run
+from mqmesh.mqtt.batch.parts import PartsBatch
+from mqmesh.mqtt.batch.run import Run
 from support.models.mesh_net import Net, names
 
 OUT = Policy(out=("a/#",))
@@ -42,8 +42,8 @@ def total(net: Net, counter: str) -> int:
     return sum(getattr(node.counters, counter) for node in net.nodes.values())
 
 
-def span(*of: str, qos: int = 1) -> Loose:
-    return Loose([len(t).to_bytes(2, "big") + t.encode() for t in of], names(len(of)), qos, 0.0)
+def span(*of: str, qos: int = 1) -> PartsBatch:
+    return PartsBatch([len(t).to_bytes(2, "big") + t.encode() for t in of], names(len(of)), qos, 0.0)
 
 
 # ---- what passes

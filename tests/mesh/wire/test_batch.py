@@ -9,15 +9,15 @@ from mqmesh.mesh.node.node import Node, Verdict
 from mqmesh.mesh.node.settings import MeshConfig
 from mqmesh.mesh.wire.batch import Span, Spans, encode_span, seam
 from mqmesh.mesh.wire.envelope import encode_head
-from mqmesh.mqtt.loose import Loose
+from mqmesh.mqtt.batch.parts import PartsBatch
 from support.models.mesh_net import Net
 
 HEAD = encode_head(1, 3, 77, 5, 1)
 TIME = (1234).to_bytes(6, "big")
 
 
-def loose(pairs: list[tuple[bytes, bytes]], qos: int = 1) -> Loose:
-    return Loose([len(topic).to_bytes(2, "big") + topic for topic, _ in pairs], [payload for _, payload in pairs], qos, 0.0)
+def loose(pairs: list[tuple[bytes, bytes]], qos: int = 1) -> PartsBatch:
+    return PartsBatch([len(topic).to_bytes(2, "big") + topic for topic, _ in pairs], [payload for _, payload in pairs], qos, 0.0)
 
 
 def find(spans: Spans, data: bytes, pairs: list[tuple[bytes, bytes]], first: int, position: int = 0) -> Span | None:

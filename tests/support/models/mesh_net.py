@@ -11,7 +11,7 @@ from mqmesh.mesh.node.node import Node
 from mqmesh.mesh.node.settings import MeshConfig
 from mqmesh.mesh.wire.identity import Identity
 from mqmesh.mesh.wire.policy import Policy
-from mqmesh.mqtt.run import Run
+from mqmesh.mqtt.batch.run import Run
 from simulation.disk import Disk
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from hypothesis import strategies as st
 from mqmesh.mesh.retained import Key, RetainedSync
-from mqmesh.mqtt.run import Run
+from mqmesh.mqtt.batch.run import Run
 
 WALL = 1_700_000_000.0
 T = 1000.0

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from mqmesh.mesh.retained import DeleteValue, Key, Kind, Record, RetainedSync
 from mqmesh.mesh.retained.record import read_mark
 from mqmesh.mesh.retained.replica import RECORDS, STATE, STATE_KEY
-from mqmesh.mqtt.run import Run
+from mqmesh.mqtt.batch.run import Run
 
 T = 600.0  # seconds that the sites here remember what not all have confirmed
 EVERY = 30.0

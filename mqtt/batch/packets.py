@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from .run import PIDS, Run, encode_length
 
 if TYPE_CHECKING:
-    from .loose import Loose
+    from .parts import PartsBatch
 
 
 class Frame(NamedTuple):
@@ -29,7 +29,7 @@ class Frame(NamedTuple):
     stop: int
 
 
-class Mixed(Run):
+class PacketBatch(Run):
     """`count` messages of QoS `qos` as they came from a client of `version`.
 
     offsets: where the packet identifiers stand in the block, when the caller knows.
@@ -75,7 +75,7 @@ class Mixed(Run):
         return stamped
 
     def written(self) -> tuple[bytes, int]:
-        """All of it as one block of frames at its own QoS, and the version they are written in: `Mixed` makes the same of it again."""
+        """All of it as one block of frames at its own QoS, and their version: `PacketBatch` makes the same of it again."""
         return self._block, self._version
 
     def encoded(self, version: int, qos: int) -> tuple[bytes, list[int]]:
@@ -140,9 +140,9 @@ class Mixed(Run):
         """The payloads in order."""
         return [self._block[frame.payload : frame.stop] for frame in self._cut()]
 
-    def loose(self) -> Loose:
+    def loose(self) -> PartsBatch:
         """The same messages as topics and payloads; there must be no properties."""
-        from .loose import Loose
+        from .parts import PartsBatch
 
         block = self._block
         names, payloads = [], []
@@ -160,18 +160,18 @@ class Mixed(Run):
             topic_end = start + 2 + (block[start] << 8 | block[start + 1])
             names.append(block[start:topic_end])
             payloads.append(block[topic_end + skip : position])
-        return Loose(names, payloads, self.qos, self.received)
+        return PartsBatch(names, payloads, self.qos, self.received)
 
     def messages(self) -> list[tuple[bytes, bytes]]:
         """(topic, payload) of each message, in order."""
         block = self._block
         return [(block[frame.topic + 2 : frame.topic_end], block[frame.payload : frame.stop]) for frame in self._cut()]
 
-    def part(self, start: int, stop: int) -> Mixed:
+    def part(self, start: int, stop: int) -> PacketBatch:
         """The messages from `start` up to `stop`, order kept; it holds on to no other bytes than theirs."""
         frames = self._cut()
         begin = frames[start].start
-        return Mixed(self._block[begin : frames[stop - 1].stop], self._version, self.qos, stop - start, self.received)
+        return PacketBatch(self._block[begin : frames[stop - 1].stop], self._version, self.qos, stop - start, self.received)
 
     def single(self, index: int) -> Run:
         """One of the messages as a run."""

@@ -9,7 +9,7 @@ Invariants: no retain flag, no properties, no expiry; topics are validated.
 
 from __future__ import annotations
 
-from .mixed import Mixed
+from .packets import PacketBatch
 from .run import PIDS, Run, encode_length
 
 HEADLINES_MAX = 20_000  # fixed headers kept for one first byte
@@ -34,7 +34,7 @@ class Headlines(dict[int, bytes]):
 HEADLINES = {first: Headlines(first) for first in (0x30, 0x32, 0x34, 0x3A, 0x3C)}
 
 
-class Loose(Mixed):
+class PartsBatch(PacketBatch):
     """Messages of QoS `qos`. names: their topics as they stand on the wire, two bytes of length in front."""
 
     __slots__ = ("_flats", "_given", "names")
@@ -63,21 +63,21 @@ class Loose(Mixed):
         """The payloads in order."""
         return self._given
 
-    def loose(self) -> Loose:
+    def loose(self) -> PartsBatch:
         """This very run."""
         return self
 
     def written(self) -> tuple[bytes, int]:
-        """See `Mixed.written`."""
+        """See `PacketBatch.written`."""
         return b"".join(self.flat(0x30 | self.qos << 1, b"\0\0" if self.qos else b"")), 4
 
     def messages(self) -> list[tuple[bytes, bytes]]:
         """(topic, payload) of each message, in order."""
         return list(zip(self.topics, self._given, strict=True))
 
-    def part(self, start: int, stop: int) -> Loose:
+    def part(self, start: int, stop: int) -> PartsBatch:
         """The messages from `start` up to `stop`, order kept."""
-        return Loose(self.names[start:stop], self._given[start:stop], self.qos, self.received)
+        return PartsBatch(self.names[start:stop], self._given[start:stop], self.qos, self.received)
 
     def single(self, index: int) -> Run:
         """One of the messages as a run."""

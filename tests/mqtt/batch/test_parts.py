@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from mqmesh.mqtt.loose import Loose
-from mqmesh.mqtt.mixed import Mixed
-from mqmesh.mqtt.run import Run
+from mqmesh.mqtt.batch.packets import PacketBatch
+from mqmesh.mqtt.batch.parts import PartsBatch
+from mqmesh.mqtt.batch.run import Run
 
 messages = st.lists(
     st.tuples(st.sampled_from([b"a", b"b/c", b"t" * 200]), st.sampled_from([b"", b"x", b"yy" * 60, b"z" * 20_000])), min_size=1, max_size=8
 )
 
 
-def loose(pairs: list[tuple[bytes, bytes]], qos: int) -> Loose:
-    return Loose([len(topic).to_bytes(2, "big") + topic for topic, _ in pairs], [payload for _, payload in pairs], qos, 1.0)
+def loose(pairs: list[tuple[bytes, bytes]], qos: int) -> PartsBatch:
+    return PartsBatch([len(topic).to_bytes(2, "big") + topic for topic, _ in pairs], [payload for _, payload in pairs], qos, 1.0)
 
 
 def frames(pairs: list[tuple[bytes, bytes]], version: int, qos: int, first: int = 0, duplicate: bool = False) -> bytes:
@@ -50,6 +50,6 @@ def test_parts_and_ways_back(pairs: list[tuple[bytes, bytes]], qos: int, version
     one = run.single(stop - 1)
     assert (one.topic, one.payloads, one.qos) == (pairs[stop - 1][0], [pairs[stop - 1][1]], qos)
     block, written = run.written()
-    assert Mixed(block, written, qos, len(pairs), 1.0).loose().messages() == pairs
-    came = Mixed(frames(pairs, version, qos, 1), version, qos, len(pairs), 1.0)
+    assert PacketBatch(block, written, qos, len(pairs), 1.0).loose().messages() == pairs
+    came = PacketBatch(frames(pairs, version, qos, 1), version, qos, len(pairs), 1.0)
     assert came.loose().messages() == came.messages() == pairs

@@ -1,4 +1,4 @@
-"""Mixed runs: frames that are not alike, moved together; each variant is what the codec would encode message by message."""
+"""PacketBatch runs: frames that are not alike, moved together; each variant is what the codec would encode message by message."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from mqmesh.mqtt.batch.packets import PacketBatch
 from mqmesh.mqtt.codec import decode, encode
 from mqmesh.mqtt.framing import Framer
-from mqmesh.mqtt.mixed import Mixed
 from mqmesh.mqtt.packets import Publish
 from mqmesh.mqtt.properties import Property, encode_properties
 from mqmesh.mqtt.session import Delivery, Outbound
@@ -28,14 +28,14 @@ messages = st.lists(
 )
 
 
-def mixed(found: list[Any], version: int, qos: int, offsets: bool = False) -> Mixed:
+def mixed(found: list[Any], version: int, qos: int, offsets: bool = False) -> PacketBatch:
     frames = [
         encode(Publish(topic, payload, qos, packet_id=9 if qos else 0, properties=properties), version)
         for topic, payload, properties in found
     ]
-    made = Mixed(b"".join(frames), version, qos, len(frames), 5.0)
+    made = PacketBatch(b"".join(frames), version, qos, len(frames), 5.0)
     if offsets and qos:
-        return Mixed(b"".join(frames), version, qos, len(frames), 5.0, made.encoded(version, qos)[1])
+        return PacketBatch(b"".join(frames), version, qos, len(frames), 5.0, made.encoded(version, qos)[1])
     return made
 
 
