@@ -31,11 +31,11 @@ from .client.admission import Entrance
 from .client.backpressure import Pressure
 from .client.connection import Connection
 from .config import Address, BrokerConfig, ConfigError, parse_address
-from .counters import Account, Counters
 from .embedded.direct import Straight
 from .monitoring.sys_topics import SysTopics
 from .persistence.commits import Durable
 from .persistence.recovery import recover
+from .ports import Context
 from .requests.sessions import SessionTopic
 from .routing.retained import Retained
 from .routing.router import Route, Router
@@ -72,21 +72,19 @@ class Broker:
     def __init__(self, config: BrokerConfig, store: Store | None = None) -> None:
         self.config = config
         self.store = store
-        self.warnings = Warnings(log)
-        self.loop: asyncio.AbstractEventLoop = None  # type: ignore[assignment]
-        self.now = 0.0
-        self.started = 0.0
-        self.counters = Counters()
+        self.context = Context(config.limits, Warnings(log))
+        self.context.flush = self.flush
+        self.counters = self.context.counters
+        self.account = self.context.account
+        self.warnings = self.context.warnings
         self.router = Router(self.counters, Access(config.metabroker, self.counters))
         self.guard = Guard(self, config.access)
         self.entrance = Entrance(self)
-        self.account = Account(config.limits.broker_bytes)
         self.pressure = Pressure(self)
         self.retained = Retained(self.account)
         SessionTopic(self)
         self.sessions = Sessions(self)
         self.connections: set[Connection] = set()
-        self.touched: list[Connection] = []
         self.behind = 0  # the commit behind which QoS 2 that is delivered now may leave: else a crash would have it delivered again
         self.sent_before = 0  # by connections that are gone
         self.received_before = 0
@@ -104,18 +102,38 @@ class Broker:
         self.straight: Straight | None = None  # the short way to what runs inside
         self.addresses: list[str] = []
         self.sys_topics = SysTopics(self)
+        self.context.say = self.sys_topics.say
         self._servers: list[asyncio.AbstractServer] = []
         self._ticker: asyncio.TimerHandle | None = None
         self._sockets: list[str] = []
         self._all_lost = asyncio.Event()
         self._all_lost.set()
 
+    # The context's values under the broker's own name, for the rooms that still take the broker
+
+    @property
+    def now(self) -> float:
+        return self.context.now
+
+    @now.setter
+    def now(self, value: float) -> None:
+        self.context.now = value
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        return self.context.loop
+
+    @property
+    def started(self) -> float:
+        return self.context.started
+
     # Life
 
     async def start(self) -> None:
         """Listen. Raises StartError."""
-        self.loop = asyncio.get_running_loop()
-        self.now = self.started = self.loop.time()
+        context = self.context
+        context.loop = asyncio.get_running_loop()
+        context.started = context.refresh()
         try:
             self.guard.start()
         except AuthError as error:
@@ -329,10 +347,11 @@ class Broker:
             self.roaming.settle()
         if self.durable is not None:
             self.durable.flush()
-        touched = self.touched
+        context = self.context
+        touched = context.touched
         if not touched:
             return
-        self.touched = []
+        context.touched = []
         counters = self.counters
         for connection in touched:
             out = connection.out

@@ -41,6 +41,7 @@ class Outgoing:
         "answers",
         "broker",
         "congested",
+        "context",
         "dropped",
         "limits",
         "max_packet",
@@ -57,6 +58,7 @@ class Outgoing:
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
+        self.context = broker.context
         self.limits: Limits = broker.config.limits
         self.transport: asyncio.Transport = None  # type: ignore[assignment]
         self.version = 4
@@ -78,7 +80,7 @@ class Outgoing:
         """Append to what the next flush writes."""
         out = self.out
         if not out:
-            self.broker.touched.append(self)  # type: ignore[arg-type]
+            self.context.touched.append(self)
         out.append(data)
 
     def answer(self, data: bytes | bytearray) -> None:

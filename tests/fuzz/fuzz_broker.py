@@ -144,7 +144,7 @@ async def _round(seed: int, outcomes: Counter[str]) -> None:
             broker.sessions.end(session)
     assert len(broker.sessions) == 1
     assert broker.account.queued == 0
-    assert not broker.touched
+    assert not broker.context.touched
     other.connection.connection_lost(None)
     await broker.stop()
 
