@@ -14,7 +14,11 @@ from typer.core import TyperCommand, TyperGroup
 # command -> (module beside this one, what to take from it, the first line of its help)
 COMMANDS = {
     "broker": ("broker", "broker", "Run one broker; it prints one line that starts with 'ready' once it listens."),
-    "up": ("up", "up", "Run every broker of a topology; one line starts with 'ready' once all links are up and interest has settled."),
+    "up": (
+        "fleet.command",
+        "up",
+        "Run every broker of a topology; one line starts with 'ready' once all links are up and interest has settled.",
+    ),
     "demo": ("demo.command", "demo", "Run the main job on this machine and count every message."),
     "topology": (
         "topology.command",

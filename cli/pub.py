@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from . import options as o
+from . import connection_options as o
 from .output import FAILED, WRONG_USE, fail, note
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from . import options as o
+from . import connection_options as o
 from .output import FAILED, WRONG_USE, fail
 
 if TYPE_CHECKING:

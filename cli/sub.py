@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from . import options as o
+from . import connection_options as o
 from .output import FAILED, TIMED_OUT, WRONG_USE, fail, note
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from paho.mqtt.reasoncodes import ReasonCode
 
     from .connection import Connection
-    from .format import Writer
+    from .message_format import Writer
 
 output = partial(typer.Option, rich_help_panel="Output")
 subscription = partial(typer.Option, rich_help_panel="Subscription")
@@ -96,7 +96,7 @@ def sub(
     Status: 0 done; 1 the broker refuses or cannot be reached; 2 wrong command line; 27 -W was over before -C was reached.
     """
     values = dict(locals())
-    from . import format as formatting
+    from . import message_format as formatting
     from .connection import Connection, OptionError, build_options, end_on_sigterm
 
     if formats:
@@ -199,7 +199,7 @@ class _Subscriber:
         return any(topic_matches_sub(pattern, message.topic) for pattern in self.exclude)
 
     def _print(self, message: MQTTMessage) -> None:
-        from .format import Message, properties_of
+        from .message_format import Message, properties_of
 
         out = sys.stdout.buffer
         received = datetime.now().astimezone()

@@ -10,7 +10,7 @@ from .api.factory import ConnectionFactory, TopicConnectionFactory
 from .api.producer import MessageProducer
 from .api.requestor import TopicRequestor
 from .api.session import Session
-from .errors import (
+from .core.errors import (
     IllegalStateError,
     InvalidClientIDError,
     InvalidDestinationError,
@@ -25,12 +25,12 @@ from .errors import (
     TransactionInProgressError,
     TransactionRolledBackError,
 )
+from .core.settings import AckMode, Settings
 from .message.bodies import BytesMessage, MapMessage, StreamMessage
 from .message.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
 from .message.messages import DeliveryMode, Message, ObjectMessage, TextMessage
 from .message.selector import Selector
 from .metabroker.factory import MetabrokerConnectionFactory
-from .settings import AckMode, Settings
 
 # The names of JMS 1.1 for topics.
 TopicConnection = Connection

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
-from .errors import JMSError
+from .core.errors import JMSError
 
 PORTS = {"mqtt": 1883, "mqtts": 8883, "ws": 80, "wss": 443}
 WEBSOCKET_PATH = "/mqtt"  # where an address names none

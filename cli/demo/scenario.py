@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..fleet.process import Fleet
-from .remote_act import Abroad, AbroadError, Act
+from .foreign_broker import Abroad, AbroadError, Act
 from .ring import ring
 from .site import Site
 from .tally import Apart, Outage, SiteResult, delays, flowing_again, judge

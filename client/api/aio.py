@@ -11,10 +11,10 @@ import functools
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from ..errors import JMSError
+from ..core.errors import JMSError
+from ..core.settings import AckMode
 from ..message.destinations import Destination, Topic
 from ..message.messages import Message
-from ..settings import AckMode
 from .connection import Connection
 from .consumer import MessageConsumer
 from .context import Context, Producer

@@ -13,10 +13,10 @@ from typing import Self
 from urllib.parse import quote
 
 from ...mqtt.reasons import Reason
-from ..errors import IllegalStateError, InvalidDestinationError, JMSError, of_outcome
+from ..core.errors import IllegalStateError, InvalidDestinationError, JMSError, of_outcome
+from ..core.settings import AckMode, Settings, Waiter
+from ..core.transport import Incoming, Link, LinkSpec, Outcome, Transport
 from ..message.destinations import TEMPORARY, Destination, TemporaryTopic, durable_client_id, filter_to_consume
-from ..settings import AckMode, Settings, Waiter
-from ..transport import Incoming, Link, LinkSpec, Outcome, Transport
 from .consumer import Subscription
 from .session import Session, unique_client_id
 
@@ -180,7 +180,7 @@ class Connection:
         numbers = itertools.count()
         return next(n for n in numbers if durable_client_id(self._client_id or "", name, f"{self.settings.instance}.{n}") not in taken)
 
-    def make_temporary(self) -> TemporaryTopic:
+    def create_temporary_topic(self) -> TemporaryTopic:
         topic = TemporaryTopic(f"{TEMPORARY}{self.uid}/{next(self._temporary_numbers)}", self)
         with self._lock:
             self._temporary.add(topic.name)
@@ -196,7 +196,7 @@ class Connection:
         if ours and destination.name not in self._temporary:
             raise InvalidDestinationError(f"the temporary topic {destination.name!r} is deleted")
 
-    def delete_temporary(self, topic: TemporaryTopic) -> None:
+    def delete_temporary_topic(self, topic: TemporaryTopic) -> None:
         filter_ = filter_to_consume(topic)
         with self._lock:
             if any(each.topic.name == filter_ for each in self._subscriptions.values()):

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, TypeVar, cast
 
-from ..errors import IllegalStateError, JMSError, of_outcome
+from ..core.errors import IllegalStateError, JMSError, of_outcome
+from ..core.settings import Waiter
+from ..core.transport import NEVER, Incoming, Link, LinkSpec, Outcome
 from ..message.destinations import Topic
 from ..message.messages import Message
 from ..message.selector import Selector
-from ..settings import Waiter
-from ..transport import NEVER, Incoming, Link, LinkSpec, Outcome
 from .inbox import Held, Inbox
 
 if TYPE_CHECKING:

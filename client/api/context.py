@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
-from ..errors import IllegalStateError, MessageFormatError
+from ..core.errors import IllegalStateError, MessageFormatError
+from ..core.settings import AckMode
 from ..message.bodies import BytesMessage, MapMessage
 from ..message.destinations import Destination, Queue, TemporaryTopic, Topic
 from ..message.messages import DeliveryMode, Message, TextMessage
 from ..message.properties import Properties, PropertyValues
-from ..settings import AckMode
 from .consumer import MessageConsumer
 from .message_factory import MessageMaker
 from .producer import CompletionListener, SendOptions

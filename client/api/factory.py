@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from ..address import parse_address
-from ..errors import JMSError
+from ..core.errors import JMSError
+from ..core.settings import AckMode, Settings
+from ..core.transport import Transport
 from ..paho.transport import Network, PahoTransport
-from ..settings import AckMode, Settings
-from ..transport import Transport
 from .connection import Connection
 from .context import Context
 

@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from ..core.transport import Incoming
 from ..message.messages import DeliveryMode, Message
 from ..message.selector import Selector
 from ..message.wire import decode
-from ..transport import Incoming
 
 
 @dataclass(eq=False, slots=True)

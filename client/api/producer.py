@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
-from ..errors import IllegalStateError, JMSError
+from ..core.errors import IllegalStateError, JMSError
 from ..message.destinations import Destination
 from ..message.messages import DEFAULT_PRIORITY, DeliveryMode, Message
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import Self
 
-from ..errors import IllegalStateError
+from ..core.errors import IllegalStateError
+from ..core.settings import AckMode
 from ..message.destinations import Topic
 from ..message.messages import Message
-from ..settings import AckMode
 from .session import Session
 
 

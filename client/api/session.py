@@ -16,12 +16,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
-from ..errors import IllegalStateError, JMSError, MessageFormatError, TransactionRolledBackError, of_outcome
+from ..core.errors import IllegalStateError, JMSError, MessageFormatError, TransactionRolledBackError, of_outcome
+from ..core.settings import AckMode, Waiter
+from ..core.transport import Outcome, Publication
 from ..message.destinations import Destination, Queue, TemporaryTopic, Topic, no_queues, topic_to_send
 from ..message.messages import DeliveryMode, Message
 from ..message.wire import encode
-from ..settings import AckMode, Waiter
-from ..transport import Outcome, Publication
 from .consumer import MessageConsumer, Subscription, now
 from .dispatcher import Dispatcher, Job
 from .inbox import Held
@@ -93,7 +93,7 @@ class Session(Subscriptions, MessageMaker):
 
     def create_temporary_topic(self) -> TemporaryTopic:
         self.check_open()
-        return self.connection.make_temporary()
+        return self.connection.create_temporary_topic()
 
     def create_temporary_queue(self) -> NoReturn:
         raise no_queues("a temporary queue")

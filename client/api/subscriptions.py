@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from ..errors import IllegalStateError, InvalidDestinationError, JMSError, of_outcome
+from ..core.errors import IllegalStateError, InvalidDestinationError, JMSError, of_outcome
+from ..core.settings import Waiter
+from ..core.transport import Incoming, LinkSpec, Outcome
 from ..message.destinations import Destination, Topic, durable_client_id, filter_to_consume
 from ..message.selector import Selector
-from ..settings import Waiter
-from ..transport import Incoming, LinkSpec, Outcome
 from .consumer import MessageConsumer, Subscription
 
 if TYPE_CHECKING:

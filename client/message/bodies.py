@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import msgpack
 
-from ..errors import MessageEOFError, MessageFormatError, MessageNotReadableError
+from ..core.errors import MessageEOFError, MessageFormatError, MessageNotReadableError
 from .messages import Message
 from .values import BODY_KINDS, Typed, Value, convert, typed
 

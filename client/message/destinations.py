@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 from urllib.parse import quote
 
 from ...mqtt.errors import MqttError
 from ...mqtt.topics import check_filter, check_topic
-from ..errors import InvalidDestinationError, JMSError
-
-if TYPE_CHECKING:
-    from ..api.connection import Connection
+from ..core.errors import InvalidDestinationError, JMSError
 
 TEMPORARY = "jms/temporary/"  # before the topics of temporary destinations: jms/temporary/{connection}/{number}
 
@@ -42,18 +39,25 @@ class Queue(Destination):
         return self.name
 
 
-class TemporaryTopic(Topic):
-    """Lives as long as its connection; only that connection may consume from it (6.2.2)."""
+class TemporaryTopicOwner(Protocol):
+    """The connection that made a temporary topic."""
 
-    def __init__(self, name: str, connection: Connection) -> None:
+    def delete_temporary_topic(self, topic: TemporaryTopic) -> None:
+        """Raises `JMSError` while the topic has consumers."""
+
+
+class TemporaryTopic(Topic):
+    """Lives as long as its connection. Only that connection may consume from it (6.2.2)."""
+
+    connection: TemporaryTopicOwner
+
+    def __init__(self, name: str, connection: TemporaryTopicOwner) -> None:
         super().__init__(name)
         object.__setattr__(self, "connection", connection)
 
-    connection: Connection
-
     def delete(self) -> None:
         """Raises `JMSError` while consumers use it."""
-        self.connection.delete_temporary(self)
+        self.connection.delete_temporary_topic(self)
 
 
 class TemporaryQueue(Queue):

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 
 import msgpack
 
-from ..errors import MessageFormatError, MessageNotWriteableError
+from ..core.errors import MessageFormatError, MessageNotWriteableError
 from .destinations import Destination
 from .properties import Properties, PropertyValues
 

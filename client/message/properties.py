@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, MutableMapping
 from typing import Any, cast
 
-from ..errors import JMSError, MessageNotWriteableError
+from ..core.errors import JMSError, MessageNotWriteableError
 from .values import Typed, Value, convert, typed
 
 _IDENTIFIER = re.compile(r"[^\W\d][\w$]*|\$[\w$]*")

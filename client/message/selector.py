@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from ..errors import InvalidSelectorError
+from ..core.errors import InvalidSelectorError
 from .selector_terms import (
     ARITHMETIC,
     COMPARISONS,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from ..errors import MessageFormatError
+from ..core.errors import MessageFormatError
 
 Value = bool | int | float | str | bytes | None
 Typed = tuple[str, Value]  # kind, value

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ...mqtt.errors import MqttError
 from ...mqtt.topics import check_topic
-from ..errors import InvalidDestinationError, JMSError, MessageFormatError
-from ..transport import Incoming, Properties, Publication
+from ..core.errors import InvalidDestinationError, JMSError, MessageFormatError
+from ..core.transport import Incoming, Properties, Publication
 from .bodies import BytesMessage, MapMessage, StreamMessage
 from .destinations import TEMPORARY, Destination, Topic
 from .messages import DEFAULT_PRIORITY, DeliveryMode, Message, ObjectMessage, TextMessage

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..transport import Done, Incoming, Outcome, Publication
+from ..core.transport import Done, Incoming, Outcome, Publication
 
 
 class Say(NamedTuple):

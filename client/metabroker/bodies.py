@@ -14,8 +14,8 @@ from urllib.parse import quote, unquote, urlsplit
 import msgpack
 
 from ...mqtt.reasons import Reason
-from ..errors import JMSError
-from ..transport import Outcome, Properties, Publication
+from ..core.errors import JMSError
+from ..core.transport import Outcome, Properties, Publication
 
 REQUEST = "metabroker/request/"
 RESPONSE = "metabroker/response/"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..api.factory import ConnectionFactory
-from ..errors import JMSError
+from ..core.errors import JMSError
+from ..core.transport import Transport
 from ..paho.transport import Network
-from ..transport import Transport
 from .bodies import RemoteLogin, parse_remote
 from .transport import MetabrokerTransport
 

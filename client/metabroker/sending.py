@@ -12,11 +12,11 @@ from enum import Enum
 from typing import Any
 
 from ...mqtt.reasons import Reason
-from ..transport import Done, Outcome, Publication
+from ..core.transport import Done, Outcome, Publication
 from .actions import Action, Request, Say, Settle, Told
 from .bodies import REQUEST, Code, outcome_of, pack, publish_body
-from .flow import Flow
-from .numbers import Numbers
+from .flow_control import Flow
+from .publication_sequence import Numbers
 
 WINDOW = 200  # requests to publish without an answer
 

@@ -10,12 +10,12 @@ import secrets
 import time
 from collections.abc import Callable
 
+from ..core.transport import Done, Incoming, LinkHandler, LinkSpec, Outcome, Publication
 from ..paho.link import PahoLink
 from ..paho.transport import Network, PahoTransport
-from ..transport import Done, Incoming, LinkHandler, LinkSpec, Outcome, Publication
 from .actions import Acknowledge, Action, Down, Failed, Ignore, Leave, Listen, Say, Settle, Told, Up
 from .bodies import RemoteLogin, community_name
-from .session import ENDED, RemoteSession
+from .remote_session import ENDED, RemoteSession
 
 log = logging.getLogger("mqmesh.client")
 KEEP = 300  # seconds that the community broker keeps its part of a durable session; the metabroker keeps the rest

@@ -28,7 +28,7 @@ from ...mqtt.batch.run import encode_length
 from ...mqtt.errors import MqttError
 from ...mqtt.properties import Property, encode_properties
 from ...mqtt.reasons import Reason
-from ..transport import Done, Incoming, LinkHandler, LinkSpec, Outcome, Properties, Publication
+from ..core.transport import Done, Incoming, LinkHandler, LinkSpec, Outcome, Properties, Publication
 
 if TYPE_CHECKING:
     from .transport import PahoTransport

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ..address import Address
-from ..transport import LinkHandler, LinkSpec
+from ..core.transport import LinkHandler, LinkSpec
 from .link import PahoLink
 
 log = logging.getLogger("mqmesh.client")

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from mqmesh.cli.demo import remote_act as abroad
+from mqmesh.cli.demo import foreign_broker as abroad
 from mqmesh.cli.demo.ring import ring
 from mqmesh.cli.fleet.process import Fleet
 from support.command import MQMESH, run

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from mqmesh.client import Selector, TextMessage, Topic
 from mqmesh.client.api.inbox import Held, Inbox
+from mqmesh.client.core.transport import Incoming, Properties
 from mqmesh.client.message.wire import encode
-from mqmesh.client.transport import Incoming, Properties
 
 
 def publication(name: str | None, packet: int, token: object = None, duplicate: bool = False, **headers: Any) -> Incoming:

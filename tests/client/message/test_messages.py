@@ -23,9 +23,9 @@ from mqmesh.client import (
     TextMessage,
     Topic,
 )
+from mqmesh.client.core.transport import Incoming, Properties
 from mqmesh.client.message.values import NUMBERS
 from mqmesh.client.message.wire import decode, encode
-from mqmesh.client.transport import Incoming, Properties
 
 KINDS = ("boolean", "byte", "short", "int", "long", "float", "double", "string")
 ALLOWED = {  # table 3-4: set as, readable as

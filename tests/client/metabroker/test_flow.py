@@ -11,11 +11,11 @@ import msgpack
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mqmesh.client.core.transport import Incoming, Outcome, Publication
 from mqmesh.client.metabroker.actions import Acknowledge, Listen, Say, Settle, Told, Up
 from mqmesh.client.metabroker.bodies import RemoteLogin
-from mqmesh.client.metabroker.flow import AHEAD, BYTES, EVERY, LARGE
-from mqmesh.client.metabroker.session import RemoteSession
-from mqmesh.client.transport import Incoming, Outcome, Publication
+from mqmesh.client.metabroker.flow_control import AHEAD, BYTES, EVERY, LARGE
+from mqmesh.client.metabroker.remote_session import RemoteSession
 from mqmesh.metabroker.core.actions import Open, Respond, Send
 from mqmesh.metabroker.core.core import Core
 from mqmesh.metabroker.mqtt.client import Abilities

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .output import FAILED, WRONG_USE, fail, note
+from ..output import FAILED, WRONG_USE, fail, note
 
 if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
 
-    from .fleet.process import Fleet, Member
+    from .process import Fleet, Member
 
 BACKOFF = (0.5, 30.0)  # seconds before a dead broker is started again: first, longest
 HEALTHY = 60.0  # seconds of life after which the back-off begins anew
@@ -45,9 +45,9 @@ def up(
 
     Status: 0 stopped; 1 no broker is left; 2 the file is wrong or a broker cannot start.
     """
-    from ..mesh.topology.settings import ConfigError
-    from ..mesh.topology.topology import load
-    from .fleet.process import Fleet, FleetError
+    from ...mesh.topology.settings import ConfigError
+    from ...mesh.topology.topology import load
+    from .process import Fleet, FleetError
 
     try:
         topology = load(file)
@@ -143,7 +143,7 @@ class _Supervisor:
             self._say(f"{name} is started again in {delay:g} s")
 
     def _start_due(self) -> None:
-        from .fleet.process import FleetError
+        from .process import FleetError
 
         for name, when in list(self.due.items()):
             if time.monotonic() >= when:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from ..transport import Publication
+from ..core.transport import Publication
 
 EVERY, BYTES = 100, 65_536
 AHEAD = 2

@@ -36,11 +36,11 @@ from typing import Any
 
 from ...mqtt.reasons import Reason
 from ...mqtt.topics import matches
-from ..transport import NEVER, Done, Incoming, Outcome, Publication
+from ..core.transport import NEVER, Done, Incoming, Outcome, Publication
 from .actions import Acknowledge, Down, Failed, Ignore, Leave, Listen, Request, Say, Token, Told, Up
 from .bodies import ANSWERS, REQUEST, RESPONSE, Code, RemoteLogin, code_of, is_session, outcome_of, pack, publication_of, unpack
-from .flow import Flow
-from .numbers import Numbers
+from .flow_control import Flow
+from .publication_sequence import Numbers
 from .sending import WINDOW, Sending, State
 
 CONNACK = 25.0  # seconds for a connack: the metabroker tries a remote broker for 20

@@ -6,7 +6,7 @@ One tree serves both interfaces: what Jakarta splits into checked exceptions and
 
 from __future__ import annotations
 
-from ..mqtt.reasons import Reason
+from ...mqtt.reasons import Reason
 from .transport import Outcome
 
 
