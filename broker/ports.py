@@ -24,6 +24,7 @@ from .counters import Account, Counters
 if TYPE_CHECKING:
     from ..base.refusals import Warnings
     from ..mesh.topology.settings import Limits
+    from .hooks import HookCalls
 
 
 def _no_flush() -> None:
@@ -43,9 +44,10 @@ class Context:
     touched: connections that have something to be written by the next `flush`.
     flush: writes what connections have been given. To be called at the end of each piece of work.
     say: publishes a value at a `$SYS` topic, retained, if it has changed.
+    hooks: calls the extension points of an embedding program; None while there are none.
     """
 
-    __slots__ = ("account", "counters", "flush", "limits", "loop", "now", "say", "started", "touched", "warnings")
+    __slots__ = ("account", "counters", "flush", "hooks", "limits", "loop", "now", "say", "started", "touched", "warnings")
 
     def __init__(self, limits: Limits, warnings: Warnings) -> None:
         self.limits = limits
@@ -58,6 +60,7 @@ class Context:
         self.touched: list[Any] = []
         self.flush: Callable[[], None] = _no_flush
         self.say: Callable[[str, str], None] = lambda topic, value: None
+        self.hooks: HookCalls | None = None
 
     def refresh(self) -> float:
         """Read the loop's clock into `now`."""

@@ -11,7 +11,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,6 +32,7 @@ from .client.backpressure import Pressure
 from .client.connection import Connection
 from .config import Address, BrokerConfig, ConfigError, parse_address
 from .embedded.direct import Straight
+from .hooks import HookCalls, Hooks
 from .monitoring.sys_topics import SysTopics
 from .persistence.commits import Durable
 from .persistence.recovery import recover
@@ -64,16 +65,18 @@ class StartError(Exception):
 
 
 class Broker:
-    """One broker. Make it, `await start()`, later `await stop()`.
+    """One broker. Make it, `await start()`, later `await stop()`; or use it in an `async with` block.
 
     store: what keeps its sessions; None: the one that the configuration names, if any.
+    hooks: extension points that it calls.
     """
 
-    def __init__(self, config: BrokerConfig, store: Store | None = None) -> None:
+    def __init__(self, config: BrokerConfig, store: Store | None = None, hooks: Sequence[Hooks] = ()) -> None:
         self.config = config
         self.store = store
         self.context = Context(config.limits, Warnings(log))
         self.context.flush = self.flush
+        self.context.hooks = HookCalls(hooks) if hooks else None
         self.counters = self.context.counters
         self.account = self.context.account
         self.warnings = self.context.warnings

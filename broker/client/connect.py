@@ -200,6 +200,9 @@ def _begin(connection: Connection, session: Session, present: bool) -> None:
         "present" if present else "new",
     )
     session.resume(connection)
+    hooks = connection.context.hooks
+    if hooks is not None:
+        hooks.session_opened(connection.client_id, session.user, connection.address, present)
     if present:
         connection.broker.router.stir(session)
         for group in connection.broker.router.shares_of(session):

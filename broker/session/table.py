@@ -152,11 +152,11 @@ class Sessions:
             self._broker.router.stirred.add(group)
             if any(member.session.connection is not None for member in group.members):
                 self._hand_on(session.withdraw(group, queued_only=True), session)
-        if session.expiry is None:
-            return
-        if session.expiry <= 0:
+        if session.expiry is not None and session.expiry <= 0:
             self.end(session)
-        else:
+            return
+        self._tell_closed(session, kept=True)
+        if session.expiry is not None:
             session.ends_at = self._broker.loop.time() + session.expiry
             session.timer = self._broker.loop.call_later(session.expiry, self._expire, session)
 
@@ -191,6 +191,12 @@ class Sessions:
         self._hand_on(shared, session)
         if self._broker.roaming is not None:
             self._broker.roaming.ended(session)
+        self._tell_closed(session, kept=False)
+
+    def _tell_closed(self, session: Session, kept: bool) -> None:
+        hooks = self._broker.context.hooks
+        if hooks is not None and not session.client_id.startswith("\0"):  # else it moves to another site
+            hooks.session_closed(session.client_id, kept)
 
     def rename(self, session: Session, name: str) -> None:
         """A session without a connection has another name from now on, and does not expire under it unless that was begun anew."""
