@@ -20,19 +20,15 @@ ARGS ?=
 # Processes of `make test`. Most tests wait for brokers, so three of them share even two processors well; 0 runs all in one.
 WORKERS ?= 3
 
-.PHONY: help venv services quick test check format demo bench soak fuzz nightly lock clean
+.PHONY: help plan venv services quick test check format demo bench soak fuzz nightly lock clean
 
 help: ## show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo "  A fresh machine needs Python 3.11 or newer, make and git; every target sets up what it needs."
 
-venv: $(VENV)/.installed .typing/mqmesh ## the virtual environment in .venv, from requirements.lock
-	@:
-
-# Re-done only when the pinned versions or the project's own metadata change.
-$(VENV)/.installed: requirements.lock pyproject.toml
+# Done again only when the interpreter, the pinned versions or the project's own metadata change.
+venv: .typing/mqmesh ## the virtual environment in .venv, from requirements.lock; of another interpreter by PYTHON=python3.13
 	@.ci/venv "$(PYTHON)" "$(VENV)"
-	@touch $@
 
 # mypy takes the repository's root for the package `mqmesh` through this link.
 .typing/mqmesh:
@@ -44,7 +40,12 @@ services: ## the real brokers and clients that some tests talk to (mosquitto, na
 quick: venv ## unit and simulation tests, under two minutes
 	$(BIN)/pytest -m "not slow and not service" --ignore=tests/interop $(ARGS)
 
-test: venv services ## every test, with real third-party clients and brokers
+plan: ## what `make test` is about to install, and how long it takes
+	@echo "make test installs what is missing, then runs every test: about ten minutes on two cores once all is there."
+	@.ci/venv "$(PYTHON)" "$(VENV)" plan | sed 's/^/  /'
+	@.ci/services plan | sed 's/^/  /'
+
+test: plan venv services ## every test, with real third-party clients and brokers
 	@.ci/tests "$(BIN)" "$(WORKERS)" $(ARGS)
 
 check: venv ## lint, formatting, strict types, import layers

@@ -119,7 +119,7 @@ class WebSocketTransport(Layer, asyncio.Protocol):
         if deframer.error is not None and not self._closing:
             self._break(deframer.error)
         elif self._closing and deframer.ended and self._error is None:
-            self._under.close()  # both ends have said what they had to say
+            self._close_under()  # both ends have said what they had to say
 
     def eof_received(self) -> bool:
         if self._protocol is not None and not self._closing:
@@ -243,13 +243,18 @@ class WebSocketTransport(Layer, asyncio.Protocol):
         if self._under.is_closing():
             return
         if self._deframer.ended and self._error is None:
-            self._under.close()
+            self._close_under()
             return
         if not self._under.is_reading():
             self._under.resume_reading()
         if self._error is not None and self._under.can_write_eof():
             self._under.write_eof()  # nothing that it says can be understood any more
-        self._timer = self.loop.call_later(LINGER, self._under.close)
+        self._timer = self.loop.call_later(LINGER, self._close_under)
+
+    def _close_under(self) -> None:
+        """Close the transport below once: up to Python 3.11.3, asyncio's TLS transport cannot be aborted after a second close."""
+        if not self._under.is_closing():
+            self._under.close()
 
     def abort(self) -> None:
         self._closing = True

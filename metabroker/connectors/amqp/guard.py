@@ -17,6 +17,7 @@ What it does not know: channels, queues, answers; whatever it does not name goes
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 import struct
 from collections.abc import Callable
@@ -271,4 +272,5 @@ class Transport(TransportFactory):
     def abort(self) -> None:
         """End the connection now."""
         if self._transport is not None:
-            self._transport.abort()
+            with contextlib.suppress(AttributeError):  # up to Python 3.11.3: a TLS transport that the library has closed twice
+                self._transport.abort()

@@ -114,7 +114,7 @@ class End:
             lambda layer: layer.begin(self.app),
             lambda layer, text: self.failures.append(text),
             server,
-            "porto",
+            None if server else "porto",
         )
         self.layer.connection_made(self.wire)
 
