@@ -54,21 +54,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from ..base.address import parse_address
+from ..base.settings import MISSING, ConfigError, Section, read
 from ..mesh.topology.rules import OTHERS, SHUT, UNRULED, LinkRules, rules_by_peer, rules_of
-from ..mesh.topology.settings import (
-    MISSING,
-    START_WAIT,
-    Address,
-    ConfigError,
-    Limits,
-    MeshSettings,
-    PeerSettings,
-    Section,
-    number_of,
-    parse_address,
-    parse_size,
-    read,
-)
+from ..mesh.topology.settings import START_WAIT, Limits, MeshSettings, PeerSettings, number_of
 from ..mesh.topology.tls import TlsSettings, check
 from ..mesh.topology.websocket import WebSocketSettings
 from .auth.metabroker_secret import MetabrokerSettings
@@ -79,9 +68,7 @@ if TYPE_CHECKING:
     from ..mesh.topology.topology import Topology
 
 __all__ = [
-    "Address",
     "BrokerConfig",
-    "ConfigError",
     "DirectorySettings",
     "Limits",
     "MeshSettings",
@@ -93,8 +80,6 @@ __all__ = [
     "load",
     "of_topology",
     "parse",
-    "parse_address",
-    "parse_size",
 ]
 
 DEFAULT_NAME = "mqmesh"

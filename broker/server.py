@@ -16,8 +16,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..base.address import Address, parse_address
 from ..base.quoting import quoted
 from ..base.refusals import Warnings
+from ..base.settings import ConfigError
 from ..mesh.topology.tls import encrypted
 from ..mqtt.batch.run import Run
 from ..mqtt.reasons import Reason
@@ -30,7 +32,7 @@ from .auth.service import AuthError
 from .client.admission import Entrance
 from .client.backpressure import Pressure
 from .client.connection import Connection
-from .config import Address, BrokerConfig, ConfigError, parse_address
+from .config import BrokerConfig
 from .embedded.direct import Straight
 from .hooks import HookCalls, Hooks
 from .monitoring.sys_topics import SysTopics

@@ -41,9 +41,10 @@ def check(
 
     Status: 0 something is allowed; 1 nothing is, or the user cannot come in; 2 a file or the topic is wrong.
     """
+    from ..base.settings import ConfigError
     from ..broker.auth.rules import Rules
     from ..broker.auth.settings import AccessSettings
-    from ..broker.config import ConfigError, load
+    from ..broker.config import load
     from ..mqtt.errors import MqttError
     from ..mqtt.topics import check_filter, has_wildcard
 
@@ -86,8 +87,8 @@ def _login(settings: AccessSettings, user: str) -> tuple[bool | None, str]:
     if settings.users is None:
         return None, f"whoever shows a {' or '.join(others)} of this name"
     try:
+        from ..base.settings import guess
         from ..broker.auth.passwords import load as load_users
-        from ..mesh.topology.settings import guess
 
         names = load_users(settings.users)
     except ImportError as error:

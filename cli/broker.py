@@ -20,7 +20,8 @@ from .output import WRONG_USE, fail
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..broker.config import BrokerConfig, ConfigError
+    from ..base.settings import ConfigError
+    from ..broker.config import BrokerConfig
     from ..broker.embedded.contract import Inside
     from ..directory.registration import Registration
 
@@ -139,7 +140,8 @@ def broker(
     users, rules, the policies of its links and the origins of web pages again.
     Status: 0 stopped; 2 it could not start, one line on stderr says why.
     """
-    from ..broker.config import ConfigError, load, parse
+    from ..base.settings import ConfigError
+    from ..broker.config import load, parse
 
     if log_level not in LEVELS:
         raise fail(f"broker: --log-level {log_level}: there are {', '.join(LEVELS)}", WRONG_USE)
@@ -172,8 +174,8 @@ def broker(
 
 
 def _run(settings: BrokerConfig, reload: Callable[[], BrokerConfig] | None) -> int:
+    from ..base.settings import ConfigError
     from ..broker import server
-    from ..broker.config import ConfigError
 
     registration = _registration(settings) if settings.directory is not None else None
     try:
@@ -188,7 +190,7 @@ def _metabroker(settings: BrokerConfig) -> Inside | None:
     """What runs inside, as the file says."""
     if settings.metabroker is None or settings.metabroker.inside is None:
         return None
-    from ..broker.config import ConfigError
+    from ..base.settings import ConfigError
     from ..metabroker.shell.embedded import Metabroker
 
     try:
@@ -250,7 +252,7 @@ def _table(
 
 def _peer(text: str) -> dict[str, Any]:
     """``mqtt://host:port?cost=2&number=3`` as a table of the file's ``[[mesh.peer]]``."""
-    from ..broker.config import ConfigError
+    from ..base.settings import ConfigError
 
     address, _, query = text.partition("?")
     peer: dict[str, Any] = {"address": address}

@@ -96,7 +96,7 @@ def cert(
 
 
 def _topology(file: Path | None) -> Topology | None:
-    from ..mesh.topology.settings import ConfigError
+    from ..base.settings import ConfigError
     from ..mesh.topology.topology import load
 
     try:
@@ -118,7 +118,7 @@ def _of_topology(topology: Topology | None, folder: Path, elsewhere: bool, hosts
 
 def _hosts(broker: BrokerEntry) -> tuple[str, ...]:
     """What clients may call a broker: the hosts at which it listens, and this machine when it listens everywhere."""
-    from ..mesh.topology.settings import parse_address
+    from ..base.address import parse_address
 
     found: list[str] = []
     for text in broker.listen:
@@ -128,7 +128,7 @@ def _hosts(broker: BrokerEntry) -> tuple[str, ...]:
 
 
 def _named(brokers: Iterable[str], clients: Iterable[str], folder: Path, hosts: Iterable[str]) -> list[Wanted]:
-    from ..mesh.topology.settings import NAME
+    from ..base.settings import NAME
 
     wanted = []
     for name, server in [*((name, True) for name in brokers), *((name, False) for name in clients)]:

@@ -24,8 +24,8 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
+from ..base.address import COMMAND_LINE, Address, AddressError, parse_address
 from ..broker.transport.tls.words import explain
-from .address import Address, AddressError, parse
 from .output import note
 from .sockets import no_delay
 
@@ -87,12 +87,14 @@ UNASKED: dict[str, Any] = {"keepalive": 60, "persistent": False, "session_expiry
 def build_options(values: dict[str, Any]) -> Options:
     """Options from the parameters of a command (their names as in `pub` and `sub`). Raises OptionError."""
     try:
-        address = parse(values["host"], values["port"] or (8883 if values["cafile"] else None))
+        address = parse_address(values["host"], COMMAND_LINE, values["port"] or (8883 if values["cafile"] else None))
     except AddressError as error:
-        raise OptionError(str(error)) from None
-    if values["port"]:
-        address = _replace(address, port=values["port"])
-    address = _replace(address, username=values["username"] or address.username, password=values["password"] or address.password)
+        raise OptionError(f"{values['host']!r}: {error}") from None
+    address = address._replace(
+        port=values["port"] or address.port,
+        user=values["username"] or address.user or None,
+        password=values["password"] or address.password,
+    )
     version = {"5": 5, "mqttv5": 5, "4": 4, "311": 4, "3.1.1": 4, "mqttv311": 4}.get(values["protocol"].lower())
     if version is None:
         raise OptionError(f"-V {values['protocol']}: the MQTT version is 5, or 4 for MQTT 3.1.1")
@@ -126,10 +128,6 @@ def build_options(values: dict[str, Any]) -> Options:
         insecure=values["insecure"],
         debug=values["debug"],
     )
-
-
-def _replace(address: Address, **changes: Any) -> Address:
-    return Address(**{name: changes.get(name, getattr(address, name)) for name in address.__slots__})
 
 
 def new_properties(packet_type: int) -> Any:
@@ -190,17 +188,17 @@ class Connection:
             client_id=options.client_id or "",
             clean_session=None if options.version == 5 else not options.persistent,
             protocol=MQTTProtocolVersion.MQTTv5 if options.version == 5 else MQTTProtocolVersion.MQTTv311,
-            transport="unix" if options.address.path else "tcp" if options.address.websocket is None else "websockets",
+            transport="unix" if options.address.scheme == "unix" else "websockets" if options.address.websocket else "tcp",
         )
-        if options.address.websocket is not None:
-            client.ws_set_options(options.address.websocket)
+        if options.address.websocket:
+            client.ws_set_options(options.address.path)
         client.on_socket_open = no_delay
         client.on_connect = self.guarded(self._connected)
         client.on_disconnect = self.guarded(self._disconnected)
         client.max_inflight_messages_set(options.max_unacknowledged)
         client.reconnect_delay_set(1, 30)
-        if options.address.username is not None:
-            client.username_pw_set(options.address.username, options.address.password)
+        if options.address.user is not None:
+            client.username_pw_set(options.address.user, options.address.password)
         if options.debug:
             client.on_log = lambda _client, _userdata, _level, text: note(text)
         if options.will is not None:
@@ -225,7 +223,7 @@ class Connection:
                 self._set_tls()
             self._open()
         except (OSError, ssl.SSLError) as error:
-            raise ConnectionError(f"cannot connect to {options.address}: {_explain(error, options.address)}") from None
+            raise ConnectionError(f"cannot connect to {options.address.endpoint}: {_explain(error, options.address)}") from None
         try:
             self.client.loop_start()
             accepted = self.wait(lambda: self.connected, 30.0)
@@ -233,7 +231,7 @@ class Connection:
             self._stop()
             raise
         if not accepted and self.failure is None:
-            self.failure = f"{options.address} accepted the connection but no MQTT CONNACK came. Is it an MQTT broker?"
+            self.failure = f"{options.address.endpoint} accepted the connection but no MQTT CONNACK came. Is it an MQTT broker?"
         if self.failure is not None:
             self._stop()
             raise ConnectionError(self.failure)
@@ -254,9 +252,11 @@ class Connection:
 
     def _open(self) -> None:
         options = self.options
-        host = options.address.path or options.address.host
+        address = options.address
+        host = address.path if address.scheme == "unix" else address.host
+        port = address.port or 1  # paho wants one for a Unix socket too
         if options.version == 4:
-            self.client.connect(host, options.address.port, options.keep_alive)
+            self.client.connect(host, port, options.keep_alive)
             return
         properties = new_properties(PacketTypes.CONNECT)
         expiry = options.session_expiry
@@ -266,7 +266,7 @@ class Connection:
             properties.SessionExpiryInterval = expiry
         if options.receive_maximum:
             properties.ReceiveMaximum = options.receive_maximum
-        self.client.connect(host, options.address.port, options.keep_alive, clean_start=not options.persistent, properties=properties)
+        self.client.connect(host, port, options.keep_alive, clean_start=not options.persistent, properties=properties)
 
     def __exit__(self, *_: object) -> None:
         self._stop()
@@ -317,7 +317,7 @@ class Connection:
         if reason.is_failure:
             text = getattr(properties, "ReasonString", None)
             hint = ". -V 4 speaks MQTT 3.1.1" if reason.value == UNSUPPORTED and self.options.version == 5 else ""
-            self.fail(f"{self.options.address} refuses the connection: {describe(reason)}" + (f": {text}" if text else hint))
+            self.fail(f"{self.options.address.endpoint} refuses the connection: {describe(reason)}" + (f": {text}" if text else hint))
             return
         granted = getattr(properties, "ReceiveMaximum", None)
         if granted is not None:  # [MQTT-3.3.4-7]: paho does not look at it
@@ -335,7 +335,7 @@ class Connection:
             return
         if flags.is_disconnect_packet_from_server:
             text = getattr(properties, "ReasonString", None)
-            line = f"{self.options.address} ended the connection: {describe(reason)}" + (f": {text}" if text else "")
+            line = f"{self.options.address.endpoint} ended the connection: {describe(reason)}" + (f": {text}" if text else "")
             if reason.value not in TRANSIENT:
                 self.fail(line)
                 return
@@ -346,8 +346,8 @@ class Connection:
                 text += " Does it ask for a certificate (--cert, --key) of an authority that it knows?"
             else:
                 text += " Is it a port for TLS (mqtts://)?"
-            self.fail(f"{self.options.address} {text}")
+            self.fail(f"{self.options.address.endpoint} {text}")
             return
         elif was_connected:
-            note(f"{self.options.address}: connection lost; connecting again")
+            note(f"{self.options.address.endpoint}: connection lost; connecting again")
         self.wake()

@@ -18,8 +18,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from ..base.settings import ConfigError
 from ..directory.client import Client, ClientError
-from ..mesh.topology.settings import ConfigError
 from ..mesh.topology.topology import load
 from .logs import start_logging
 from .output import FAILED, WRONG_USE, fail, note

@@ -8,16 +8,13 @@ import ssl
 from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from .address import AddressError, parse
+from ..base.address import COMMAND_LINE, Address, AddressError, parse_address
 from .logs import LEVELS, start_logging
 from .output import WRONG_USE, fail
-
-if TYPE_CHECKING:
-    from .address import Address as Community
 
 log = logging.getLogger(__name__)
 REQUESTS = 20_000  # that may wait for the metabroker to run; with fewer the two would wait for each other on a busy machine
@@ -65,8 +62,7 @@ def metabroker(
 
     Ends with SIGTERM or Ctrl-C. Status: 0 stopped; 2 it could not start, one line on stderr says why.
     """
-    from ..mesh.topology.settings import ConfigError
-    from ..metabroker.address import Address
+    from ..base.settings import ConfigError
     from ..metabroker.mqtt.client import Login
     from ..metabroker.policy import load
     from ..metabroker.shell.resolver import Chain, Directory, Resolver, Services
@@ -81,10 +77,10 @@ def metabroker(
     if version not in VERSIONS:
         raise fail(f"metabroker: -V {version}: the MQTT version is 5, or 4 for MQTT 3.1.1", WRONG_USE)
     try:
-        where = parse(community)
+        where = parse_address(community, COMMAND_LINE)
     except AddressError as error:
-        raise fail(f"metabroker: --community {error}", WRONG_USE) from None
-    if where.path is not None or where.topic is not None:
+        raise fail(f"metabroker: --community {community}: {error}", WRONG_USE) from None
+    if where.scheme == "unix" or where.topic is not None:
         raise fail(f"metabroker: --community {community}: write mqtt://host:1883, mqtts://host:8883 or ws://host:80/mqtt", WRONG_USE)
     if cafile is not None:
         _check_authorities(cafile, where.tls)
@@ -103,7 +99,7 @@ def metabroker(
         raise fail(f"metabroker: --directory {error}", WRONG_USE) from None
     start_logging(client_id, log_level, "metabroker")
     secret = _password(password or where.password, password_file, where)
-    username = where.username if where.username is not None or secret is None else client_id
+    username = where.user if where.user is not None or secret is None else client_id
     kept = data is not None
     login = Login(client_id, VERSIONS[version], username, secret, known=kept, durable=kept, receive_maximum=REQUESTS)
     if kept:
@@ -111,13 +107,12 @@ def metabroker(
     status = f"metabroker/status/{client_id}" if status_topic is None else status_topic
     if status:
         login = replace(login, will=Will(_topic(status), GONE, retain=True))
-    address = Address(where.host, where.port, where.tls, path=where.websocket or "")
     try:
         run(
-            Community(address, login, os.fspath(cafile) if cafile else None, by_client, status),
+            Community(where, login, os.fspath(cafile) if cafile else None, by_client, status),
             rules,
             Chain(*resolvers),
-            lambda: print(f"ready {address}", flush=True),
+            lambda: print(f"ready {where}", flush=True),
             data,
         )
     except StoreError as error:
@@ -130,7 +125,7 @@ def _account() -> tuple[str, str] | None:
     return (name, secret) if name and secret else None
 
 
-def _password(given: str | None, file: Path | None, where: Community) -> bytes | None:
+def _password(given: str | None, file: Path | None, where: Address) -> bytes | None:
     """The password at the community broker; None: without one. On this machine it is what all programs of this user share."""
     from ..broker.auth.metabroker_secret import SecretError, make_shared, read_secret
 
@@ -139,7 +134,7 @@ def _password(given: str | None, file: Path | None, where: Community) -> bytes |
             if given is not None:
                 raise fail("metabroker: --password-file: there is a password already: leave one out", WRONG_USE)
             return read_secret(file)
-        if given is None and where.username is None and _is_local(where.host):
+        if given is None and where.user is None and _is_local(where.host):
             return make_shared()
     except SecretError as error:
         if file is not None:

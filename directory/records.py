@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..mesh.topology.settings import parse_address
+from ..base.address import parse_address
 from .errors import DirectoryError
 from .store import ORGANISATION, PUBLIC, Account, Entity, Records
 from .uddi import saving

@@ -20,11 +20,11 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from ..mesh.topology.settings import ConfigError, expanded, guess, is_file, read_toml
+from ..base.address import SCHEMES
+from ..base.settings import ConfigError, expanded, guess, is_file, read_toml
 from ..mqtt.errors import MqttError
 from ..mqtt.topics import check_filter, covers, matches
 from . import credentials
-from .address import SCHEMES
 from .extras import lacking
 
 VERSIONS = {"5": 5, "3.1.1": 4}
@@ -127,8 +127,8 @@ def _rule(file: str, where: str, table: dict[str, Any], folder: Path | None) -> 
     clients = _texts(file, where, table, "clients", needed=True)
     remotes = _texts(file, where, table, "remotes", needed=True)
     for remote in remotes:
-        kind = SCHEMES.get(remote.partition("://")[0], ("",))[0]
-        if (text := lacking(kind)) is not None:
+        scheme = SCHEMES.get(remote.partition("://")[0])
+        if scheme is not None and (text := lacking(scheme.protocol)) is not None:
             raise ConfigError(file, f"{where}remotes", remote, text)
     publish = _filters(file, where, table, "publish")
     subscribe = _filters(file, where, table, "subscribe")

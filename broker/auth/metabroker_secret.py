@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ..embedded.contract import InsideSettings
 
 if TYPE_CHECKING:
-    from ...mesh.topology.settings import Section
+    from ...base.settings import Section
 
 SHORTEST = 16  # bytes of a password
 LONGEST = 4096

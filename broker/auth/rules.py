@@ -23,7 +23,7 @@ from ...mqtt.errors import MqttError
 from ...mqtt.topics import check_filter, covers, matches, overlaps, split_share
 
 if TYPE_CHECKING:
-    from ...mesh.topology.settings import Section
+    from ...base.settings import Section
 
 ACTIONS = ("publish", "subscribe")
 PLACE = re.compile("%[uc]")

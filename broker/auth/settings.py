@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...mesh.topology.settings import is_file
+from ...base.settings import is_file
 from .rules import Rules, rules_of
 
 if TYPE_CHECKING:
-    from ...mesh.topology.settings import Section
+    from ...base.settings import Section
 
 
 @dataclass(slots=True)

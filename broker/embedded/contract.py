@@ -14,7 +14,7 @@ from ...mqtt.errors import MqttError
 from ...mqtt.topics import check_topic
 
 if TYPE_CHECKING:
-    from ...mesh.topology.settings import Section
+    from ...base.settings import Section
     from ..config import BrokerConfig
     from ..server import Broker
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from ...mesh.topology.settings import MISSING, ConfigError, Section, parse_address
+from ...base.address import parse_address
+from ...base.settings import MISSING, ConfigError, Section
 
 if TYPE_CHECKING:
     from ..server import Broker

@@ -200,7 +200,7 @@ class Act:
         address = self.fleet.members[self.beside].address
         options = (
             "--community",
-            f"mqtt://{address}",
+            str(address),
             "--policy",
             self.folder / "abroad.toml",
             "--directory",
@@ -276,7 +276,7 @@ class Act:
         from ...client import JMSError, MetabrokerConnectionFactory
 
         factory = MetabrokerConnectionFactory(
-            f"mqtt://{self.fleet.members[site].address}", SERVICE, client_id=f"weather-{site}", probe=1.0, retry_last=1.0
+            str(self.fleet.members[site].address), SERVICE, client_id=f"weather-{site}", probe=1.0, retry_last=1.0
         )
         try:
             context = factory.create_context()

@@ -16,7 +16,7 @@ from paho.mqtt.client import Client, ConnectFlags, DisconnectFlags, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.reasoncodes import ReasonCode
 
-from ..address import Address
+from ...base.address import Address
 from ..sockets import no_delay
 from .readings import readings
 from .tally import Arrivals, Sent
@@ -80,10 +80,10 @@ class Site:
         try:
             self.client.connect(self.address.host, self.address.port, 10, clean_start=True)
         except OSError as error:
-            raise SiteError(f"the client of {self.name} cannot connect to {self.address}: {error.strerror or error}") from None
+            raise SiteError(f"the client of {self.name} cannot connect to {self.address.endpoint}: {error.strerror or error}") from None
         self.client.loop_start()
         if not self._subscribed.wait(PATIENCE) or self._reason:
-            raise SiteError(f"the client of {self.name} at {self.address} got no subscription: {self._reason or 'no answer'}")
+            raise SiteError(f"the client of {self.name} at {self.address.endpoint} got no subscription: {self._reason or 'no answer'}")
 
     def start(self) -> None:
         """Begin to publish."""

@@ -45,7 +45,7 @@ def up(
 
     Status: 0 stopped; 1 no broker is left; 2 the file is wrong or a broker cannot start.
     """
-    from ...mesh.topology.settings import ConfigError
+    from ...base.settings import ConfigError
     from ...mesh.topology.topology import load
     from .process import Fleet, FleetError
 
@@ -183,7 +183,7 @@ class _Supervisor:
         return table
 
     def _row(self, member: Member) -> list[str]:
-        first = [member.name, str(member.number), str(member.address)]
+        first = [member.name, str(member.number), member.address.endpoint]
         if not member.alive:
             return [*first, "starts soon" if member.name in self.due else "dead", "", "", "", ""]
         status = member.status

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..address import Address, parse
+from ...base.address import Address, parse_address
 from . import broker_file
 from .proxy import Proxy
 from .watch import Status, Watch
@@ -86,7 +86,7 @@ class Fleet:
     def _with_proxies(self, topology: Topology) -> Topology:
         links: list[LinkEntry] = []
         for link in topology.links:
-            target = parse(topology.dial_address(link))
+            target = parse_address(topology.dial_address(link))
             proxy = self.proxies[link.ends] = Proxy(target.host, target.port)
             url = proxy.url.replace("mqtt://", "mqtts://", 1) if target.tls else proxy.url
             links.append(replace(link, address=url))
@@ -359,9 +359,9 @@ class Fleet:
 
 def _client_address(listen: tuple[str, ...]) -> Address:
     """Where a client of this machine reaches a broker: without TLS if it can; one on any interface is reached on the loopback one."""
-    address = parse(next((one for one in listen if one.startswith(("mqtt://", "unix://"))), listen[0]))
+    address = parse_address(next((one for one in listen if one.startswith(("mqtt://", "unix://"))), listen[0]))
     loopback = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address.host)
-    return replace(address, host=loopback) if loopback else address
+    return address._replace(host=loopback) if loopback else address
 
 
 def _is_broker(pid: int, config: Path) -> bool:

@@ -16,7 +16,7 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.reasoncodes import ReasonCode
 
-from ..address import Address
+from ...base.address import Address
 from ..sockets import no_delay
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Watch:
 
     def __init__(self, address: Address, changed: Callable[[Status | None], None], tls: TlsSettings | None = None) -> None:
         self.changed = changed
-        transport = "unix" if address.path else "tcp"
+        transport = "unix" if address.scheme == "unix" else "tcp"
         self.client = client = Client(CallbackAPIVersion.VERSION2, "", protocol=MQTTProtocolVersion.MQTTv5, transport=transport)  # type: ignore[arg-type]
         if address.tls:
             self._set_tls(tls)
@@ -46,7 +46,8 @@ class Watch:
         client.on_connect = self._connected
         client.on_disconnect = lambda *_: self.changed(None)
         client.on_message = self._message
-        client.connect_async(address.path or address.host, address.port, 10)
+        host = address.path if address.scheme == "unix" else address.host
+        client.connect_async(host, address.port or 1, 10)  # paho wants a port for a Unix socket too
         client.loop_start()
 
     def _set_tls(self, tls: TlsSettings | None) -> None:

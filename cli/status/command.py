@@ -76,7 +76,7 @@ def status(
                 _watch(looker, interval, as_json, picture)
                 return
             found = looker.report()
-        _show(found, as_json, picture, dot, connection.options.address)
+        _show(found, as_json, picture, dot, connection.options.address.endpoint)
     except OptionError as error:
         raise fail(f"status: {error}", WRONG_USE) from None
     except ConnectionError as error:
@@ -111,7 +111,7 @@ class Looker:
         connection.wait(lambda: self.complete or self.failure is not None, PATIENCE)
         failure = self.failure or connection.failure
         if failure is None and not self.complete:
-            failure = f"{connection.options.address} does not answer a subscription within {PATIENCE:g} s"
+            failure = f"{connection.options.address.endpoint} does not answer a subscription within {PATIENCE:g} s"
         if failure is not None:
             raise ConnectionError(failure)
 
@@ -121,10 +121,10 @@ class Looker:
 
         connection = self.connection
         assert connection is not None
-        address = connection.options.address
+        address = connection.options.address.endpoint
         lost = not connection.connected
         failure = f"{address}: the connection is lost, and tried again" if lost else None
-        return report({} if lost else dict(self.values), str(address), time.time(), failure)
+        return report({} if lost else dict(self.values), address, time.time(), failure)
 
     # paho's thread
 
@@ -180,7 +180,7 @@ class Looker:
 # Showing
 
 
-def _show(found: dict[str, Any], as_json: bool, picture: bool, dot: bool, address: object) -> None:
+def _show(found: dict[str, Any], as_json: bool, picture: bool, dot: bool, address: str) -> None:
     """Once. Raises ConnectionError where there is no mesh to draw."""
     if as_json:
         print(json.dumps(found), flush=True)
@@ -203,7 +203,7 @@ def _watch(looker: Looker, interval: float, as_json: bool, picture: bool) -> Non
     """Show each change, until the connection fails for good. Raises ConnectionError."""
     if as_json or not sys.stdout.isatty():
         for found in _changes(looker, interval, False):
-            _show(found, as_json, picture, False, looker.connection)
+            _show(found, as_json, picture, False, found["address"])
         return
     from rich.live import Live
 

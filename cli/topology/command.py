@@ -15,10 +15,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from ...base.settings import ConfigError
 from ...mesh.topology.analysis import Analysis, Failure, analyse
 from ...mesh.topology.borders import describe, parts_of
 from ...mesh.topology.rehearsal import reach, rehearse
-from ...mesh.topology.settings import ConfigError
 from ...mesh.topology.topology import Topology, load
 from ...mqtt.errors import MqttError
 from ...mqtt.topics import check_topic

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import ssl
-from dataclasses import replace
 from typing import Any
 
-from ..address import parse_address
+from ...base.address import CLIENT, AddressError, parse_address
 from ..core.errors import JMSError
 from ..core.settings import AckMode, Settings
 from ..core.transport import Transport
@@ -35,7 +34,10 @@ class ConnectionFactory:
         retry_last: float = 5.0,
         **settings: Any,
     ) -> None:
-        self.address = parse_address(url)
+        try:
+            self.address = parse_address(url, CLIENT)
+        except AddressError as error:
+            raise JMSError(f"address {url!r}: {error}", "address") from error
         self.client_id = client_id
         try:
             self.settings = Settings(**settings)
@@ -49,7 +51,7 @@ class ConnectionFactory:
         """The network of one connection; another kind of network is a subclass with another one of these."""
         address = self.address
         if user is not None:
-            address = replace(address, user=user, password=password)
+            address = address._replace(user=user, password=password)
         return PahoTransport(Network(address, *self._network))
 
     def create_connection(self, user: str | None = None, password: str | None = None) -> Connection:

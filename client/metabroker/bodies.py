@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote
 
 import msgpack
 
+from ...base.address import AddressError, split_login
 from ...mqtt.reasons import Reason
 from ..core.errors import JMSError
 from ..core.transport import Outcome, Properties, Publication
@@ -71,17 +72,10 @@ def parse_remote(text: str) -> RemoteLogin:
         if not text.strip():
             raise JMSError("remote '': expected the address of a broker or the name of a service", "address")
         return RemoteLogin(text)
-    parts = urlsplit(text)
     try:
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        host = port = None
-    if not host:
-        raise JMSError(f"remote {text.rpartition('@')[2]!r}: expected SCHEME://HOST:PORT, with USER:PASSWORD@ before the host", "address")
-    where = f"[{host}]" if ":" in host else host
-    address = f"{parts.scheme}://{where}" + (f":{port}" if port else "") + (parts.path if parts.path != "/" else "")
-    user = unquote(parts.username) if parts.username is not None else None
-    return RemoteLogin(address, user, unquote(parts.password) if parts.password is not None else None)
+        return RemoteLogin(*split_login(text))
+    except AddressError as error:
+        raise JMSError(f"remote {text.rpartition('@')[2]!r}: {error}", "address") from None
 
 
 def community_name(client_id: str) -> str:

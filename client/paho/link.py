@@ -235,9 +235,9 @@ class PahoLink:
             protocol=MQTTProtocolVersion.MQTTv5,
             reconnect_on_failure=False,
             manual_ack=True,
-            transport="websockets" if network.address.path else "tcp",
+            transport="websockets" if network.address.websocket else "tcp",
         )
-        if network.address.path:
+        if network.address.websocket:
             client.ws_set_options(network.address.path)
         client.max_inflight_messages_set(0)  # the window is kept here
         if network.address.user is not None:

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ..address import Address
+from ...base.address import Address
 from ..core.transport import LinkHandler, LinkSpec
 from .link import PahoLink
 

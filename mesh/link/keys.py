@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 if TYPE_CHECKING:
-    from ..topology.settings import Section
+    from ...base.settings import Section
 
 KEY_BYTES = 32
 SIGNATURE_BYTES = 64

@@ -20,9 +20,9 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from ...base.settings import NAME, ConfigError, Section, parse_size
 from ..wire.identity import HIGHEST_NUMBER, Identity
 from ..wire.policy import CLOSED, LONGEST, OPEN, Policy, check_policy, check_prefix, check_prefixes, check_topics
-from .settings import NAME, ConfigError, Section, parse_size
 
 OTHERS = "*"  # the key of what counts for peers that nothing else names
 SLOWEST, FASTEST = 100, 2**40  # bytes a second

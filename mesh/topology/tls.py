@@ -18,7 +18,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .settings import ConfigError, MeshSettings, Section
+from ...base.settings import ConfigError, Section
+from .settings import MeshSettings
 
 CLIENT_CERTIFICATES = ("none", "optional", "required")
 ENCRYPTED = ("mqtts://", "wss://")

@@ -34,10 +34,12 @@ from pathlib import Path
 
 import networkx as nx
 
+from ...base.address import Address, parse_address
+from ...base.settings import ConfigError, Section, guess, read
 from . import tls as certificates
 from .borders import weak_borders
 from .rules import LinkRules, rules_of
-from .settings import Address, ConfigError, Limits, MeshSettings, Section, guess, number_of, parse_address, read
+from .settings import Limits, MeshSettings, number_of
 from .tls import TlsSettings
 from .websocket import WebSocketSettings
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ...base.settings import ConfigError, Section
 from ...mqtt.websocket.opening import normal_origin
-from .settings import ConfigError, Section
 
 
 @dataclass(slots=True)

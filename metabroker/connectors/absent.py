@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from ...base.address import Address
 from ...mqtt.packets import Publish
-from ..address import Address
 
 if TYPE_CHECKING:
     from . import Owner

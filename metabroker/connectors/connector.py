@@ -19,8 +19,8 @@ from __future__ import annotations
 import builtins
 from typing import Protocol
 
+from ...base.address import Address
 from ...mqtt.packets import Publish
-from ..address import Address
 from ..mqtt.client import Event, State
 
 

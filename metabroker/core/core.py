@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ...base.address import REMOTE, parse_address
 from ...mqtt.packets import Publish
 from ...mqtt.properties import Properties
 from ...store.records import StoredDelivery, StoredRun
-from ..address import parse_address
 from ..mqtt.events import Abilities
 from ..policy import Policy, Rule
 from ..protocol import bodies
@@ -124,7 +124,7 @@ class Core(Publishing):
             request = bodies.connect_request(read)
             if "://" in request.remote:
                 try:
-                    name = str(parse_address(request.remote))
+                    name = str(parse_address(request.remote, REMOTE))
                 except ValueError as error:
                     raise BodyError(f"remote: {error}") from None
             else:
@@ -328,7 +328,7 @@ class Core(Publishing):
         good = []
         for text in addresses:
             try:
-                good.append(str(parse_address(text)))
+                good.append(str(parse_address(text, REMOTE)))
             except ValueError:
                 self._do(Note(True, f"event=address-ignored service={remote.credentials.remote!r} address={text[:80]!r}"))
         if good:

@@ -13,13 +13,13 @@ import ssl
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+from ...base.address import Address, interchangeable
 from ...broker.embedded.direct import Guest
 from ...broker.transport.tls.words import explain
 from ...broker.transport.websocket.client import dial
 from ...mqtt.errors import PeerError
 from ...mqtt.packets import Publish
 from ...mqtt.reasons import Reason
-from ..address import Address
 from ..connectors.connector import Machine
 from .client import Event, Refused, State, Up, Wire
 from .read_batching import REST, Pace
@@ -154,8 +154,7 @@ class Connection(Generic[M]):
 
     def move(self, addresses: list[Address]) -> None:
         """See `Connector`."""
-        alike = [address for address in addresses if address.family == self.addresses[0].family]
-        self.addresses = alike or self.addresses
+        self.addresses = interchangeable(self.addresses[0], addresses) or self.addresses
 
     def flush(self) -> None:
         """Write what the wire has to say."""

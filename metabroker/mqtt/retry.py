@@ -8,7 +8,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from ..address import Address
+from ...base.address import Address
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds between attempts; a random part is left out
 CONNECT_TIMEOUT = 20.0

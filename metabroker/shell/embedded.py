@@ -15,11 +15,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ...base.address import Address
+from ...base.settings import ConfigError
 from ...broker.server import StartError
-from ...mesh.topology.settings import ConfigError
 from ...mqtt.packets import Will
 from ...store.base import StoreError
-from ..address import Address
 from ..mqtt.client import Event, Login, Wire
 from ..mqtt.connection import Connection, Line
 from ..policy import Policy, load
@@ -46,7 +46,7 @@ class Here(Address):
         return "inside"
 
 
-HERE = Here("inside", 0, False)
+HERE = Here("mqtt", "inside")
 
 
 class Joined(Connection[Wire]):

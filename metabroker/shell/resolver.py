@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
+from ...base.address import REMOTE, parse_address
+from ...base.settings import ConfigError, read_toml
 from ...directory.client import ClientError
 from ...directory.lookups import Lookups
-from ...mesh.topology.settings import ConfigError, read_toml
-from ..address import parse_address
 from ..extras import lacking
 
 FRESH, AGAIN = 30.0, 2.0  # seconds for which an answer is good, and where it led nowhere
@@ -43,10 +43,10 @@ class Services:
                 raise ConfigError(name, f"services.{service}", addresses, "give a list of addresses")
             for address in addresses:
                 try:
-                    parsed = parse_address(address if type(address) is str else repr(address))
+                    parsed = parse_address(address if type(address) is str else repr(address), REMOTE)
                 except ValueError as error:
                     raise ConfigError(name, f"services.{service}", address, str(error)) from None
-                if (text := lacking(parsed.kind)) is not None:
+                if (text := lacking(parsed.protocol)) is not None:
                     raise ConfigError(name, f"services.{service}", address, text)
         return cls(services)
 

@@ -19,9 +19,9 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec
 
+from ...base.address import REMOTE, Address, parse_address
 from ...base.refusals import Refusals
 from ...mqtt.packets import Publish
-from ..address import Address, parse_address
 from ..connectors import Connector, Owner, make
 from ..core.actions import (
     Action,
@@ -387,7 +387,7 @@ class Server:
         addresses = []
         for text in found:
             with contextlib.suppress(ValueError):
-                addresses.append(parse_address(text))
+                addresses.append(parse_address(text, REMOTE))
         remote = self.remotes.get(number)
         if remote is not None and addresses:
             remote.move(addresses)
@@ -534,7 +534,7 @@ class Server:
         number = action.remote
         if number not in self.core.remotes:
             return  # it waited to be kept, and is not wanted any more
-        addresses = [parse_address(text) for text in action.addresses]
+        addresses = [parse_address(text, REMOTE) for text in action.addresses]
         connection = make(action, addresses, Owner(partial(self._on_remote, number), partial(self._remote_down, number)))
         connection.pause(self._paused)
         self.remotes[number] = connection

@@ -8,18 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mqmesh.broker.config import (
-    UNASSIGNED,
-    Address,
-    BrokerConfig,
-    ConfigError,
-    Limits,
-    MetabrokerSettings,
-    load,
-    parse,
-    parse_address,
-    parse_size,
-)
+from mqmesh.base.settings import ConfigError, parse_size
+from mqmesh.broker.config import UNASSIGNED, BrokerConfig, Limits, MetabrokerSettings, load, parse
 
 KEY = "0123456789abcdef"
 FULL = """
@@ -271,59 +261,9 @@ def test_files_that_cannot_be_read(tmp_path: Path, content: bytes | None, text: 
     assert str(raised.value).startswith(f"{file}: {text}")
 
 
-def test_addresses() -> None:
-    assert parse_address("mqtt://example.org") == Address("mqtt", "example.org", 1883)
-    assert parse_address("mqtt://10.0.0.1:0") == Address("mqtt", "10.0.0.1", 0)
-    assert parse_address("mqtt://[fe80::1%eth0]:99") == Address("mqtt", "fe80::1%eth0", 99)
-    assert parse_address("mqtts://example.org") == Address("mqtts", "example.org", 8883)
-    assert str(parse_address("mqtts://[::1]:1")) == "mqtts://[::1]:1"
-    assert parse_address("unix:///run/a b") == Address("unix", path="/run/a b")
-    assert parse_address("ws://h") == parse_address("ws://h/") == Address("ws", "h", 80, "/mqtt")
-    assert parse_address("wss://[::1]/a/b") == Address("wss", "::1", 443, "/a/b")
-    assert str(parse_address("ws://h:9001")) == "ws://h:9001/mqtt"
-
-
 def test_origins_in_their_usual_form() -> None:
     config = parse({"websocket": {"origins": ["https://App.example.com:443", "null", "*"]}})
     assert config.websocket.origins == ["https://app.example.com", "null", "*"]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "h",
-        "http://h",
-        "mqtt://",
-        "mqtt://:1",
-        "mqtt://h:x",
-        "mqtt://h:65536",
-        "mqtt://::1:5",
-        "unix://run",
-        "mqtt://u@h",
-        "mqtt://h/p",
-        "ws://h/a b",
-        "ws://h/#",
-    ],
-)
-def test_wrong_addresses(text: str) -> None:
-    with pytest.raises(ValueError, match=r"write|above"):
-        parse_address(text)
-
-
-@given(st.sampled_from(["h", "a.b-c", "127.0.0.1", "::1"]), st.integers(0, 65535))
-def test_an_address_reads_back_as_it_prints(host: str, port: int) -> None:
-    address = Address("mqtt", host, port)
-    assert parse_address(str(address)) == address
-
-
-@given(st.text())
-def test_any_text_is_an_address_or_a_value_error(text: str) -> None:
-    for one in (text, "mqtt://" + text, "unix://" + text):
-        try:
-            parse_address(one)
-        except ValueError:
-            continue
 
 
 def test_sizes() -> None:

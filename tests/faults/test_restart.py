@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mqmesh.cli.address import Address
+from mqmesh.base.address import Address
 from mqmesh.cli.demo.ring import free_ports
 from mqmesh.cli.fleet.watch import Watch
 from support.command import start

@@ -25,11 +25,12 @@ from typing import Any
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from mqmesh.base.address import parse_address
+from mqmesh.base.settings import ConfigError
 from mqmesh.broker import config as broker_config
 from mqmesh.broker.auth import passwords
-from mqmesh.broker.config import of_topology, parse_address
+from mqmesh.broker.config import of_topology
 from mqmesh.mesh.topology import topology
-from mqmesh.mesh.topology.settings import ConfigError
 from mqmesh.metabroker import policy
 from mqmesh.metabroker.shell.resolver import Services
 

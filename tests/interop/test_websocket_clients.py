@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mqmesh.broker.config import parse_address
+from mqmesh.base.address import parse_address
 from mqmesh.mqtt.codec import encode
 from mqmesh.mqtt.packets import Connect, Pingreq, Pingresp
 from paho.mqtt.client import Client, MQTTv311

@@ -11,7 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from mqmesh.broker.config import load, parse_address
+from mqmesh.base.address import parse_address
+from mqmesh.broker.config import load
 from mqmesh.cli.main import app
 from support.services import PATIENCE, wait_until
 from typer.testing import CliRunner

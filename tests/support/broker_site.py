@@ -16,8 +16,9 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from mqmesh.base.address import parse_address
 from mqmesh.broker.auth.settings import AccessSettings
-from mqmesh.broker.config import BrokerConfig, Limits, MeshSettings, MetabrokerSettings, TlsSettings, WebSocketSettings, parse_address
+from mqmesh.broker.config import BrokerConfig, Limits, MeshSettings, MetabrokerSettings, TlsSettings, WebSocketSettings
 from mqmesh.broker.server import Broker
 from mqmesh.broker.transport.websocket.client import dial
 from mqmesh.mqtt import packets

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from mqmesh.mesh.topology.settings import parse_address
+from mqmesh.base.address import parse_address
 
 from support.services import PATIENCE, free_port, require, wait_for_port
 

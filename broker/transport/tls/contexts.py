@@ -15,7 +15,7 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ....mesh.topology.settings import ConfigError
+from ....base.settings import ConfigError
 from ....mesh.topology.tls import TlsSettings
 from .certificate import Certificate, read
 from .words import reason_of

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ....base.refusals import Refusals
-from ....mesh.topology.settings import ConfigError
+from ....base.settings import ConfigError
 from ....mesh.topology.tls import TlsSettings, encrypted
 from .certificate import covers
 from .contexts import SOON, Contexts, day

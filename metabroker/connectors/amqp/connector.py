@@ -20,9 +20,9 @@ import aio_pika
 from aio_pika.connection import make_url
 from aiormq import exceptions
 
+from ....base.address import Address, interchangeable
 from ....broker.transport.tls.words import explain
 from ....mqtt.packets import Publish
-from ...address import Address
 from ...mqtt.client import Abilities, Event, Trouble, Up
 from ...mqtt.retry import CONNECT_TIMEOUT, Ended, stay_connected
 from ...policy import EXCHANGE
@@ -51,7 +51,7 @@ class Login:
     name: str
     username: str | None = None
     password: bytes | None = None
-    vhost: str = ""
+    vhost: str = "/"
     exchange: str = EXCHANGE
     expiry: int = 3600
     length: int = 100_000
@@ -59,7 +59,7 @@ class Login:
 
 def url_of(login: Login) -> str:
     """User, password and virtual host as the library takes them. Raises ValueError, one line, for those that it would change."""
-    user, password, vhost = login.username, (login.password or b"").decode(), login.vhost or "/"
+    user, password, vhost = login.username, (login.password or b"").decode(), login.vhost
     if user is None:
         user = password = "guest"  # RabbitMQ lets it in from its own machine
     if not user or not password:  # the library would take `guest`
@@ -123,8 +123,7 @@ class AmqpConnector:
             self._transport.guard.pause(paused)
 
     def move(self, addresses: list[Address]) -> None:
-        alike = [address for address in addresses if address.family == self._addresses[0].family]
-        self._addresses = alike or self._addresses
+        self._addresses = interchangeable(self._addresses[0], addresses) or self._addresses
 
     def flush(self) -> None:
         """What there is to write is written by tasks of its own."""

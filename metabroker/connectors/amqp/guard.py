@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 import pamqp.frame
 from aiormq.connection import TransportFactory
 
-from ...address import Address
+from ....base.address import Address
 
 READ_AHEAD = 131_072  # bytes; twice as many are taken from the socket before it is read no further
 LARGEST_FRAME = 131_072

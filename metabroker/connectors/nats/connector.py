@@ -18,10 +18,10 @@ from typing import Any
 from nats.aio.client import RawCredentials
 from nats.errors import Error
 
+from ....base.address import Address, interchangeable
 from ....broker.transport.tls.words import explain
 from ....mqtt.packets import Publish
 from ....mqtt.reasons import Reason
-from ...address import Address
 from ...credentials import is_seed
 from ...mqtt.client import PATIENCE, Abilities, Event, Trouble, Up
 from ...mqtt.retry import CONNECT_TIMEOUT, Ended, stay_connected, why_not
@@ -241,8 +241,7 @@ class NatsConnector:
             self._transport.pause(paused)
 
     def move(self, addresses: list[Address]) -> None:
-        alike = [address for address in addresses if address.family == self._addresses[0].family]
-        self._addresses = alike or self._addresses
+        self._addresses = interchangeable(self._addresses[0], addresses) or self._addresses
 
     def flush(self) -> None:
         self._publisher.more()

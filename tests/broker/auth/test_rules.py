@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mqmesh.base.settings import ConfigError
 from mqmesh.broker.auth.rules import Rules
-from mqmesh.broker.config import ConfigError, parse
+from mqmesh.broker.config import parse
 from mqmesh.mqtt.topics import covers, matches, overlaps
 
 LEVELS = ("a", "b", "")

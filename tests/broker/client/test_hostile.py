@@ -19,8 +19,8 @@ from typing import Any
 
 import jwt
 import pytest
+from mqmesh.base.address import parse_address
 from mqmesh.broker.auth import passwords
-from mqmesh.mesh.topology.settings import parse_address
 from mqmesh.mqtt.codec import encode
 from mqmesh.mqtt.packets import Connack, Connect, Puback, Publish
 from support.broker_site import Client

@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+from mqmesh.base.settings import ConfigError, Section
 from mqmesh.broker.mesh.identity import FILE, KEY_FILE, own_identity, own_signer
 from mqmesh.mesh.link.keys import shown
-from mqmesh.mesh.topology.settings import ConfigError, MeshSettings, Section
+from mqmesh.mesh.topology.settings import MeshSettings
 
 MESH = {"name": "sites", "key": "a key of sixteen bytes"}
 

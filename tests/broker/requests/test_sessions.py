@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mqmesh.base.settings import ConfigError
 from mqmesh.broker.auth import passwords
 from mqmesh.broker.auth.settings import AccessSettings
-from mqmesh.broker.config import ConfigError, parse
+from mqmesh.broker.config import parse
 from mqmesh.broker.requests import sessions as session_topic
 from mqmesh.broker.requests.sessions import ANSWER, TOPIC
 from mqmesh.mqtt.packets import Puback, Publish

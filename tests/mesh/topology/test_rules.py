@@ -6,12 +6,12 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from mqmesh.base.settings import ConfigError
 from mqmesh.broker.config import load as load_broker
 from mqmesh.broker.config import of_topology
 from mqmesh.mesh.topology.borders import describe, parts_of
 from mqmesh.mesh.topology.rehearsal import reach
 from mqmesh.mesh.topology.rules import SHUT, UNRULED, LinkRules, rules_for
-from mqmesh.mesh.topology.settings import ConfigError
 from mqmesh.mesh.topology.topology import load
 from mqmesh.mesh.wire.identity import Identity
 from mqmesh.mesh.wire.policy import CLOSED, Policy

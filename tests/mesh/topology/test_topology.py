@@ -8,8 +8,9 @@ import networkx as nx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mqmesh.base.address import parse_address
+from mqmesh.base.settings import ConfigError
 from mqmesh.broker.config import of_topology
-from mqmesh.mesh.topology.settings import ConfigError, parse_address
 from mqmesh.mesh.topology.topology import Topology, load
 
 FOLDER = Path(__file__).parents[3] / "topologies"

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mqmesh.metabroker.address import parse_address
 from mqmesh.metabroker.connectors.nats import jetstream
 from mqmesh.metabroker.connectors.nats import mapping as nats_mapping
 from mqmesh.metabroker.connectors.nats.headers import Headers, Pairs
@@ -76,20 +75,3 @@ def test_a_header_of_nats_stays_one(text: str) -> None:
         assert nats_mapping.check(Publish("t", b"", 1, properties=properties), 0) is not None
     if text.isascii():
         assert nats_mapping.check(Publish(f"t/{text}", b"", 1), 0) is not None
-
-
-@pytest.mark.parametrize(
-    ("text", "right"),
-    [
-        ("amqp://h", "amqp://h:5672"),
-        ("amqp://h/", "amqp://h:5672"),
-        ("amqp://h/%2F", "amqp://h:5672"),
-        ("amqps://h:1/a%2Fb", "amqps://h:1/a%2Fb"),
-        ("nats://[::1]", "nats://[::1]:4222"),
-        ("tls://h/", "tls://h:4222"),
-    ],
-)
-def test_addresses(text: str, right: str) -> None:
-    address = parse_address(text)
-    assert str(address) == right
-    assert parse_address(right) == address

@@ -9,8 +9,8 @@ import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mqmesh.base.settings import ConfigError
 from mqmesh.broker.auth.permissions import IDENTITY
-from mqmesh.mesh.topology.settings import ConfigError
 from mqmesh.metabroker.core.actions import Ask, Close, Deliver, Drop, Open, Resolve, Respond, Send
 from mqmesh.metabroker.core.core import ANSWERS, Core
 from mqmesh.metabroker.mqtt.batches import Messages

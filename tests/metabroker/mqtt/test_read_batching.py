@@ -8,7 +8,7 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mqmesh.metabroker.address import parse_address
+from mqmesh.base.address import parse_address
 from mqmesh.metabroker.mqtt.batches import Messages
 from mqmesh.metabroker.mqtt.client import Login, Wire
 from mqmesh.metabroker.mqtt.connection import Connection

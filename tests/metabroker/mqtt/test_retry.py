@@ -6,7 +6,7 @@ import asyncio
 import socket
 
 import pytest
-from mqmesh.metabroker.address import Address
+from mqmesh.base.address import Address
 from mqmesh.metabroker.mqtt.client import Login, Wire
 from mqmesh.metabroker.mqtt.connection import Connection
 from mqmesh.metabroker.mqtt.retry import why_not
@@ -25,7 +25,7 @@ def test_the_first_attempt_says_it(monkeypatch: pytest.MonkeyPatch, known: bool)
     def lookup(*_: object, **__: object) -> object:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
-    address = Address("127.0.0.1" if known else "nowhere.invalid", free_port(), False)
+    address = Address("mqtt", "127.0.0.1" if known else "nowhere.invalid", free_port())
     if not known:  # no question to a real name server, which may be out of reach
         monkeypatch.setattr(socket, "getaddrinfo", lookup)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from mqmesh.mesh.topology.settings import parse_address as listener
-from mqmesh.metabroker.address import Address, parse_address
+from mqmesh.base.address import parse_address
 from mqmesh.metabroker.protocol.codes import Code
 from support.brokers import running_broker
 from support.certificates import Certificates
@@ -16,15 +15,6 @@ from support.remotes import POLICY, Member, running_metabroker
 from support.services import PATIENCE
 
 WEB = POLICY.replace('"mqtt://127.0.0.1:*"', '"ws://127.0.0.1:*", "wss://localhost:*"')
-
-
-def test_addresses() -> None:
-    assert parse_address("ws://h") == Address("h", 80, False, path="/mqtt")
-    assert str(parse_address("WSS://h/a/b")) == "wss://h:443/a/b"
-    assert str(parse_address("mqtts://h")) == "mqtts://h:8883"
-    for text in ("ws://", "ws://h/a?b", "ws://u@h", "ws://h:0"):
-        with pytest.raises(ValueError, match="address"):
-            parse_address(text)
 
 
 @pytest.mark.service
@@ -64,7 +54,7 @@ def test_a_remote_with_tls_and_one_that_says_no(tmp_path: Path) -> None:
     listen = ("--listen", "wss://127.0.0.1:0/far", "--listen", "mqtt://127.0.0.1:0")
     broker = start("broker", *listen, *certificates.options("porto"), stderr=tmp_path / "broker.log")
     assert broker.stdout is not None
-    web, plain = (listener(word).port for word in broker.stdout.readline().split()[1:3])
+    web, plain = (parse_address(word).port for word in broker.stdout.readline().split()[1:3])
     try:
         with running_metabroker(tmp_path, plain, WEB + f'ca = "{certificates.ca}"\n') as log:
             member = Member(plain, "gauge")

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from mqmesh.mesh.topology.settings import parse_address
+from mqmesh.base.address import parse_address
 from mqmesh.metabroker.protocol.codes import Code
 from support.brokers import RunningBroker, running_broker
 from support.command import MQMESH, run, start

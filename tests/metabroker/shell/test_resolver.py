@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from mqmesh.mesh.topology.settings import ConfigError
+from mqmesh.base.settings import ConfigError
 from mqmesh.metabroker.shell.resolver import Chain, Directory, Services
 from support.directories import Directory as Running
 

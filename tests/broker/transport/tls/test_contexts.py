@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mqmesh.broker.config import ConfigError, load, parse
+from mqmesh.base.settings import ConfigError
+from mqmesh.broker.config import load, parse
 from mqmesh.broker.transport.tls.certificate import covers, for_servers
 from mqmesh.broker.transport.tls.contexts import Contexts
 from mqmesh.mesh.topology import topology

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from broker.transport.tls.test_contexts import settings
-from mqmesh.broker.config import parse_address
+from mqmesh.base.address import parse_address
 from mqmesh.broker.transport.websocket.transport import WebSocketTransport
 from mqmesh.mqtt.codec import encode
 from mqmesh.mqtt.packets import Connect, Disconnect, Pingreq, Pingresp, Publish, Will

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mqmesh.mesh.topology.settings import ConfigError
+from mqmesh.base.settings import ConfigError
 from mqmesh.metabroker.connectors.amqp import guard as guards
 from mqmesh.metabroker.connectors.amqp import mapping
 from mqmesh.metabroker.connectors.amqp.connector import Login, url_of

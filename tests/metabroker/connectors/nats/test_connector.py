@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mqmesh.metabroker.address import parse_address
+from mqmesh.base.address import REMOTE, parse_address
 from mqmesh.metabroker.connectors.nats.connector import Login, NatsConnector
 from mqmesh.metabroker.mqtt.events import Event, Message, Published, Subscribed, Trouble, Up
 from mqmesh.mqtt.packets import Publish
@@ -31,7 +31,7 @@ class Remote:
 
     def __init__(self, address: str, ca: str | None = None, login: Login | None = None) -> None:
         self.told: asyncio.Queue[Event | str] = asyncio.Queue()
-        self.connector = NatsConnector([parse_address(address)], login or Login("metabroker-1"), "x", ca, self._events, self._down)
+        self.connector = NatsConnector([parse_address(address, REMOTE)], login or Login("metabroker-1"), "x", ca, self._events, self._down)
         self.task = asyncio.create_task(self.connector.run())
 
     def _events(self, events: list[Event]) -> None:
