@@ -16,14 +16,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections import deque
+from collections.abc import Callable, Set
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .counters import Account, Counters
 
 if TYPE_CHECKING:
     from ..base.refusals import Warnings
     from ..mesh.topology.settings import Limits
+    from ..mqtt.batch.packets import PacketBatch
+    from ..mqtt.batch.run import Run
+    from ..mqtt.packets import Subscription
+    from ..mqtt.reasons import Reason
+    from ..mqtt.session import Delivery, Outbound
     from .hooks import HookCalls
 
 
@@ -41,13 +47,28 @@ class Context:
     loop: the event loop; set at the start.
     now: the loop's time, as of the last `refresh`.
     started: the loop's time at the start.
+    stopping: the broker is stopping.
     touched: connections that have something to be written by the next `flush`.
     flush: writes what connections have been given. To be called at the end of each piece of work.
     say: publishes a value at a `$SYS` topic, retained, if it has changed.
     hooks: calls the extension points of an embedding program; None while there are none.
     """
 
-    __slots__ = ("account", "counters", "flush", "hooks", "limits", "loop", "now", "say", "started", "touched", "warnings")
+    __slots__ = (
+        "account",
+        "behind",
+        "counters",
+        "flush",
+        "hooks",
+        "limits",
+        "loop",
+        "now",
+        "say",
+        "started",
+        "stopping",
+        "touched",
+        "warnings",
+    )
 
     def __init__(self, limits: Limits, warnings: Warnings) -> None:
         self.limits = limits
@@ -57,6 +78,8 @@ class Context:
         self.loop: asyncio.AbstractEventLoop = None  # type: ignore[assignment]
         self.now = 0.0
         self.started = 0.0
+        self.stopping = False
+        self.behind = 0  # the commit that QoS 2 waits for that is delivered now: else a crash would have it delivered again
         self.touched: list[Any] = []
         self.flush: Callable[[], None] = _no_flush
         self.say: Callable[[str, str], None] = lambda topic, value: None
@@ -70,3 +93,205 @@ class Context:
     def wall(self) -> float:
         """The wall clock, in seconds since 1970."""
         return time.time()
+
+
+class Receiver(Protocol):
+    """A connection that messages are sent on, as routes and sessions see it.
+
+    version: the client's version of MQTT, 4 or 5.
+    special: it limits the size of packets or takes topic aliases, so that shared bytes do not fit it.
+    congested: it has more unsent bytes than it may.
+    sent: PUBLISH packets so far.
+    pauses: why its socket is not read.
+    sends: packets that wait for a commit, with the commits.
+    """
+
+    version: int
+    sent: int
+    sends: deque[tuple[int, bytes | bytearray]] | None
+
+    @property
+    def context(self) -> Context: ...
+
+    @property
+    def special(self) -> bool: ...
+
+    @property
+    def congested(self) -> bool: ...
+
+    @property
+    def closing(self) -> bool: ...
+
+    @property
+    def pauses(self) -> Set[object]: ...
+
+    def send(self, data: bytes | bytearray) -> None:
+        """Append to what the next flush writes."""
+
+    def send_after(self, ticket: int, data: bytes | bytearray) -> None:
+        """Send bytes once a commit is done. ticket: the commit's; 0: at once."""
+
+    def send_delivery(self, delivery: Delivery, duplicate: bool = False) -> bool:
+        """Send QoS 1 or 2. False: it was not sent, and its identifiers are free again."""
+
+    def send_qos0(self, run: Run, retain: bool, suffix: bytes) -> None:
+        """Send a run at QoS 0. suffix: encoded subscription identifiers."""
+
+    def send_mixed_qos0(self, batch: PacketBatch) -> None:
+        """Send a batch of packets at QoS 0."""
+
+    def drop(self, count: int) -> None:
+        """Count messages that it does not get."""
+
+    def flush(self) -> None:
+        """Write what it has been given, now."""
+
+    def disconnect(self, reason: Reason, text: str = "") -> None:
+        """Close it. text: what a client of MQTT 5 is told."""
+
+
+class Recipient(Protocol):
+    """A session, or what stands for it while it moves to another site, as routes see it.
+
+    main: the session.
+    stored: a store keeps it.
+    queued: messages that wait.
+    idle: it sends a message at once.
+    pressing: its queue is half full.
+    full: its queue takes no more.
+    """
+
+    @property
+    def main(self) -> Subscriber: ...
+
+    def __hash__(self) -> int: ...
+
+    @property
+    def client_id(self) -> str: ...
+
+    @property
+    def connection(self) -> Receiver | None: ...
+
+    @property
+    def stored(self) -> bool: ...
+
+    @property
+    def queued(self) -> int: ...
+
+    @property
+    def idle(self) -> bool: ...
+
+    @property
+    def pressing(self) -> bool: ...
+
+    @property
+    def full(self) -> bool: ...
+
+    def deliver(self, delivery: Delivery) -> int:
+        """Send the messages, or queue them: how many of the first ones were taken."""
+
+    def withdraw(self, share: object, queued_only: bool) -> list[Delivery]:
+        """Take back what waits for a shared subscription."""
+
+
+class Subscriber(Recipient, Protocol):
+    """A session as the router and the rules of access see it.
+
+    face: what routes deliver to: itself, or what stands for it while it moves.
+    user: the name that its client has proven or given.
+    moved: when its queue last moved, on the loop's clock.
+    paused: publishers that are not read until its queue is shorter.
+    """
+
+    user: str | None
+    moved: float
+    paused: set[Publisher]
+    face: Recipient
+    subscriptions: dict[str, Subscription]
+
+    @property
+    def outbound(self) -> Outbound: ...
+
+    def unsubscribed(self, topic_filter: str) -> None:
+        """It has one subscription less."""
+
+    def relax(self) -> None:
+        """Read again from the publishers that were slowed for it."""
+
+
+class Publisher(Protocol):
+    """A connection that messages come from, as those see it that slow it down."""
+
+    version: int
+
+    @property
+    def pauses(self) -> Set[object]: ...
+
+    def pause_reading_for(self, cause: object) -> None:
+        """Stop reading its socket until `resume_reading_after` is called with the same cause."""
+
+    def resume_reading_after(self, cause: object) -> None:
+        """A cause is gone; its socket is read when no other is left."""
+
+    def release(self, refuse: bool = False) -> None:
+        """Take again what found no room. refuse: what still finds none is refused."""
+
+
+class Connection(Receiver, Publisher, Protocol):
+    """The connection of a client, as the rooms below `client/` see it.
+
+    address: the peer's address, or "unix".
+    client_id: empty until CONNECT is taken.
+    user: the name that the client has proven.
+    allowed: topics that the rules of access let it publish to, as far as they were asked; None: there are no rules.
+    session: None until CONNECT is taken.
+    answers: acknowledgements that wait for a commit, with the commits.
+    """
+
+    address: str
+    client_id: str
+    user: str | None
+    allowed: set[bytes] | None
+    answers: deque[Any] | None
+    transport: asyncio.Transport
+
+    @property
+    def session(self) -> Subscriber | None: ...
+
+
+class SessionStore(Protocol):
+    """What keeps sessions, as the table of sessions sees it."""
+
+    def new_session(self, client_id: str) -> Any:
+        """A session that is kept."""
+
+    def keep_will(self, run: Run) -> bytes:
+        """Keep a will that is due and finds no room: the key for `forget_will`."""
+
+    def forget_will(self, key: bytes) -> None:
+        """A will is published."""
+
+
+class Mesh(Protocol):
+    """The mesh as routes, sessions and the store see it."""
+
+    def subscribe(self, topic_filter: str, group: str | None, weight: int) -> None:
+        """The first local subscription of a filter, or a shared one whose weight has changed."""
+
+    def unsubscribe(self, topic_filter: str, group: str | None) -> None:
+        """The last local subscription of a filter is gone."""
+
+    def route(self, topic: bytes) -> Any:
+        """Who wants a topic elsewhere; None: nobody."""
+
+    def mask(self, route: Any) -> int | None:
+        """The brokers elsewhere that messages of a topic can go to together with those of other topics; None: they go singly."""
+
+    def reaches(self, route: Any) -> bool:
+        """Whether all brokers that want a topic can be reached."""
+
+    def store_changed(self, full: bool, on_its_way: int) -> None:
+        """The store keeps nothing more, or takes again. on_its_way: bytes that may be on their way to each site; 0: no bound."""
+
+    def store_has_room(self) -> None:
+        """Go on with what has come and waits for room in the store."""

@@ -38,11 +38,11 @@ from .hooks import HookCalls, Hooks
 from .monitoring.sys_topics import SysTopics
 from .persistence.commits import Durable
 from .persistence.recovery import recover
-from .ports import Context
+from .ports import Context, Recipient
+from .requests.receipts import RequestTopic
 from .requests.sessions import SessionTopic
 from .routing.retained import Retained
 from .routing.router import Route, Router
-from .session.session import Session
 from .session.table import Sessions
 from .transport.in_process import Joint
 from .transport.tls.service import TlsService
@@ -87,13 +87,11 @@ class Broker:
         self.entrance = Entrance(self)
         self.pressure = Pressure(self)
         self.retained = Retained(self.account)
-        SessionTopic(self)
-        self.sessions = Sessions(self)
+        self.sessions = Sessions(self.context, self.router, self.guard, self._accept_will)
+        self.session_topic = SessionTopic(self.context, self.router, self.guard, self.sessions)
         self.connections: set[Connection] = set()
-        self.behind = 0  # the commit behind which QoS 2 that is delivered now may leave: else a crash would have it delivered again
         self.sent_before = 0  # by connections that are gone
         self.received_before = 0
-        self.draining = False
         self.mesh: MeshShell | None = None
         self.durable: Durable | None = None
         self.tls: TlsService | None = None
@@ -123,6 +121,18 @@ class Broker:
     @now.setter
     def now(self, value: float) -> None:
         self.context.now = value
+
+    @property
+    def behind(self) -> int:
+        return self.context.behind
+
+    @behind.setter
+    def behind(self, value: int) -> None:
+        self.context.behind = value
+
+    @property
+    def draining(self) -> bool:
+        return self.context.stopping
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -156,10 +166,13 @@ class Broker:
             except OSError as error:  # its identity in the data folder cannot be read or written
                 raise StartError(str(os_error(str(self.config.data), error))) from error
             self.router.mesh = self.mesh
+            RequestTopic(self.mesh.receipts, self.router)
+            self.sessions.in_mesh = True
             if self.config.mesh.clients == "roam":
                 from .roaming.shell import Roaming
 
                 self.roaming = self.mesh.roaming = Roaming(self.mesh)
+                self.sessions.ended = self.roaming.ended
         self._open_store()
         if any(parse_address(address).websocket for address in self.config.listen):
             self.websocket = WebSocketService(self)
@@ -179,10 +192,15 @@ class Broker:
         if store is None:
             return
         try:
-            self.durable = recover(self, store)
+            offset = self.context.wall() - self.context.loop.time()
+            durable = Durable(self.context, self.router, self.sessions, self.retained, store, offset, self.config.store.pending_bytes)
+            durable.mesh = self.mesh
+            self.durable = self.sessions.store = self.session_topic.durable = durable
+            recover(durable, self.guard, self.config.name, self.mesh is not None)
             if self.mesh is not None:
-                self.mesh.recover(self.durable)
+                self.mesh.recover(durable)
         except StoreError as error:
+            self.durable = self.sessions.store = None
             raise StartError(str(error)) from error
 
     def find_store(self) -> Store | None:
@@ -256,7 +274,7 @@ class Broker:
 
     async def stop(self) -> None:
         """Stop listening, tell clients (MQTT 5: 0x8B) and neighbours, keep wills unsent; returns when all connections are gone."""
-        self.draining = True
+        self.context.stopping = True
         for server in self._servers:
             server.close()
         if self._ticker is not None:
@@ -315,7 +333,8 @@ class Broker:
 
     def dismiss(self, connection: Connection, error: Exception | None) -> None:
         """A connection is closed, from this side or the other: its session goes on without it or ends."""
-        if connection.session is None:
+        session = connection.session
+        if session is None:
             return
         log.info(
             "event=disconnect client=%s address=%s clean=%s error=%s",
@@ -325,7 +344,8 @@ class Broker:
             error or "-",
         )
         self.now = self.loop.time()
-        self.sessions.leave(connection)
+        if session.connection is connection:
+            self.sessions.leave(session, connection.clean_end)
 
     def _tick(self) -> None:
         self.now = self.loop.time()
@@ -375,21 +395,13 @@ class Broker:
         assert self._joint is not None
         joint = self._joint
         joint.expected = True
-        self.flush_one(self.within)
+        self.within.flush()
         joint.expected = False
         joint.pump()
 
-    def flush_one(self, connection: Connection) -> None:
-        """Write what one connection was given, now."""
-        if connection.out and not connection.closing:
-            data = b"".join(connection.out)
-            connection.out = []
-            self.counters.bytes_sent += len(data)
-            connection.transport.write(data)
-
     # Messages
 
-    def accept(self, publisher: Connection | None, run: Run, route: Route, session: Session | None) -> int | None:
+    def accept(self, publisher: Connection | None, run: Run, route: Route, session: Recipient | None) -> int | None:
         """Take a run from a client or a will: everything that its acknowledgement promises.
 
         Returns the reason code for the acknowledgement, or None when the mesh or the store has no room: then nothing was done. With
@@ -418,6 +430,10 @@ class Broker:
             for group in route.shares:
                 self.pressure.press(publisher, [member.session for member in group.members])
         return Reason.NO_MATCHING_SUBSCRIBERS if route.empty else Reason.SUCCESS
+
+    def _accept_will(self, run: Run, route: Route) -> bool:
+        """Take a will. False: there is no room."""
+        return self.accept(None, run, route, None) is not None
 
     def publish(self, run: Run) -> None:
         """A message of the broker itself: `$SYS` topics, what the mesh brings."""

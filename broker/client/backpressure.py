@@ -23,8 +23,8 @@ from ...base.quoting import quoted
 from ..empty import NOBODY
 
 if TYPE_CHECKING:
+    from ..ports import Recipient, Subscriber
     from ..server import Broker
-    from ..session.session import Session
     from .connection import Connection
 
 log = logging.getLogger("mqmesh.broker")
@@ -38,19 +38,19 @@ class Pressure:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._pressed: set[Session] = set()
+        self._pressed: set[Subscriber] = set()
         self._squeezed: set[Connection] = set()
         self.check_at = 0  # when so many bytes have been sent, look at the bound before the next tick
 
     # Publishers
 
-    def press(self, publisher: Connection, sessions: Iterable[Session]) -> None:
+    def press(self, publisher: Connection, sessions: Iterable[Recipient]) -> None:
         """`publisher` has just given messages of QoS 1 or 2 to these sessions."""
         for session in sessions:
             if session.queued:
-                self._press(publisher, session)
+                self._press(publisher, session.main)
 
-    def _press(self, publisher: Connection, session: Session) -> None:
+    def _press(self, publisher: Connection, session: Subscriber) -> None:
         connection = session.connection
         if connection is None or connection is publisher or connection.pauses:
             return
@@ -61,12 +61,10 @@ class Pressure:
             session.paused.add(publisher)
             self._pressed.add(session)
 
-    def relax(self, session: Session) -> None:
-        """Read from the publishers again that were slowed for this session."""
+    def relax(self, session: Subscriber) -> None:
+        """Read again from the publishers that were slowed for this session."""
         self._pressed.discard(session)
-        publishers, session.paused = session.paused, NOBODY
-        for publisher in publishers:
-            publisher.resume_reading_after(session)
+        session.relax()
 
     # The broker as a whole
 
@@ -90,7 +88,7 @@ class Pressure:
             self._squeezed.clear()
         self.check_at = broker.counters.bytes_sent + account.limit // 16
         for session in list(self._pressed):
-            if session.connection is None or broker.now - session.moved >= STALLED:
+            if not session.paused or session.connection is None or broker.now - session.moved >= STALLED:
                 self.relax(session)
 
     def _squeeze(self, connections: Iterable[Connection], share: int) -> None:

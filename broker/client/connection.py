@@ -66,7 +66,6 @@ class Connection(Outgoing, asyncio.Protocol):
         "clean_end",
         "client_id",
         "closed_at",
-        "closing",
         "denied",
         "fans",
         "handed_over",
@@ -97,7 +96,6 @@ class Connection(Outgoing, asyncio.Protocol):
         self._tail: list[bytes] = []
         self._tail_size = 0
         self.need = 0
-        self.closing = False
         self.closed_at = 0.0
         self.handed_over = False
         self.mqisdp = False
@@ -377,7 +375,7 @@ class Connection(Outgoing, asyncio.Protocol):
         """Close after what is unsent has gone; a peer that does not read is cut off. Its session is given back now."""
         if self.closing:
             return
-        self.broker.flush_one(self)
+        self.flush()
         self.closing = True
         self.closed_at = self.broker.loop.time()
         if self.congested:

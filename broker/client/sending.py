@@ -40,6 +40,7 @@ class Outgoing:
         "aliases_out",
         "answers",
         "broker",
+        "closing",
         "congested",
         "context",
         "dropped",
@@ -66,6 +67,7 @@ class Outgoing:
         self.out: list[bytes | bytearray] = []
         self.answers: deque[Answer] | None = None
         self.sends: deque[tuple[int, bytes | bytearray]] | None = None
+        self.closing = False
         self.congested = False
         self.special = False
         self.max_packet = 0
@@ -82,6 +84,14 @@ class Outgoing:
         if not out:
             self.context.touched.append(self)
         out.append(data)
+
+    def flush(self) -> None:
+        """Write what it has been given, now."""
+        if self.out and not self.closing:
+            data = b"".join(self.out)
+            self.out = []
+            self.context.counters.bytes_sent += len(data)
+            self.transport.write(data)
 
     def answer(self, data: bytes | bytearray) -> None:
         """Send an acknowledgement, once what it promises is kept and after those before it."""

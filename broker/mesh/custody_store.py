@@ -137,7 +137,7 @@ class Custody:
         records = self._node.records()
         durable, rows = self._durable, self._rows
         writer = durable.writer
-        changes = self._node.retained_changes(durable.broker.now)
+        changes = self._node.retained_changes(durable.context.now)
         if changes:
             durable.firm()
             for change in changes:
@@ -179,7 +179,7 @@ class Custody:
 
     def _kept(self) -> None:
         """A commit is done: tell the node of all that it holds."""
-        reached, node, now = self._durable.reached, self._node, self._durable.broker.now
+        reached, node, now = self._durable.reached, self._node, self._durable.context.now
         waiting = self._waiting
         told = False
         while waiting and waiting[0].ticket <= reached:

@@ -30,7 +30,6 @@ from ...mqtt.batch.parts import PartsBatch
 from ...mqtt.batch.run import Run
 from ...mqtt.reasons import Reason
 from ...mqtt.topics import matches
-from ..requests.receipts import RequestTopic
 from ..roaming.shell import Roaming
 from ..transport.tls.service import trusted_names
 from ..transport.tls.transport import TlsTransport
@@ -112,7 +111,6 @@ class MeshShell:
         self.watchman = Watchman(self)
         self.receipts = Receipts(self, settings.receipts_wait, settings.receipts_kept)
         self.node.reserve(broker.router.access.reserved)
-        RequestTopic(self.receipts).join(broker.router)
         broker.router.receipts = self._wants_receipts
 
     def _wants_receipts(self, topic: str) -> bool:
@@ -487,6 +485,22 @@ class MeshShell:
                 keep_identity(data, self.identity)
             except OSError as error:
                 log.error("event=identity-not-kept folder=%s text=%s", data, error)
+
+    # The store
+
+    def reaches(self, route: actions.MeshRoute) -> bool:
+        """Whether all brokers that want a topic can be reached."""
+        return self.node.reaches(route)
+
+    def store_changed(self, full: bool, on_its_way: int) -> None:
+        """The store keeps nothing more, or takes again. on_its_way: bytes that may be on their way to each site; 0: no bound."""
+        self.arrivals.shut = full
+        self.node.tighten(on_its_way)
+        self.broker.loop.call_soon(self.drain)  # somebody may have waited for that
+
+    def store_has_room(self) -> None:
+        """Go on with what has come and waits for room in the store."""
+        self.arrivals.go_on()
 
     # Timers and status
 

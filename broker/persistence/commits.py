@@ -43,10 +43,11 @@ from .quota import Bound, passes
 from .stored_session import DurableSession
 
 if TYPE_CHECKING:
-    from ..client.connection import Connection
+    from ..ports import Connection, Context, Mesh
+    from ..routing.retained import Retained
     from ..routing.route import Route
-    from ..server import Broker
-    from ..session.session import Session
+    from ..routing.router import Router
+    from ..session.table import Sessions
 
 log = logging.getLogger("mqmesh.broker")
 
@@ -81,8 +82,14 @@ class Durable:
     passing from one session to another, so that they are not settled when the one lets go of them.
     """
 
-    def __init__(self, broker: Broker, store: Store, offset: float, pending_limit: int) -> None:
-        self.broker = broker
+    def __init__(
+        self, context: Context, router: Router, sessions: Sessions, retained: Retained, store: Store, offset: float, pending_limit: int
+    ) -> None:
+        self.context = context
+        self.router = router
+        self.sessions = sessions
+        self.retained = retained
+        self.mesh: Mesh | None = None
         self.store = store
         self.offset = offset
         self.pending_limit = pending_limit
@@ -92,7 +99,7 @@ class Durable:
         self.wanted = False
         self.dirty: dict[DurableSession, None] = {}
         self.commits = 0
-        loop = broker.loop
+        loop = context.loop
         self.writer = Writer(store, loop.call_soon_threadsafe, self._on_commit, self._on_error, self._on_settled)
         self.bound = Bound(self.writer, self._bound_changed)
         self.upkeep = Upkeep(self)
@@ -134,7 +141,7 @@ class Durable:
         """A session that the store keeps."""
         number = self._next_number
         self._next_number += 1
-        return DurableSession(client_id, self.broker, self, number)
+        return DurableSession(client_id, self, number)
 
     async def settle(self, seconds: float) -> bool:
         """Wait until everything so far is kept, and its answers are given to their connections."""
@@ -160,18 +167,18 @@ class Durable:
 
     def tick(self) -> None:
         """From time to time: note the time, try a store that failed, look after those who wait."""
-        now = self.broker.now
+        now = self.context.now
         if now - self._alive_at >= ALIVE or (self.error is not None and not self.writer.bytes_pending):
             self._alive_at = now
-            if len(self.broker.sessions) or self.error is not None:
+            if len(self.sessions) or self.error is not None:
                 self._note_time()
         self.upkeep.tick(now)
         self.look()
-        if self.broker.mesh is not None:
-            self.broker.mesh.arrivals.go_on()
+        if self.mesh is not None:
+            self.mesh.store_has_room()
 
     def _note_time(self) -> None:
-        self.writer.put_value("broker", b"alive", pack(self.wall(self.broker.loop.time())))
+        self.writer.put_value("broker", b"alive", pack(self.wall(self.context.loop.time())))
 
     # Commits
 
@@ -226,39 +233,37 @@ class Durable:
     def retry(self) -> None:
         """There may be room for what publishers wait with: read on."""
         for connection in list(self._held):
-            self.broker.loop.call_soon(self._let_go, connection, False)
+            self.context.loop.call_soon(self._let_go, connection, False)
 
     def _bound_changed(self) -> None:
         full = self.bound.full
-        self.broker.retained.shut = full
-        if self.broker.mesh is not None:
-            self.broker.mesh.arrivals.shut = full
-            self.broker.mesh.node.tighten(self.bound.on_its_way)
-            self.broker.loop.call_soon(self.broker.mesh.drain)  # somebody may have waited for that
+        self.retained.shut = full
+        if self.mesh is not None:
+            self.mesh.store_changed(full, self.bound.on_its_way)
         if self.error is None:
             self._say(self.bound.state)
 
     def _on_commit(self, ticket: int) -> None:
-        self.broker.now = self.broker.loop.time()
+        self.context.refresh()
         self.commits += 1
         if self._failed and self.writer.error is None:
             self._failed = False
             log.warning("event=store-recovered text=everything that waited is kept, publishers are served again")
             self._say(self.bound.state)
         self.look()
-        self.broker.flush()
+        self.context.flush()
 
     def _on_error(self, error: StoreError) -> None:
         self._failed = True
         self.closed = self.stuck = True
         log.error("event=store-failed kind=%s text=%s", error.kind.value, error)
         self._say(str(error))
-        self.broker.flush()
+        self.context.flush()
 
     def _say(self, state: str) -> None:
-        if self.broker.config.limits.sys_interval:
-            self.broker.now = self.broker.loop.time()
-            self.broker.sys_topics.say("$SYS/broker/store/state", state)
+        if self.context.limits.sys_interval:
+            self.context.refresh()
+            self.context.say("$SYS/broker/store/state", state)
 
     def values(self) -> dict[str, str]:
         """For `$SYS/broker/store/`."""
@@ -287,7 +292,7 @@ class Durable:
         """The ticket of what is about to be changed."""
         return self.writer.number
 
-    def received(self, session: Session) -> None:
+    def received(self, session: object) -> None:
         """QoS 2 identifiers received by a session in the store change: its answer waits for them."""
         if isinstance(session, DurableSession):
             self.dirty[session] = None
@@ -416,13 +421,12 @@ class Durable:
     def _to_be_kept(self, route: Route, run: Run) -> bool:
         """Whether a run of QoS 1 or 2 would stay in the store for longer than its recipients need to take it."""
         kept = run.retain and not route.topic.startswith("$")
-        if kept and not run.length and self.broker.retained.has(run.topic):
+        if kept and not run.length and self.retained.has(run.topic):
             return False  # it makes room
-        mesh = self.broker.mesh
-        elsewhere = mesh is not None and route.mesh is not None and not mesh.node.reaches(route.mesh)
+        elsewhere = self.mesh is not None and route.mesh is not None and not self.mesh.reaches(route.mesh)
         if not self.bound.full:
             return elsewhere
-        if kept and self.broker.retained.grows(run):
+        if kept and self.retained.grows(run):
             return True
         if elsewhere or any(target.qos and not passes(target.session) for target in route.targets):
             return True
@@ -438,7 +442,7 @@ class Durable:
         """A publisher is not read until the store takes messages again; MQTT 5 is answered 0x97 after a while."""
         if connection not in self._held:
             refuse = connection.version == 5
-            self._held[connection] = self.broker.loop.call_later(HELD_MAX, self._let_go, connection, True) if refuse else None
+            self._held[connection] = self.context.loop.call_later(HELD_MAX, self._let_go, connection, True) if refuse else None
 
     def _let_go(self, connection: Connection, refuse: bool) -> None:
         if connection not in self._held:
@@ -454,12 +458,12 @@ class Durable:
         """Ask the store something in a thread; `take` gets the answer, or the error."""
         if self._closing:
             return
-        future = self.broker.loop.run_in_executor(self._reader, ask)
+        future = self.context.loop.run_in_executor(self._reader, ask)
 
         def done(future: asyncio.Future[T]) -> None:
             if future.cancelled():
                 return
-            self.broker.now = self.broker.loop.time()
+            self.context.refresh()
             error = future.exception()
             if error is None:
                 take(future.result(), None)

@@ -80,7 +80,7 @@ class HandingOn:
                 self.go()
             else:
                 self._end()
-        self._durable.broker.flush()
+        self._durable.context.flush()
 
     def _end(self) -> None:
         if self.session is None:
@@ -96,7 +96,7 @@ class HandingOn:
         if row.state == SENT and row.qos == 2:
             return True
         share = split_share(extra.share)
-        group = durable.broker.router.groups.get(share) if share is not None else None
+        group = durable.router.groups.get(share) if share is not None else None
         if group is None or (session is not None and not _has_room(group, session)):
             return group is None
         durable.moving = True
@@ -107,12 +107,12 @@ class HandingOn:
         stored = runs.get(row.run)
         if stored is None:
             log.error("event=store-run-missing recipient=%s run=%d messages=%d", self.recipient, row.run, row.count)
-            durable.broker.counters.dropped += row.count
+            durable.context.counters.dropped += row.count
             return True
         kept = Kept.of_row(row, extra, group)
         kept.load(durable.loaded(stored))
         plain = Delivery(kept.run, row.qos, extra.retain, b"", group, row.start, row.count)
-        durable.broker.counters.dropped += group.give_away([plain])
+        durable.context.counters.dropped += group.give_away([plain])
         return True
 
 
@@ -150,8 +150,8 @@ class Upkeep:
                 self.scatter(recipient, session)
         if now - self._clear_at >= CLEAR_INTERVAL:
             self._clear_at = now
-            age = self.durable.broker.config.limits.session_queue_age
-            for found in self.durable.broker.sessions:
+            age = self.durable.context.limits.session_queue_age
+            for found in self.durable.sessions:
                 if isinstance(found, DurableSession) and found.spilled and (found.expiring or age is not None):
                     self.clear(found)
 
@@ -167,8 +167,8 @@ class Upkeep:
         if not rows or session.ended:
             return
         durable = self.durable
-        counters = durable.broker.counters
-        now = durable.wall(durable.broker.now)
+        counters = durable.context.counters
+        now = durable.wall(durable.context.now)
         for row in rows:
             if row.order <= session.reached or not durable.writer.has(session.recipient, row.order):
                 continue
@@ -180,7 +180,7 @@ class Upkeep:
             counters.expired += row.count
         else:
             durable.when(durable.mark(), partial(self.clear, session))
-        durable.broker.flush()
+        durable.context.flush()
 
 
 def _has_room(group: ShareGroup, giver: DurableSession) -> bool:

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 
     from ...mesh.topology.settings import Limits
     from ...store import Store, Writer
-    from ..session.session import Session
-    from .stored_session import DurableSession
+    from ..ports import Recipient
 
 log = logging.getLogger("mqmesh.broker")
 
@@ -147,7 +146,7 @@ class Bound:
             self.crowded = False
             log.warning("event=sessions-room sessions=%d limit=%d text=new sessions are kept again", self.sessions, self.most)
 
-    def refusal(self, known: Session | None) -> str | None:
+    def refusal(self, known: Recipient | None) -> str | None:
         """Why no session can be kept for a client, which has this one here or none; None: one can."""
         if known is not None and known.stored:
             return None  # it is taken up, or its place is taken
@@ -178,9 +177,8 @@ class Bound:
         }
 
 
-def passes(session: Session) -> bool:
+def passes(session: Recipient) -> bool:
     """Whether messages for a session need the store for a moment only, or not at all."""
     if not session.stored:
         return True
-    durable: DurableSession = session  # type: ignore[assignment]
-    return durable.connection is not None and not getattr(durable, "spilled", 1)  # a gate says nothing: its session moves
+    return session.connection is not None and not getattr(session, "spilled", 1)  # a session that moves has no such attribute

@@ -30,7 +30,7 @@ from .stored_delivery import SENT, Extra
 from .stored_session import DurableSession, key_of, recipient_of
 
 if TYPE_CHECKING:
-    from ..server import Broker
+    from ..auth.guard import Guard
 
 log = logging.getLogger("mqmesh.broker")
 
@@ -70,16 +70,19 @@ class Progress:
             print(f"broker {self._name}: the store is read", file=sys.stderr, flush=True)
 
 
-def recover(broker: Broker, store: Store) -> Durable:
-    """Open the store and put what it holds into the broker, which does not listen yet. Blocks. Raises StoreError."""
-    durable = Durable(broker, store, broker.wall() - broker.loop.time(), broker.config.store.pending_bytes)
-    progress = Progress(broker.config.name)
+def recover(durable: Durable, guard: Guard, name: str, in_mesh: bool) -> None:
+    """Open the store and put what it holds into the broker, which does not listen yet. Blocks. Raises StoreError.
+
+    name: the broker's, for its messages.
+    in_mesh: the broker is a member of a mesh, which keeps the retained messages.
+    """
+    store = durable.store
+    progress = Progress(name)
     found: dict[str, Rows] = {}
     durable.writer.start(lambda deliveries: _seen(deliveries, found, progress))
     try:
-        broker.durable = durable
-        durable.bound.set(broker.config.limits, store)
-        sessions = _sessions(broker, durable, progress)
+        durable.bound.set(durable.context.limits, store)
+        sessions = _sessions(durable, guard, progress)
         highest = max([session.number for session in sessions.values()], default=0)
         others = [int(name[len(PREFIX) :]) for name in found if name.startswith(PREFIX)]
         durable.numbers_from(store.highest_run() + 1, max([highest, *others]) + 1)
@@ -89,21 +92,19 @@ def recover(broker: Broker, store: Store) -> Durable:
                 _fill(sessions[name], rows)
             elif name.startswith(PREFIX):
                 durable.leftover(name, rows.shared)
-        _retained(broker, durable, store, progress)
+        _retained(durable, in_mesh, progress)
         for key, value in store.values("wills"):
-            broker.sessions.add_late(will_of_value(key, value, durable.offset), key)
+            durable.sessions.add_late(will_of_value(key, value, durable.offset), key)
         durable.begin()
         durable.look()
     except BaseException:
-        broker.durable = None
         durable.writer.close(0)
         raise
     progress.done()
-    broker.retained.keeper = durable
-    if sessions or len(broker.retained):
+    durable.retained.keeper = durable
+    if sessions or len(durable.retained):
         queued = sum([session.queued for session in sessions.values()])
-        log.info("event=recovered sessions=%d messages=%d retained=%d", len(sessions), queued, len(broker.retained))
-    return durable
+        log.info("event=recovered sessions=%d messages=%d retained=%d", len(sessions), queued, len(durable.retained))
 
 
 def _seen(deliveries: Iterable[StoredDelivery], found: dict[str, Rows], progress: Progress) -> Iterator[StoredDelivery]:
@@ -127,16 +128,16 @@ def _seen(deliveries: Iterable[StoredDelivery], found: dict[str, Rows], progress
         yield row
 
 
-def _sessions(broker: Broker, durable: Durable, progress: Progress) -> dict[str, DurableSession]:
+def _sessions(durable: Durable, guard: Guard, progress: Progress) -> dict[str, DurableSession]:
     """All sessions with their subscriptions, by their names as recipients."""
     store = durable.store
     alive = store.value("broker", b"alive")
-    now = durable.wall(broker.loop.time())
+    now = durable.wall(durable.context.loop.time())
     died_at = min(now, unpack("broker", b"alive", alive, 1)[0]) if alive is not None else now
     sessions = {}
     for number, (key, value) in enumerate(store.values("sessions")):
         progress.at("sessions", number)
-        session = _session(broker, durable, key.decode(), session_of(key, value), died_at)
+        session = _session(durable, key.decode(), session_of(key, value), died_at)
         sessions[session.recipient] = session
     for number, (key, value) in enumerate(store.values("subscriptions")):
         progress.at("subscriptions", number)
@@ -144,18 +145,18 @@ def _sessions(broker: Broker, durable: Durable, progress: Progress) -> dict[str,
         holder = sessions.get(recipient_of(owner))
         if holder is not None:
             holder.filters.add(subscription.filter)
-            refusal = broker.router.refusal(holder.client_id, subscription.filter) or broker.guard.subscription(
-                broker.guard.user_of(holder), holder.client_id, subscription.filter
+            refusal = durable.router.refusal(holder.client_id, subscription.filter) or guard.subscription(
+                guard.user_of(holder), holder.client_id, subscription.filter
             )
             if refusal is not None and not holder.client_id.startswith("\0"):  # else it leaves, and had it under its own name
-                broker.router.access.denied(holder.client_id, broker.guard.user_of(holder), subscription.filter, refusal)
+                durable.router.access.denied(holder.client_id, guard.user_of(holder), subscription.filter, refusal)
                 continue
-            broker.router.subscribe(holder, subscription, identifier)
+            durable.router.subscribe(holder, subscription, identifier)
     return sessions
 
 
-def _session(broker: Broker, durable: Durable, client_id: str, record: SessionRecord, died_at: float) -> DurableSession:
-    session = DurableSession(client_id, broker, durable, record.number)
+def _session(durable: Durable, client_id: str, record: SessionRecord, died_at: float) -> DurableSession:
+    session = DurableSession(client_id, durable, record.number)
     session.user, session.will, session.expiry = record.user, record.will, record.expiry
     left_at, will_at = record.left_at, record.will_at
     if left_at is None:
@@ -164,9 +165,9 @@ def _session(broker: Broker, durable: Durable, client_id: str, record: SessionRe
             delay = float(session.will.delay)
             will_at = left_at + (delay if session.expiry is None else min(delay, session.expiry))
     session.left_at, session.will_at = left_at, will_at
-    now = durable.wall(broker.loop.time())
+    now = durable.wall(durable.context.loop.time())
     ends_in = None if session.expiry is None else left_at + session.expiry - now
-    broker.sessions.add(session, ends_in, None if will_at is None else will_at - now)
+    durable.sessions.add(session, ends_in, None if will_at is None else will_at - now)
     if record.left_at is None:
         session.record()
     return session
@@ -196,19 +197,20 @@ def _fill(session: DurableSession, rows: Rows) -> None:
     session.settle()
 
 
-def _retained(broker: Broker, durable: Durable, store: Store, progress: Progress) -> None:
-    for number, (key, value) in enumerate(store.values("retained")):
+def _retained(durable: Durable, in_mesh: bool, progress: Progress) -> None:
+    for number, (key, value) in enumerate(durable.store.values("retained")):
         progress.at("retained messages", number)
-        broker.retained.restore(kept_run(key, True, retained_of(key, value), durable.offset))
-    if broker.mesh is None:
-        _left_mesh(broker, durable, store)
+        durable.retained.restore(kept_run(key, True, retained_of(key, value), durable.offset))
+    if not in_mesh:
+        _left_mesh(durable)
 
 
-def _left_mesh(broker: Broker, durable: Durable, store: Store) -> None:
+def _left_mesh(durable: Durable) -> None:
     """The broker was in a mesh and is no more: what it retained there is its own now."""
+    store = durable.store
     if store.value(STATE, STATE_KEY) is None:
         return
-    now = broker.loop.time()
+    now = durable.context.loop.time()
     for topic, row in list(store.values(RECORDS)):
         try:
             record = read_row(topic, row)
@@ -216,7 +218,7 @@ def _left_mesh(broker: Broker, durable: Durable, store: Store) -> None:
             raise StoreError(Kind.CORRUPT, RECORDS, f"{error}: restore a copy, or move the store away and start empty") from None
         if record.kind is RecordKind.VALUE:
             run = record.run(durable.offset, now)
-            broker.retained.restore(run)
+            durable.retained.restore(run)
             durable.retain(run)
         durable.writer.delete_value(RECORDS, topic)
     for key, _ in list(store.values(STATE)):

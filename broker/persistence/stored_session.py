@@ -36,8 +36,7 @@ from .stored_delivery import SENT, WAITING, Extra, Kept, KeptInbound, KeptOutbou
 
 if TYPE_CHECKING:
     from ...mqtt.packets import Subscription
-    from ..client.connection import Connection
-    from ..server import Broker
+    from ..ports import Receiver
     from .commits import Durable
 
 log = logging.getLogger("mqmesh.broker")
@@ -87,9 +86,9 @@ class DurableSession(Session):
     outbound: KeptOutbound
     inbound: KeptInbound
 
-    def __init__(self, client_id: str, broker: Broker, durable: Durable, number: int) -> None:
-        super().__init__(client_id, broker)
-        limits = broker.config.limits
+    def __init__(self, client_id: str, durable: Durable, number: int) -> None:
+        super().__init__(client_id, durable.context)
+        limits = self.context.limits
         self.max_messages, self.max_bytes = limits.queue(on_disk=True)
         self.memory = limits.session_memory_bytes
         self.durable = durable
@@ -219,7 +218,7 @@ class DurableSession(Session):
         self.put_row(kept.row(self.recipient, kept.order, 0, kept.count, WAITING))
         kept.waiting = True
         if not self.queued:
-            self.moved = self.broker.now
+            self.moved = self.context.now
         if self.connection is not None and not self.spilled and (not self.queue or self.loaded_bytes + kept.weight <= self.memory):
             if kept.count < kept.run.count:
                 kept.cut_out()
@@ -256,13 +255,13 @@ class DurableSession(Session):
 
     def _over(self, delivery: Delivery) -> bool:
         """Whether a message that waits has waited for too long."""
-        now = self.broker.now
-        age = self.broker.config.limits.session_queue_age
+        now = self.context.now
+        age = self.context.limits.session_queue_age
         return delivery.run.expired(now) or (age is not None and now - delivery.run.received > age)
 
     def over(self, extra: Extra, wall: float) -> bool:
         """Whether a message that waits on disk has waited for too long. wall: the wall clock."""
-        age = self.broker.config.limits.session_queue_age
+        age = self.context.limits.session_queue_age
         return 0 < extra.until < wall or (age is not None and wall - extra.since > age)
 
     def pump(self) -> None:
@@ -270,8 +269,8 @@ class DurableSession(Session):
         if self.spilled:
             self._load()
 
-    def _drain(self, connection: Connection) -> None:
-        if self.queue and self.broker.config.limits.session_queue_age is not None:
+    def _drain(self, connection: Receiver) -> None:
+        if self.queue and self.context.limits.session_queue_age is not None:
             self._drop_expired()
         super()._drain(connection)
         if self.spilled and not self.queue:
@@ -308,7 +307,7 @@ class DurableSession(Session):
         if page is None:
             assert error is not None
             self.durable.unreadable(self, error)
-            self.broker.loop.call_later(RETRY, self._again, generation)
+            self.context.loop.call_later(RETRY, self._again, generation)
             return
         rows, runs = page
         if not rows and self.spilled:
@@ -319,7 +318,7 @@ class DurableSession(Session):
                 self.reached = row.order
                 self._take_row(row, runs)
         self.pump()
-        self.broker.flush()
+        self.context.flush()
 
     def _again(self, generation: int) -> None:
         if generation == self.generation and self.spilled:
@@ -358,7 +357,7 @@ class DurableSession(Session):
     def delivery_of(self, row: StoredDelivery, extra: Extra) -> Kept:
         """The delivery that a row stands for, its messages not in memory."""
         share = split_share(extra.share) if extra.share else None
-        group = self.broker.router.groups.get(share) if share is not None else None
+        group = self.durable.router.groups.get(share) if share is not None else None
         return Kept.of_row(row, extra, group)
 
     def lost(self, row: StoredDelivery) -> None:
@@ -369,7 +368,7 @@ class DurableSession(Session):
 
     # In flight
 
-    def _resend(self, connection: Connection) -> None:
+    def _resend(self, connection: Receiver) -> None:
         if self.unloaded:
             self.waiting = Waiting.LOADING
             if not self.loading:
@@ -389,7 +388,7 @@ class DurableSession(Session):
         if page is None:
             assert error is not None
             self.durable.unreadable(self, error)
-            self.broker.loop.call_later(RETRY, self._flights_again, generation)
+            self.context.loop.call_later(RETRY, self._flights_again, generation)
             return
         _, runs = page
         self.unloaded = False
@@ -413,7 +412,7 @@ class DurableSession(Session):
         self.resending = deque(pieces) if pieces else NOTHING
         self.unsent = sum([piece.count for piece in self.resending])
         self.pump()
-        self.broker.flush()
+        self.context.flush()
 
     def _flights_again(self, generation: int) -> None:
         if generation == self.generation and self.unloaded:
@@ -437,7 +436,7 @@ class DurableSession(Session):
         """All of it was read back from the store; no connection has it yet."""
         self.waiting = Waiting.AWAY if self.queued else Waiting.NOTHING
 
-    def resume(self, connection: Connection) -> None:
+    def resume(self, connection: Receiver) -> None:
         self.generation += 1
         self.loading = False
         self.left_at = self.will_at = None
@@ -445,7 +444,7 @@ class DurableSession(Session):
         super().resume(connection)
 
     def left(self, will_delay: float | None) -> None:
-        self.left_at = self.durable.wall(self.broker.now)
+        self.left_at = self.durable.wall(self.context.now)
         self.will_at = self.left_at + will_delay if will_delay is not None else None
         self.record()
 
@@ -491,7 +490,7 @@ class DurableSession(Session):
         if not self.ended:
             self.ended = True
             self.durable.bound.count(-1)
-        self.broker.pressure.relax(self)
+        self.relax()
 
 
 def recipient_of(number: int) -> str:

@@ -24,8 +24,8 @@ from .reply import own_targets, reply_to
 
 if TYPE_CHECKING:
     from ...mqtt.publish import PublishProperties
-    from ..client.connection import Connection
     from ..mesh.receipts import Asked, Receipts
+    from ..ports import Connection
     from ..routing.router import Router
 
 TOPIC = "$mqmesh/receipts"
@@ -39,22 +39,20 @@ UNKNOWN = "no message of yours that was published here with receipts and is stil
 class RequestTopic:
     """Answers what clients ask on `TOPIC`."""
 
-    def __init__(self, receipts: Receipts) -> None:
+    def __init__(self, receipts: Receipts, router: Router) -> None:
         self._receipts = receipts
-
-    def join(self, router: Router) -> None:
-        """Serve the topic from now on."""
+        self._router = router
         router.services[TOPIC] = self.serve
 
     def serve(self, connection: Connection, run: Run, properties: PublishProperties | None) -> bool:
         """Answer requests: whether the client takes the answers."""
         topic, block = reply_to(connection, properties, ANSWER)
-        targets = own_targets(connection, topic)
+        targets = own_targets(self._router, connection, topic)
         for payload in run.payloads:
             text = json.dumps(self.answer(connection.client_id, payload), separators=(",", ":"))
             for target in targets:
-                answer = Run(topic, 1, False, [text.encode()], block, received=connection.broker.now)
-                connection.broker.router.deliver_to(answer, target)
+                answer = Run(topic, 1, False, [text.encode()], block, received=connection.context.now)
+                self._router.deliver_to(answer, target)
         return bool(targets)
 
     def answer(self, client: str, payload: bytes) -> dict[str, object]:

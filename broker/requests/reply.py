@@ -8,7 +8,8 @@ from ...mqtt.properties import Property, encode_properties
 
 if TYPE_CHECKING:
     from ...mqtt.publish import PublishProperties
-    from ..client.connection import Connection
+    from ..ports import Connection
+    from ..routing.router import Router
 
 
 def reply_to(connection: Connection, properties: PublishProperties | None, without: str) -> tuple[bytes, bytes]:
@@ -27,8 +28,8 @@ def reply_to(connection: Connection, properties: PublishProperties | None, witho
     return topic.encode(), block
 
 
-def own_targets(connection: Connection, topic: bytes) -> list[Any]:
+def own_targets(router: Router, connection: Connection, topic: bytes) -> list[Any]:
     """The targets at a topic that are this client's own: nobody can have the broker write elsewhere."""
-    session, router = connection.session, connection.broker.router
+    session = connection.session
     route = router.routes.get(topic) or router.route(topic)
     return [target for target in route.targets if session is not None and target.session is session.face]

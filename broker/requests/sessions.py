@@ -42,8 +42,11 @@ if TYPE_CHECKING:
 
     from ...mqtt.publish import PublishProperties
     from ...store import Store, StoreError
-    from ..client.connection import Connection
-    from ..server import Broker
+    from ..auth.guard import Guard
+    from ..persistence.commits import Durable
+    from ..ports import Connection, Context
+    from ..routing.router import Router
+    from ..session.table import Sessions
 
 log = logging.getLogger("mqmesh.broker")
 
@@ -62,29 +65,43 @@ class Wrong(Exception):
 class SessionTopic:
     """Answers what operators ask on `TOPIC`."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        broker.router.services[TOPIC] = self.serve
+    def __init__(self, context: Context, router: Router, guard: Guard, sessions: Sessions) -> None:
+        self._context = context
+        self._router = router
+        self._guard = guard
+        self._sessions = sessions
+        self.durable: Durable | None = None
+        router.services[TOPIC] = self.serve
 
     def serve(self, connection: Connection, run: Run, properties: PublishProperties | None) -> bool:
         """Answer requests: whether the client takes the answers."""
         topic, block = reply_to(connection, properties, ANSWER)
         answer = partial(self._answer, connection, topic, block)
-        if not own_targets(connection, topic):
+        if not own_targets(self._router, connection, topic):
             return False
         for payload in run.payloads:
             try:
-                if not may(connection):
+                if not self._may(connection):
                     raise Wrong(DENIED)
                 self._carry_out(connection, payload, answer)
             except Wrong as wrong:
                 answer({"error": str(wrong)})
         return True
 
+    def _may(self, connection: Connection) -> bool:
+        """Whether a client is an operator's."""
+        settings = self._guard.settings
+        if settings is not None and self._guard.authenticator is not None and connection.user in settings.operators:
+            return True
+        sock = connection.transport.get_extra_info("socket")
+        if connection.address != "unix" or sock is None or not hasattr(socket, "SO_PEERCRED"):
+            return False
+        return peer(sock) in (0, os.getuid())
+
     def _answer(self, connection: Connection, topic: bytes, block: bytes, answer: dict[str, object]) -> None:
         text = json.dumps(answer, separators=(",", ":")).encode()
-        for target in own_targets(connection, topic):
-            self._broker.router.deliver_to(Run(topic, 1, False, [text], block, received=self._broker.now), target)
+        for target in own_targets(self._router, connection, topic):
+            self._router.deliver_to(Run(topic, 1, False, [text], block, received=self._context.now), target)
 
     def _carry_out(self, connection: Connection, payload: bytes, answer: Callable[[dict[str, object]], None]) -> None:
         try:
@@ -96,7 +113,7 @@ class SessionTopic:
             raise Wrong(RIGHT)
         if request.get("do") == "end" and client is not None:
             session = self._find(client)
-            ended = describe(self._broker, session, None)
+            ended = describe(self._context, session, None)
             self._end(connection, session)
             durable = session.durable
             durable.when(durable.mark(), partial(answer, {"ended": ended}))  # once it is certain
@@ -109,16 +126,16 @@ class SessionTopic:
     # The list
 
     def _kept(self) -> list[DurableSession]:
-        return [one for one in self._broker.sessions if isinstance(one, DurableSession) and not one.client_id.startswith(LEAVING)]
+        return [one for one in self._sessions if isinstance(one, DurableSession) and not one.client_id.startswith(LEAVING)]
 
     def _find(self, client: str) -> DurableSession:
-        session = self._broker.sessions.get(client)
+        session = self._sessions.get(client)
         if not isinstance(session, DurableSession) or client.startswith(LEAVING):
             raise Wrong(f"no session is kept for {client[:200]!r}")
         return session
 
     def _choose(self, by: object, limit: object) -> list[DurableSession]:
-        now = self._broker.wall()
+        now = self._context.wall()
         keys: dict[str, Callable[[DurableSession], float]] = {
             "bytes": lambda one: one.queued_bytes,
             "messages": lambda one: one.queued + one.outbound.in_flight,
@@ -131,7 +148,7 @@ class SessionTopic:
 
     def _list(self, chosen: list[DurableSession], answer: Callable[[dict[str, object]], None]) -> None:
         """The ages stand in the store: it is asked in a thread, and the answer follows."""
-        durable = self._broker.durable
+        durable = self.durable
         if durable is None:
             raise Wrong("this broker keeps no sessions: it has no store")
 
@@ -139,10 +156,10 @@ class SessionTopic:
             if ages is None:
                 answer({"error": str(error)})
             else:
-                there = [describe(self._broker, one, ages.get(one.recipient)) for one in chosen if not one.ended]
+                there = [describe(self._context, one, ages.get(one.recipient)) for one in chosen if not one.ended]
                 bound = durable.bound
                 answer({"sessions": there, "total": bound.sessions, "bytes": bound.stored, "limit": bound.limit, "most": bound.most})
-            self._broker.flush()
+            self._context.flush()
 
         durable.read(partial(_oldest, durable.store, [one.recipient for one in chosen]), take)
 
@@ -156,18 +173,7 @@ class SessionTopic:
         )
         if session.connection is not None:
             session.connection.disconnect(Reason.ADMINISTRATIVE_ACTION, "an operator ended the session")
-        self._broker.sessions.end(session)
-
-
-def may(connection: Connection) -> bool:
-    """Whether a client is an operator's."""
-    settings = connection.broker.guard.settings
-    if settings is not None and connection.broker.guard.authenticator is not None and connection.user in settings.operators:
-        return True
-    sock = connection.transport.get_extra_info("socket")
-    if connection.address != "unix" or sock is None or not hasattr(socket, "SO_PEERCRED"):
-        return False
-    return peer(sock) in (0, os.getuid())
+        self._sessions.end(session)
 
 
 def peer(sock: socket.socket) -> int:
@@ -176,9 +182,9 @@ def peer(sock: socket.socket) -> int:
     return int(user)
 
 
-def describe(broker: Broker, session: DurableSession, since: int | None) -> dict[str, object]:
+def describe(context: Context, session: DurableSession, since: int | None) -> dict[str, object]:
     """A session as an answer has it. since: wall clock when its oldest message came."""
-    now = broker.wall()
+    now = context.wall()
     flights = session.outbound.flights()
     return {
         "client": session.client_id,
@@ -188,7 +194,7 @@ def describe(broker: Broker, session: DurableSession, since: int | None) -> dict
         "bytes": session.queued_bytes + sum([flight.weight for flight in flights]),
         "age": None if since is None else max(0, round(now - since)),
         "away": None if session.left_at is None else max(0, round(now - session.left_at)),
-        "expires": None if session.ends_at is None else max(0, round(session.ends_at - broker.loop.time())),
+        "expires": None if session.ends_at is None else max(0, round(session.ends_at - context.loop.time())),
         "subscriptions": len(session.subscriptions),
     }
 

@@ -15,7 +15,7 @@ from ...mesh.roaming.places import Cut
 from ...mqtt.session import Delivery
 
 if TYPE_CHECKING:
-    from ..client.connection import Connection
+    from ..ports import Receiver
     from ..session.session import Session
 
 
@@ -39,7 +39,7 @@ class Gate:
         return self.main.client_id
 
     @property
-    def connection(self) -> Connection | None:
+    def connection(self) -> Receiver | None:
         """For QoS 0, which is not kept: only a session that takes all at once gets it."""
         return self.main.connection if self.target is self.main and self.cut.takes(self._origin()) else None
 

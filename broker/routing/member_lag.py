@@ -18,8 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..client.connection import Connection
-    from ..session.session import Session
+    from ..ports import Receiver, Subscriber
 
 READY = 16
 BEHIND = 1
@@ -34,18 +33,18 @@ class Pace:
 
     __slots__ = ("_calm", "_connection", "_in_flight", "_lags", "_patience", "_sent", "level", "owed")
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Subscriber) -> None:
         """session: itself, not the gate before it."""
         self.level = READY if session.connection is not None else AWAY
         self.owed = 0
-        self._connection: Connection | None = None
+        self._connection: Receiver | None = None
         self._in_flight = 0
         self._sent = 0
         self._lags = 0
         self._calm = 0
         self._patience = PATIENCE
 
-    def look(self, session: Session) -> int:
+    def look(self, session: Subscriber) -> int:
         """See how far the member has come since the last look: its level now."""
         connection = session.connection
         in_flight = session.outbound.in_flight

@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from ...mqtt.batch.run import Run
     from ...mqtt.publish import PublishProperties
     from ..auth.permissions import Rights
-    from ..client.connection import Connection
-    from ..session.session import Session
+    from ..ports import Connection, Recipient
     from .shared import ShareGroup
 
 Service = Callable[
@@ -27,7 +26,7 @@ class Entry:
 
     __slots__ = ("identifier", "number", "session", "subscription")
 
-    def __init__(self, session: Session, subscription: Subscription, identifier: int) -> None:
+    def __init__(self, session: Recipient, subscription: Subscription, identifier: int) -> None:
         self.session = session
         self.subscription = subscription
         self.number = identifier
@@ -72,13 +71,13 @@ class Fan:
 
     __slots__ = ("__weakref__", "local", "lone", "mask", "members", "receipts", "sessions")
 
-    def __init__(self, members: list[tuple[Session, int]], mask: int, local: Fan | None, receipts: bool = False) -> None:
+    def __init__(self, members: list[tuple[Recipient, int]], mask: int, local: Fan | None, receipts: bool = False) -> None:
         self.members = members
         self.mask = mask
         self.receipts = receipts
         self.local = self if local is None else local
         self.sessions = [session for session, _ in members]
-        self.lone = None if mask or len(members) != 1 or not members[0][1] or members[0][0].stored else members[0][0]
+        self.lone: Any = None if mask or len(members) != 1 or not members[0][1] or members[0][0].stored else members[0][0]
 
     @property
     def queued(self) -> bool:

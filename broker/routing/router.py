@@ -20,13 +20,12 @@ from ...mqtt.session import Delivery
 from ...mqtt.topics import FilterTree, check_topic, matches, split_share
 from ..auth.permissions import REQUEST, RESPONSE, SESSION, Access, Rights
 from ..counters import Counters
-from ..session.session import Session
 from .route import Entry, Fan, Fans, Route, Service, Target, target_of
 from .shared import ShareGroup
 
 if TYPE_CHECKING:
     from ..embedded.direct import Way
-    from ..mesh.shell import MeshShell
+    from ..ports import Mesh, Recipient, Subscriber
 
 __all__ = ["Entry", "Fan", "Route", "Router", "Target"]
 
@@ -59,7 +58,7 @@ class Router:
         self._bound: dict[str, set[bytes]] = {}  # session of the metabroker -> cached topics of requests in it
         self.subscriptions = 0
         self.holders: dict[str, int] = {}
-        self.mesh: MeshShell | None = None
+        self.mesh: Mesh | None = None
         self.receipts: Callable[[str], bool] = lambda topic: False
         self.services: dict[str, Service] = {}
         self.refused = 0
@@ -69,7 +68,7 @@ class Router:
 
     # Subscriptions
 
-    def subscribe(self, session: Session, subscription: Subscription, identifier: int) -> bool:
+    def subscribe(self, session: Subscriber, subscription: Subscription, identifier: int) -> bool:
         """Add or replace one subscription. Returns whether it is new (for Retain Handling 1)."""
         full = subscription.filter
         share = split_share(full)
@@ -94,7 +93,7 @@ class Router:
         self._changed(topic_filter)
         return is_new
 
-    def unsubscribe(self, session: Session, full: str) -> bool:
+    def unsubscribe(self, session: Subscriber, full: str) -> bool:
         """Remove one subscription. Returns whether it was there."""
         if session.subscriptions.pop(full, None) is None:
             return False
@@ -119,17 +118,17 @@ class Router:
         self._changed(topic_filter)
         return True
 
-    def identifier(self, session: Session, full: str) -> int:
+    def identifier(self, session: Subscriber, full: str) -> int:
         """The Subscription Identifier of one of a session's subscriptions, 0 without."""
         return self._entry(session, full).number
 
-    def _entry(self, session: Session, full: str) -> Entry:
+    def _entry(self, session: Subscriber, full: str) -> Entry:
         share = split_share(full)
         if share is None:
             return self.tree.get(full)[session.face]  # type: ignore[no-any-return]
         return next(member for member in self.groups[share].members if member.session is session.face)
 
-    def reface(self, session: Session, face: Session) -> None:
+    def reface(self, session: Subscriber, face: Recipient) -> None:
         """Have routes and groups know a session by another face from now on."""
         for full, subscription in session.subscriptions.items():
             entry = Entry(face, subscription, self.identifier(session, full))
@@ -159,11 +158,11 @@ class Router:
             group.look()
             self._weigh(group)
 
-    def stir(self, session: Session) -> None:
+    def stir(self, session: Subscriber) -> None:
         """A session's connection came or went: look at its shared subscriptions."""
         self.stirred.update(self.shares_of(session))
 
-    def shares_of(self, session: Session) -> list[ShareGroup]:
+    def shares_of(self, session: Subscriber) -> list[ShareGroup]:
         """The shared subscriptions that a session is a member of."""
         shares = [split_share(full) for full in session.subscriptions if full.startswith("$share/")]
         return [self.groups[share] for share in shares if share is not None]
@@ -230,7 +229,7 @@ class Router:
     def route(self, topic_bytes: bytes) -> Route:
         """The route of a topic that is not in the cache. Raises PeerError for a topic that may not be published to."""
         topic = check_topic(topic_bytes)
-        entries: dict[Session, list[Entry]] = {}
+        entries: dict[Recipient, list[Entry]] = {}
         shares = []
         rights = self.rights(topic)
         for value in self.tree.match(topic):
@@ -287,7 +286,7 @@ class Router:
 
     # Delivery
 
-    def deliver(self, run: Run, route: Route, publisher: Session | None, shares: bool = True) -> bool:
+    def deliver(self, run: Run, route: Route, publisher: Recipient | None, shares: bool = True) -> bool:
         """Hand a run to the route's local targets and (unless the mesh picked elsewhere) shares.
 
         publisher: the session it comes from, for No Local (MQTT-3.8.3-3). False: some session had no room for a part; `refused`
@@ -359,7 +358,7 @@ class Router:
                 connection.send(block)
             else:
                 if mixed is None:
-                    mixed = PacketBatch(block, version, 0, count, connection.broker.now)
+                    mixed = PacketBatch(block, version, 0, count, connection.context.now)
                 connection.send_mixed_qos0(mixed)
         self.counters.publish_bytes_sent += given
 

@@ -10,7 +10,7 @@ from ...mqtt.session import Delivery
 from .member_lag import BEHIND, READY, Pace
 
 if TYPE_CHECKING:
-    from ..session.session import Session
+    from ..ports import Recipient
     from .router import Entry
 
 
@@ -33,7 +33,7 @@ class ShareGroup:
         self.turn = 0
         self.weight = 0
         self.stirred = stirred
-        self._paces: dict[Session, Pace] = {}
+        self._paces: dict[Recipient, Pace] = {}
         self._behind = False
 
     def join(self, entry: Entry) -> None:
@@ -43,9 +43,9 @@ class ShareGroup:
                 self.members[index] = entry
                 return
         self.members.append(entry)
-        self._paces[entry.session] = Pace(_main(entry.session))
+        self._paces[entry.session] = Pace(entry.session.main)
 
-    def leave(self, session: Session) -> None:
+    def leave(self, session: Recipient) -> None:
         """Remove a member."""
         self.members = [member for member in self.members if member.session is not session]
         self._paces.pop(session, None)
@@ -57,7 +57,7 @@ class ShareGroup:
     def look(self) -> int:
         """See how the members keep up: the group's weight now. To be called every now and then as long as it is among `stirred`."""
         for session, pace in self._paces.items():
-            pace.look(_main(session))
+            pace.look(session.main)
         self._behind = any(pace.level == BEHIND for pace in self._paces.values())
         if all(pace.settled for pace in self._paces.values()):
             self.stirred.discard(self)
@@ -130,14 +130,9 @@ class ShareGroup:
             refused += self.deliver(run)
         return refused
 
-    def gather(self, session: Session) -> None:
+    def gather(self, session: Recipient) -> None:
         """A member came: messages that wait at members that are away are spread anew."""
         for member in list(self.members):
             other = member.session
             if other is not session and other.connection is None and other.queued:
                 self.give_away(other.withdraw(self, queued_only=True))
-
-
-def _main(session: Session) -> Session:
-    """The session itself, where a gate stands before it while it moves."""
-    return getattr(session, "main", session)

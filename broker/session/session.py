@@ -24,9 +24,8 @@ from ...mqtt.session import PUBRELS, Delivery, Inbound, Outbound
 from ..empty import NOBODY, NOTHING
 
 if TYPE_CHECKING:
-    from ..client.connection import Connection
+    from ..ports import Context, Publisher, Receiver, Recipient
     from ..routing.retained import Retained
-    from ..server import Broker
     from .will import Will
 
 REPLAY_STEP = 128 * 1024  # bytes of replayed messages given to the transport before other connections get their turn
@@ -79,9 +78,9 @@ class Session:
 
     __slots__ = (
         "account",
-        "broker",
         "client_id",
         "connection",
+        "context",
         "counters",
         "ends_at",
         "expiry",
@@ -105,14 +104,14 @@ class Session:
         "will",
     )
 
-    def __init__(self, client_id: str, broker: Broker) -> None:
+    def __init__(self, client_id: str, context: Context) -> None:
         self.client_id = client_id
-        self.face: Session = self
+        self.face: Recipient = self
         self.user: str | None = None
-        self.broker = broker
-        self.counters = broker.counters
-        self.account = broker.account
-        self.connection: Connection | None = None
+        self.context = context
+        self.counters = context.counters
+        self.account = context.account
+        self.connection: Receiver | None = None
         self.expiry: float | None = 0.0
         self.ends_at: float | None = None
         self.timer: asyncio.TimerHandle | None = None
@@ -122,14 +121,19 @@ class Session:
         self.queue: deque[Delivery] = NOTHING
         self.queued = 0
         self.queued_bytes = 0
-        self.max_messages, self.max_bytes = broker.config.limits.queue(on_disk=False)
+        self.max_messages, self.max_bytes = context.limits.queue(on_disk=False)
         self.resending: deque[Delivery] = NOTHING
         self.unsent = 0  # messages in `resending`: in flight, not yet sent on this connection
         self.replays: deque[Replay] = NOTHING
         self.waiting = Waiting.NOTHING
         self.will: Will | None = None
-        self.paused: set[Connection] = NOBODY
+        self.paused: set[Publisher] = NOBODY
         self.moved = 0.0
+
+    @property
+    def main(self) -> Session:
+        """The session, as `Recipient` has it."""
+        return self
 
     # Bounds
 
@@ -158,6 +162,12 @@ class Session:
         outbound = self.outbound
         return outbound.in_flight < outbound.limit and (outbound.bytes < self.max_bytes or not outbound.in_flight)
 
+    def relax(self) -> None:
+        """Read again from the publishers that were slowed for this session."""
+        publishers, self.paused = self.paused, NOBODY
+        for publisher in publishers:
+            publisher.resume_reading_after(self)
+
     # What a session in a store does more (see `durable_session.py`)
 
     def mark(self) -> int:
@@ -185,7 +195,7 @@ class Session:
     def deliver(self, delivery: Delivery) -> int:
         """Send it, or as much as fits, and queue the rest: how many of its first messages were taken."""
         if delivery.qos == 2:
-            delivery.ticket = self.broker.behind
+            delivery.ticket = self.context.behind
         connection = self.connection
         if connection is None:
             self.waiting = Waiting.AWAY
@@ -196,7 +206,7 @@ class Session:
                 return self._send(connection, delivery)
         return self._enqueue(delivery)
 
-    def _send(self, connection: Connection, delivery: Delivery) -> int:
+    def _send(self, connection: Receiver, delivery: Delivery) -> int:
         count = delivery.count
         rest: Delivery | None = delivery
         while rest is not None:
@@ -219,7 +229,7 @@ class Session:
             delivery = delivery.part(0, room)
             delivery.cut_out()
         if not self.queue:
-            self.moved = self.broker.now
+            self.moved = self.context.now
         self._put(delivery)
         self._queued(delivery, 1)
         return delivery.count
@@ -237,7 +247,7 @@ class Session:
 
     def _drop_expired(self) -> None:
         """Make room by what has expired at the head of the queue."""
-        while self.queue and self.queue[0].run.expired(self.broker.now):
+        while self.queue and self.queue[0].run.expired(self.context.now):
             delivery = self.queue.popleft()
             self._queued(delivery, -1)
             self.counters.expired += delivery.count
@@ -254,15 +264,15 @@ class Session:
         if not self.resending and not self.replays:
             self._drain(connection)
         if self.paused and self.eased:
-            self.broker.pressure.relax(self)
+            self.relax()
 
-    def _drain(self, connection: Connection) -> None:
+    def _drain(self, connection: Receiver) -> None:
         """From the queue into flight."""
         queue, outbound = self.queue, self.outbound
         while queue and not connection.congested and self._room():
             delivery = queue.popleft()
             self._queued(delivery, -1)
-            self.moved = self.broker.now
+            self.moved = self.context.now
             now, rest = outbound.send(delivery)
             if rest is not None:
                 queue.appendleft(rest)
@@ -291,14 +301,14 @@ class Session:
         """How many retained messages are still to be sent."""
         return sum(len(replay.runs) - replay.position for replay in self.replays)
 
-    def _replay(self, connection: Connection) -> None:
-        now = self.broker.now
+    def _replay(self, connection: Receiver) -> None:
+        now = self.context.now
         given = 0
         while self.replays and not connection.congested and self._room():
             if given > REPLAY_STEP:
-                self.broker.flush_one(connection)
+                connection.flush()
                 if not connection.congested:
-                    self.broker.loop.call_soon(self._replay_on, connection)
+                    self.context.loop.call_soon(self._replay_on, connection)
                 return
             replay = self.replays[0]
             run = replay.next(now)
@@ -314,14 +324,14 @@ class Session:
             if not connection.send_delivery(delivery):
                 self.outbound.acknowledge(qos, delivery.first, 1)
 
-    def _replay_on(self, connection: Connection) -> None:
+    def _replay_on(self, connection: Receiver) -> None:
         if self.connection is connection:
             self.pump()
-            self.broker.flush()
+            self.context.flush()
 
     # Connections come and go
 
-    def resume(self, connection: Connection) -> None:
+    def resume(self, connection: Receiver) -> None:
         """A connection took the session up: repeat what is unfinished (MQTT-4.4.0-1), then the queue."""
         self.connection = connection
         self.account.queued -= self.outbound.bytes
@@ -339,9 +349,9 @@ class Session:
         self.resending = self.replays = NOTHING
         self.unsent = 0
         self.waiting = Waiting.AWAY if self.queue else Waiting.NOTHING
-        self.broker.pressure.relax(self)
+        self.relax()
 
-    def _resend(self, connection: Connection) -> None:
+    def _resend(self, connection: Receiver) -> None:
         """Repeat in order, never more unacknowledged ones at once than the client's Receive Maximum (MQTT-3.3.4-9)."""
         outbound = self.outbound
         while self.resending and not connection.congested:
@@ -387,7 +397,7 @@ class Session:
         self.queue.clear()
         self.queued = self.queued_bytes = 0
         self.outbound = Outbound(1)
-        self.broker.pressure.relax(self)
+        self.relax()
 
 
 def _of(delivery: Delivery, share: object) -> bool:

@@ -20,8 +20,10 @@ from .session import Session
 from .will import Will
 
 if TYPE_CHECKING:
-    from ..client.connection import Connection
-    from ..server import Broker
+    from ..auth.guard import Guard
+    from ..ports import Context, SessionStore
+    from ..routing.route import Route
+    from ..routing.router import Router
 
 log = logging.getLogger("mqmesh.broker")
 
@@ -29,10 +31,22 @@ MESH_WAIT = 5.0  # seconds that wills found at the start wait for another broker
 
 
 class Sessions:
-    """The sessions by client identifier; iterating gives the sessions."""
+    """The sessions by client identifier; iterating gives the sessions.
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    accept: takes a will for its subscribers. False: there is no room.
+    store: keeps sessions that outlive their connections; None: nothing does.
+    in_mesh: the broker is a member of a mesh.
+    ended: called with each session that has ended.
+    """
+
+    def __init__(self, context: Context, router: Router, guard: Guard, accept: Callable[[Run, Route], bool]) -> None:
+        self._context = context
+        self._router = router
+        self._guard = guard
+        self._accept = accept
+        self.store: SessionStore | None = None
+        self.in_mesh = False
+        self.ended: Callable[[Session], None] | None = None
         self._sessions: dict[str, Session] = {}
         self._late: list[tuple[Run, bytes | None]] = []  # wills that found no room, with their keys in the store
         self._joined = True  # whether what was found at the start may end and be published now
@@ -67,8 +81,8 @@ class Sessions:
                 session.will.cancel()
                 session.will = None
             return session, True
-        durable = self._broker.durable
-        session = Session(client_id, self._broker) if durable is None or expiry == 0 else durable.new_session(client_id)
+        store = self.store
+        session = Session(client_id, self._context) if store is None or expiry == 0 else store.new_session(client_id)
         session.expiry = expiry
         self._sessions[client_id] = session
         return session, False
@@ -91,7 +105,7 @@ class Sessions:
         wants it elsewhere would be lost to them.
         """
         self._sessions[session.client_id] = session
-        loop = self._broker.loop
+        loop = self._context.loop
         self._wait_for_mesh()
         if session.will is not None and will_in is not None:
             session.will.timer = loop.call_later(max(0.0, will_in), self._once_joined, partial(self._delayed, session, session.will))
@@ -110,9 +124,9 @@ class Sessions:
             self._expire(session)
 
     def _wait_for_mesh(self) -> None:
-        if self._joined and self._broker.mesh is not None:
+        if self._joined and self.in_mesh:
             self._joined = False
-            self._broker.loop.call_later(MESH_WAIT, self.joined)
+            self._context.loop.call_later(MESH_WAIT, self.joined)
 
     def _once_joined(self, what: Callable[[], None]) -> None:
         if self._joined:
@@ -130,14 +144,11 @@ class Sessions:
 
     # A client goes
 
-    def leave(self, connection: Connection) -> None:
-        """The session's connection is closed: its will is published or delayed, its expiry begins."""
-        session = connection.session
-        if session is None or session.connection is not connection:
-            return
+    def leave(self, session: Session, clean: bool) -> None:
+        """The session's connection is closed: its will is published or delayed, its expiry begins. clean: without its will."""
         session.pause()
         will = session.will
-        if connection.clean_end:
+        if clean:
             session.will = will = None
         delay = None
         if will is not None:
@@ -145,11 +156,11 @@ class Sessions:
         session.left(delay)
         if will is not None and delay is not None:
             if delay > 0:
-                will.timer = self._broker.loop.call_later(delay, self._delayed, session, will)
+                will.timer = self._context.loop.call_later(delay, self._delayed, session, will)
             else:
                 self._fire(session)
-        for group in self._broker.router.shares_of(session):
-            self._broker.router.stirred.add(group)
+        for group in self._router.shares_of(session):
+            self._router.stirred.add(group)
             if any(member.session.connection is not None for member in group.members):
                 self._hand_on(session.withdraw(group, queued_only=True), session)
         if session.expiry is not None and session.expiry <= 0:
@@ -157,20 +168,20 @@ class Sessions:
             return
         self._tell_closed(session, kept=True)
         if session.expiry is not None:
-            session.ends_at = self._broker.loop.time() + session.expiry
-            session.timer = self._broker.loop.call_later(session.expiry, self._expire, session)
+            session.ends_at = self._context.loop.time() + session.expiry
+            session.timer = self._context.loop.call_later(session.expiry, self._expire, session)
 
     def _over(self, session: Session) -> bool:
-        return session.connection is None and session.ends_at is not None and self._broker.loop.time() >= session.ends_at
+        return session.connection is None and session.ends_at is not None and self._context.loop.time() >= session.ends_at
 
     def _expire(self, session: Session) -> None:
         session.timer = None
         if session.connection is None and session.ends_at is not None:
-            self._broker.now = self._broker.loop.time()
-            self._broker.counters.clients_expired += 1
+            self._context.refresh()
+            self._context.counters.clients_expired += 1
             log.info("event=session-expired client=%s", quoted(session.client_id))
             self.end(session)
-            self._broker.flush()
+            self._context.flush()
 
     def end(self, session: Session) -> None:
         """Forget a session: its will goes out, its subscriptions go, what it had of shared subscriptions goes to other members."""
@@ -185,16 +196,16 @@ class Sessions:
             session.will.cancel()
             self._fire(session)
         for topic_filter in list(session.subscriptions):
-            self._broker.router.unsubscribe(session, topic_filter)
+            self._router.unsubscribe(session, topic_filter)
         shared = session.withdraw(None, queued_only=False)
         session.discard()
         self._hand_on(shared, session)
-        if self._broker.roaming is not None:
-            self._broker.roaming.ended(session)
+        if self.ended is not None:
+            self.ended(session)
         self._tell_closed(session, kept=False)
 
     def _tell_closed(self, session: Session, kept: bool) -> None:
-        hooks = self._broker.context.hooks
+        hooks = self._context.hooks
         if hooks is not None and not session.client_id.startswith("\0"):  # else it moves to another site
             hooks.session_closed(session.client_id, kept)
 
@@ -211,8 +222,8 @@ class Sessions:
         session.left(None)
         self._stop_timer(session)
         if session.expiry is not None:
-            session.ends_at = self._broker.loop.time() + session.expiry
-            session.timer = self._broker.loop.call_later(session.expiry, self._expire, session)
+            session.ends_at = self._context.loop.time() + session.expiry
+            session.timer = self._context.loop.call_later(session.expiry, self._expire, session)
 
     def _stop_timer(self, session: Session) -> None:
         session.ends_at = None
@@ -222,7 +233,7 @@ class Sessions:
 
     def _hand_on(self, deliveries: list, session: Session) -> None:  # type: ignore[type-arg]
         """Messages of shared subscriptions to the other members of each."""
-        counters = self._broker.counters
+        counters = self._context.counters
         for delivery in deliveries:
             group = delivery.share
             assert isinstance(group, ShareGroup)
@@ -233,40 +244,39 @@ class Sessions:
 
     def _delayed(self, session: Session, will: Will) -> None:
         if session.will is will:
-            self._broker.now = self._broker.loop.time()
+            self._context.refresh()
             self._fire(session)
-            self._broker.flush()
+            self._context.flush()
 
     def _fire(self, session: Session) -> None:
         """Publish the session's will (MQTT-3.1.2-8)."""
         will = session.will
         session.will = None
-        broker = self._broker
-        if will is None or broker.draining:
+        context, router, guard = self._context, self._router, self._guard
+        if will is None or context.stopping:
             return
         session.record()
         log.info("event=will client=%s topic=%s", quoted(session.client_id), quoted(will.topic.decode()))
-        rights = broker.router.rights(will.topic.decode())
-        refused = broker.router.access.will(session.client_id, rights, will.retain) or broker.guard.will(
-            broker.guard.user_of(session), session.client_id, will.topic.decode()
+        rights = router.rights(will.topic.decode())
+        refused = router.access.will(session.client_id, rights, will.retain) or guard.will(
+            guard.user_of(session), session.client_id, will.topic.decode()
         )
         if refused is not None:
             log.warning("event=will-refused client=%s topic=%s", quoted(session.client_id), quoted(will.topic.decode()))
-            broker.counters.dropped += 1
+            context.counters.dropped += 1
             return
-        run = will.run(broker.loop.time())
+        run = will.run(context.loop.time())
         if not self._publish_will(run):
             # its session's record is without it from now on
-            self._late.append((run, broker.durable.keep_will(run) if session.stored and broker.durable is not None else None))
+            self._late.append((run, self.store.keep_will(run) if session.stored and self.store is not None else None))
 
     def _publish_will(self, run: Run) -> bool:
         """One batch with what says that it is published. False: there is no room."""
-        broker = self._broker
-        route = broker.router.routes.get(run.topic) or broker.router.route(run.topic)
+        route = self._router.routes.get(run.topic) or self._router.route(run.topic)
         if not route.writable:
-            broker.counters.dropped += 1
+            self._context.counters.dropped += 1
             return True
-        return broker.accept(None, run, route, None) is not None
+        return self._accept(run, route)
 
     def publish_late_wills(self) -> None:
         """Those that found no room, once more."""
@@ -276,8 +286,8 @@ class Sessions:
         for run, key in late:
             if not self._publish_will(run):
                 self._late.append((run, key))
-            elif key is not None and self._broker.durable is not None:
-                self._broker.durable.forget_will(key)
+            elif key is not None and self.store is not None:
+                self.store.forget_will(key)
 
     def stop(self) -> None:
         """No timer fires any more."""
