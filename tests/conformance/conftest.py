@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from support.services import PATIENCE
 
-from .lab import Lab
+from conformance.lab import Lab
 
 
 def outside() -> tuple[str, int] | None:

@@ -13,8 +13,7 @@ from collections import deque
 from typing import Any
 
 from conformance import wire
-
-from .wire import Packet
+from conformance.wire import Packet
 
 TIMEOUT = 60.0  # seconds after which a test has failed
 

@@ -67,10 +67,15 @@ def listed() -> dict[tuple[str, str], Statement]:
     return found
 
 
+def test_files() -> list[Path]:
+    """The files with tests in this folder and those below it."""
+    return sorted(HERE.rglob("test_*.py"))
+
+
 def named_by_tests() -> list[tuple[str, str, str, str]]:
-    """(version, number, file, function) of each statement that a test names, read from the source."""
+    """(version, number, file, function) of each statement that a test names, read from the source. file: from this folder."""
     found = []
-    for path in sorted(HERE.glob("test_*.py")):
+    for path in test_files():
         for function in ast.walk(ast.parse(path.read_text())):
             if isinstance(function, ast.FunctionDef) and function.name.startswith("test_"):
                 for call in function.decorator_list:
@@ -78,7 +83,7 @@ def named_by_tests() -> list[tuple[str, str, str, str]]:
                         keys = list(zip(VERSIONS, call.args, strict=False)) + [(word.arg, word.value) for word in call.keywords]
                         for key, value in keys:
                             numbers = ast.literal_eval(value).split()
-                            found += [(VERSIONS[str(key)], number, path.name, function.name) for number in numbers]
+                            found += [(VERSIONS[str(key)], number, str(path.relative_to(HERE)), function.name) for number in numbers]
     return found
 
 
@@ -86,10 +91,7 @@ def left_out() -> list[str]:
     """Tests of this folder that may be passed over: a statement must not count as tested by one of them."""
     pattern = re.compile(r"\b(skip|skipif|xfail|importorskip)\(")
     return [
-        f"{path.name}:{number}"
-        for path in sorted(HERE.glob("test_*.py"))
-        for number, line in enumerate(path.open(), 1)
-        if pattern.search(line)
+        f"{path.relative_to(HERE)}:{number}" for path in test_files() for number, line in enumerate(path.open(), 1) if pattern.search(line)
     ]
 
 

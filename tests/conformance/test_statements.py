@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from .statements import HERE, MARK, PARTIES, TABLE, left_out, listed, named_by_tests, render, with_tests
+from conformance.statements import HERE, MARK, PARTIES, TABLE, left_out, listed, named_by_tests, render, with_tests
 
 
 def test_the_lists_are_whole() -> None:
@@ -55,6 +55,6 @@ def test_the_table_is_the_one_of_the_documentation() -> None:
 
 
 def test_the_statements_of_each_test_are_read_from_its_source() -> None:
-    names = {name for _, _, file, name in named_by_tests() if file == "test_auth.py"}
-    source = (HERE / "test_auth.py").read_text()
+    names = {name for _, _, file, name in named_by_tests() if file == "connection/test_authentication.py"}
+    source = (HERE / "connection/test_authentication.py").read_text()
     assert names == set(re.findall(r"^def (test_\w+)", source, re.MULTILINE))

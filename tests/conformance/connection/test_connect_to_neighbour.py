@@ -6,11 +6,10 @@ import socket
 from pathlib import Path
 
 from conformance import wire
-
-from .conftest import start, stop
-from .lab import TIMEOUT
-from .statements import states
-from .wire import Reader
+from conformance.conftest import start, stop
+from conformance.lab import TIMEOUT
+from conformance.statements import states
+from conformance.wire import Reader
 
 
 def packet_from(peer: socket.socket) -> tuple[int, bytes]:

@@ -1,13 +1,11 @@
-"""Wills (3.1.2.5, 3.1.3.2). Those that wait for time stand in test_time.py."""
+"""Wills (3.1.2.5, 3.1.3.2). Delayed wills: sessions/test_keep_alive_and_expiry.py."""
 
 from __future__ import annotations
 
 import pytest
-
 from conformance import wire
-
-from .lab import Client, Lab, fresh
-from .statements import states
+from conformance.lab import Client, Lab, fresh
+from conformance.statements import states
 
 
 def watcher_of(lab: Lab, version: int, topic: str) -> Client:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
 from conformance import wire
-
-from .lab import Lab, fresh
+from conformance.lab import Lab, fresh
 
 
 def test_a_client_of_mqtt_3_1_is_served(lab: Lab) -> None:

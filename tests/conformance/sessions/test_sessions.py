@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import pytest
-
 from conformance import wire
-
-from .lab import Lab, fresh
-from .statements import states
+from conformance.lab import Lab, fresh
+from conformance.statements import states
 
 PROTOCOL_ERROR = 0x82
 

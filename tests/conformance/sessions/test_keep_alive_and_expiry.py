@@ -13,12 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from conformance import wire
-
-from .conftest import outside, start, stop
-from .lab import Lab, fresh
-from .statements import states
+from conformance.conftest import outside, start, stop
+from conformance.lab import Lab, fresh
+from conformance.statements import states
 
 Story = Callable[[Lab, int], None]
 STORIES: list[tuple[Story, int]] = []

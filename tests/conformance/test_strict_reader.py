@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from conformance import wire
-
-from .wire import Unlawful, packet, packets_in, properties, string
+from conformance.wire import Unlawful, packet, packets_in, properties, string
 
 BAD_5 = {
     "reserved type": b"\0\0",

@@ -8,11 +8,9 @@ import os
 from collections.abc import Iterator
 
 import pytest
-
 from conformance import wire
-
-from .lab import Client, fresh
-from .statements import states
+from conformance.lab import Client, fresh
+from conformance.statements import states
 
 TEXT, BINARY, CONTINUED, CLOSE, PING, PONG = 1, 2, 0, 8, 9, 10
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-
 from conformance import wire
-
-from .lab import Client, Lab, fresh
-from .statements import states
+from conformance.lab import Client, Lab, fresh
+from conformance.statements import states
 
 
 @pytest.fixture

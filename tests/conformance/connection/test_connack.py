@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from conformance import wire
-
-from .lab import Lab, fresh
-from .statements import states
+from conformance.lab import Lab, fresh
+from conformance.statements import states
 
 
 @states(mqtt311="3.2.2-1 3.1.2-6 3.1.4-3", mqtt5="3.2.2-2 3.1.2-4 3.1.4-4")
