@@ -12,12 +12,15 @@ from benchmarks.peers import Peer
 class Scenario:
     """One row of the table.
 
-    spec: fields of `spec.Spec` that differ from their defaults. brokers: 1, or 3 in a chain. bars: peer -> ratio that
-    mqmesh must reach: at least, of a rate; at most, of a latency. peers: the only ones that run it, or () for all.
-    durable: mqmesh has a data folder and acknowledges behind fsync; the others keep all in memory. way_in: the row shows how
-    fast stored messages came in; its measurement is the one of the row whose spec is the same. gateway: "out" or "in": from a client
-    of a community to one of a remote Mosquitto or back, with mqmesh through its broker and metabroker, else over a bridge; of latency
-    the row compares what is added to that of a single Mosquitto. apart: the metabroker is a process of its own, and not inside the broker.
+    spec: fields of `spec.Spec` that differ from their defaults.
+    brokers: 1, or 3 in a chain.
+    bars: peer -> ratio that mqmesh must reach: at least, of a rate; at most, of a latency.
+    peers: the only brokers that run it, or () for all.
+    durable: mqmesh has a data folder and acknowledges after fsync what it must keep; the others keep everything in memory.
+    way_in: the row shows how fast stored messages came in; the row with the same spec measures both ways.
+    gateway: "out" or "in": from a client of a community to a client of a remote Mosquitto, or back. mqmesh does it with its broker and
+        metabroker, the others with a bridge. The row of a latency compares what is added to that of a single Mosquitto.
+    apart: the metabroker is a process of its own, and not inside the broker.
     """
 
     name: str
@@ -50,7 +53,13 @@ DURABLE = {"qos": 1, "window": ACKNOWLEDGED, "persistent": True}
 QUEUES = ("mqmesh", "mqmesh-asyncio", "mosquitto")
 GATEWAYS = ("mqmesh", "mqmesh-asyncio", "mosquitto")
 METABROKERS = (("", "metabroker"), ("-apart", "metabroker as a process"))
+BESIDE_MOSQUITTO = ("mqmesh", "mqmesh-asyncio", "mqmesh-access", "mosquitto")
 FAST = ("mqmesh", "mqmesh-asyncio", "mqmesh-access", "mosquitto", "nats", "forward")
+
+SINGLE = "one-in-flight"
+PAIRS = {"kind": SINGLE, "publishers": 200, "subscribers": 200, "pairs": True, "window": 200}
+TWENTY = {"kind": SINGLE, "publishers": 20, "window": 20}
+MIXED = {"kind": SINGLE, "publishers": 100, "subscribers": 10, "topics": 50, "sizes": (20, 200), "window": 100}
 
 SCENARIOS = (
     Scenario("qos0-1to1", "QoS 0, 1 publisher, 1 subscriber", bars={"mosquitto": 4, "nats": 0.8}),
@@ -74,6 +83,38 @@ SCENARIOS = (
         {"topics": 1000, "qos": 1, "window": ACKNOWLEDGED},
         brokers=3,
         bars={"mosquitto": 2},
+    ),
+    *(
+        Scenario(
+            f"single-{clients}-qos{qos}{'-durable' if durable else ''}",
+            f"one message in flight each, {title}, QoS {qos}{', data folder' if durable else ''}",
+            {**spec, "qos": qos},
+            bars={"mosquitto": 0.9 if durable else 1.0} if qos else {},
+            peers=BESIDE_MOSQUITTO,
+            durable=durable,
+        )
+        for clients, title, spec in (("200pairs", "200 pairs", PAIRS), ("20to1", "20 publishers, 1 subscriber", TWENTY))
+        for qos in (0, 1)
+        for durable in (False, True)
+    ),
+    Scenario(
+        "single-100to10-mixed",
+        "one message in flight each, 100 publishers of 50 topics, 20 to 200 bytes, 10 wildcard subscribers, QoS 0",
+        MIXED,
+        bars={"nats": 1.0},
+        peers=(*BESIDE_MOSQUITTO, "nats"),
+    ),
+    *(
+        Scenario(
+            f"chain3-latency-qos{qos}-durable",
+            f"chain of three with data folders, one at a time, QoS {qos}",
+            {"kind": "latency", "qos": qos},
+            3,
+            bars={"mosquitto": bar},
+            peers=QUEUES,
+            durable=True,
+        )
+        for qos, bar in ((0, 1.2), (1, 1.8))
     ),
     Scenario("chain3-latency-qos0", "chain of three, one at a time, QoS 0", {"kind": "latency"}, brokers=3),
     Scenario("chain3-latency-qos1", "chain of three, one at a time, QoS 1", {"kind": "latency", "qos": 1}, brokers=3),

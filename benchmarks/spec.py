@@ -10,15 +10,27 @@ from typing import Any
 class Spec:
     """One measurement.
 
-    kind: "throughput", "latency" or "stored" (`messages` come while the subscriber is away, then it returns). entry, exit:
-    (host, port) for publishers and subscribers. pairs: subscriber i takes from publisher i only. version: 4 (3.1.1) or 5. topics:
-    used in turn by each publisher. sizes: smallest and largest payload in bytes. window: messages in flight, shared by the
-    publishers. seconds: aimed at for the measured part, after `warm_up` seconds; least: deliveries to measure at least.
-    patience: seconds without progress that count as failure. persistent: subscribers keep their sessions. pids: the broker's
-    processes. tls: whether clients use TLS; ca: the PEM file of the authority that they trust then. web: clients use
-    WebSocket. gateway: "out" where publishers,
-    "in" where subscribers are clients of a metabroker that brings them to the broker at `remote`; "": neither. single: of latency, a broker
-    whose own is measured in turn with it, in small blocks; its processes are `single_pids`.
+    kind: one of
+        "throughput": a fixed number of messages is in flight,
+        "one-in-flight": each publisher sends its next message when the last one has arrived everywhere,
+        "latency": one message at a time,
+        "stored": `messages` come while the subscriber is away, then it returns.
+    entry, exit: (host, port) for publishers and subscribers.
+    pairs: subscriber i takes from publisher i only.
+    version: 4 (3.1.1) or 5.
+    topics: used in turn by each publisher.
+    sizes: smallest and largest payload in bytes.
+    window: messages in flight, shared by the publishers.
+    seconds: aimed at for the measured part, after `warm_up` seconds.
+    least: deliveries to measure at least.
+    patience: seconds without progress that count as failure.
+    persistent: subscribers keep their sessions.
+    pids: the broker's processes.
+    tls: whether clients use TLS; ca: the PEM file of the authority that they trust then.
+    web: clients use WebSocket.
+    gateway: "out" where publishers, "in" where subscribers are clients of a metabroker that brings them to the broker at `remote`; ""
+        where there is none.
+    single: of a latency, a broker whose own is measured in turn with it, in small blocks; its processes are `single_pids`.
     """
 
     entry: tuple[str, int]
@@ -61,8 +73,9 @@ class Result:
     """What one measurement found. Times in seconds, CPU times within the measured interval.
 
     way_in: of a "stored" measurement, the fields of a Result for the messages that came in; the others are of their way out.
-    direct: where latency is compared with that of one broker, the p50 of a single Mosquitto. added: the median, over pairs of blocks of a
-    few messages each, of what the p50 of the whole path is more than that of the single Mosquitto right before or behind.
+    direct: where a latency is compared with that of one broker, the p50 of a single Mosquitto.
+    added: by how much the p50 of the whole path is above that of the single Mosquitto: the median over pairs of neighbouring blocks of a
+        few messages each.
     """
 
     deliveries: int = 0

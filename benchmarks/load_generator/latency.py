@@ -9,8 +9,6 @@ and on two in others, and waking an idle core costs more than the broker's own w
 
 from __future__ import annotations
 
-import contextlib
-import os
 import statistics
 import time
 from dataclasses import replace
@@ -19,6 +17,7 @@ import psutil
 
 from benchmarks.load_generator import wire
 from benchmarks.load_generator.connection import Connection
+from benchmarks.load_generator.cores import separate_cores
 from benchmarks.load_generator.gateway import CYCLE, FIRST, FIRST_PROBE, Member, request, unpacked
 from benchmarks.load_generator.traffic import PROBE, PROBE_HEADER, PROBE_PIDS, Traffic
 from benchmarks.spec import Result, Spec
@@ -212,20 +211,6 @@ class Leg:
         self.blocks.append(statistics.median(took))
 
 
-def part_cores(pids: list[int]) -> None:
-    """One core for this process, the others for all threads of the brokers, where there are several and the system can."""
-    if not hasattr(os, "sched_setaffinity"):
-        return
-    own, *others = sorted(os.sched_getaffinity(0))
-    if not others or not pids:
-        return
-    os.sched_setaffinity(0, {own})
-    for pid in pids:
-        for thread in psutil.Process(pid).threads():
-            with contextlib.suppress(ProcessLookupError):  # a thread that has just ended
-                os.sched_setaffinity(thread.id, others)
-
-
 def measure(spec: Spec) -> Result:
     """A Result with p50 and p99 in seconds, and what arrived wrong.
 
@@ -237,7 +222,7 @@ def measure(spec: Spec) -> Result:
     legs = [Leg(PAIRS[spec.gateway](spec))]
     if spec.single[1]:
         legs.append(Leg(Pair(replace(spec, entry=spec.single, exit=spec.single, gateway="", remote=("", 0)))))
-    part_cores(spec.pids + spec.single_pids)
+    separate_cores(spec.pids + spec.single_pids)
     for leg in legs:
         leg.exchange(max(20, spec.least // 10))
     brokers = [psutil.Process(pid) for pid in spec.pids]

@@ -9,33 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Protocol
 
 import psutil
 
 from benchmarks.load_generator import wire
-from benchmarks.load_generator.publisher import Publisher
+from benchmarks.load_generator.load import Load, broker_cpu
 from benchmarks.load_generator.subscriber import Subscriber
-from benchmarks.load_generator.traffic import Traffic
-from benchmarks.spec import Result, Spec
-
-
-class Load(Protocol):
-    """The clients of one measurement: `generator.Load`."""
-
-    spec: Spec
-    traffics: list[Traffic]
-    subscribers: list[Subscriber]
-    publishers: list[Publisher]
-    limit: int
-
-    def begin(self) -> int: ...
-    def step(self, timeout: float) -> None: ...
-    def received(self) -> int: ...
-    def slow_packets(self) -> int: ...
-    def leave(self, subscriber: Subscriber) -> None: ...
-    def enter(self, subscriber: Subscriber) -> None: ...
-    def finish(self, number: int, result: Result) -> None: ...
+from benchmarks.spec import Result
 
 
 def measure(load: Load) -> Result:
@@ -66,7 +46,7 @@ def timed(load: Load, count: Callable[[], int], started: float | None = None) ->
     """Serve the sockets until `count` is at all messages; WireError when it does not move for the spec's patience."""
     spec = load.spec
     brokers = [psutil.Process(pid) for pid in spec.pids]
-    cpu, own = _cpu(brokers), time.process_time()
+    cpu, own = broker_cpu(brokers), time.process_time()
     start = moved = started or time.perf_counter()
     done = 0
     while done < spec.messages:
@@ -78,8 +58,4 @@ def timed(load: Load, count: Callable[[], int], started: float | None = None) ->
         elif now - moved > spec.patience:
             raise wire.WireError(f"nothing moves any more after {done:,} of {spec.messages:,} messages")
     took = time.perf_counter() - start
-    return Result(done, took, done / took, generator_cpu=time.process_time() - own, broker_cpu=_cpu(brokers) - cpu)
-
-
-def _cpu(brokers: list[psutil.Process]) -> float:
-    return sum(sum(process.cpu_times()[:2]) for process in brokers)
+    return Result(done, took, done / took, generator_cpu=time.process_time() - own, broker_cpu=broker_cpu(brokers) - cpu)

@@ -98,15 +98,15 @@ class Traffic:
         numbered: with packet identifiers 1, 2, ..  as the publisher sends them, or with zeros, as a subscriber compares
         them. properties: encoded MQTT 5 properties that the broker adds.
         """
-        if (numbered, properties) not in self.streams:
-            self.streams[numbered, properties] = self._stream(numbered, properties)
-        return self.streams[numbered, properties]
+        key = numbered and self.qos > 0, properties
+        if key not in self.streams:
+            self.streams[key] = self._stream(*key)
+        return self.streams[key]
 
     def _stream(self, numbered: bool, properties: bytes, extra: int = 1 << 18) -> Stream:
         qos, version, topic = self.qos, self.version, self.topic
         frames = [
-            wire.publish(topic(i), payload, qos, version, i + 1 if numbered and qos else 0, properties)
-            for i, payload in enumerate(self.payloads)
+            wire.publish(topic(i), payload, qos, version, i + 1 if numbered else 0, properties) for i, payload in enumerate(self.payloads)
         ]
         data = b"".join(frames)
         offsets = [0, *accumulate(map(len, frames))]
