@@ -25,6 +25,7 @@ import re
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
+from ...base.metabroker import CONNECT, IDENTITY, REQUEST, RESPONSE, STATUS
 from ...base.quoting import quoted
 from ...base.refusals import Refusals, host_of
 from ...mqtt.properties import Property, encode_properties
@@ -45,12 +46,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("mqmesh.broker")
 
 ROOT = "metabroker"
-REQUEST = "metabroker/request/"
-RESPONSE = "metabroker/response/"
-STATUS = "metabroker/status/"
 RESERVED = (REQUEST, RESPONSE)
-CONNECT = "metabroker/request/connect"
-IDENTITY = "mqmesh-client"  # user property of a connect request: who sent it, as this broker knows
 SESSION = re.compile(r"[0-9a-f]{32}")
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from ...base.metabroker import CONNECT
 from ...mesh.wire.visited import numbers
-from ..auth.permissions import CONNECT
 
 if TYPE_CHECKING:
     from ...mesh.topology.rules import LinkRules

@@ -13,12 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from ...base.metabroker import REQUEST, RESPONSE
 from ...mqtt.batch.packets import PacketBatch
 from ...mqtt.batch.run import Run
 from ...mqtt.packets import Subscription
 from ...mqtt.session import Delivery
 from ...mqtt.topics import FilterTree, check_topic, matches, split_share
-from ..auth.permissions import REQUEST, RESPONSE, SESSION, Access, Rights
+from ..auth.permissions import SESSION, Access, Rights
 from ..counters import Counters
 from .route import Entry, Fan, Fans, Route, Service, Target, target_of
 from .shared import ShareGroup

@@ -7,20 +7,17 @@ should be is no answer.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any
 from urllib.parse import quote
 
 import msgpack
 
 from ...base.address import AddressError, split_login
+from ...base.metabroker import PROPERTIES, Code, pack
 from ...mqtt.reasons import Reason
 from ..core.errors import JMSError
 from ..core.transport import Outcome, Properties, Publication
 
-REQUEST = "metabroker/request/"
-RESPONSE = "metabroker/response/"
-ANSWERS = {"publish": "puback", "subscribe": "suback", "unsubscribe": "unsuback", "resume": "resack", "disconnect": "discack"}
 NAMES = {  # key of the map `properties` -> attribute of `Properties`
     "format": "text",
     "expiry": "expiry",
@@ -28,27 +25,6 @@ NAMES = {  # key of the map `properties` -> attribute of `Properties`
     "response_topic": "response_topic",
     "correlation": "correlation",
 }
-_TYPES = {"format": int, "expiry": int, "content_type": str, "response_topic": str, "correlation": bytes}
-
-
-class Code(IntEnum):
-    """Codes of answers; the metabroker's own list is `metabroker/protocol/codes.py`."""
-
-    OK = 0
-    MALFORMED = 1
-    UNKNOWN_SESSION = 2
-    NO_SUCH_SERVICE = 3
-    REFUSED_BY_POLICY = 4
-    REMOTE_UNREACHABLE = 5
-    REMOTE_REFUSED_CREDENTIALS = 6
-    REMOTE_REFUSED = 7
-    TOO_MANY_SESSIONS = 8
-    TOO_MANY_REQUESTS = 9
-    TOO_LARGE = 10
-    NOT_SUPPORTED = 11
-    SESSION_ENDED = 12
-    MESSAGES_DROPPED = 13
-    RESUMED = 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +69,6 @@ def is_session(session: str, client: str) -> bool:
     return bool(name := session.removeprefix(f"{client}/")) and not set(name) & set("/+#\0")
 
 
-def pack(**items: Any) -> bytes:
-    """A body; what is None is left out. Raises ValueError for text that is not Unicode."""
-    return bytes(msgpack.packb({key: value for key, value in items.items() if value is not None}))
-
-
 def unpack(body: bytes) -> dict[str, Any] | None:
     """The map in a body; None if it is none."""
     try:
@@ -133,7 +104,7 @@ def publication_of(body: dict[str, Any]) -> tuple[int, Publication, bool] | None
 def _properties(given: Any) -> Properties:
     if type(given) is not dict:
         return Properties()
-    found: dict[str, Any] = {NAMES[key]: given[key] for key in NAMES if type(given.get(key)) is _TYPES[key]}
+    found: dict[str, Any] = {NAMES[key]: given[key] for key in NAMES if type(given.get(key)) is PROPERTIES[key]}
     if "text" in found:
         found["text"] = bool(found["text"])
     user = given.get("user")

@@ -34,11 +34,12 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from typing import Any
 
+from ...base.metabroker import ANSWERS, CONNECT, REQUEST, RESPONSE, Code, pack, response_topic
 from ...mqtt.reasons import Reason
 from ...mqtt.topics import matches
 from ..core.transport import NEVER, Done, Incoming, Outcome, Publication
 from .actions import Acknowledge, Down, Failed, Ignore, Leave, Listen, Request, Say, Token, Told, Up
-from .bodies import ANSWERS, REQUEST, RESPONSE, Code, RemoteLogin, code_of, is_session, outcome_of, pack, publication_of, unpack
+from .bodies import RemoteLogin, code_of, is_session, outcome_of, publication_of, unpack
 from .flow_control import Flow
 from .publication_sequence import Numbers
 from .sending import WINDOW, Sending, State
@@ -76,7 +77,7 @@ class RemoteSession(Sending):
         super().__init__(number, retry)
         self.client, self.login, self.durable = client, login, durable
         self._keep = max(keep, int(3 * probe) + 1)  # probes show that we are there
-        self._connack = f"{RESPONSE}{client}/connack"
+        self._connack = response_topic(client, "connack")
         self._probe_every = probe
         self._too_late = ENDED  # what requests are answered that come too late
         self._was_open = self._told_up = self._kept = False  # kept: nothing was lost since the user was told `Up`
@@ -261,7 +262,7 @@ class RemoteSession(Sending):
         login = self.login
         durable = {"durable": True, "expiry": self.durable} if self.durable else {"expiry": min(self._keep, NEVER)}
         body = pack(client=self.client, remote=login.remote, username=login.username, password=login.password, **durable)
-        self._actions.append(Say(REQUEST + "connect", body, 1, ""))
+        self._actions.append(Say(CONNECT, body, 1, ""))
 
     def _nobody(self, now: float) -> None:
         """The community broker knows nobody who reads requests: no metabroker is connected to it."""
@@ -294,10 +295,10 @@ class RemoteSession(Sending):
                 self._largest = largest
             self._flow = Flow(body.get("quiet") is True)
             self._pause, self._at, self.state = self._retry[0], None, State.TAKING
-            answers = [f"{RESPONSE}{session}/{verb}" for verb in (*ANSWERS.values(), "status")]
-            self._takes = {f"{RESPONSE}{session}/publish", *answers}
+            answers = [response_topic(session, verb) for verb in ANSWERS.values()]
+            self._takes = {response_topic(session, "publish"), *answers}
             self._actions.append(Ignore(self._connack))
-            self._actions.append(Listen(f"{RESPONSE}{session}/publish", 1))
+            self._actions.append(Listen(response_topic(session, "publish"), 1))
             self._actions += [Listen(topic, 0) for topic in answers]
             return
         outcome = outcome_of(body)
@@ -342,8 +343,8 @@ class RemoteSession(Sending):
         self._back_to_waiting()
         self.state = State.LISTENING
         self._told_up = False
-        for verb in (*ANSWERS.values(), "status", "publish"):
-            self._actions.append(Ignore(f"{RESPONSE}{former}/{verb}"))
+        for verb in (*ANSWERS.values(), "publish"):
+            self._actions.append(Ignore(response_topic(former, verb)))
         self._actions.append(Listen(self._connack, 0))
 
     def _fail(self, outcome: Outcome) -> None:

@@ -11,10 +11,11 @@ from collections import deque
 from enum import Enum
 from typing import Any
 
+from ...base.metabroker import REQUEST, Code, pack
 from ...mqtt.reasons import Reason
 from ..core.transport import Done, Outcome, Publication
 from .actions import Action, Request, Say, Settle, Told
-from .bodies import REQUEST, Code, outcome_of, pack, publish_body
+from .bodies import outcome_of, publish_body
 from .flow_control import Flow
 from .publication_sequence import Numbers
 

@@ -5,26 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ...base.metabroker import ANSWERS, Code, pack, response_topic
 from ...mqtt.reasons import Reason
 from ..policy import Policy
-from ..protocol import bodies
-from ..protocol.codes import Code
 from .actions import Action, After, Note, Respond
 from .durable import Memory
 from .records import Changes
 from .remote import Remote
 from .sessions import Counts, Session
-
-REQUEST = "metabroker/request/"
-RESPONSE = "metabroker/response/"
-ANSWERS = {
-    "publish": "puback",
-    "subscribe": "suback",
-    "unsubscribe": "unsuback",
-    "disconnect": "discack",
-    "resume": "resack",
-    "ack": "status",  # only when something is wrong
-}
 
 
 class Answering:
@@ -64,12 +52,12 @@ class Answering:
     _token = new_token
 
     def _answer(self, session_id: str, verb: str, **items: Any) -> None:
-        self._do(Respond(f"{RESPONSE}{session_id}/{ANSWERS.get(verb, verb)}", bodies.pack(**items), 1))
+        self._do(Respond(response_topic(session_id, ANSWERS.get(verb, verb)), pack(**items), 1))
 
     def _answer_kept(self, session_id: str, verb: str, **items: Any) -> None:
         """Answer once what has been put is kept; a request that is answered so now stays with the community until then."""
         self._late = self.memory is not None
-        response = Respond(f"{RESPONSE}{session_id}/{ANSWERS.get(verb, verb)}", bodies.pack(**items), 1)
+        response = Respond(response_topic(session_id, ANSWERS.get(verb, verb)), pack(**items), 1)
         self._do(After([response]) if self.memory is not None else response)
 
     def _refuse(

@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgpack
 
+from ...base.metabroker import PUBLICATION, REQUEST, Code, response_topic
 from ..mqtt.batches import LONG, Head, Messages, Outgoing
 from ..protocol import bodies
 from ..protocol.bodies import BodyError
-from ..protocol.codes import Code
 from .actions import DeliverMany, RespondMany, SendMany
-from .base import REQUEST, RESPONSE
 
 if TYPE_CHECKING:
     from ..mqtt.events import Abilities
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from .remote import Remote
     from .sessions import Session
 
-PUBLISH = "/publish"
 TOPICS = 256  # of a session that are remembered
 ROUTES = 65_536  # recipients of topics of a remote that are remembered
 DONE = (b"\x82\xa7message", b"\xa4code\x00")  # the body of an answer, before and behind the identifier: `code` is 0
@@ -69,8 +67,8 @@ class Plain:
         """version: of MQTT at the community broker."""
         self.abilities = abilities
         self.heads: dict[tuple[str, int, bool], Head] = {}
-        self.answers = Head(f"{RESPONSE}{session_id}/puback", 1, False, version)
-        topic = f"{RESPONSE}{session_id}/publish"
+        self.answers = Head(response_topic(session_id, "puback"), 1, False, version)
+        topic = response_topic(session_id, "publish")
         self.incoming = (Head(topic, 0, False, version), Head(topic, 1, False, version))
         self.straight = {one: Head(topic, 0, False, one) for one in (4, 5)}
         self.topic = topic.encode()
@@ -111,8 +109,8 @@ class Fast:
     def on_requests(self, run: Messages, now: float) -> bool:
         """Messages have come from the community under one topic. True: acknowledge them when what has been put is kept."""
         core, topic = self.core, run.topic
-        session_id = topic[len(REQUEST) : -len(PUBLISH)]
-        session = core.sessions.get(session_id) if topic.endswith(PUBLISH) and topic.startswith(REQUEST) else None
+        session_id = topic[len(REQUEST) : -len(PUBLICATION)]
+        session = core.sessions.get(session_id) if topic.endswith(PUBLICATION) and topic.startswith(REQUEST) else None
         limits = core.policy.limits
         if (
             session is None

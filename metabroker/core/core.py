@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...base.address import REMOTE, parse_address
+from ...base.metabroker import ANSWERS, CONNECT, REQUEST, Code, response_topic
 from ...mqtt.packets import Publish
 from ...mqtt.properties import Properties
 from ...store.records import StoredDelivery, StoredRun
@@ -23,9 +24,7 @@ from ..mqtt.events import Abilities
 from ..policy import Policy, Rule
 from ..protocol import bodies
 from ..protocol.bodies import BodyError
-from ..protocol.codes import Code
 from .actions import After, Close, Deliver, Note, Open, Resolve, Respond
-from .base import ANSWERS, REQUEST, RESPONSE
 from .publishing import Publishing
 from .records import Changes
 from .remote import Credentials, Remote
@@ -56,7 +55,7 @@ class Core(Publishing):
         has been put is kept."""
         self.hear(1, now)
         self._late = False
-        if topic == REQUEST + "connect":
+        if topic == CONNECT:
             self._connect(body, now, bodies.sender_of(properties or {}))
         else:
             self._request(topic, body, now)
@@ -482,7 +481,7 @@ class Core(Publishing):
                 continue
             else:
                 body = bodies.publication(0, publish, qos, publish.retain)
-            responses.append(Respond(f"{RESPONSE}{session_id}/publish", body, qos))
+            responses.append(Respond(response_topic(session_id, "publish"), body, qos))
         kept = bool(durable) and self.memory is not None and self.memory.collect(publish, durable)
         self._do(Deliver(number, publish.packet_id, epoch, responses, kept))
 

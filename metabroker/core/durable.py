@@ -20,13 +20,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ...base.metabroker import Code, pack, response_topic
 from ...mqtt.batch.run import encode_length
 from ...mqtt.packets import Publish
 from ...mqtt.properties import PacketKind, Property, decode_properties, encode_properties
 from ...store.records import RUN_WEIGHT, StoredDelivery, StoredRun
 from ..policy import Limits
 from ..protocol import bodies
-from ..protocol.codes import Code
 from .actions import Action, After, Fetch, Note, Respond
 from .records import (
     ACKED,
@@ -273,7 +273,7 @@ class Memory:
 
     @staticmethod
     def _response(session: Session, number: int, publish: Publish, qos: int, before: int | None) -> Respond:
-        return Respond(bodies.topic_of(session.id, "publish"), bodies.publication(number, publish, qos, publish.retain, before), qos)
+        return Respond(response_topic(session.id, "publish"), bodies.publication(number, publish, qos, publish.retain, before), qos)
 
     def _forget(self, session: Session, number: int) -> None:
         durable = session.durable
@@ -299,8 +299,8 @@ class Memory:
         durable.full = True
         text = f"{len(durable.kept)} publications of {durable.bytes} bytes wait: what comes is dropped until some are acknowledged"
         self._do(Note(True, f"event=session-full client={session.client!r} messages={len(durable.kept)} bytes={durable.bytes}"))
-        body = bodies.pack(code=Code.MESSAGES_DROPPED, reason=text, dropped=durable.dropped)
-        self._do(Respond(bodies.topic_of(session.id, "status"), body, 1))
+        body = pack(code=Code.MESSAGES_DROPPED, reason=text, dropped=durable.dropped)
+        self._do(Respond(response_topic(session.id, "status"), body, 1))
 
     # Requests to publish
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ...base.metabroker import Code
 from ...mqtt.packets import Publish
 from ...mqtt.reasons import Reason
 from ..mqtt.client import fits
@@ -16,7 +17,6 @@ from ..mqtt.events import Abilities
 from ..policy import Policy
 from ..protocol import bodies
 from ..protocol.bodies import BodyError
-from ..protocol.codes import Code
 from .actions import Send
 from .base import words
 from .records import Changes

@@ -12,10 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..protocol.bodies import pack
-from ..protocol.codes import Code
+from ...base.metabroker import Code, pack, response_topic
 from .actions import Action, Note, Respond
-from .base import RESPONSE
 from .sessions import Counts, Session
 
 PAUSE = 1.0  # seconds
@@ -70,7 +68,7 @@ class Quiet:
             for name, waiting in strangers.items():
                 if waiting:
                     reason = f"there is no such session ({waiting} requests since the last answer)"
-                    self._do(Respond(f"{RESPONSE}{name}/puback", pack(code=Code.UNKNOWN_SESSION, reason=reason), 1))
+                    self._do(Respond(response_topic(name, "puback"), pack(code=Code.UNKNOWN_SESSION, reason=reason), 1))
 
     def _tell(self, session: Session, code: Code, reason: str, now: float) -> None:
         session.tells = now + PAUSE
@@ -78,4 +76,4 @@ class Quiet:
         refused = session.unpublished
         text = f"event=request-refused request=publish client={session.client!r} code={code.name} error={reason!r} refused={refused}"
         self._do(Note(True, text, f"publish client={session.client!r} {code.name}"))
-        self._do(Respond(f"{RESPONSE}{session.id}/puback", pack(code=code, reason=reason, refused=refused), 1))
+        self._do(Respond(response_topic(session.id, "puback"), pack(code=code, reason=reason, refused=refused), 1))

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 
+from ...base.metabroker import Code
 from ..policy import Policy, Rule
-from ..protocol.codes import Code
 from .core import Core
 from .durable import Memory
 from .records import (

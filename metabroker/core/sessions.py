@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
+from ...base.metabroker import Code
 from ..policy import Rule
-from ..protocol.codes import Code
 from .remote import Remote
 
 PROBE = 30.0  # seconds without an acknowledgement until the oldest publication is sent again; doubled each time

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ...base.metabroker import Code
 from ...mqtt.reasons import Reason
 from ..policy import Policy
 from ..protocol import bodies
-from ..protocol.codes import Code
 from .actions import Ask, Drop, Note
 from .base import Answering, words
 from .records import Changes

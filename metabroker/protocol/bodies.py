@@ -1,6 +1,6 @@
 """Bodies of requests and responses: msgpack maps, read strictly. A mistake names the key and what would be right.
 
-MQTT 5 properties travel as a map of their own with the names in `PROPERTIES`; what a remote of MQTT 3.1.1 cannot carry is left out there.
+MQTT 5 properties travel as a map of their own with the names in `IDENTIFIERS`; what a remote of MQTT 3.1.1 cannot carry is left out there.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from typing import Any, NamedTuple
 
 import msgpack
 
-from ...broker.auth.permissions import IDENTITY
+from ...base.metabroker import IDENTITY, PROPERTIES, pack
 from ...mqtt.errors import MqttError
 from ...mqtt.packets import Publish
 from ...mqtt.properties import PacketKind, Properties, Property, encode_properties
 from ...mqtt.topics import check_filter, check_topic, too_deep
 
-PROPERTIES: dict[str, tuple[Property, type]] = {
-    "format": (Property.PAYLOAD_FORMAT_INDICATOR, int),
-    "expiry": (Property.MESSAGE_EXPIRY_INTERVAL, int),
-    "content_type": (Property.CONTENT_TYPE, str),
-    "response_topic": (Property.RESPONSE_TOPIC, str),
-    "correlation": (Property.CORRELATION_DATA, bytes),
-    "user": (Property.USER_PROPERTY, list),
+IDENTIFIERS = {  # key of the map `properties` -> property of MQTT 5
+    "format": Property.PAYLOAD_FORMAT_INDICATOR,
+    "expiry": Property.MESSAGE_EXPIRY_INTERVAL,
+    "content_type": Property.CONTENT_TYPE,
+    "response_topic": Property.RESPONSE_TOPIC,
+    "correlation": Property.CORRELATION_DATA,
+    "user": Property.USER_PROPERTY,
 }
 LONGEST_EXPIRY = 0xFFFF_FFFF  # seconds
 UNWELCOME = re.compile(  # characters for which a broker may close a connection (MQTT-1.5.4), which others share, and some do
@@ -76,11 +76,6 @@ def unpack(body: bytes) -> dict[str, Any]:
     if type(value) is not dict or not all(type(key) is str for key in value):
         raise BodyError("the body is no map with names as keys")
     return value
-
-
-def pack(**items: Any) -> bytes:
-    """A body; what is None is left out."""
-    return bytes(msgpack.packb({key: value for key, value in items.items() if value is not None}))
 
 
 def client_of(body: dict[str, Any]) -> str:
@@ -183,18 +178,13 @@ def number_of(body: dict[str, Any], most: int) -> int:
     return number
 
 
-def topic_of(session: str, verb: str) -> str:
-    """Where a session's answers go."""
-    return f"metabroker/response/{session}/{verb}"
-
-
 def publication(number: int, publish: Publish, qos: int, retain: bool, before: int | None = None) -> bytes:
     """The body of an incoming publication. number: counts the publications of a session, from 1; 0: it has none.
 
     before: the number of the one that was sent before, if that is not the one below.
     """
     properties: dict[str, Any] = {}
-    for name, (identifier, _) in PROPERTIES.items():
+    for name, identifier in IDENTIFIERS.items():
         if identifier in publish.properties:
             properties[name] = publish.properties[identifier]
     return pack(
@@ -234,11 +224,12 @@ def _properties(body: dict[str, Any]) -> dict[int, Any]:
         raise BodyError("properties: a map")
     found: dict[int, Any] = {}
     for name, value in given.items():
-        identifier, kind = PROPERTIES.get(name, (None, None)) if type(name) is str else (None, None)
-        if identifier is None:
+        kind = PROPERTIES.get(name) if type(name) is str else None
+        if kind is None:
             raise BodyError(f"properties: {str(name)[:40]!r} is none of {', '.join(PROPERTIES)}")
         if type(value) is not kind:
             raise BodyError(f"properties: {name} has another type")
+        identifier = IDENTIFIERS[name]
         texts = [str(value)] if kind is str else [text for pair in _pairs(value) for text in pair] if kind is list else []
         if any(UNWELCOME.search(text) for text in texts) or (identifier == Property.RESPONSE_TOPIC and not value):
             raise BodyError(f"properties: {name} is empty or has a control character")

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from ...base.metabroker import PUBLICATION, REQUEST
 from ...mqtt.framing import lone_body
-from ..core.base import REQUEST
-from ..core.batches import PUBLISH, Requests, Shape, body_of, middle_of
+from ..core.batches import Requests, Shape, body_of, middle_of
 from ..mqtt.batches import LONG
 from ..mqtt.connection import Connection
 
@@ -62,7 +62,7 @@ class Short:
     def way(self, topic: str) -> Take | None:
         """See `Guest`."""
         core = self._server.core
-        session = core.sessions.get(topic[len(REQUEST) : -len(PUBLISH)]) if topic.endswith(PUBLISH) else None
+        session = core.sessions.get(topic[len(REQUEST) : -len(PUBLICATION)]) if topic.endswith(PUBLICATION) else None
         if session is None or session.remote.number not in self._server.fast.able:
             return None
         return Way(self._server, session).take

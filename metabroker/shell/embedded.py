@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...base.address import Address
+from ...base.metabroker import STATUS
 from ...base.settings import ConfigError
 from ...broker.server import StartError
 from ...mqtt.packets import Will
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 REQUESTS = 20_000  # that may wait for the metabroker
-STATUS = "metabroker/status/"
 
 
 class Here(Address):

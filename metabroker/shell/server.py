@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec
 
 from ...base.address import REMOTE, Address, parse_address
+from ...base.metabroker import REQUEST, Code
 from ...base.refusals import Refusals
 from ...mqtt.packets import Publish
 from ..connectors import Connector, Owner, make
@@ -40,7 +41,6 @@ from ..core.actions import (
     Send,
     SendMany,
 )
-from ..core.base import REQUEST
 from ..core.batches import Fast
 from ..core.core import Core
 from ..core.restore import restore
@@ -48,7 +48,6 @@ from ..mqtt.batches import Messages
 from ..mqtt.client import Dropped, Event, Login, Message, Published, Settled, State, Subscribed, Trouble, Up, Wire
 from ..mqtt.connection import Connection
 from ..policy import Policy
-from ..protocol.codes import Code
 from . import status
 from .deliveries import Group, Run
 from .direct import Short

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from ...base.metabroker import Code
 from ..core.core import Core
-from ..protocol.codes import Code
 
 
 def report(core: Core, community: int, store: int, backlogs: Mapping[int, int], broker: str | None = None) -> dict[str, Any]:

@@ -23,8 +23,7 @@ from mqmesh.client import (
     TextMessage,
     Topic,
 )
-from mqmesh.client.metabroker.bodies import Code, RemoteLogin, community_name, parse_remote
-from mqmesh.metabroker.protocol import codes
+from mqmesh.client.metabroker.bodies import RemoteLogin, community_name, parse_remote
 from support.brokers import RunningBroker, running_broker
 from support.command import start
 from support.jms_client import PATIENCE, Collected, texts
@@ -421,10 +420,6 @@ def test_the_metabrokers_own_account_at_a_remote(tmp_path: Path, account: str) -
                     factory.create_context()
     finally:
         remote.kill()
-
-
-def test_codes_are_the_metabrokers() -> None:
-    assert {code.name: code.value for code in Code} == {code.name: code.value for code in codes.Code}
 
 
 def test_names() -> None:

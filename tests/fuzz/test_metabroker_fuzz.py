@@ -9,12 +9,11 @@ from typing import Any
 import msgpack
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mqmesh.broker.auth.permissions import IDENTITY
+from mqmesh.base.metabroker import IDENTITY, Code
 from mqmesh.metabroker.core.actions import Ask, Close, Deliver, Drop, Note, Open, Resolve, Respond, Send
 from mqmesh.metabroker.core.core import Core
 from mqmesh.metabroker.mqtt.client import Abilities
 from mqmesh.metabroker.policy import parse
-from mqmesh.metabroker.protocol.codes import Code
 from mqmesh.mqtt.packets import Publish
 from mqmesh.mqtt.properties import Property
 from mqmesh.mqtt.topics import check_filter, check_topic

@@ -6,9 +6,10 @@ import pytest
 from broker.mesh.test_retained import linked, settings
 from hypothesis import given
 from hypothesis import strategies as st
+from mqmesh.base.metabroker import IDENTITY
 from mqmesh.broker.auth import metabroker_secret as secret
 from mqmesh.broker.auth.metabroker_secret import SecretError, make_shared, read_shared
-from mqmesh.broker.auth.permissions import IDENTITY, SESSION, Access
+from mqmesh.broker.auth.permissions import SESSION, Access
 from mqmesh.broker.config import MetabrokerSettings
 from mqmesh.mqtt.packets import Connack, Connect, Pingreq, Pingresp, Puback, Pubcomp, Publish, Pubrec, Pubrel, Will
 from mqmesh.mqtt.properties import Property

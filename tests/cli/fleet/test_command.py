@@ -115,6 +115,6 @@ def test_a_wrong_file_gets_one_line(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_is_one_line_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    done = run("up", Path(__file__).parents[2] / "topologies/pair.toml", "--data", tmp_path / "file")
+    done = run("up", Path(__file__).parents[3] / "topologies/pair.toml", "--data", tmp_path / "file")
     assert (done.returncode, done.stderr.count(b"\n")) == (2, 1)
     assert f"{tmp_path}/file: File exists; give another folder with --data" in done.stderr.decode()

@@ -11,6 +11,7 @@ import msgpack
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mqmesh.base.metabroker import Code
 from mqmesh.client.core.transport import Incoming, Outcome, Publication
 from mqmesh.client.metabroker.actions import Acknowledge, Listen, Say, Settle, Told, Up
 from mqmesh.client.metabroker.bodies import RemoteLogin
@@ -20,7 +21,6 @@ from mqmesh.metabroker.core.actions import Open, Respond, Send
 from mqmesh.metabroker.core.core import Core
 from mqmesh.metabroker.mqtt.client import Abilities
 from mqmesh.metabroker.policy import parse
-from mqmesh.metabroker.protocol.codes import Code
 
 REMOTE = "mqtt://far:1883"
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from mqmesh.metabroker.protocol.codes import Code
+from mqmesh.base.metabroker import Code
 from support.amqp_client import Pika
 from support.brokers import running_broker
 from support.nats_server import NatsPeer, running_nats

@@ -161,7 +161,7 @@ def test_requests_have_the_same_effect_and_answers_in_runs_and_one_by_one(
             elif value:
                 world.core.on_up(world.number, True, abilities)
             else:
-                from mqmesh.metabroker.protocol.codes import Code
+                from mqmesh.base.metabroker import Code
 
                 world.core.on_failed(world.number, Code.REMOTE_UNREACHABLE, "it is away")
             world.look()

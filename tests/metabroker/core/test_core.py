@@ -9,14 +9,13 @@ import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mqmesh.base.metabroker import IDENTITY, Code
 from mqmesh.base.settings import ConfigError
-from mqmesh.broker.auth.permissions import IDENTITY
 from mqmesh.metabroker.core.actions import Ask, Close, Deliver, Drop, Open, Resolve, Respond, Send
 from mqmesh.metabroker.core.core import ANSWERS, Core
 from mqmesh.metabroker.mqtt.batches import Messages
 from mqmesh.metabroker.mqtt.client import Abilities, Login, Message, Published, Up, Wire
 from mqmesh.metabroker.policy import Policy, parse
-from mqmesh.metabroker.protocol.codes import Code
 from mqmesh.mqtt.codec import encode
 from mqmesh.mqtt.packets import Connack, Puback, Pubcomp, Publish, Pubrec, Pubrel
 from mqmesh.mqtt.properties import Property

@@ -6,9 +6,9 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from mqmesh.base.metabroker import Code
 from mqmesh.metabroker.core.core import Core
 from mqmesh.metabroker.policy import parse
-from mqmesh.metabroker.protocol.codes import Code
 from support.models.durable_world import URL, Client, DurableWorld
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from mqmesh.base.address import parse_address
-from mqmesh.metabroker.protocol.codes import Code
+from mqmesh.base.metabroker import Code
 from support.brokers import running_broker
 from support.certificates import Certificates
 from support.command import start

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from mqmesh.base.address import parse_address
-from mqmesh.metabroker.protocol.codes import Code
+from mqmesh.base.metabroker import Code
 from support.brokers import RunningBroker, running_broker
 from support.command import MQMESH, run, start
 from support.paho_client import PATIENCE, Paho

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgpack
 import pytest
-from mqmesh.metabroker.protocol.codes import Code
+from mqmesh.base.metabroker import Code
 from support.brokers import RunningBroker, running_broker
 from support.remotes import POLICY, Member, running_metabroker
 from support.services import PATIENCE, wait_until

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgpack
 import pytest
+from mqmesh.base.metabroker import Code
 from mqmesh.client import MetabrokerConnectionFactory
-from mqmesh.metabroker.protocol.codes import Code
 from support.brokers import RunningBroker, running_broker
 from support.paho_client import Paho
 from support.remotes import POLICY, Member, running_metabroker

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mqmesh.metabroker.protocol.codes import Code
+from mqmesh.base.metabroker import Code
 from support.brokers import running_broker
 from support.directories import Directory
 from support.paho_client import Paho

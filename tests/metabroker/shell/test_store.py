@@ -10,7 +10,7 @@ from pathlib import Path
 
 import paho.mqtt.client as paho
 import pytest
-from mqmesh.metabroker.protocol.codes import Code
+from mqmesh.base.metabroker import Code
 from paho.mqtt.enums import CallbackAPIVersion
 from support.brokers import RunningBroker, running_broker
 from support.command import run

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from typing import Any
 
 import msgpack
+from mqmesh.base.metabroker import Code
 from mqmesh.metabroker.core.actions import After, Ask, Close, Deliver, Drop, Fetch, Note, Open, Resolve, Respond, Send
 from mqmesh.metabroker.core.core import Core
 from mqmesh.metabroker.core.records import INCOMING
 from mqmesh.metabroker.core.restore import restore
 from mqmesh.metabroker.mqtt.client import Abilities
 from mqmesh.metabroker.policy import parse
-from mqmesh.metabroker.protocol.codes import Code
 from mqmesh.mqtt.packets import Publish
 from mqmesh.mqtt.topics import matches
 from mqmesh.store.coalescer import Coalescer

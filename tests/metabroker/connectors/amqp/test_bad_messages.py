@@ -10,8 +10,8 @@ from typing import Any
 import msgpack
 import pika
 import pytest
+from mqmesh.base.metabroker import Code
 from mqmesh.metabroker.connectors.amqp.guard import LARGEST_INCOMING
-from mqmesh.metabroker.protocol.codes import Code
 from pika.exceptions import ConnectionClosedByBroker, UnroutableError
 from support.amqp_client import Pika
 from support.brokers import running_broker

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mqmesh.metabroker.protocol.codes import Code
+from mqmesh.base.metabroker import Code
 from support.amqp_client import Pika
 from support.brokers import running_broker
 from support.certificates import Certificates

@@ -14,7 +14,7 @@ from typing import Any
 
 import nkeys
 import pytest
-from mqmesh.metabroker.protocol.codes import Code
+from mqmesh.base.metabroker import Code
 from support.brokers import running_broker
 from support.remotes import Member, running_metabroker
 from support.services import free_port, require, wait_for_port

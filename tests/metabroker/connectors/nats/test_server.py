@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mqmesh.metabroker.protocol.codes import Code
+from mqmesh.base.metabroker import Code
 from support.brokers import running_broker
 from support.certificates import Certificates
 from support.nats_server import NatsPeer, NatsServer, running_nats
