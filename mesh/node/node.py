@@ -58,7 +58,10 @@ __all__ = ["Identity", "MeshConfig", "MeshRoute", "Node", "Verdict"]
 
 
 class Node:
-    """One broker in one mesh. See docs/contracts.md for the order of calls."""
+    """One broker's membership of one mesh, without sockets and clocks.
+
+    A caller tells it what happens (`link_up`, `receive`, `subscribe`, `publish`, `handle_timer`), then carries out the actions
+    that `take` returns. With a store it calls `restore` first, writes `records` in a batch, and calls `committed` after the commit."""
 
     def __init__(self, identity: Identity, config: MeshConfig | None = None, wall_offset: float = 0.0, keys: Keys | None = None) -> None:
         """identity: who this broker is in this life. wall_offset: seconds since 1970 minus the clock that `now` is of.
