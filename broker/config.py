@@ -22,7 +22,7 @@
     [websocket]                             # see mesh/topology/websocket.py; for ws:// and wss:// listeners
     origins = ["https://app.example.com"]
 
-    [directory]                             # see broker/embedded/registrar.py
+    [directory]                             # see broker/settings/directory.py
     url = "http://127.0.0.1:8090"
     account = "plant-a"
     secret_file = "directory.secret"
@@ -62,7 +62,7 @@ from ..mesh.topology.tls import TlsSettings, check
 from ..mesh.topology.websocket import WebSocketSettings
 from .auth.metabroker_secret import MetabrokerSettings
 from .auth.settings import AccessSettings
-from .embedded.registrar import BY_NAME, DirectorySettings
+from .settings.directory import BY_NAME, DirectorySettings
 
 if TYPE_CHECKING:
     from ..mesh.topology.topology import Topology

@@ -243,6 +243,8 @@ class Connection(Receiver, Publisher, Protocol):
     address: the peer's address, or "unix".
     client_id: empty until CONNECT is taken.
     user: the name that the client has proven.
+    denied: messages that it was not permitted to publish.
+    held: what came last waits: for room, or for who the client is.
     allowed: topics that the rules of access let it publish to, as far as they were asked; None: there are no rules.
     session: None until CONNECT is taken.
     answers: acknowledgements that wait for a commit, with the commits.
@@ -251,12 +253,37 @@ class Connection(Receiver, Publisher, Protocol):
     address: str
     client_id: str
     user: str | None
+    denied: int
+    held: bool
     allowed: set[bytes] | None
     answers: deque[Any] | None
     transport: asyncio.Transport
 
     @property
     def session(self) -> Subscriber | None: ...
+
+    def refuse(self, reason: Reason, text: str, version: int) -> None:
+        """Answer CONNECT with a refusal, in the form of a version of MQTT, and close."""
+
+
+class Admission(Protocol):
+    """Bounds on connections, as the layers below MQTT see them."""
+
+    def begin(self, protocol: object, address: str) -> None:
+        """A connection has not sent CONNECT."""
+
+    def end(self, protocol: object) -> None:
+        """It is gone, or has sent CONNECT."""
+
+
+class Neighbours(Protocol):
+    """A directory, as a broker of a mesh sees it."""
+
+    def where(self, name: str) -> list[str]:
+        """The addresses of a neighbour, the preferred first; empty while none is known."""
+
+    def values(self) -> dict[str, str]:
+        """name below `$SYS/broker` -> value."""
 
 
 class SessionStore(Protocol):

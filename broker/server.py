@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import signal
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -38,7 +37,7 @@ from .hooks import HookCalls, Hooks
 from .monitoring.sys_topics import SysTopics
 from .persistence.commits import Durable
 from .persistence.recovery import recover
-from .ports import Context, Recipient
+from .ports import Context, Neighbours, Recipient
 from .requests.receipts import RequestTopic
 from .requests.sessions import SessionTopic
 from .routing.retained import Retained
@@ -49,9 +48,8 @@ from .transport.tls.service import TlsService
 from .transport.websocket.service import WebSocketService
 
 if TYPE_CHECKING:
-    from .embedded.contract import Inside
+    from .auth.settings import AccessSettings
     from .embedded.direct import Guest
-    from .embedded.registrar import Registrar
     from .mesh.shell import MeshShell
     from .monitoring.http import HttpFace
     from .roaming.shell import Roaming
@@ -82,8 +80,9 @@ class Broker:
         self.counters = self.context.counters
         self.account = self.context.account
         self.warnings = self.context.warnings
-        self.router = Router(self.counters, Access(config.metabroker, self.counters))
-        self.guard = Guard(self, config.access)
+        access = Access(config.metabroker, self.counters)
+        self.router = Router(self.counters, access)
+        self.guard = Guard(self.context, access, config.access)
         self.entrance = Entrance(self)
         self.pressure = Pressure(self)
         self.retained = Retained(self.account)
@@ -98,8 +97,7 @@ class Broker:
         self.websocket: WebSocketService | None = None
         self.roaming: Roaming | None = None
         self.http: HttpFace | None = None
-        self.registrar: Registrar | None = None
-        self.inside: Inside | None = None
+        self.registrar: Neighbours | None = None
         self.within: Connection | None = None  # of what runs inside
         self._joint: Joint | None = None
         self.straight: Straight | None = None  # the short way to what runs inside
@@ -155,7 +153,9 @@ class Broker:
             raise StartError(str(error)) from error
         if self.config.tls is not None:
             try:
-                self.tls = TlsService(self, self.config.tls)
+                listens = any(encrypted(address) for address in self.config.listen)
+                named = self.config.name if self.config.mesh is not None and self.config.mesh.certified else None
+                self.tls = TlsService(self.context, self.entrance, self.config.tls, listens, named)
             except (ConfigError, OSError) as error:
                 raise StartError(str(error)) from error
         if self.config.mesh is not None:
@@ -171,11 +171,21 @@ class Broker:
             if self.config.mesh.clients == "roam":
                 from .roaming.shell import Roaming
 
-                self.roaming = self.mesh.roaming = Roaming(self.mesh)
+                mesh = self.mesh
+                self.roaming = mesh.roaming = Roaming(
+                    self.context,
+                    self.router,
+                    self.sessions,
+                    self.guard,
+                    mesh.node,
+                    mesh.post,
+                    mesh.arrivals.deliver,
+                    mesh.settings.roam_wait,
+                )
                 self.sessions.ended = self.roaming.ended
         self._open_store()
         if any(parse_address(address).websocket for address in self.config.listen):
-            self.websocket = WebSocketService(self)
+            self.websocket = WebSocketService(self.context, self.entrance, self.config.websocket.origins, partial(Connection, self))
         for address in self.config.listen:
             await self._listen(address)
         self._open_http()
@@ -267,6 +277,10 @@ class Broker:
         self.within = connection
         self.straight = Straight(self, self._joint, connection, guest) if guest is not None else None
         return self._joint
+
+    def renew_access(self, settings: AccessSettings | None) -> int:
+        """Take over users, keys and rules: how many subscriptions they end. Raises AuthError, and changes nothing then."""
+        return self.guard.renew(settings, self.connections, self.sessions, self.router.unsubscribe)
 
     def wall(self) -> float:
         """The wall clock, in seconds."""
@@ -478,101 +492,3 @@ def _reason(error: OSError) -> str:
     if error.errno == errno.EACCES:
         return "not permitted; ports below 1024 need privileges"
     return error.strerror or str(error)
-
-
-async def serve(
-    config: BrokerConfig,
-    ready: Callable[[Broker], None] | None = None,
-    reload: Callable[[], BrokerConfig] | None = None,
-    registrar: Registrar | None = None,
-    inside: Inside | None = None,
-) -> None:
-    """Run a broker until SIGTERM or SIGINT; SIGHUP looks at its certificates, users, rules, web origins and link policies again.
-
-    ready: called once when it listens. reload: gives the configuration anew; None: it has no file. registrar: keeps it in a directory.
-    inside: runs beside it in its loop.
-    """
-    broker = Broker(config)
-    broker.registrar = registrar
-    broker.inside = inside
-    await broker.start()
-    stopped = asyncio.Event()
-    for one in (signal.SIGTERM, signal.SIGINT):
-        broker.loop.add_signal_handler(one, stopped.set)
-    broker.loop.add_signal_handler(signal.SIGHUP, _reload, broker, reload)
-    if registrar is not None:
-        registrar.begin(broker)
-    if inside is not None:
-        await inside.begin(broker)
-    if ready is not None:
-        ready(broker)
-    await stopped.wait()
-    leaving = asyncio.create_task(asyncio.to_thread(registrar.end), name="leave the directory") if registrar is not None else None
-    if inside is not None:
-        await inside.end()
-    await broker.stop()
-    if leaving is not None:
-        await leaving
-
-
-def _reload(broker: Broker, reload: Callable[[], BrokerConfig] | None) -> None:
-    """Look at the certificates again, and take over what a running broker can from a file that was read anew; a mistake in it changes
-    nothing."""
-    if broker.tls is not None:
-        broker.tls.reload()
-    if reload is None:
-        if broker.tls is None:
-            log.warning("event=nothing-to-reload text=this broker has neither a configuration file nor certificates")
-        return
-    try:
-        config = reload()
-    except ConfigError as error:
-        log.error("event=reload-failed text=%s", error)
-        return
-    try:
-        ended = broker.guard.renew(config.access)
-    except AuthError as error:
-        log.error("event=reload-failed text=%s", error)
-        return
-    if broker.inside is not None:
-        broker.inside.renew(config)
-    policies = renewed = 0
-    if broker.mesh is not None and config.mesh is not None:
-        policies, renewed = len(config.mesh.rules), broker.mesh.set_rules(config.mesh.rules)
-    if broker.websocket is not None:
-        broker.websocket.origins = frozenset(config.websocket.origins)
-    if broker.durable is not None:
-        broker.durable.bound.set(config.limits, broker.durable.store)
-        broker.durable.look()
-    log.info(
-        "event=reloaded policies=%d links_renewed=%d origins=%d rules=%d subscriptions_ended=%d",
-        *(policies, renewed, len(config.websocket.origins), len(broker.guard.rules.rules), ended),
-    )
-    broker.flush()
-
-
-def announce(broker: Broker) -> None:
-    """The line on stdout that starts with `ready`."""
-    http = f" http={broker.http.url}" if broker.http is not None else ""
-    print(f"ready {' '.join(broker.addresses)} name={broker.config.name} number={broker.config.number}{http}", flush=True)
-
-
-def run(
-    config: BrokerConfig,
-    reload: Callable[[], BrokerConfig] | None = None,
-    registrar: Registrar | None = None,
-    inside: Inside | None = None,
-) -> None:
-    """Run a broker in this thread until a signal ends it; with uvloop where it is installed. Raises StartError.
-
-    reload: gives the configuration anew, for SIGHUP; raises ConfigError. registrar: keeps the broker in a directory. inside: runs beside it
-    in its loop.
-    """
-    try:
-        if os.environ.get("MQMESH_LOOP") == "asyncio":
-            raise ImportError
-        import uvloop
-    except ImportError:
-        asyncio.run(serve(config, announce, reload, registrar, inside))
-    else:
-        uvloop.run(serve(config, announce, reload, registrar, inside))

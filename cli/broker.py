@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ..base.settings import ConfigError
     from ..broker.config import BrokerConfig
-    from ..broker.embedded.contract import Inside
+    from ..broker.program import EmbeddedClient
     from ..directory.registration import Registration
 
 DEFAULT_MESH = "mesh"
@@ -175,18 +175,18 @@ def broker(
 
 def _run(settings: BrokerConfig, reload: Callable[[], BrokerConfig] | None) -> int:
     from ..base.settings import ConfigError
-    from ..broker import server
+    from ..broker.program import StartError, run
 
     registration = _registration(settings) if settings.directory is not None else None
     try:
-        server.run(settings, reload, registration, _metabroker(settings))
-    except (server.StartError, OSError) as error:
+        run(settings, reload, registration, _metabroker(settings))
+    except (StartError, OSError) as error:
         text = _explain(error.__cause__) if isinstance(error.__cause__, ConfigError) else str(error)
         raise fail(f"broker {settings.name}: {text}", WRONG_USE) from None
     return 0
 
 
-def _metabroker(settings: BrokerConfig) -> Inside | None:
+def _metabroker(settings: BrokerConfig) -> EmbeddedClient | None:
     """What runs inside, as the file says."""
     if settings.metabroker is None or settings.metabroker.inside is None:
         return None

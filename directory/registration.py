@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.address import parse_address
 from ..broker.config import UNASSIGNED, BrokerConfig, DirectorySettings
-from ..broker.embedded.registrar import BY_NAME, OfferedService, reachable
 from ..broker.mesh.identity import FILE as IDENTITY
 from ..broker.mesh.identity import replace_file
+from ..broker.settings.directory import BY_NAME, OfferedService, reachable
 from ..mesh.topology.settings import PeerSettings
 from .client import Client, ClientError
 

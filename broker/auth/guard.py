@@ -15,13 +15,12 @@ from .service import Authenticator, AuthError, Outcome, seconds_left
 from .settings import AccessSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from ...mqtt.batch.run import Run
     from ...mqtt.packets import Connect
-    from ..client.connection import Connection
-    from ..server import Broker
-    from ..session.session import Session
+    from ..ports import Connection, Context, Subscriber
+    from .permissions import Access
 
 log = logging.getLogger("mqmesh.broker")
 
@@ -33,8 +32,9 @@ LONGEST = 256  # ...if they have no more bytes than this
 class Guard:
     """settings: None: everything is open. `start` before the first client; it raises AuthError."""
 
-    def __init__(self, broker: Broker, settings: AccessSettings | None) -> None:
-        self._broker = broker
+    def __init__(self, context: Context, access: Access, settings: AccessSettings | None) -> None:
+        self._context = context
+        self._access = access
         self.settings = settings
         self.rules: Rules = settings.rules if settings is not None else Rules()
         self.authenticator: Authenticator | None = None
@@ -42,7 +42,7 @@ class Guard:
     def start(self) -> None:
         """Read the files of users and keys."""
         if self.settings is not None and self.settings.asks:
-            self.authenticator = Authenticator(self._broker, self.settings)
+            self.authenticator = Authenticator(self._context, self.settings)
 
     def stop(self) -> None:
         if self.authenticator is not None:
@@ -56,22 +56,21 @@ class Guard:
             return Outcome()
         return self.authenticator.ask(connection, packet, go)
 
-    def let_in(self, connection: Connection, packet: Connect, outcome: Outcome) -> tuple[Reason, str] | None:
-        """Note who a client is. Why it may not come in all the same; None: it may."""
-        counters = self._broker.counters
+    def let_in(self, connection: Connection, packet: Connect, outcome: Outcome, known: Subscriber | None) -> tuple[Reason, str] | None:
+        """Note who a client is. known: the session of its identifier. Returns why it is refused all the same; None: it is not."""
+        counters = self._context.counters
         if outcome.refusal is not None:
             counters.denied_connects += 1
             return outcome.refusal
-        if self.authenticator is not None and not self._exempt(packet.client_id):
-            known = self._broker.sessions.get(packet.client_id) if packet.client_id else None
-            if known is not None and known.user is not None and known.user != outcome.user:
-                counters.denied_connects += 1
-                return Reason.NOT_AUTHORIZED, "the session of this client identifier belongs to another user"
+        others = known is not None and known.user is not None and known.user != outcome.user
+        if others and self.authenticator is not None and not self._exempt(packet.client_id):
+            counters.denied_connects += 1
+            return Reason.NOT_AUTHORIZED, "the session of this client identifier belongs to another user"
         connection.user = outcome.user
         connection.allowed = set() if self.rules and not self._exempt(packet.client_id) else None
         left = seconds_left(outcome)
         if left is not None:
-            self._broker.loop.call_later(left, self._over, connection)
+            self._context.loop.call_later(left, self._over, connection)
         return None
 
     @staticmethod
@@ -79,11 +78,11 @@ class Guard:
         connection.disconnect(Reason.MAXIMUM_CONNECT_TIME, "the token has expired: come again with a new one")
 
     def _exempt(self, client_id: str) -> bool:
-        return client_id != "" and client_id == self._broker.router.access.client
+        return client_id != "" and client_id == self._access.client
 
     # May it
 
-    def user_of(self, session: Session) -> str | None:
+    def user_of(self, session: Subscriber) -> str | None:
         """The proven name behind a session."""
         return session.user if self.authenticator is not None else None
 
@@ -118,10 +117,17 @@ class Guard:
 
     # Anew
 
-    def renew(self, settings: AccessSettings | None) -> int:
+    def renew(
+        self,
+        settings: AccessSettings | None,
+        connections: Iterable[Connection],
+        sessions: Iterable[Subscriber],
+        unsubscribe: Callable[[Subscriber, str], bool],
+    ) -> int:
         """Take over users, keys and rules that were read anew: how many subscriptions they end. Raises AuthError, and changes nothing then.
 
         Clients whose user is gone are disconnected. Whether clients are asked at all (`asks`) needs a restart.
+        unsubscribe: ends a subscription.
         """
         settings = settings or AccessSettings()
         if settings.asks != (self.authenticator is not None):
@@ -130,26 +136,21 @@ class Guard:
             self.authenticator.apply(settings)
         self.settings, self.rules = settings, settings.rules
         ended = 0
-        for connection in list(self._broker.connections):
+        for connection in list(connections):
             if connection.session is None or self._exempt(connection.client_id):
                 continue
             connection.allowed = set() if self.rules else None
             if self.authenticator is not None and not self.authenticator.knows(connection.user):
                 connection.disconnect(Reason.ADMINISTRATIVE_ACTION, "this user may not come in any more")
-        for session in list(self._broker.sessions):
-            ended += self._recheck(session)
-        return ended
-
-    def _recheck(self, session: Session) -> int:
-        """End the subscriptions of a session that it may not have any more: how many."""
-        ended = 0
-        if session.client_id.startswith("\0"):
-            return ended
-        for full in list(session.subscriptions):
-            text = self.subscription(self.user_of(session), session.client_id, full)
-            if text is not None:
-                self._broker.router.unsubscribe(session, full)
-                session.unsubscribed(full)
-                self._broker.router.access.denied(session.client_id, self.user_of(session), full, text)
-                ended += 1
+        for session in list(sessions):
+            if session.client_id.startswith("\0"):  # it moves to another site
+                continue
+            user = self.user_of(session)
+            for full in list(session.subscriptions):
+                text = self.subscription(user, session.client_id, full)
+                if text is not None:
+                    unsubscribe(session, full)
+                    session.unsubscribed(full)
+                    self._access.denied(session.client_id, user, full, text)
+                    ended += 1
         return ended

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..embedded.contract import InsideSettings
+from ..settings.embedded import EmbeddedSettings
 
 if TYPE_CHECKING:
     from ...base.settings import Section
@@ -38,7 +38,7 @@ class MetabrokerSettings:
     client: str = "metabroker"
     password: bytes | None = field(default=None, repr=False)
     file: Path | None = None
-    inside: InsideSettings | None = None
+    inside: EmbeddedSettings | None = None
 
     @classmethod
     def of(cls, section: Section, folder: Path | None) -> MetabrokerSettings | None:
@@ -60,7 +60,7 @@ class MetabrokerSettings:
                 read_secret(settings.file)
             except SecretError as error:
                 raise section.error("password_file", str(error)) from None
-        settings.inside = InsideSettings.of(section, folder)
+        settings.inside = EmbeddedSettings.of(section, folder)
         section.done()
         if settings.inside is not None:
             settings._check_inside(section, protect)

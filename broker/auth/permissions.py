@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
     from ...mqtt.batch.run import Run
     from ...mqtt.publish import PublishProperties
-    from ..client.connection import Connection
     from ..counters import Counters
+    from ..ports import Connection
     from .metabroker_secret import MetabrokerSettings
 
 log = logging.getLogger("mqmesh.broker")
@@ -154,7 +154,7 @@ class Access:
 
     def dropped(self, connection: Connection, run: Run, text: str) -> None:
         """A client's messages were refused: count them, and log the first, the tenth, the hundredth... of a connection."""
-        counters = connection.broker.counters
+        counters = connection.context.counters
         counters.dropped += run.count
         counters.denied_messages += run.count
         before = connection.denied

@@ -23,8 +23,7 @@ from ..transport.tls.transport import TlsTransport
 
 if TYPE_CHECKING:
     from ...mqtt.packets import Connect
-    from ..client.connection import Connection
-    from ..server import Broker
+    from ..ports import Connection, Context
     from .settings import AccessSettings
     from .tokens import Tokens
 
@@ -54,8 +53,8 @@ BAD = Outcome(None, None, (Reason.BAD_USER_NAME_OR_PASSWORD, "user name or passw
 class Authenticator:
     """Of one broker. Raises AuthError for files that cannot be used."""
 
-    def __init__(self, broker: Broker, settings: AccessSettings) -> None:
-        self._broker = broker
+    def __init__(self, context: Context, settings: AccessSettings) -> None:
+        self._context = context
         self._key = secrets.token_bytes(32)
         self._pool: ThreadPoolExecutor | None = None
         self._waiting = 0
@@ -121,7 +120,7 @@ class Authenticator:
         if self._waiting >= WAITING:
             return Outcome(refusal=(Reason.SERVER_BUSY, "too many passwords wait to be compared; come again later"))
         self._waiting += 1
-        task = self._broker.loop.create_task(self._compare(connection, packet.user_name, password, go), name="password")
+        task = self._context.loop.create_task(self._compare(connection, packet.user_name, password, go), name="password")
         task.add_done_callback(self._compared)
         return None
 
@@ -133,7 +132,7 @@ class Authenticator:
     async def _compare(self, connection: Connection, user: str, password: bytes, go: Callable[[Outcome], None]) -> None:
         from . import passwords
 
-        loop, users = self._broker.loop, self.users
+        loop, users = self._context.loop, self.users
         await asyncio.sleep(self._pause(connection, user))
         if connection.closing:
             return
@@ -151,7 +150,7 @@ class Authenticator:
 
     def _failed(self, connection: Connection, packet: Connect, outcome: Outcome, go: Callable[[Outcome], None]) -> None:
         """Answer later that it is wrong."""
-        loop = self._broker.loop
+        loop = self._context.loop
         loop.call_later(self._pause(connection, packet.user_name) + self._delay(connection, packet.user_name), go, outcome)
 
     def _digest(self, user: str, password: bytes) -> bytes:
@@ -166,12 +165,12 @@ class Authenticator:
 
     def _pause(self, connection: Connection, user: str | None) -> float:
         """Seconds until the delays that run for this address and this user are over."""
-        now = self._broker.loop.time()
+        now = self._context.loop.time()
         return max([0.0, *(self._failures[name][2] - now for name in self._names(connection, user) if name in self._failures)])
 
     def _delay(self, connection: Connection, user: str | None) -> float:
         """Count a failure: seconds that its answer is put off."""
-        now = self._broker.loop.time()
+        now = self._context.loop.time()
         longest = 0.0
         for name in self._names(connection, user):
             count, last, _ = self._failures.pop(name, (0, now, 0.0))

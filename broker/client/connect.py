@@ -77,7 +77,8 @@ def connect(connection: Connection, first: int, body: bytes) -> None:
 
 def known(connection: Connection, packet: packets.Connect, outcome: Outcome) -> None:
     """It is known who sent a CONNECT, or why that is nobody. Raises PeerError where there is no answer."""
-    refusal = connection.broker.guard.let_in(connection, packet, outcome)
+    session = connection.broker.sessions.get(packet.client_id) if packet.client_id else None
+    refusal = connection.broker.guard.let_in(connection, packet, outcome, session)
     if refusal is not None:
         connection.client_id = packet.client_id
         connection.refuse(*refusal, packet.version)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ...base.address import parse_address
 from ...mesh.link.link import Link
 from ...mesh.topology.settings import PeerSettings
-from ..embedded.registrar import BY_NAME
+from ..settings.directory import BY_NAME
 from ..transport.tls.service import TlsError
 from ..transport.tls.transport import TlsTransport
 from .link import LinkProtocol

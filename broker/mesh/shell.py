@@ -133,7 +133,7 @@ class MeshShell:
         if held:
             log.info("event=custody-recovered messages=%d", held)
         if self.roaming is not None:
-            self.roaming.recover()
+            self.roaming.recover(durable)
 
     def _wake(self) -> None:
         """The node was told of a commit: see what it wants, once this piece of work is done."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from ...mqtt.session import Delivery
 
 if TYPE_CHECKING:
-    from ..server import Broker
+    from ..persistence.commits import Durable
     from ..session.session import Session
 
 IDENTIFIERS = 1000  # messages taken at once; they are given on at once, so it bounds a step
@@ -48,8 +48,8 @@ class Mover:
     pauses: frozenset[object] = frozenset()
     sent = 0
 
-    def __init__(self, broker: Broker, session: Session, sink: Sink) -> None:
-        self._broker = broker
+    def __init__(self, durable: Durable | None, session: Session, sink: Sink) -> None:
+        self._durable = durable
         self.session = session
         self._sink = sink
         self._flying = True
@@ -112,7 +112,7 @@ class Mover:
 
     def settle(self) -> None:
         """Be done with what was given on: to be called before the batch ends that it was given on in."""
-        durable = self._broker.durable
+        durable = self._durable
         while self._given:
             self._sink.flush()
             given, self._given = self._given, []

@@ -20,7 +20,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ...base.quoting import quoted
 from ...mesh.node.actions import Deliver, Event
@@ -40,8 +40,12 @@ from .session_gate import Gate
 from .sinks import Away, Behind
 
 if TYPE_CHECKING:
-    from ..client.connection import Connection
-    from ..mesh.shell import MeshShell
+    from ...mesh.node.node import Node
+    from ..auth.guard import Guard
+    from ..persistence.commits import Durable
+    from ..ports import Connection, Context
+    from ..routing.router import Router
+    from ..session.table import Sessions
 
 log = logging.getLogger("mqmesh.mesh")
 
@@ -61,14 +65,51 @@ class Waiting:
         self.timer = timer
 
 
+class Handler(Protocol):
+    """Takes the messages of one kind that other brokers send to this one."""
+
+    def received(self, origin: int, body: bytes) -> None:
+        """A message has come from a broker."""
+
+    def returned(self, destination: int, body: bytes, reason: str) -> None:
+        """A message did not reach a broker."""
+
+
+class PeerMessages(Protocol):
+    """Carries messages between the brokers themselves."""
+
+    def send(self, brokers: int, kind: str, body: bytes, must: bool = False) -> Any:
+        """Send to brokers, bit n for broker n. Raises UsageError."""
+
+    def register(self, kind: str, handler: Handler, ahead: bool = False) -> None:
+        """Have messages of a kind handled. ahead: they go before messages of clients that wait for room."""
+
+
 class Roaming:
     """The roaming clients of one broker. It is the `Port` of its roamer."""
 
-    def __init__(self, shell: MeshShell) -> None:
-        self.shell = shell
-        self.broker = shell.broker
-        self.number = shell.identity.number
-        self.roamer = Roamer(self.number, self, shell.settings.roam_wait)
+    def __init__(
+        self,
+        context: Context,
+        router: Router,
+        sessions: Sessions,
+        guard: Guard,
+        node: Node,
+        messages: PeerMessages,
+        deliver: Callable[[Deliver], None],
+        wait: float,
+    ) -> None:
+        """deliver: delivers a run from elsewhere to local subscribers. wait: seconds that sites have to answer."""
+        self.context = context
+        self.router = router
+        self.sessions = sessions
+        self.guard = guard
+        self.node = node
+        self.durable: Durable | None = None
+        self._messages = messages
+        self._deliver = deliver
+        self.number = node.identity.number
+        self.roamer = Roamer(self.number, self, wait)
         self.origin = self.number  # whose messages are being delivered
         self._waiting: dict[str, Waiting] = {}
         self._gates: dict[str, Gate] = {}  # name of the session -> its gate
@@ -80,14 +121,13 @@ class Roaming:
         self._waking = False
         self._timer: asyncio.TimerHandle | None = None
         for kind in wire.KINDS:
-            shell.post.register(kind, Posts(self, kind), ahead=kind != wire.MARKER)
+            messages.register(kind, Posts(self, kind), ahead=kind != wire.MARKER)
 
     # ---- the start
 
-    def recover(self) -> None:
+    def recover(self, durable: Durable) -> None:
         """Go on where an earlier life was; sessions are there. Raises StoreError."""
-        durable = self.broker.durable
-        assert durable is not None
+        self.durable = durable
         places: list[Place] = []
         leaves: list[Leave] = []
         forwards: dict[str, list[Forward]] = {}
@@ -97,13 +137,13 @@ class Roaming:
             try:
                 if key[:1] == b"p":
                     place = decode_place(key[1:].decode(), value)
-                    if place.state is not State.ASKING and self.broker.sessions.get(place.client) is None:
+                    if place.state is not State.ASKING and self.sessions.get(place.client) is None:
                         durable.writer.delete_value(TABLE, key)
                     else:
                         places.append(place)
                 elif key[:1] == b"l":
                     leave = decode_leave(value)
-                    session = self.broker.sessions.get(key[1:].decode())
+                    session = self.sessions.get(key[1:].decode())
                     if session is None:
                         durable.writer.delete_value(TABLE, key)
                     else:
@@ -115,12 +155,12 @@ class Roaming:
                     known = decode_known(value)
             except ValueError as error:
                 raise StoreError(Kind.CORRUPT, TABLE, str(error)) from None
-        for session in self.broker.sessions:
+        for session in self.sessions:
             if session.client_id.startswith(ASIDE):
                 self._aside[session.client_id[len(ASIDE) :]] = session
         self.roamer.restore(places, leaves, forwards, known)
         placed = {place.client for place in places}
-        for session in self.broker.sessions:
+        for session in self.sessions:
             if session.client_id not in placed and "\0" not in session.client_id:
                 self.roamer.adopt(session.client_id)
 
@@ -130,11 +170,11 @@ class Roaming:
         """A client comes. True: let it in now; False: `go` is called when its session is here, or the connection is refused."""
         self._tick()
         self._refuse(client, "another connection came with this client identifier")
-        self.broker.sessions.retire(client)  # a session that ends with its connection is no answer
+        self.sessions.retire(client)  # a session that ends with its connection is no answer
         if self.roamer.connect(client, clean):
             return True
-        limit = WAIT * self.broker.config.limits.connect_timeout
-        timer = self.broker.loop.call_later(limit, self._too_long, client)
+        limit = WAIT * self.context.limits.connect_timeout
+        timer = self.context.loop.call_later(limit, self._too_long, client)
         self._waiting[client] = Waiting(connection, go, timer)
         connection.held = True
         connection.pause_reading_for(self)
@@ -159,7 +199,7 @@ class Roaming:
     def _too_long(self, client: str) -> None:
         self.roamer.counts["refused"] += 1
         self._refuse(client, "its session is on its way from another site: try again")
-        self.broker.flush()
+        self.context.flush()
 
     def _refuse(self, client: str, text: str) -> None:
         waiting = self._waiting.pop(client, None)
@@ -174,7 +214,7 @@ class Roaming:
         """Deliver what another broker published; gates want to know whose it is."""
         self.origin = action.origin
         try:
-            self.shell.arrivals.deliver(action)
+            self._deliver(action)
         finally:
             self.origin = self.number
 
@@ -183,7 +223,7 @@ class Roaming:
         self._tick()
         number: Any = event.fields.get("number")
         if event.name == "member_up":
-            uuid = self.shell.node.holders()[number].uuid.bytes
+            uuid = self.node.holders()[number].uuid.bytes
             if self._uuids.setdefault(number, uuid) != uuid:
                 self._uuids[number] = uuid
                 self.roamer.member_gone(number)
@@ -212,24 +252,24 @@ class Roaming:
     def _wake_soon(self) -> None:
         if not self._waking:
             self._waking = True
-            self.broker.loop.call_soon(self._wake)
+            self.context.loop.call_soon(self._wake)
 
     def _wake(self) -> None:
         self._waking = False
         self.tick()
-        self.broker.flush()
+        self.context.flush()
 
     def tick(self) -> None:
         """From time to time, and when there is reason to: go on."""
         self._tick()
-        self.broker.now = self.broker.loop.time()
+        self.context.refresh()
         self.roamer.tick()
         for mover in list(self._movers.values()):
             mover.wake()
 
     def _tick(self) -> None:
-        self.roamer.now = self.broker.loop.time()
-        self.roamer.memory.wall = max(0, int(self.broker.wall() * 1000))
+        self.roamer.now = self.context.loop.time()
+        self.roamer.memory.wall = max(0, int(self.context.wall() * 1000))
 
     def _set_timer(self) -> None:
         """Wake up at the roamer's deadline at the latest; a timer that is set for earlier stays, its call is harmless."""
@@ -238,7 +278,7 @@ class Roaming:
             return
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self.broker.loop.call_at(deadline + EARLY, self._deadline)
+        self._timer = self.context.loop.call_at(deadline + EARLY, self._deadline)
 
     def _deadline(self) -> None:
         self._timer = None
@@ -256,24 +296,24 @@ class Roaming:
     # ---- Port: brokers
 
     def known(self) -> int:
-        return self.shell.node.known()
+        return self.node.known()
 
     def live(self) -> int:
-        return self.shell.node.live()
+        return self.node.live()
 
     def interest_of(self, number: int) -> Position:
-        return self.shell.node.interest_of(number)
+        return self.node.interest_of(number)
 
     def post(self, brokers: int, kind: str, body: bytes) -> None:
         try:
-            self.shell.post.send(brokers, kind, body, must=True)
+            self._messages.send(brokers, kind, body, must=True)
         except UsageError as error:  # it was given up in this moment
             log.warning("event=roaming-post-failed kind=%s text=%s", kind, error)
 
     # ---- Port: what is kept
 
     def _put(self, key: bytes, value: bytes | None) -> None:
-        durable = self.broker.durable
+        durable = self.durable
         if durable is None:
             return
         if value is None:
@@ -282,7 +322,7 @@ class Roaming:
             durable.writer.put_value(TABLE, key, value)
 
     def save_place(self, client: str, value: bytes | None) -> None:
-        session = self.broker.sessions.get(client)
+        session = self.sessions.get(client)
         if value is None or session is None or session.stored:
             self._put(b"p" + client.encode(), value)
 
@@ -305,8 +345,8 @@ class Roaming:
             waiting.timer.cancel()
             waiting.go()
             if not waiting.connection.closing:
-                self.broker.loop.call_soon(self._read_on, waiting.connection)
-        return self.broker.sessions.get(client) is not None
+                self.context.loop.call_soon(self._read_on, waiting.connection)
+        return self.sessions.get(client) is not None
 
     def _read_on(self, connection: Connection) -> None:
         connection.release()
@@ -314,7 +354,7 @@ class Roaming:
 
     def turn_away(self, client: str) -> None:
         self._refuse(client, ELSEWHERE)
-        session = self.broker.sessions.get(client)
+        session = self.sessions.get(client)
         if session is not None and session.connection is not None:
             log.info("event=roamed client=%s text=%s", quoted(client), ELSEWHERE)
             session.connection.disconnect(Reason.SESSION_TAKEN_OVER, ELSEWHERE)
@@ -322,12 +362,12 @@ class Roaming:
     def discard(self, client: str) -> None:
         self._quiet = True
         try:
-            session = self.broker.sessions.get(client)
+            session = self.sessions.get(client)
             if session is not None and session.connection is not None:
                 session.connection.disconnect(Reason.SESSION_TAKEN_OVER, ELSEWHERE)
-                session = self.broker.sessions.get(client)
+                session = self.sessions.get(client)
             if session is not None:
-                self.broker.sessions.end(session)
+                self.sessions.end(session)
         finally:
             self._quiet = False
         self._end_aside(client)
@@ -341,14 +381,14 @@ class Roaming:
             self.turn_away(client)
         finally:
             self._quiet = False
-        session = self.broker.sessions.get(client)
+        session = self.sessions.get(client)
         if session is None:
             self._put(b"p" + client.encode(), None)
             return None
         if session.will is not None:
             session.will.cancel()
             session.will = None
-        router = self.broker.router
+        router = self.router
         released = session.outbound.released()
         held = [(subscription, router.identifier(session, full)) for full, subscription in session.subscriptions.items()]
         state = SessionState(session.expiry, session.user, held, sorted(session.inbound.open), released)
@@ -358,7 +398,7 @@ class Roaming:
             session.inbound.open.clear()
             self._changed(session)
         gate = self._gates.pop(client, None)
-        self.broker.sessions.rename(session, f"{LEAVING}{leave.key[0]}.{leave.key[1]}.{client}")
+        self.sessions.rename(session, f"{LEAVING}{leave.key[0]}.{leave.key[1]}.{client}")
         if gate is not None:
             self._gates[session.client_id] = gate
         self._sessions[leave] = session
@@ -366,7 +406,7 @@ class Roaming:
         return encode_state(state)
 
     def _changed(self, session: Session) -> None:
-        durable = self.broker.durable
+        durable = self.durable
         if durable is not None:
             durable.received(session)
 
@@ -375,7 +415,7 @@ class Roaming:
         self._move(session, Away(self, leave))
 
     def _move(self, session: Session, sink: Away | Behind) -> None:
-        mover = self._movers[session] = Mover(self.broker, session, sink)
+        mover = self._movers[session] = Mover(self.durable, session, sink)
         mover.start()
 
     def sent(self, leave: Leave) -> bool:
@@ -392,58 +432,57 @@ class Roaming:
         mover = self._movers.pop(session, None)
         if mover is not None:
             mover.stop()
-        self.broker.sessions.end(session)
+        self.sessions.end(session)
 
     def restore(self, leave: Leave, place: Place) -> None:
         session = self._sessions.pop(leave)
         mover = self._movers.pop(session, None)
         if mover is not None:
             mover.stop()
-        there = self.broker.sessions.get(place.client)
+        there = self.sessions.get(place.client)
         if there is not None:
             self._move(session, Behind(self, there, partial(self._end, session)))
             return
         gate = self._gates.pop(session.client_id, None)
-        self.broker.sessions.rename(session, place.client)
+        self.sessions.rename(session, place.client)
         if gate is not None:
             self._gates[place.client] = gate
 
     # ---- Port: a session comes
 
     def install(self, place: Place, state: bytes, merge: bool) -> None:
-        broker = self.broker
         found = decode_state(state)
-        session = broker.sessions.get(place.client)
+        session = self.sessions.get(place.client)
         if session is None:
-            session, _ = broker.sessions.open(place.client, False, found.expiry)
+            session, _ = self.sessions.open(place.client, False, found.expiry)
             session.user, session.expiry = found.user, found.expiry
-            broker.sessions.rest(session)
+            self.sessions.rest(session)
             session.inbound.open.update(found.received)
             for first, count in found.released:
                 session.outbound.adopt_released(first, count)
             self._changed(session)
         self.gate(place)
         for subscription, number in found.subscriptions:
-            refusal = broker.guard.subscription(broker.guard.user_of(session), place.client, subscription.filter)
+            refusal = self.guard.subscription(self.guard.user_of(session), place.client, subscription.filter)
             if refusal is not None:  # the site that it comes from has other rules
-                broker.router.access.denied(place.client, broker.guard.user_of(session), subscription.filter, refusal)
+                self.router.access.denied(place.client, self.guard.user_of(session), subscription.filter, refusal)
             elif subscription.filter not in session.subscriptions:
-                broker.router.subscribe(session, subscription, number)
+                self.router.subscribe(session, subscription, number)
                 session.subscribed(subscription, number)
         log.info(
             "event=session-%s client=%s subscriptions=%d", "merges" if merge else "comes", quoted(place.client), len(found.subscriptions)
         )
 
     def take(self, place: Place, flights: bool, items: bytes) -> None:
-        session = self.broker.sessions.get(place.client)
+        session = self.sessions.get(place.client)
         if session is None:
             return
-        for delivery in deliveries(items, self.broker.now):
+        for delivery in deliveries(items, self.context.now):
             first, delivery.first = delivery.first, 0
             if flights and first:
                 delivery.first = first
-                self.broker.account.queued += session.outbound.adopt(delivery).weight
-            elif not delivery.run.expired(self.broker.now):
+                self.context.account.queued += session.outbound.adopt(delivery).weight
+            elif not delivery.run.expired(self.context.now):
                 self.give(session, delivery)
 
     def give(self, session: Session, delivery: Delivery) -> None:
@@ -453,11 +492,11 @@ class Roaming:
         lost = delivery.count - session.deliver(delivery)
         session.max_messages, session.max_bytes = bounds
         if lost:
-            self.broker.counters.dropped += lost
+            self.context.counters.dropped += lost
             log.error("event=roaming-no-room client=%s messages=%d text=limits.broker_bytes is reached", quoted(session.client_id), lost)
 
     def gate(self, at: Place | Leave) -> None:
-        session = self.broker.sessions.get(at.client) if isinstance(at, Place) else self._sessions.get(at)
+        session = self.sessions.get(at.client) if isinstance(at, Place) else self._sessions.get(at)
         if session is None:
             return
         moving = isinstance(at, Place) and at.state in (State.FETCHING, State.TAKING)
@@ -465,11 +504,11 @@ class Roaming:
         if at.cut.whole and not moving and isinstance(at, Place):
             if gate is not None:
                 del self._gates[session.client_id]
-                self.broker.router.reface(session, session)
+                self.router.reface(session, session)
             return
         if gate is None:
             gate = self._gates[session.client_id] = Gate(session, at.cut, self._origin)
-            self.broker.router.reface(session, cast(Session, gate))
+            self.router.reface(session, gate)
         gate.cut = at.cut
         gate.target = self._aside_for(at.client) if moving else session
 
@@ -479,13 +518,13 @@ class Roaming:
     def _aside_for(self, client: str) -> Session:
         session = self._aside.get(client)
         if session is None:
-            session, _ = self.broker.sessions.open(ASIDE + client, False, None)
+            session, _ = self.sessions.open(ASIDE + client, False, None)
             session.left(None)
             self._aside[client] = session
         return session
 
     def drain(self, place: Place) -> None:
-        session, aside = self.broker.sessions.get(place.client), self._aside.get(place.client)
+        session, aside = self.sessions.get(place.client), self._aside.get(place.client)
         if session is None or aside is None:
             self.roamer.drained(place.client)
         elif aside not in self._movers:
@@ -510,15 +549,15 @@ class Posts:
 
     def received(self, origin: int, body: bytes) -> None:
         self._roaming._tick()
-        broker = self._roaming.broker
-        if broker.durable is not None:
-            broker.behind = broker.durable.next_commit  # what comes with it comes again unless the post's window is kept
+        context, durable = self._roaming.context, self._roaming.durable
+        if durable is not None:
+            context.behind = durable.next_commit  # what comes with it comes again unless the post's window is kept
         try:
             self._roaming.roamer.received(origin, self._kind, body)
         except ValueError as error:
             log.warning("event=roaming-refused origin=%d text=%s", origin, error)
         finally:
-            broker.behind = 0
+            context.behind = 0
         self._roaming._set_timer()
 
     def returned(self, destination: int, body: bytes, reason: str) -> None:

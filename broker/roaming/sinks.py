@@ -35,14 +35,14 @@ class Away:
         self._size = 0
 
     def room(self) -> bool:
-        node, to = self._roaming.shell.node, self._leave.to
+        node, to = self._roaming.node, self._leave.to
         settled = node.settled(to)
         while self._under_way and self._under_way[0][0] <= settled:
             self._bytes -= self._under_way.popleft()[1]
         return self._bytes + self._size < WINDOW and bool(node.live() >> to & 1)
 
     def take(self, delivery: Delivery, first: int) -> None:
-        for item, size in items(delivery, first, self._roaming.broker.now):
+        for item, size in items(delivery, first, self._roaming.context.now):
             if self._size + size > PIECE or self._flights is not (first > 0):
                 self.flush()
             self._flights = first > 0
@@ -54,7 +54,7 @@ class Away:
             found, self._items, self._size = self._items, [], 0
             body = encode_items(found)
             self._roaming.roamer.leaves.send(self._leave, self._flights, body)
-            self._under_way.append((self._roaming.shell.node.position(), len(body)))
+            self._under_way.append((self._roaming.node.position(), len(body)))
             self._bytes += len(body)
 
     def flown(self) -> None:

@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...broker.embedded.registrar import BY_NAME, DirectorySettings
+from ...broker.settings.directory import BY_NAME, DirectorySettings
 from ...mesh.topology.rules import LinkRules, table_of
 from ...mesh.topology.tls import FILES
 

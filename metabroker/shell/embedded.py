@@ -31,8 +31,8 @@ from .supervisor import Supervisor
 
 if TYPE_CHECKING:
     from ...broker.config import BrokerConfig, MetabrokerSettings
-    from ...broker.embedded.contract import InsideSettings
     from ...broker.server import Broker
+    from ...broker.settings.embedded import EmbeddedSettings
     from ...broker.transport.in_process import Joint
 
 log = logging.getLogger(__name__)
@@ -106,12 +106,12 @@ class Around(Community):
 class Plan:
     """What its files say. settings: of the broker's file. table: of services."""
 
-    settings: InsideSettings
+    settings: EmbeddedSettings
     policy: Policy
     table: dict[str, list[str]]
 
     @classmethod
-    def read(cls, settings: InsideSettings) -> Plan:
+    def read(cls, settings: EmbeddedSettings) -> Plan:
         """Read the files. Raises ConfigError."""
         services = Services.load(settings.services) if settings.services is not None else None
         return cls(settings, load(settings.policy), services.table if services is not None else {})
@@ -213,7 +213,7 @@ def _ended(task: asyncio.Task[None]) -> None:
         log.error("event=metabroker-cannot-start error=%r", str(error))
 
 
-def _directory(settings: InsideSettings) -> Directory | None:
+def _directory(settings: EmbeddedSettings) -> Directory | None:
     """Who asks the directory. Raises ConfigError."""
     if settings.directory is None:
         return None

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from ....base.refusals import Refusals
 from ....base.settings import ConfigError
-from ....mesh.topology.tls import TlsSettings, encrypted
+from ....mesh.topology.tls import TlsSettings
 from .certificate import covers
 from .contexts import SOON, Contexts, day
 from .transport import TlsTransport
 
 if TYPE_CHECKING:
-    from ...server import Broker
+    from ...ports import Admission, Context
 
 log = logging.getLogger("mqmesh.tls")
 
@@ -31,14 +31,18 @@ class TlsError(ConnectionError):
 
 
 class TlsService:
-    """Makes the TLS layer of connections, accepted or dialled. Raises ConfigError when the files are not right."""
+    """Makes the TLS layer of connections, accepted or dialled. Raises ConfigError when the files are not right.
 
-    def __init__(self, broker: Broker, settings: TlsSettings) -> None:
-        self.broker = broker
+    listens: it is used by a listener.
+    named: the broker's name, if its certificate has to have it.
+    """
+
+    def __init__(self, context: Context, admission: Admission, settings: TlsSettings, listens: bool, named: str | None) -> None:
+        self._context = context
+        self._admission = admission
         self.settings = settings
-        self._listens = any(encrypted(address) for address in broker.config.listen)
-        mesh = broker.config.mesh
-        self._named = broker.config.name if mesh is not None and mesh.certified else None
+        self._listens = listens
+        self._named = named
         self.contexts = Contexts(settings, self._listens, self._named)
         self._buffer = memoryview(bytearray(READ))
         self._shaking: set[TlsTransport] = set()
@@ -48,7 +52,7 @@ class TlsService:
     def start(self) -> None:
         """Say what is in use."""
         self._say("tls")
-        self._timer = self.broker.loop.call_later(LOOK, self._look)
+        self._timer = self._context.loop.call_later(LOOK, self._look)
 
     def stop(self) -> None:
         """End what is in its handshake."""
@@ -81,11 +85,11 @@ class TlsService:
     def _look(self) -> None:
         """Once a day: does the certificate end soon?"""
         own = self.contexts.own
-        left = own.ends - self.broker.wall() if own else SOON
+        left = own.ends - self._context.wall() if own else SOON
         if own and left < SOON:
             text = f"{self.settings.certificate} {'expired' if left <= 0 else 'expires'} on {day(own.ends)}: renew it, then send SIGHUP"
             log.warning("event=tls-certificate text=%s", text)
-        self._timer = self.broker.loop.call_later(LOOK, self._look)
+        self._timer = self._context.loop.call_later(LOOK, self._look)
 
     @property
     def shaking(self) -> int:
@@ -94,7 +98,7 @@ class TlsService:
 
     def values(self) -> dict[str, str]:
         """name below `$SYS/broker` -> value."""
-        counters, own = self.broker.counters, self.contexts.own
+        counters, own = self._context.counters, self.contexts.own
         values = {"tls/handshakes": str(counters.tls_handshakes), "tls/refused": str(counters.tls_refused)}
         if own is not None:
             values["tls/certificate/ends"] = day(own.ends)
@@ -106,25 +110,25 @@ class TlsService:
         """The protocol for a new connection of a TLS listener; `factory` makes the one above it when the handshake is done."""
         context = self.contexts.server
         assert context is not None
-        broker = self.broker
+        ours, admission = self._context, self._admission
 
         def established(transport: TlsTransport) -> None:
             self._shaking.discard(transport)
-            broker.counters.tls_handshakes += 1
-            broker.entrance.end(transport)
+            ours.counters.tls_handshakes += 1
+            admission.end(transport)
             protocol = factory()
-            broker.entrance.begin(protocol, transport.address)
+            admission.begin(protocol, transport.address)
             transport.begin(protocol)
 
-        transport = TlsTransport(broker.loop, context, self._buffer, broker.config.limits.connect_timeout, established, self._refused)
+        transport = TlsTransport(ours.loop, context, self._buffer, ours.limits.connect_timeout, established, self._refused)
         self._shaking.add(transport)
         return transport
 
     def _refused(self, transport: TlsTransport, text: str) -> None:
         self._shaking.discard(transport)
-        self.broker.entrance.end(transport)
-        self.broker.counters.tls_refused += 1
-        self._refusals.say(self.broker.loop.time(), transport.address, text)
+        self._admission.end(transport)
+        self._context.counters.tls_refused += 1
+        self._refusals.say(self._context.loop.time(), transport.address, text)
 
     # Links
 
@@ -132,7 +136,7 @@ class TlsService:
         """A TLS connection whose peer's certificate leads to `ca`; call `begin` on it. Raises TlsError and OSError."""
         context = self.contexts.client
         assert context is not None
-        loop = self.broker.loop
+        loop = self._context.loop
         outcome: asyncio.Future[None] = loop.create_future()
 
         def established(transport: TlsTransport) -> None:
@@ -143,7 +147,7 @@ class TlsService:
             if not outcome.done():
                 outcome.set_exception(TlsError(text))
 
-        patience = self.broker.config.limits.connect_timeout
+        patience = self._context.limits.connect_timeout
         transport = TlsTransport(loop, context, self._buffer, patience, established, failed, False, host)
         await loop.create_connection(lambda: transport, host, port)
         try:

@@ -308,13 +308,13 @@ async def test_rules_that_are_read_anew_hold_at_once(folder: Path):
         await bob.subscribe("#")
         assert await alice.publish("u/alice/x", b"1", 1) == 0
         await bob.messages(1)
-        assert site.broker.guard.renew(access(folder, {"allow": ["publish"], "topics": ["new"]})) == 1
+        assert site.broker.renew_access(access(folder, {"allow": ["publish"], "topics": ["new"]})) == 1
         site.broker.flush()
         assert await alice.publish("u/alice/x", b"2", 1) == 0x87
         assert await alice.publish("new", b"3", 1) == 0x10
         await bob.nothing()
         passwords.change(folder / "users", "bob", None)
-        site.broker.guard.renew(access(folder))
+        site.broker.renew_access(access(folder))
         site.broker.flush()
         await bob.closed(0x98)
         await alice.nothing()
@@ -326,7 +326,7 @@ async def test_a_broken_file_of_users_changes_nothing_when_it_is_read_anew(folde
         await let_in(site, "alice", b"wonderland", "a")
         (folder / "users").write_text("alice\n")
         with pytest.raises(AuthError, match=r"users line 1: a line is name:hash"):
-            site.broker.guard.renew(access(folder))
+            site.broker.renew_access(access(folder))
         await let_in(site, "alice", b"wonderland", "b")
         await let_in(site, "bob", b"builder", "c")
 

@@ -7,7 +7,7 @@ import logging
 import pytest
 from mqmesh.broker.config import MeshSettings, PeerSettings, parse
 from mqmesh.broker.persistence.quota import Bound
-from mqmesh.broker.server import _reload
+from mqmesh.broker.program import reload_files
 from mqmesh.mqtt.packets import Connack, Connect, Puback, Publish, Will
 from mqmesh.mqtt.properties import Property
 from mqmesh.store.memory import MemoryStore
@@ -199,7 +199,7 @@ async def test_a_larger_bound_needs_no_restart() -> None:
             bound = site.broker.durable.bound
             publisher = await site.client()
             await fill(publisher)
-            _reload(site.broker, lambda larger=larger: parse({"limits": {"stored_bytes": larger, "stored_sessions": larger}}))
+            reload_files(site.broker, lambda larger=larger: parse({"limits": {"stored_bytes": larger, "stored_sessions": larger}}))
             assert not bound.full
             assert not bound.crowded
             assert await publisher.publish("t", BIG, 1) == 0

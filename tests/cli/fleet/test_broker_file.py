@@ -18,7 +18,7 @@ from mqmesh.broker.config import (
     load,
     of_topology,
 )
-from mqmesh.broker.embedded.registrar import DirectorySettings, OfferedService
+from mqmesh.broker.settings.directory import DirectorySettings, OfferedService
 from mqmesh.cli.fleet import broker_file
 from mqmesh.mesh.topology.topology import load as load_topology
 

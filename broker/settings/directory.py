@@ -1,42 +1,18 @@
-"""A directory for one broker: what its file says of it, and the face that the broker sees.
-
-The broker knows no directory, only a `Registrar`: who keeps it registered, and knows at which addresses its neighbours are. The one
-that asks a real directory is `directory/registration.py`; it works in a thread of its own, so no message waits for it.
-"""
+"""The table `[directory]` of a broker's file: which directory the broker registers at, and how."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
 
 from ...base.address import parse_address
 from ...base.settings import MISSING, ConfigError, Section
-
-if TYPE_CHECKING:
-    from ..server import Broker
 
 SECRET_VARIABLE, ACCOUNT_VARIABLE = "MQMESH_DIRECTORY_SECRET", "MQMESH_DIRECTORY_ACCOUNT"
 BY_NAME = "directory:"  # begins the address of a neighbour whose addresses the directory knows
 VISIBILITIES = ("public", "organisation")
 WILDCARDS = ("", "0.0.0.0", "::", "[::]")
-
-
-class Registrar(Protocol):
-    """What a broker asks of whoever keeps it registered. Nothing but `end` blocks."""
-
-    def begin(self, broker: Broker) -> None:
-        """The broker listens: register it, and keep it registered."""
-
-    def where(self, name: str) -> list[str]:
-        """The addresses of a neighbour, the preferred first; empty while none is known."""
-
-    def values(self) -> dict[str, str]:
-        """name below `$SYS/broker` -> value."""
-
-    def end(self) -> None:
-        """Leave the directory. It may take a few seconds."""
 
 
 @dataclass(slots=True)

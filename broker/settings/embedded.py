@@ -1,46 +1,31 @@
-"""The metabroker inside a broker's process: what the broker's file says of it, and the face that the broker sees.
-
-The broker knows no metabroker, only an `Inside`: a client of the same event loop, joined to it without a socket (`joint.py`). The real one
-is `metabroker/shell/embedded.py`.
-"""
+"""The part of the table `[metabroker]` of a broker's file that runs a metabroker in the broker's process."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ...mqtt.errors import MqttError
 from ...mqtt.topics import check_topic
 
 if TYPE_CHECKING:
     from ...base.settings import Section
-    from ..config import BrokerConfig
-    from ..server import Broker
 
 POLICY = "give the path of the policy file of the metabroker that is to run inside this broker"
 KEYS = ("services", "directory", "data", "status_topic")  # that mean nothing without a policy
 
 
-class Inside(Protocol):
-    """What a broker asks of what runs inside."""
-
-    async def begin(self, broker: Broker) -> None:
-        """The broker listens: start, and go on until `end` whatever happens. Raises StartError."""
-
-    def renew(self, config: BrokerConfig) -> None:
-        """The broker's file was read again. A mistake is logged and changes nothing."""
-
-    async def end(self) -> None:
-        """Leave in order. It may take a few seconds."""
-
-
 @dataclass(slots=True)
-class InsideSettings:
+class EmbeddedSettings:
     """The part of the table `[metabroker]` that makes it run inside. See docs/metabroker.md.
 
-    file: of the broker, for errors. policy, services: files. directory: URL. data: folder of what it keeps, None: nothing. status_topic:
-    None: the usual one; empty: nowhere.
+    file: the broker's file, for errors.
+    policy: the policy file.
+    services: a file with names of services and their addresses.
+    directory: the URL of a directory.
+    data: a folder where sessions are kept; None: they are not kept.
+    status_topic: where its status is published. None: the usual topic; empty: nowhere.
     """
 
     file: str
@@ -51,7 +36,7 @@ class InsideSettings:
     status_topic: str | None = None
 
     @classmethod
-    def of(cls, section: Section, folder: Path | None) -> InsideSettings | None:
+    def of(cls, section: Section, folder: Path | None) -> EmbeddedSettings | None:
         """Read these keys; None: no metabroker runs inside. The files that they name are not read yet. Raises ConfigError."""
         if not section.has("policy"):
             for key in KEYS:

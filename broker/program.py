@@ -1,0 +1,143 @@
+"""A broker as a program: it runs until a signal ends it, and reads its files again at SIGHUP.
+
+A directory keeps it registered (`Registrar`), and a client may run inside its process (`EmbeddedClient`): the metabroker does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Callable
+from typing import Protocol
+
+from ..base.settings import ConfigError
+from .auth.service import AuthError
+from .config import BrokerConfig
+from .ports import Neighbours
+from .server import Broker, StartError
+
+__all__ = ["EmbeddedClient", "Registrar", "StartError", "announce", "reload_files", "run", "serve"]
+
+log = logging.getLogger("mqmesh.broker")
+
+
+class Registrar(Neighbours, Protocol):
+    """Keeps a broker registered in a directory. Nothing but `end` blocks."""
+
+    def begin(self, broker: Broker) -> None:
+        """The broker listens: register it, and keep it registered."""
+
+    def end(self) -> None:
+        """Leave the directory. It may take a few seconds."""
+
+
+class EmbeddedClient(Protocol):
+    """A client that runs in the broker's process and event loop."""
+
+    async def begin(self, broker: Broker) -> None:
+        """The broker listens: start, and go on until `end` whatever happens. Raises StartError."""
+
+    def renew(self, config: BrokerConfig) -> None:
+        """The broker's file was read again. A mistake is logged and changes nothing."""
+
+    async def end(self) -> None:
+        """Leave in order. It may take a few seconds."""
+
+
+async def serve(
+    config: BrokerConfig,
+    ready: Callable[[Broker], None] | None = None,
+    reload: Callable[[], BrokerConfig] | None = None,
+    registrar: Registrar | None = None,
+    inside: EmbeddedClient | None = None,
+) -> None:
+    """Run a broker until SIGTERM or SIGINT; SIGHUP looks at its certificates, users, rules, web origins and link policies again.
+
+    ready: called once when it listens. reload: gives the configuration anew; None: it has no file. registrar: keeps it in a directory.
+    inside: runs beside it in its loop.
+    """
+    broker = Broker(config)
+    broker.registrar = registrar
+    await broker.start()
+    stopped = asyncio.Event()
+    for one in (signal.SIGTERM, signal.SIGINT):
+        broker.loop.add_signal_handler(one, stopped.set)
+    broker.loop.add_signal_handler(signal.SIGHUP, reload_files, broker, reload, inside)
+    if registrar is not None:
+        registrar.begin(broker)
+    if inside is not None:
+        await inside.begin(broker)
+    if ready is not None:
+        ready(broker)
+    await stopped.wait()
+    leaving = asyncio.create_task(asyncio.to_thread(registrar.end), name="leave the directory") if registrar is not None else None
+    if inside is not None:
+        await inside.end()
+    await broker.stop()
+    if leaving is not None:
+        await leaving
+
+
+def reload_files(broker: Broker, reload: Callable[[], BrokerConfig] | None, inside: EmbeddedClient | None = None) -> None:
+    """Look at the certificates again, and take over what a running broker can from a file that was read anew; a mistake in it changes
+    nothing."""
+    if broker.tls is not None:
+        broker.tls.reload()
+    if reload is None:
+        if broker.tls is None:
+            log.warning("event=nothing-to-reload text=this broker has neither a configuration file nor certificates")
+        return
+    try:
+        config = reload()
+    except ConfigError as error:
+        log.error("event=reload-failed text=%s", error)
+        return
+    try:
+        ended = broker.renew_access(config.access)
+    except AuthError as error:
+        log.error("event=reload-failed text=%s", error)
+        return
+    if inside is not None:
+        inside.renew(config)
+    policies = renewed = 0
+    if broker.mesh is not None and config.mesh is not None:
+        policies, renewed = len(config.mesh.rules), broker.mesh.set_rules(config.mesh.rules)
+    if broker.websocket is not None:
+        broker.websocket.origins = frozenset(config.websocket.origins)
+    if broker.durable is not None:
+        broker.durable.bound.set(config.limits, broker.durable.store)
+        broker.durable.look()
+    log.info(
+        "event=reloaded policies=%d links_renewed=%d origins=%d rules=%d subscriptions_ended=%d",
+        *(policies, renewed, len(config.websocket.origins), len(broker.guard.rules.rules), ended),
+    )
+    broker.flush()
+
+
+def announce(broker: Broker) -> None:
+    """The line on stdout that starts with `ready`."""
+    http = f" http={broker.http.url}" if broker.http is not None else ""
+    print(f"ready {' '.join(broker.addresses)} name={broker.config.name} number={broker.config.number}{http}", flush=True)
+
+
+def run(
+    config: BrokerConfig,
+    reload: Callable[[], BrokerConfig] | None = None,
+    registrar: Registrar | None = None,
+    inside: EmbeddedClient | None = None,
+) -> None:
+    """Run a broker in this thread until a signal ends it; with uvloop where it is installed. Raises StartError.
+
+    reload: gives the configuration anew, for SIGHUP; raises ConfigError. registrar: keeps the broker in a directory. inside: runs beside it
+    in its loop.
+    """
+    try:
+        if os.environ.get("MQMESH_LOOP") == "asyncio":
+            raise ImportError
+        import uvloop
+    except ImportError:
+        asyncio.run(serve(config, announce, reload, registrar, inside))
+    else:
+        uvloop.run(serve(config, announce, reload, registrar, inside))
