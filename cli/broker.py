@@ -1,4 +1,4 @@
-"""`mqmesh broker`: one broker in this process, from options, from a file, or from a file with options over it."""
+"""`mqmesh broker`: one broker in this process, from options, from a file, or from a file and options that override it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ import re
 import signal
 import sys
 import threading
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 from urllib.parse import parse_qsl
 
 import typer
 
 from .logs import LEVELS, start_logging
+from .option_groups import with_option_groups
 from .output import WRONG_USE, fail
 
 if TYPE_CHECKING:
@@ -26,85 +28,137 @@ if TYPE_CHECKING:
     from ..directory.registration import Registration
 
 DEFAULT_MESH = "mesh"
-# The key that a configuration error names -> the option that sets it.
-OPTION_OF = {
-    "name": "--name",
-    "number": "--number",
-    "listen": "--listen",
-    "data": "--data",
-    "mesh.name": "--mesh",
-    "mesh.key": "--key",
-    "mesh.auth": "--auth",
-    "mesh.mode": "--mode",
-    "store.durability": "--durability",
-    "http.listen": "--http",
-    "directory.url": "--directory",
-    "directory.mesh": "--mesh",
-    "metabroker.policy": "--metabroker",
-    "tls.certificate": "--tls-certificate",
-    "tls.key": "--tls-key",
-    "tls.ca": "--tls-ca",
-    "tls.client_certificates": "--client-certificates",
-    "websocket.origins": "--origin",
-}
 
 
-def broker(
+@dataclass(frozen=True, slots=True)
+class Key:
+    """The key of a broker's file that an option sets."""
+
+    name: str
+
+
+@dataclass(slots=True)
+class BrokerOptions:
+    """Options that stand for a key of the broker's file."""
+
     listen: Annotated[
         list[str],
+        Key("listen"),
         typer.Option(
             "--listen",
             metavar="URL",
             help="mqtt[s]://host:port, ws[s]://host:port/path or unix:///path; again for more. Port 0: any.",
             show_default=False,
         ),
-    ] = [],  # noqa: B006
-    name: Annotated[str | None, typer.Option("--name", help="This broker's name, unique in its mesh.")] = None,
-    number: Annotated[int | None, typer.Option("--number", metavar="0..65535", help="Its number, unique in its mesh.")] = None,
+    ] = field(default_factory=list)
+    name: Annotated[str | None, Key("name"), typer.Option("--name", help="This broker's name, unique in its mesh.")] = None
+    number: Annotated[int | None, Key("number"), typer.Option("--number", metavar="0..65535", help="Its number, unique in its mesh.")] = (
+        None
+    )
     peer: Annotated[
         list[str],
+        Key("mesh.peer"),
         typer.Option(
             "--peer", metavar="URL", help="A neighbour to dial: mqtt[s]://host:port[?cost=2]; again for more.", show_default=False
         ),
-    ] = [],  # noqa: B006
+    ] = field(default_factory=list)
     mesh: Annotated[
-        str | None, typer.Option("--mesh", help=f"The mesh's name, the same at all its brokers; '{DEFAULT_MESH}' without.")
-    ] = None,
+        str | None,
+        Key("mesh.name"),
+        typer.Option("--mesh", help=f"The mesh's name, the same at all its brokers; '{DEFAULT_MESH}' without this option."),
+    ] = None
     key: Annotated[
-        str | None, typer.Option("--key", envvar="MQMESH_KEY", show_envvar=True, help="The secret that its brokers share.")
-    ] = None,
+        str | None,
+        Key("mesh.key"),
+        typer.Option("--key", envvar="MQMESH_KEY", show_envvar=True, help="The secret that its brokers share."),
+    ] = None
     auth: Annotated[
-        str | None, typer.Option("--auth", metavar="key|certificate|both", help="How its brokers prove who they are; 'key' without.")
-    ] = None,
-    mode: Annotated[str | None, typer.Option("--mode", metavar="routed|flood", help="How messages travel through the mesh.")] = None,
-    data: Annotated[Path | None, typer.Option("--data", help="Folder of what must survive a restart; memory only without.")] = None,
+        str | None,
+        Key("mesh.auth"),
+        typer.Option("--auth", metavar="key|certificate|both", help="How its brokers prove who they are; 'key' without this option."),
+    ] = None
+    mode: Annotated[
+        str | None, Key("mesh.mode"), typer.Option("--mode", metavar="routed|flood", help="How messages travel through the mesh.")
+    ] = None
+    data: Annotated[
+        Path | None, Key("data"), typer.Option("--data", help="Folder for what must survive a restart; memory without this option.")
+    ] = None
     durability: Annotated[
-        str | None, typer.Option("--durability", metavar="fsync|os|memory", help="What an acknowledgement waits for; 'fsync' without.")
-    ] = None,
+        str | None,
+        Key("store.durability"),
+        typer.Option("--durability", metavar="fsync|os|memory", help="What an acknowledgement waits for; 'fsync' without this option."),
+    ] = None
     tls_certificate: Annotated[
-        Path | None, typer.Option("--tls-certificate", help="PEM file of its certificate, for mqtts:// (see mqmesh cert).")
-    ] = None,
-    tls_key: Annotated[Path | None, typer.Option("--tls-key", help="PEM file of the certificate's private key.")] = None,
-    tls_ca: Annotated[Path | None, typer.Option("--tls-ca", help="PEM file of the authorities of clients and neighbours.")] = None,
+        Path | None,
+        Key("tls.certificate"),
+        typer.Option("--tls-certificate", help="PEM file of its certificate, for mqtts:// (see mqmesh cert)."),
+    ] = None
+    tls_key: Annotated[Path | None, Key("tls.key"), typer.Option("--tls-key", help="PEM file of the certificate's private key.")] = None
+    tls_ca: Annotated[
+        Path | None, Key("tls.ca"), typer.Option("--tls-ca", help="PEM file of the authorities of clients and neighbours.")
+    ] = None
     client_certificates: Annotated[
-        str | None, typer.Option("--client-certificates", metavar="none|optional|required", help="What TLS listeners ask of clients.")
-    ] = None,
+        str | None,
+        Key("tls.client_certificates"),
+        typer.Option("--client-certificates", metavar="none|optional|required", help="Whether TLS listeners ask clients for certificates."),
+    ] = None
     http: Annotated[
-        str | None, typer.Option("--http", metavar="URL", help="http://host:port for /metrics, /health and /ready; nowhere without.")
-    ] = None,
+        str | None,
+        Key("http.listen"),
+        typer.Option("--http", metavar="URL", help="http://host:port for /metrics, /health and /ready; nowhere without this option."),
+    ] = None
     directory: Annotated[
         str | None,
+        Key("directory.url"),
         typer.Option("--directory", metavar="URL", help="Where it registers, as $MQMESH_DIRECTORY_ACCOUNT with ..._SECRET."),
-    ] = None,
+    ] = None
     metabroker: Annotated[
         Path | None,
+        Key("metabroker.policy"),
         typer.Option("--metabroker", metavar="FILE", help="Run a metabroker inside, with this policy (docs/metabroker.md)."),
-    ] = None,
+    ] = None
     origin: Annotated[
         list[str],
+        Key("websocket.origins"),
         typer.Option("--origin", metavar="URL", help="Web pages that may connect, as https://app.example.com; again.", show_default=False),
-    ] = [],  # noqa: B006
-    config: Annotated[Path | None, typer.Option("--config", help="A TOML file; options here go over what it says.")] = None,
+    ] = field(default_factory=list)
+
+    def table(self, has_file: bool) -> dict[str, Any]:
+        """The options as a table of the broker's file, without those that were not given. Raises ConfigError."""
+        values = {name: value for name in KEYS if (value := getattr(self, name))}
+        if self.number is not None:
+            values["number"] = self.number
+        if has_file and not (self.mesh or self.peer or self.auth or self.mode):
+            values.pop("key", None)  # of the environment, perhaps: the file may say that there is no mesh
+        found: dict[str, Any] = {}
+        for name, value in values.items():
+            *tables, key = KEYS[name].split(".")
+            place = found
+            for table in tables:
+                place = place.setdefault(table, {})
+            place[key] = str(value.absolute()) if isinstance(value, Path) else value
+        if "peer" in (mesh := found.get("mesh", {})):
+            mesh["peer"] = [_peer(text) for text in self.peer]
+        if not has_file and mesh:
+            mesh.setdefault("name", DEFAULT_MESH)
+        if self.directory and self.mesh and not has_file and not self.peer:
+            found["directory"]["neighbours"] = "all"
+        return found
+
+
+KEYS: dict[str, str] = {
+    name: next(one.name for one in hint.__metadata__ if isinstance(one, Key))
+    for name, hint in get_type_hints(BrokerOptions, include_extras=True).items()
+}
+# The key that an error of the configuration names -> the option that sets it.
+OPTION_OF = {key: f"--{name.replace('_', '-')}" for name, key in KEYS.items()} | {"directory.mesh": "--mesh"}
+
+
+@with_option_groups
+def broker(
+    *,
+    options: BrokerOptions,
+    config: Annotated[Path | None, typer.Option("--config", help="A TOML file; options override what it says.")] = None,
     log_level: Annotated[str, typer.Option("--log-level", metavar="|".join(LEVELS), help="What goes to stderr.")] = "info",
     stop_with_stdin: Annotated[bool, typer.Option("--stop-with-stdin", hidden=True, help="End when stdin is closed.")] = False,
 ) -> None:
@@ -147,20 +201,7 @@ def broker(
         raise fail(f"broker: --log-level {log_level}: there are {', '.join(LEVELS)}", WRONG_USE)
 
     def read() -> BrokerConfig:
-        table = _table(listen, name, number, peer, mesh, key, auth, mode, data, durability, config is not None)
-        tls = {"certificate": tls_certificate, "key": tls_key, "ca": tls_ca, "client_certificates": client_certificates}
-        if given := {option: str(value.absolute() if isinstance(value, Path) else value) for option, value in tls.items() if value}:
-            table["tls"] = given
-        if origin:
-            table["websocket"] = {"origins": origin}
-        if metabroker:
-            table["metabroker"] = {"policy": str(metabroker.absolute())}
-        if http:
-            table["http"] = {"listen": http}
-        if directory:
-            table["directory"] = {"url": directory}
-            if config is None and mesh and not peer:
-                table["directory"]["neighbours"] = "all"
+        table = options.table(config is not None)
         return load(config, table) if config is not None else parse(table)
 
     try:
@@ -221,35 +262,6 @@ def _stop_with_stdin() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _table(
-    listen: list[str],
-    name: str | None,
-    number: int | None,
-    peers: list[str],
-    mesh: str | None,
-    key: str | None,
-    auth: str | None,
-    mode: str | None,
-    data: Path | None,
-    durability: str | None,
-    has_file: bool,
-) -> dict[str, Any]:
-    """The options in the shape of a broker's file, only what was given. Raises ConfigError."""
-    given: dict[str, Any] = {"listen": listen or None, "name": name, "number": number, "data": str(data.absolute()) if data else None}
-    if durability:
-        given["store"] = {"durability": durability}
-    if mesh or peers or auth or mode or (key and not has_file):
-        shared = {
-            "name": mesh or (None if has_file else DEFAULT_MESH),
-            "key": key,
-            "auth": auth,
-            "mode": mode,
-            "peer": [_peer(text) for text in peers],
-        }
-        given["mesh"] = {option: value for option, value in shared.items() if value}
-    return {option: value for option, value in given.items() if value is not None}
-
-
 def _peer(text: str) -> dict[str, Any]:
     """``mqtt://host:port?cost=2&number=3`` as a table of the file's ``[[mesh.peer]]``."""
     from ..base.settings import ConfigError
@@ -264,7 +276,7 @@ def _peer(text: str) -> dict[str, Any]:
 
 
 def _explain(error: ConfigError) -> str:
-    """The error in the user's words: for a mistake on the command line the option rather than the file's key."""
+    """The error in the user's words: a mistake on the command line names the option instead of the file's key."""
     if error.file != "command line":
         return str(error)
     key = re.sub(r"\[\d+\]", "", error.key)

@@ -5,27 +5,89 @@ from __future__ import annotations
 import logging
 import os
 import ssl
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..base.address import COMMAND_LINE, Address, AddressError, parse_address
 from .logs import LEVELS, start_logging
+from .option_groups import with_option_groups
 from .output import WRONG_USE, fail
 
+if TYPE_CHECKING:
+    from ..metabroker.shell.resolver import Chain
+    from ..metabroker.shell.server import Community
+
 log = logging.getLogger(__name__)
-REQUESTS = 20_000  # that may wait for the metabroker to run; with fewer the two would wait for each other on a busy machine
+REQUESTS = 20_000  # requests that may wait for the metabroker. With fewer, it and the broker would wait for each other on a busy machine
 VERSIONS = {"5": 5, "3.1.1": 4, "4": 4}
 
 
-def metabroker(
+@dataclass(slots=True)
+class CommunityOptions:
+    """The community broker, and as whom the metabroker connects to it."""
+
     community: Annotated[
         str,
         typer.Option("--community", metavar="URL", help="The broker to stand beside: mqtt[s]://[user@]host:port.", show_default=False),
-    ],
+    ]
+    status_topic: Annotated[
+        str | None,
+        typer.Option("--status-topic", metavar="TOPIC", help="Where it says how it is, '' for nowhere; metabroker/status/ID without."),
+    ] = None
+    client_id: Annotated[str, typer.Option("-i", "--id", help="Client Identifier at the community broker.")] = "metabroker"
+    version: Annotated[str, typer.Option("-V", "--protocol", metavar="5|4", help="MQTT version there: 5, or 4 for MQTT 3.1.1.")] = "5"
+    cafile: Annotated[Path | None, typer.Option("--cafile", help="PEM file of the authorities of the community broker (mqtts://).")] = None
+    password: Annotated[
+        str | None, typer.Option("-P", "--password", envvar="MQMESH_PASSWORD", show_envvar=True, help="Password at the community broker.")
+    ] = None
+    password_file: Annotated[Path | None, typer.Option("--password-file", help="File with the password there in its first line.")] = None
+    by_client: Annotated[
+        bool, typer.Option("--by-client", help="Session identifiers begin with the client's: for Mosquitto's access rules.")
+    ] = False
+
+    def address(self) -> Address:
+        """The checked address. Ends the command if options are wrong."""
+        if self.version not in VERSIONS:
+            raise fail(f"metabroker: -V {self.version}: the MQTT version is 5, or 4 for MQTT 3.1.1", WRONG_USE)
+        try:
+            address = parse_address(self.community, COMMAND_LINE)
+        except AddressError as error:
+            raise fail(f"metabroker: --community {self.community}: {error}", WRONG_USE) from None
+        if address.scheme == "unix" or address.topic is not None:
+            forms = "mqtt://host:1883, mqtts://host:8883 or ws://host:80/mqtt"
+            raise fail(f"metabroker: --community {self.community}: write {forms}", WRONG_USE)
+        if self.cafile is not None:
+            _check_authorities(self.cafile, address.tls)
+        return address
+
+    def resolve(self, where: Address, durable_expiry: int | None) -> Community:
+        """The community broker as the metabroker takes it. durable_expiry: seconds that the session is kept there, None without --data."""
+        from ..metabroker.mqtt.client import Login
+        from ..metabroker.shell.server import Community
+        from ..metabroker.shell.status import GONE
+        from ..mqtt.packets import Will
+
+        secret = _password(self.password or where.password, self.password_file, where)
+        username = where.user if where.user is not None or secret is None else self.client_id
+        durable = durable_expiry is not None
+        version = VERSIONS[self.version]
+        login = Login(self.client_id, version, username, secret, known=durable, durable=durable, receive_maximum=REQUESTS)
+        if durable_expiry is not None:
+            login = replace(login, expiry=durable_expiry)
+        status = f"metabroker/status/{self.client_id}" if self.status_topic is None else self.status_topic
+        if status:
+            login = replace(login, will=Will(_topic(status), GONE, retain=True))
+        return Community(where, login, os.fspath(self.cafile) if self.cafile else None, self.by_client, status)
+
+
+@with_option_groups
+def metabroker(
+    *,
+    options: CommunityOptions,
     policy: Annotated[
         Path, typer.Option("--policy", metavar="FILE", help="Who may reach which remotes (docs/metabroker.md).", show_default=False)
     ],
@@ -37,20 +99,6 @@ def metabroker(
     data: Annotated[
         Path | None, typer.Option("--data", metavar="DIR", help="A folder where sessions are kept over restarts; without it none are.")
     ] = None,
-    status_topic: Annotated[
-        str | None,
-        typer.Option("--status-topic", metavar="TOPIC", help="Where it says how it is, '' for nowhere; metabroker/status/ID without."),
-    ] = None,
-    client_id: Annotated[str, typer.Option("-i", "--id", help="Client Identifier at the community broker.")] = "metabroker",
-    version: Annotated[str, typer.Option("-V", "--protocol", metavar="5|4", help="MQTT version there: 5, or 4 for MQTT 3.1.1.")] = "5",
-    cafile: Annotated[Path | None, typer.Option("--cafile", help="PEM file of the authorities of the community broker (mqtts://).")] = None,
-    password: Annotated[
-        str | None, typer.Option("-P", "--password", envvar="MQMESH_PASSWORD", show_envvar=True, help="Password at the community broker.")
-    ] = None,
-    password_file: Annotated[Path | None, typer.Option("--password-file", help="File with the password there in its first line.")] = None,
-    by_client: Annotated[
-        bool, typer.Option("--by-client", help="Session identifiers begin with the client's: for Mosquitto's access rules.")
-    ] = False,
     log_level: Annotated[str, typer.Option("--log-level", metavar="|".join(LEVELS), help="What goes to stderr.")] = "info",
 ) -> None:
     """Let the clients of one broker reach other brokers through it.
@@ -63,70 +111,51 @@ def metabroker(
     Ends with SIGTERM or Ctrl-C. Status: 0 stopped; 2 it could not start, one line on stderr says why.
     """
     from ..base.settings import ConfigError
-    from ..metabroker.mqtt.client import Login
     from ..metabroker.policy import load
-    from ..metabroker.shell.resolver import Chain, Directory, Resolver, Services
-    from ..metabroker.shell.server import Community
-    from ..metabroker.shell.status import GONE
     from ..metabroker.shell.supervisor import run
-    from ..mqtt.packets import Will
     from ..store.base import StoreError
 
     if log_level not in LEVELS:
         raise fail(f"metabroker: --log-level {log_level}: there are {', '.join(LEVELS)}", WRONG_USE)
-    if version not in VERSIONS:
-        raise fail(f"metabroker: -V {version}: the MQTT version is 5, or 4 for MQTT 3.1.1", WRONG_USE)
-    try:
-        where = parse_address(community, COMMAND_LINE)
-    except AddressError as error:
-        raise fail(f"metabroker: --community {community}: {error}", WRONG_USE) from None
-    if where.scheme == "unix" or where.topic is not None:
-        raise fail(f"metabroker: --community {community}: write mqtt://host:1883, mqtts://host:8883 or ws://host:80/mqtt", WRONG_USE)
-    if cafile is not None:
-        _check_authorities(cafile, where.tls)
-    resolvers: list[Resolver] = []
+    where = options.address()
     try:
         rules = load(policy)
-        if services is not None:
-            resolvers.append(Services.load(services))
-        if directory is not None:
-            resolvers.append(Directory(directory, _account()))
+        resolvers = _resolvers(services, directory)
     except ConfigError as error:
         raise fail(f"metabroker: {error}", WRONG_USE) from None
-    except ImportError as error:
-        raise fail(f"metabroker: --directory needs an extra: pip install 'mqmesh[uddi]' ({error})", WRONG_USE) from None
-    except ValueError as error:
-        raise fail(f"metabroker: --directory {error}", WRONG_USE) from None
-    start_logging(client_id, log_level, "metabroker")
-    secret = _password(password or where.password, password_file, where)
-    username = where.user if where.user is not None or secret is None else client_id
-    kept = data is not None
-    login = Login(client_id, VERSIONS[version], username, secret, known=kept, durable=kept, receive_maximum=REQUESTS)
-    if kept:
-        login = replace(login, expiry=rules.limits.durable)
-    status = f"metabroker/status/{client_id}" if status_topic is None else status_topic
-    if status:
-        login = replace(login, will=Will(_topic(status), GONE, retain=True))
+    start_logging(options.client_id, log_level, "metabroker")
+    community = options.resolve(where, rules.limits.durable if data is not None else None)
     try:
-        run(
-            Community(where, login, os.fspath(cafile) if cafile else None, by_client, status),
-            rules,
-            Chain(*resolvers),
-            lambda: print(f"ready {where}", flush=True),
-            data,
-        )
+        run(community, rules, resolvers, lambda: print(f"ready {community.address}", flush=True), data)
     except StoreError as error:
         raise fail(f"metabroker: --data {error}", WRONG_USE) from None
 
 
+def _resolvers(services: Path | None, directory: str | None) -> Chain:
+    """What finds the addresses of services: a file, then a directory. Raises ConfigError."""
+    from ..metabroker.shell.resolver import Chain, Directory, Services
+
+    try:
+        return Chain(
+            *([Services.load(services)] if services is not None else []),
+            *([Directory(directory, _account())] if directory is not None else []),
+        )
+    except ImportError as error:
+        raise fail(f"metabroker: --directory needs an extra: pip install 'mqmesh[uddi]' ({error})", WRONG_USE) from None
+    except ValueError as error:
+        if directory is None:
+            raise
+        raise fail(f"metabroker: --directory {error}", WRONG_USE) from None
+
+
 def _account() -> tuple[str, str] | None:
-    """Of the directory; None: what is public is enough."""
+    """Name and secret of our account in the directory; None: public records are enough."""
     name, secret = os.environ.get("MQMESH_DIRECTORY_ACCOUNT"), os.environ.get("MQMESH_DIRECTORY_SECRET")
     return (name, secret) if name and secret else None
 
 
 def _password(given: str | None, file: Path | None, where: Address) -> bytes | None:
-    """The password at the community broker; None: without one. On this machine it is what all programs of this user share."""
+    """The password at the community broker; None: without one. For a broker on this machine, the one that this user's programs share."""
     from ..broker.auth.metabroker_secret import SecretError, make_shared, read_secret
 
     try:
@@ -151,7 +180,7 @@ def _is_local(host: str) -> bool:
 
 
 def _topic(text: str) -> str:
-    """A topic that can be published to."""
+    """The topic, checked that it can be published to."""
     from ..mqtt.errors import MqttError
     from ..mqtt.topics import check_topic
 

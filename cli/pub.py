@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from . import connection_options as o
-from .output import FAILED, WRONG_USE, fail, note
+from .connection_options import ClientOptions, OptionError, reported_errors
+from .option_groups import with_option_groups
+from .output import FAILED, note
 
 if TYPE_CHECKING:
     from paho.mqtt.client import Client
@@ -21,52 +23,37 @@ if TYPE_CHECKING:
 
     from .connection import Connection
 
-option = partial(typer.Option, rich_help_panel="Message")
+_message = partial(typer.Option, rich_help_panel="Message")
 
 
-def pub(
-    topic: Annotated[list[str], typer.Option("-t", "--topic", help="Topic; give it again for more.", show_default=False)] = [],  # noqa: B006
-    message: Annotated[str | None, option("-m", "--message", help="The payload.")] = None,
-    file: Annotated[Path | None, option("-f", "--file", help="Send a file as one message.")] = None,
-    lines: Annotated[bool, option("-l", "--stdin-line", help="A message for each line of stdin.")] = False,
-    whole: Annotated[bool, option("-s", "--stdin-file", help="All of stdin as one message.")] = False,
-    null: Annotated[bool, option("-n", "--null-message", help="An empty payload.")] = False,
-    qos: Annotated[int, option("-q", "--qos", min=0, max=2, help="Quality of Service.")] = 0,
-    retain: Annotated[bool, option("-r", "--retain", help="Retain the message.")] = False,
-    repeat: Annotated[int, option("--repeat", min=1, help="Send this many times.")] = 1,
-    interval: Annotated[float, option("--interval", metavar="SECONDS", min=0, help="Time between repeats.")] = 0.0,
-    user_property: Annotated[
-        list[str],
-        option("--user-property", metavar="KEY=VALUE", help="User Property; give it again for more."),
-    ] = [],  # noqa: B006
-    expiry: Annotated[
-        int | None,
-        option("--expiry", metavar="SECONDS", min=0, max=0xFFFFFFFF, help="Message Expiry Interval."),
-    ] = None,
-    response_topic: Annotated[str | None, option("--response-topic", help="Where the answer shall go.")] = None,
-    correlation: Annotated[str | None, option("--correlation", help="Correlation Data.")] = None,
-    content_type: Annotated[str | None, option("--content-type", help="Content Type, such as application/json.")] = None,
-    text: Annotated[bool, option("--text", help="Mark the payload as UTF-8 text (Payload Format Indicator).")] = False,
-    host: o.Host = "127.0.0.1",
-    port: o.Port = None,
-    username: o.Username = None,
-    password: o.Password = None,
-    protocol: o.Version = "5",
-    keepalive: o.KeepAlive = 60,
-    cafile: o.CaFile = None,
-    cert: o.Certificate = None,
-    key: o.Key = None,
-    insecure: o.Insecure = False,
-    client_id: o.ClientId = None,
-    persistent: o.Persistent = False,
-    session_expiry: o.SessionExpiry = None,
-    will_topic: o.WillTopic = None,
-    will_payload: o.WillPayload = "",
-    will_qos: o.WillQos = 0,
-    will_retain: o.WillRetain = False,
-    will_delay: o.WillDelay = 0,
-    debug: o.Debug = False,
-) -> None:
+@dataclass(slots=True)
+class MessageOptions:
+    """What is published, and how."""
+
+    topic: Annotated[list[str], typer.Option("-t", "--topic", help="Topic; give it again for more.", show_default=False)] = field(
+        default_factory=list
+    )
+    message: Annotated[str | None, _message("-m", "--message", help="The payload.")] = None
+    file: Annotated[Path | None, _message("-f", "--file", help="Send a file as one message.")] = None
+    lines: Annotated[bool, _message("-l", "--stdin-line", help="Send each line of stdin as a message.")] = False
+    whole: Annotated[bool, _message("-s", "--stdin-file", help="Send all of stdin as one message.")] = False
+    null: Annotated[bool, _message("-n", "--null-message", help="Send an empty payload.")] = False
+    qos: Annotated[int, _message("-q", "--qos", min=0, max=2, help="Quality of Service.")] = 0
+    retain: Annotated[bool, _message("-r", "--retain", help="Retain the message.")] = False
+    repeat: Annotated[int, _message("--repeat", min=1, help="Send this many times.")] = 1
+    interval: Annotated[float, _message("--interval", metavar="SECONDS", min=0, help="Time between repeats.")] = 0.0
+    user_property: Annotated[list[str], _message("--user-property", metavar="KEY=VALUE", help="User Property; give it again for more.")] = (
+        field(default_factory=list)
+    )
+    expiry: Annotated[int | None, _message("--expiry", metavar="SECONDS", min=0, max=0xFFFFFFFF, help="Message Expiry Interval.")] = None
+    response_topic: Annotated[str | None, _message("--response-topic", help="Topic to send the answer to.")] = None
+    correlation: Annotated[str | None, _message("--correlation", help="Correlation Data.")] = None
+    content_type: Annotated[str | None, _message("--content-type", help="Content Type, such as application/json.")] = None
+    text: Annotated[bool, _message("--text", help="Mark the payload as UTF-8 text (Payload Format Indicator).")] = False
+
+
+@with_option_groups
+def pub(given: MessageOptions, options: ClientOptions) -> None:
     """Publish messages to an MQTT broker.
 
     \b
@@ -87,35 +74,27 @@ def pub(
 
     Status: 0 all is sent (QoS 1 and 2: acknowledged); 1 the broker refuses or cannot be reached; 2 wrong command line.
     """
-    values = dict(locals()) | {"receive_maximum": None}
-    from .connection import Connection, OptionError, build_options, end_on_sigterm
+    from .connection import Connection, end_on_sigterm
 
     end_on_sigterm()
     try:
-        options = build_options(values)
-        topics = _topics(topic, options.address.topic)
-        properties = _properties(values, options.version)
-        payloads = _payloads(values)
-        with Connection(options) as connection:
-            status = _Publisher(connection, topics, qos, retain, properties).run(payloads, repeat, interval)
-    except OptionError as error:
-        raise fail(f"pub: {error}", WRONG_USE) from None
-    except ConnectionError as error:
-        raise fail(f"pub: {error}") from None
+        with reported_errors("pub"):
+            connection = Connection(options)
+            topics = _topics(given.topic, connection.address.topic)
+            properties = _properties(given, options.version)
+            payloads = _payloads(given)
+            with connection:
+                status = _Publisher(connection, topics, given, properties).publish_all(payloads)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     raise typer.Exit(status)
 
 
 class _Publisher:
-    """Sends payloads to all topics and waits for acknowledgements; at most `max_unacknowledged` stay open."""
+    """Publishes payloads to all topics and waits for acknowledgements; at most `max_unacknowledged` messages lack one."""
 
-    def __init__(self, connection: Connection, topics: list[str], qos: int, retain: bool, properties: Properties | None) -> None:
-        self.connection = connection
-        self.topics = topics
-        self.qos = qos
-        self.retain = retain
-        self.properties = properties
+    def __init__(self, connection: Connection, topics: list[str], given: MessageOptions, properties: Properties | None) -> None:
+        self.connection, self.topics, self.given, self.properties = connection, topics, given, properties
         self.sent = 0
         self.acknowledged = 0
         self.refused = 0
@@ -130,42 +109,38 @@ class _Publisher:
         self.acknowledged += 1
         self.connection.wake()
 
-    def run(self, payloads: Iterator[bytes], repeat: int, interval: float) -> int:
-        """Send everything; the exit status. `interval` in seconds between repeats."""
+    def publish_all(self, payloads: Iterable[bytes]) -> int:
+        """Publish each payload as often as the options say. Returns the exit status."""
         due = time.monotonic()
         for payload in payloads:
-            for number in range(repeat):
-                if number and interval:
-                    due += interval
+            for number in range(self.given.repeat):
+                if number and self.given.interval:
+                    due += self.given.interval
                     self.connection.wait(lambda: False, max(0.0, due - time.monotonic()))
                 for topic in self.topics:
                     if not self.connection.wait(self._has_room):
-                        return self._ended()
-                    self._send(topic, payload)
+                        return self._failed()
+                    self._publish(topic, payload)
         if not self.connection.wait(lambda: self.acknowledged == self.sent):
-            return self._ended()
+            return self._failed()
         return FAILED if self.refused else 0
 
     def _has_room(self) -> bool:
-        return self.sent - self.acknowledged < self.connection.options.max_unacknowledged
+        return self.sent - self.acknowledged < self.connection.max_unacknowledged
 
-    def _send(self, topic: str, payload: bytes) -> None:
-        from .connection import OptionError
-
+    def _publish(self, topic: str, payload: bytes) -> None:
         self.sent += 1
         try:
-            self.connection.client.publish(topic, payload, self.qos, self.retain, self.properties)
+            self.connection.client.publish(topic, payload, self.given.qos, self.given.retain, self.properties)
         except ValueError as error:
             raise OptionError(f"topic {topic!r}: {error}") from None
 
-    def _ended(self) -> int:
+    def _failed(self) -> int:
         note(f"pub: {self.connection.failure} ({self.sent - self.acknowledged} messages are not acknowledged)")
         return FAILED
 
 
 def _topics(topics: list[str], from_url: str | None) -> list[str]:
-    from .connection import OptionError
-
     chosen = topics or ([from_url] if from_url else [])
     if not chosen:
         raise OptionError("which topic? Give -t TOPIC, for example: mqmesh pub -t plant/3/temperature -m 21.5")
@@ -175,35 +150,29 @@ def _topics(topics: list[str], from_url: str | None) -> list[str]:
 
 
 def _check_topic(what: str, topic: str) -> None:
-    """A Topic Name by [MQTT-4.7.1-1], [MQTT-4.7.3]: with QoS 0 the broker's refusal would come when nobody listens any more."""
-    from .connection import OptionError
-
+    """Check a Topic Name by [MQTT-4.7.1-1] and [MQTT-4.7.3]: with QoS 0 the command ends before the broker's refusal arrives."""
     if not topic or "+" in topic or "#" in topic or "\0" in topic:
         raise OptionError(f"{what} {topic!r}: a topic to publish to is not empty and has no wildcard (+ and # are for sub)")
     if len(topic.encode()) > 65535:
         raise OptionError(f"{what} {topic[:40]!r}...: it has {len(topic.encode())} bytes, at most 65535")
 
 
-def _payloads(values: dict[str, Any]) -> Iterator[bytes]:
-    """The payloads that the options name, read as they are needed."""
-    from .connection import OptionError
-
-    given = [name for name in ("message", "file", "lines", "whole", "null") if values[name] not in (None, False)]
-    if len(given) != 1:
+def _payloads(given: MessageOptions) -> Iterator[bytes]:
+    """The payloads that the options name. Lines of stdin are read one by one."""
+    sources = (given.message is not None, given.file is not None, given.lines, given.whole, given.null)
+    if sum(sources) != 1:
         raise OptionError("say what to send with exactly one of -m TEXT, -f FILE, -l (lines of stdin), -s (all of stdin) and -n (nothing)")
-    if values["lines"]:
-        if values["repeat"] != 1:
+    if given.lines:
+        if given.repeat != 1:
             raise OptionError("--repeat does not go with -l")
         lines = (line.rstrip(b"\r\n") for line in sys.stdin.buffer)
-        return (_checked(line) for line in lines) if values["text"] else lines
-    payload = _payload(values)
-    return iter([_checked(payload) if values["text"] else payload])
+        return map(_checked_text, lines) if given.text else lines
+    payload = _payload(given)
+    return iter([_checked_text(payload) if given.text else payload])
 
 
-def _checked(payload: bytes) -> bytes:
+def _checked_text(payload: bytes) -> bytes:
     """--text is a promise that the broker may check [MQTT5 3.3.2.3.2]."""
-    from .connection import OptionError
-
     try:
         payload.decode()
     except UnicodeDecodeError as error:
@@ -211,51 +180,43 @@ def _checked(payload: bytes) -> bytes:
     return payload
 
 
-def _payload(values: dict[str, Any]) -> bytes:
-    from .connection import OptionError
-
-    if values["message"] is not None:
-        return str(values["message"]).encode()
-    if values["file"] is not None:
+def _payload(given: MessageOptions) -> bytes:
+    if given.message is not None:
+        return given.message.encode()
+    if given.file is not None:
         try:
-            return Path(values["file"]).read_bytes()
+            return given.file.read_bytes()
         except OSError as error:
-            raise OptionError(f"-f {values['file']}: {error.strerror}") from None
-    return sys.stdin.buffer.read() if values["whole"] else b""
+            raise OptionError(f"-f {given.file}: {error.strerror}") from None
+    return sys.stdin.buffer.read() if given.whole else b""
 
 
-def _properties(values: dict[str, Any], version: int) -> Properties | None:
-    """The MQTT 5 properties of each message. MQTT 3.1.1 has none: asking for one is an error rather than a silent loss."""
+def _properties(given: MessageOptions, version: int) -> Properties | None:
+    """The MQTT 5 properties of each message. MQTT 3.1.1 has none: an option for one is an error there."""
     if version == 4:
-        _refuse_properties(values)
+        for name in ("user_property", "expiry", "response_topic", "correlation", "content_type", "text"):
+            if getattr(given, name):
+                raise OptionError(f"--{name.replace('_', '-')} needs MQTT 5: leave -V 4 out")
         return None
     from paho.mqtt.packettypes import PacketTypes
 
-    from .connection import OptionError, new_properties
+    from .connection import new_properties
 
     properties = new_properties(PacketTypes.PUBLISH)
-    pairs = [tuple(text.split("=", 1)) for text in values["user_property"]]
+    pairs = [tuple(text.split("=", 1)) for text in given.user_property]
     if any(len(pair) != 2 for pair in pairs):
         raise OptionError("--user-property is written KEY=VALUE")
     if pairs:
         properties.UserProperty = pairs
-    if values["expiry"] is not None:
-        properties.MessageExpiryInterval = values["expiry"]
-    if values["response_topic"] is not None:
-        _check_topic("--response-topic", values["response_topic"])
-        properties.ResponseTopic = values["response_topic"]
-    if values["correlation"] is not None:
-        properties.CorrelationData = values["correlation"].encode()
-    if values["content_type"]:
-        properties.ContentType = values["content_type"]
-    if values["text"]:
+    if given.expiry is not None:
+        properties.MessageExpiryInterval = given.expiry
+    if given.response_topic is not None:
+        _check_topic("--response-topic", given.response_topic)
+        properties.ResponseTopic = given.response_topic
+    if given.correlation is not None:
+        properties.CorrelationData = given.correlation.encode()
+    if given.content_type:
+        properties.ContentType = given.content_type
+    if given.text:
         properties.PayloadFormatIndicator = 1
     return properties  # type: ignore[no-any-return]
-
-
-def _refuse_properties(values: dict[str, Any]) -> None:
-    from .connection import OptionError
-
-    for name in ("user_property", "expiry", "response_topic", "correlation", "content_type", "text"):
-        if values[name]:
-            raise OptionError(f"--{name.replace('_', '-')} needs MQTT 5: leave -V 4 out")

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from . import connection_options as o
+from .connection_options import ConnectionOptions, reported_errors
+from .option_groups import with_option_groups
 from .output import FAILED, WRONG_USE, fail
 
 if TYPE_CHECKING:
     from paho.mqtt.client import Client, MQTTMessage
+
+    from .connection import Connection
 
 TOPIC = "$mqmesh/sessions"
 ANSWER = "$mqmesh/sessions/answer"
@@ -19,7 +22,9 @@ PATIENCE = 30.0  # seconds for an answer
 ORDERS = ("bytes", "messages", "away")
 
 
+@with_option_groups
 def sessions(
+    *,
     client: Annotated[list[str], typer.Argument(help="Only the sessions of these client identifiers.", show_default=False)] = [],  # noqa: B006
     by: Annotated[
         str, typer.Option("--by", metavar="bytes|messages|away", help="Which first: the largest, or the longest away.")
@@ -27,16 +32,7 @@ def sessions(
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many.")] = 20,
     end: Annotated[bool, typer.Option("--end", help="End the sessions that are named: what waits for them is lost.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
-    host: o.Host = "127.0.0.1",
-    port: o.Port = None,
-    username: o.Username = None,
-    password: o.Password = None,
-    cafile: o.CaFile = None,
-    cert: o.Certificate = None,
-    key: o.Key = None,
-    insecure: o.Insecure = False,
-    client_id: o.ClientId = None,
-    debug: o.Debug = False,
+    options: ConnectionOptions,
 ) -> None:
     """Show the sessions that a broker keeps for clients, or end some.
 
@@ -49,24 +45,21 @@ def sessions(
 
     Status: 0 done; 1 the broker refuses, cannot be reached, or has no such session; 2 wrong command line.
     """
-    from .connection import UNASKED, Connection, OptionError, build_options
+    from .connection import Connection
 
     if by not in ORDERS:
         raise fail(f"sessions: --by {by}: one of {', '.join(ORDERS)}", WRONG_USE)
     if end and not client:
         raise fail("sessions: --end needs the client identifiers of the sessions that shall end", WRONG_USE)
-    values = locals()
     requests: list[dict[str, object]] = [{"do": "end" if end else "list", "client": one} for one in client]
     if not requests:
         requests = [{"do": "list", "by": by, "limit": limit}]
     try:
-        asker = _Asker()
-        asker.connection = Connection(build_options({**UNASKED, "protocol": "5", **values}), on_ready=asker.ready)
-        with asker.connection as connection:
-            answers = [asker.ask(connection, request) for request in requests]
-    except OptionError as error:
-        raise fail(f"sessions: {error}", WRONG_USE) from None
-    except (ConnectionError, ValueError) as error:
+        with reported_errors("sessions"):
+            requester = _Requester(Connection(options))
+            with requester.connection:
+                answers = [requester.request(one) for one in requests]
+    except ValueError as error:  # an answer that is not JSON
         raise fail(f"sessions: {error}") from None
     errors = [answer["error"] for answer in answers if "error" in answer]
     shown = [one for answer in answers for one in answer.get("sessions", [answer["ended"]] if "ended" in answer else [])]
@@ -81,17 +74,32 @@ def sessions(
         raise fail("sessions: " + "; ".join(errors), FAILED)
 
 
-class _Asker:
-    """Asks one request after the other."""
+class _Requester:
+    """Sends one request after the other and waits for each answer."""
 
-    def __init__(self) -> None:
-        self.connection: Any = None
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
         self.failure: str | None = None
         self.subscribed = False
         self.answer: dict[str, Any] | None = None
+        connection.on_ready = self._subscribe
 
-    def ready(self, client: Client, _present: bool) -> None:
-        """After each CONNACK, in paho's thread."""
+    def request(self, request: dict[str, object]) -> dict[str, Any]:
+        """The answer to a request. Raises ConnectionError."""
+        connection = self.connection
+        connection.wait(lambda: self.subscribed, PATIENCE)
+        self.answer = None
+        if self.failure is None and connection.failure is None:
+            connection.client.publish(TOPIC, json.dumps(request), 1)
+            connection.wait(lambda: self.answer is not None, PATIENCE)
+        if self.answer is None:
+            raise ConnectionError(self.failure or connection.failure or "no answer: is it an mqmesh broker, of this version?")
+        return self.answer
+
+    # paho's thread
+
+    def _subscribe(self, client: Client, _session_present: bool) -> None:
+        """Called after each CONNACK."""
         client.on_subscribe = self.connection.guarded(self._subscribed)
         client.on_message = self.connection.guarded(self._message)
         client.subscribe(ANSWER, 1)
@@ -105,17 +113,6 @@ class _Asker:
     def _message(self, _client: Client, _userdata: object, message: MQTTMessage) -> None:
         self.answer = json.loads(message.payload)
         self.connection.wake()
-
-    def ask(self, connection: Any, request: dict[str, object]) -> dict[str, Any]:
-        """The answer. Raises ConnectionError."""
-        connection.wait(lambda: self.subscribed, PATIENCE)
-        self.answer = None
-        if self.failure is None and connection.failure is None:
-            connection.client.publish(TOPIC, json.dumps(request), 1)
-            connection.wait(lambda: self.answer is not None, PATIENCE)
-        if self.answer is None:
-            raise ConnectionError(self.failure or connection.failure or "no answer: is it an mqmesh broker, of this version?")
-        return self.answer
 
 
 COLUMNS = (("client", "CLIENT"), ("user", "USER"), ("messages", "MESSAGES"), ("bytes", "BYTES"), ("age", "OLDEST"), ("away", "AWAY"))

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .. import connection_options as o
+from ..connection_options import VersionedConnectionOptions, reported_errors
+from ..option_groups import with_option_groups
 from ..output import FAILED, WRONG_USE, fail, note
 
 if TYPE_CHECKING:
@@ -21,30 +22,22 @@ if TYPE_CHECKING:
 
     from ..connection import Connection
 
-FIRST = ("$SYS/broker/#", "metabroker/status/#")
-ELSE = ("$SYS/#",)  # where nothing is below $SYS/broker
-FENCE = "$SYS/broker/mqmesh-status"  # nobody has it: the answer to its UNSUBSCRIBE comes behind the retained messages
-PATIENCE = 30.0  # seconds until all that is retained must have come
+BROKER_FILTERS = ("$SYS/broker/#", "metabroker/status/#")
+OTHER_FILTERS = ("$SYS/#",)  # for a broker that publishes nothing below $SYS/broker
+FENCE = "$SYS/broker/mqmesh-status"  # not subscribed to: the answer to its UNSUBSCRIBE comes after the retained messages
+PATIENCE = 30.0  # seconds to wait for the retained messages
 
 
+@with_option_groups
 def status(
-    host: o.Host = "127.0.0.1",
+    *,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on, and show each change until Ctrl-C or SIGTERM.")] = False,
     interval: Annotated[float, typer.Option("--interval", metavar="SECONDS", min=0.1, help="With --watch: no more often than this.")] = 1.0,
     check: Annotated[bool, typer.Option("--check", help="Status 1 if anything is down, full or out of reach.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object; with --watch one a line.")] = False,
     picture: Annotated[bool, typer.Option("--picture", help="Draw the mesh, too.")] = False,
     dot: Annotated[bool, typer.Option("--dot", help="Only the mesh, in Graphviz's language.")] = False,
-    port: o.Port = None,
-    username: o.Username = None,
-    password: o.Password = None,
-    protocol: o.Version = "5",
-    cafile: o.CaFile = None,
-    cert: o.Certificate = None,
-    key: o.Key = None,
-    insecure: o.Insecure = False,
-    client_id: o.ClientId = None,
-    debug: o.Debug = False,
+    options: VersionedConnectionOptions,
 ) -> None:
     """Show how a running broker and its mesh are: who can be reached, over which links, and what waits.
 
@@ -59,8 +52,7 @@ def status(
     Status: 0 shown, and with --check all is well; 1 the broker refuses or cannot be reached, or with --check something is not well; 2 wrong
     command line.
     """
-    values = locals()
-    from ..connection import UNASKED, Connection, OptionError, build_options, end_on_sigterm
+    from ..connection import Connection, end_on_sigterm
 
     if sum((as_json, picture, dot)) > 1:
         raise fail("status: --json, --picture and --dot show different things: choose one", WRONG_USE)
@@ -68,19 +60,15 @@ def status(
         raise fail(f"status: {'--check' if check else '--dot'} looks once: leave --watch out", WRONG_USE)
     end_on_sigterm()
     try:
-        looker = Looker()
-        looker.connection = Connection(build_options({**UNASKED, **values}), on_ready=looker.ready)
-        with looker.connection as connection:
-            looker.first()
-            if watch:
-                _watch(looker, interval, as_json, picture)
-                return
-            found = looker.report()
-        _show(found, as_json, picture, dot, connection.options.address.endpoint)
-    except OptionError as error:
-        raise fail(f"status: {error}", WRONG_USE) from None
-    except ConnectionError as error:
-        raise fail(f"status: {error}") from None
+        with reported_errors("status"):
+            reader = StatusReader(Connection(options))
+            with reader.connection as connection:
+                reader.wait_until_complete()
+                if watch:
+                    _watch(reader, interval, as_json, picture)
+                    return
+                found = reader.report()
+            _show(found, as_json, picture, dot, connection.address.endpoint)
     except KeyboardInterrupt:
         return
     except BrokenPipeError:  # the reader, such as `head`, has enough
@@ -90,28 +78,27 @@ def status(
         raise typer.Exit(FAILED)
 
 
-class Looker:
-    """What a broker has said since the connection began; paho's thread writes it, the command reads it."""
+class StatusReader:
+    """Collects what a broker says of itself. paho's thread writes it, the command reads it."""
 
-    def __init__(self) -> None:
-        self.connection: Connection | None = None
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
         self.values: dict[str, str] = {}
         self.complete = False  # all that is retained has come
         self.failure: str | None = None
         self.changes = 0
         self._asked: tuple[str, ...] = ()
-        self._subscription = 0
+        connection.on_ready = self._start
 
     # The command's thread
 
-    def first(self) -> None:
-        """Wait for what is retained. Raises ConnectionError."""
+    def wait_until_complete(self) -> None:
+        """Wait for the retained messages. Raises ConnectionError."""
         connection = self.connection
-        assert connection is not None
         connection.wait(lambda: self.complete or self.failure is not None, PATIENCE)
         failure = self.failure or connection.failure
         if failure is None and not self.complete:
-            failure = f"{connection.options.address.endpoint} does not answer a subscription within {PATIENCE:g} s"
+            failure = f"{connection.address.endpoint} does not answer a subscription within {PATIENCE:g} s"
         if failure is not None:
             raise ConnectionError(failure)
 
@@ -120,41 +107,39 @@ class Looker:
         from .report import report
 
         connection = self.connection
-        assert connection is not None
-        address = connection.options.address.endpoint
+        address = connection.address.endpoint
         lost = not connection.connected
         failure = f"{address}: the connection is lost, and tried again" if lost else None
         return report({} if lost else dict(self.values), address, time.time(), failure)
 
     # paho's thread
 
-    def ready(self, client: Client, _present: bool) -> None:
-        """After each CONNACK."""
+    def _start(self, client: Client, _session_present: bool) -> None:
+        """Called after each CONNACK."""
         connection = self.connection
-        assert connection is not None
         self.values.clear()
         self.complete = False
         client.on_subscribe = connection.guarded(self._subscribed)
-        client.on_unsubscribe = connection.guarded(self._behind)
+        client.on_unsubscribe = connection.guarded(self._unsubscribed)
         client.on_message = connection.guarded(self._message)
-        self._subscribe(client, FIRST)
+        self._subscribe(client, BROKER_FILTERS)
 
     def _subscribe(self, client: Client, filters: tuple[str, ...]) -> None:
         self._asked = filters
-        _, self._subscription = client.subscribe([(one, 0) for one in filters])  # type: ignore[assignment]
+        client.subscribe([(one, 0) for one in filters])
 
     def _subscribed(self, client: Client, _userdata: object, _mid: int, reasons: list[Any], _properties: object) -> None:
         from ..connection import describe
 
-        if reasons and reasons[0].is_failure and self._asked == FIRST:
-            self._fail(f"the broker does not let this user see {FIRST[0]}: {describe(reasons[0])}")
+        if reasons and reasons[0].is_failure and self._asked == BROKER_FILTERS:
+            self._fail(f"the broker does not let this user see {BROKER_FILTERS[0]}: {describe(reasons[0])}")
         else:
             client.unsubscribe(FENCE)
 
-    def _behind(self, client: Client, *_: object) -> None:
-        """The answer to the fence: what was retained has come."""
-        if not any(topic.startswith("$SYS/broker/") for topic in self.values) and self._asked == FIRST:
-            self._subscribe(client, ELSE)
+    def _unsubscribed(self, client: Client, *_: object) -> None:
+        """The answer to UNSUBSCRIBE of `FENCE`: the retained messages have arrived."""
+        if not any(topic.startswith("$SYS/broker/") for topic in self.values) and self._asked == BROKER_FILTERS:
+            self._subscribe(client, OTHER_FILTERS)
             return
         self.complete = True
         self._changed()
@@ -173,7 +158,6 @@ class Looker:
 
     def _changed(self) -> None:
         self.changes += 1
-        assert self.connection is not None
         self.connection.wake()
 
 
@@ -199,31 +183,30 @@ def _show(found: dict[str, Any], as_json: bool, picture: bool, dot: bool, addres
         sys.stdout.flush()
 
 
-def _watch(looker: Looker, interval: float, as_json: bool, picture: bool) -> None:
+def _watch(reader: StatusReader, interval: float, as_json: bool, picture: bool) -> None:
     """Show each change, until the connection fails for good. Raises ConnectionError."""
     if as_json or not sys.stdout.isatty():
-        for found in _changes(looker, interval, False):
-            _show(found, as_json, picture, False, found["address"])
+        for found in _changes(reader, interval, False):
+            _show(found, as_json, picture, False, reader.connection.address.endpoint)
         return
     from rich.live import Live
 
     from .view import console, view
 
     with Live(console=console(True), auto_refresh=False, vertical_overflow="crop", screen=True) as live:
-        for found in _changes(looker, interval, True):
+        for found in _changes(reader, interval, True):
             live.update(view(found, picture), refresh=True)
 
 
-def _changes(looker: Looker, interval: float, ages: bool) -> Any:
+def _changes(reader: StatusReader, interval: float, ages: bool) -> Any:
     """A report now and after each change. ages: each interval, as time passes."""
-    connection = looker.connection
-    assert connection is not None
+    connection = reader.connection
     while True:
-        seen, up = looker.changes, connection.connected
-        if looker.complete or not up:
-            yield looker.report()
+        seen, up = reader.changes, connection.connected
+        if reader.complete or not up:
+            yield reader.report()
         begun = time.monotonic()
-        connection.wait(lambda seen=seen, up=up: looker.changes != seen or connection.connected != up, interval if ages else None)  # type: ignore[misc]
-        if connection.failure is not None or looker.failure is not None:
-            raise ConnectionError(looker.failure or connection.failure)
+        connection.wait(lambda seen=seen, up=up: reader.changes != seen or connection.connected != up, interval if ages else None)  # type: ignore[misc]
+        if connection.failure is not None or reader.failure is not None:
+            raise ConnectionError(reader.failure or connection.failure)
         time.sleep(max(0.0, begun + interval - time.monotonic()))
