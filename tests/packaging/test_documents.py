@@ -1,0 +1,227 @@
+"""What the documents mention exists: files, folders, modules, classes, methods, limits, anchors; and the tour in CONTRIBUTING leads there.
+
+A failure names the page, the line and the mention, and what has a similar name. Mend the page, not this test.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
+from functools import cache
+from pathlib import Path
+
+import pytest
+from mqmesh.broker.config import Limits
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+NAMING = [ROOT / "CONTRIBUTING.md", ROOT / "docs" / "architecture.md", ROOT / "docs" / "embedding.md"]  # every name in these is of our code
+LAYERS = ("base", "mqtt", "store", "mesh", "client", "broker", "directory", "metabroker", "cli")
+OTHERS = ("tests", "docs", "examples", "benchmarks", "packaging", "topologies")
+FILE = re.compile(r"[\w.\-/]+\.(?:py|md|toml|svg|sh|html|json|service|lock)|[\w.\-/]*/")
+
+
+@dataclass
+class Definitions:
+    """The names that a file defines: `name`, `Class` and `Class.member`."""
+
+    names: set[str] = field(default_factory=set)
+    bases: dict[str, list[str]] = field(default_factory=dict)
+
+
+def page_id(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def text_of(page: Path) -> str:
+    """The page without blocks of code, and without what is about other projects; lines keep their numbers."""
+    text = re.sub(r"```.*?```", lambda block: "\n" * block[0].count("\n"), page.read_text(), flags=re.DOTALL)
+    if page.name == "conformance.md":
+        before, _, rest = text.partition("\n## Other suites\n")
+        others, _, after = rest.partition("\n## ")
+        text = before + "\n" * (others.count("\n") + 2) + after
+    return text
+
+
+def mentions(page: Path) -> Iterator[tuple[int, str]]:
+    """Line and text of everything in backticks."""
+    for number, line in enumerate(text_of(page).splitlines(), 1):
+        for found in re.findall(r"`([^`]+)`", line):
+            yield number, found
+
+
+@cache
+def sources() -> dict[str, str]:
+    """The text of each file of the package, by its path."""
+    files = [ROOT / "__init__.py", *(path for layer in LAYERS for path in (ROOT / layer).rglob("*.py"))]
+    return {path.relative_to(ROOT).as_posix(): path.read_text() for path in files}
+
+
+@cache
+def definitions() -> dict[str, Definitions]:
+    """What each file of the package defines, by its path."""
+    return {path: defined(ast.parse(text)) for path, text in sources().items()}
+
+
+def defined(tree: ast.Module) -> Definitions:
+    found = Definitions()
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            found.names.add(node.name)
+            found.names.update(f"{node.name}.{member}" for member in members(node))
+            found.bases[node.name] = [base.id for base in node.bases if isinstance(base, ast.Name)]
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found.names.add(node.name)
+        else:
+            found.names.update(targets(node))
+    return found
+
+
+def members(node: ast.ClassDef) -> Iterator[str]:
+    """Methods, class attributes, fields, and what methods assign to `self`."""
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield inner.name
+        elif (
+            isinstance(inner, ast.Attribute)
+            and isinstance(inner.ctx, ast.Store)
+            and isinstance(inner.value, ast.Name)
+            and inner.value.id == "self"
+        ):
+            yield inner.attr
+    for statement in node.body:
+        yield from targets(statement)
+
+
+def targets(node: ast.stmt) -> Iterator[str]:
+    assigned = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    for target in assigned:
+        if isinstance(target, ast.Name):
+            yield target.id
+
+
+@cache
+def everywhere() -> dict[str, list[str]]:
+    """The files that define a name."""
+    files: dict[str, list[str]] = defaultdict(list)
+    for path, found in definitions().items():
+        for name in found.names:
+            files[name].append(path)
+    return files
+
+
+def is_defined(name: str) -> bool:
+    """Whether some file defines the name; a member may be inherited."""
+    if name in everywhere():
+        return True
+    owner, _, member = name.rpartition(".")
+    bases = [base for found in definitions().values() for base in found.bases.get(owner, [])]
+    return any(is_defined(f"{base}.{member}") for base in bases)
+
+
+def similar(name: str, among: list[str]) -> str:
+    """Advice: what has the same last part, else what looks alike."""
+    last = re.split(r"[./]", name.rstrip("/"))[-1]
+    close = [one for one in among if re.split(r"[./]", one.rstrip("/"))[-1] == last] or difflib.get_close_matches(name, among, 3, 0.6)
+    return f" Is it {' or '.join(f'`{one}`' for one in sorted(close)[:4])} now?" if close else " Nothing has a similar name."
+
+
+def check(page: Path, wrong: list[tuple[int, str]]) -> None:
+    lines = [f"{page_id(page)}:{number}: {text}" for number, text in wrong]
+    assert not wrong, "\n" + "\n".join(lines) + "\nMend the page: name what is there now, or leave the mention out."
+
+
+@cache
+def paths() -> list[str]:
+    """Files of the repository, and folders with a slash behind them."""
+    found = []
+    for top in (*LAYERS, *OTHERS):
+        for path in (ROOT / top).rglob("*"):
+            if "node_modules" not in path.parts and "__pycache__" not in path.parts:
+                found.append(path.relative_to(ROOT).as_posix() + "/" * path.is_dir())
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_files_and_folders_exist(page: Path) -> None:
+    """`broker/server.py`, `mesh/wire/`, `tests/faults`. A topic such as `metabroker/request/connect` has no ending and is none."""
+    wrong = []
+    for number, text in mentions(page):
+        top = text.partition("/")[0]
+        ours = FILE.fullmatch(text) if top in LAYERS else top in OTHERS and re.fullmatch(r"[\w.\-/]+", text)
+        bare = re.fullmatch(r"\w+\.py", text)
+        if ours and "..." not in text and not (ROOT / text).exists():
+            wrong.append((number, f"`{text}` is no file or folder.{similar(text, paths())}"))
+        elif bare and not any(path.endswith(f"/{text}") for path in paths()):
+            wrong.append((number, f"no file is called `{text}`.{similar(text, [path.split('/')[-1] for path in paths()])}"))
+    check(page, wrong)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_modules_exist(page: Path) -> None:
+    """`mqmesh.directory.client`, `python -m benchmarks.stores`: a module, or a name that one of the package defines."""
+    wrong = []
+    for number, text in mentions(page):
+        for name in re.findall(r"(?:^|python -m )((?:mqmesh|benchmarks|tests)(?:\.\w+)*)(?=$| )", text):
+            place = ROOT.joinpath(*name.removeprefix("mqmesh").strip(".").split("."))
+            of_package = name.startswith("mqmesh.") and place.name in everywhere()
+            if not (place.is_dir() or place.with_suffix(".py").exists() or of_package):
+                wrong.append((number, f"`{name}` is no module.{similar(name.replace('.', '/') + '.py', paths())}"))
+    check(page, wrong)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_classes_and_their_members_exist(page: Path) -> None:
+    """`Class.member` and `CamelCase` are of the package; in the pages about the code a `Word` and a `call()`, too."""
+    words = "\n".join(sources().values())
+    wrong = []
+    for number, text in mentions(page):
+        name = re.sub(r"\(.*\)$", "", text)
+        strict = page in NAMING and (re.fullmatch(r"[A-Z][a-z]\w+", name) or re.fullmatch(r"[a-z_]+\(.*\)", text))
+        if re.fullmatch(r"[A-Z]\w+\.[a-z_]+|AckMode\.[A-Z_]+", name) or strict:
+            if not is_defined(name):
+                wrong.append((number, f"no code defines `{name}`.{similar(name, list(everywhere()))}"))
+        elif name.endswith("Exception"):
+            continue  # a name of Java, beside ours
+        elif re.fullmatch(r"[A-Z]+[a-z]+[A-Z]\w+", name) and not re.search(rf"\b{name}\b", words):
+            wrong.append((number, f"`{name}` does not occur in the code.{similar(name, list(everywhere()))}"))
+    check(page, wrong)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_limits_exist(page: Path) -> None:
+    known = {one.name for one in fields(Limits)}
+    wrong = [
+        (number, f"`limits.{key}` is no key of [limits].{similar(key, sorted(known))}")
+        for number, text in mentions(page)
+        for key in re.findall(r"^limits\.([a-z_]+)$", text)
+        if key not in known
+    ]
+    check(page, wrong)
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_links_lead_to_headings(page: Path) -> None:
+    wrong = []
+    for number, line in enumerate(text_of(page).splitlines(), 1):
+        for target, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", line):
+            there = (page.parent / target).resolve() if target else page
+            if there.suffix == ".md" and anchor not in anchors(there):
+                wrong.append((number, f"{page_id(there)} has no heading for #{anchor}.{similar(anchor, sorted(anchors(there)))}"))
+    check(page, wrong)
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = (ROOT / "docs" / "README.md").read_text()
+    for page in (ROOT / "docs").glob("*.md"):
+        assert page.name == "README.md" or f"]({page.name})" in index, f"list docs/{page.name} in docs/README.md"
