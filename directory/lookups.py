@@ -9,12 +9,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from ..base.cache import Cache
 from .client import ClientError
 
 PAUSE = 5.0  # seconds
@@ -51,9 +51,9 @@ class Lookups:
         self, client: Finder, *, fresh: float = 30.0, stale: float = 3600.0, most: int = 256, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._client = client
-        self._fresh, self._stale, self._most = fresh, stale, most
+        self._fresh, self._stale = fresh, stale
         self._clock = clock
-        self._answers: OrderedDict[Question, tuple[float, list[dict[str, Any]]]] = OrderedDict()
+        self._answers: Cache[Question, tuple[float, list[dict[str, Any]]]] = Cache(most)
         self._away: float | None = None  # when the directory last failed to answer, None once it has answered
         self._lock = threading.Lock()  # of what stands above; never held while the directory is asked
         self._end = threading.Event()
@@ -131,9 +131,7 @@ class Lookups:
             raise
         with self._lock:
             self._away = None
-            self._answers[question] = (asked, records)
-            while len(self._answers) > self._most:
-                self._answers.popitem(last=False)
+            self._answers.keep(question, (asked, records))
         return records
 
 

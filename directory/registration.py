@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..base.address import parse_address
+from ..base.backoff import Backoff
 from ..broker.config import UNASSIGNED, BrokerConfig, DirectorySettings
 from ..broker.mesh.identity import FILE as IDENTITY
 from ..broker.mesh.identity import replace_file
@@ -53,27 +54,27 @@ class Upkeep:
         self.asked, self.failed = 0, 0  # claims that were granted, and that were not
         self._lease = lease
         self._chance = chance
-        self._failures = 0
+        longest = min(LONGEST_PAUSE, lease / 3)
+        self._backoff = Backoff(min(FIRST_PAUSE, longest), longest)
         self._said: tuple[str, str] | None = None
 
     def granted(self, now: float, text: str) -> bool:
         """A claim was granted; renew when a third of the lease is over. Whether `text` is news."""
-        self.asked, self._failures = self.asked + 1, 0
+        self.asked += 1
+        self._backoff.reset()
         self.due = now + self._lease / 3 * self._spread()
         return self._news("registered", text)
 
     def missed(self, now: float, text: str) -> bool:
         """No directory answered: try again soon, then less often, but several times within a lease. Whether this is news."""
         self.failed += 1
-        pause = min(FIRST_PAUSE * 2**self._failures, LONGEST_PAUSE, self._lease / 3)
-        self._failures = min(self._failures + 1, 10)
-        self.due = now + pause * self._spread()
+        self.due = now + self._backoff.next() * self._spread()
         return self._news("away", "")
 
     def refused(self, now: float, text: str) -> bool:
         """The directory refused: it may think better of it when another lease is over, or when somebody has mended something."""
         self.failed += 1
-        self.due = now + min(LONGEST_PAUSE, self._lease / 3) * self._spread()
+        self.due = now + self._backoff.longest * self._spread()
         return self._news("refused", text)
 
     def _spread(self) -> float:

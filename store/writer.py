@@ -26,6 +26,7 @@ import time
 from collections.abc import Callable, Iterable
 from queue import Empty, SimpleQueue
 
+from ..base.backoff import Backoff
 from .base import Kind, Store, StoreError
 from .coalescer import Coalescer
 from .records import Batch, StoredDelivery
@@ -68,8 +69,7 @@ class Writer:
         self._on_commit = on_commit
         self._on_error = on_error
         self._linger = linger
-        self._first_pause, self._pause_limit = pause, pause_limit
-        self._pause = pause
+        self._backoff = Backoff(pause, pause_limit)
         self._busy = False  # the thread has a batch or a pause
         self._lingered = False
         self._closing = False
@@ -177,13 +177,12 @@ class Writer:
         if error is not None:
             coalescer.failed()
             self._report(error)
-            self._jobs.put(self._pause)
-            self._pause = min(2 * self._pause, self._pause_limit)
+            self._jobs.put(self._backoff.next())
             return
         self._busy = False
         if batch is not None:
             self.error = None
-            self._pause = self._first_pause
+            self._backoff.reset()
             committed = coalescer.committed()
         else:
             committed = coalescer.skip_empty()

@@ -13,11 +13,11 @@ import hmac
 import logging
 import secrets
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
+from ...base.cache import Cache
 from ...mqtt.reasons import Reason
 from ..transport.tls.transport import TlsTransport
 
@@ -58,7 +58,7 @@ class Authenticator:
         self._key = secrets.token_bytes(32)
         self._pool: ThreadPoolExecutor | None = None
         self._waiting = 0
-        self._failures: OrderedDict[str, tuple[int, float, float]] = OrderedDict()  # address or user -> how many, last, end of its delay
+        self._failures: Cache[str, tuple[int, float, float]] = Cache(REMEMBERED)  # address or user -> how many, last, end of its delay
         self.apply(settings)
 
     def apply(self, settings: AccessSettings) -> None:
@@ -79,7 +79,7 @@ class Authenticator:
         except (OSError, ValueError) as error:
             raise AuthError(f"[access]: {error}") from error
         self.settings, self.users, self._tokens = settings, users, tokens
-        self._right: OrderedDict[bytes, None] = OrderedDict()
+        self._right: Cache[bytes, None] = Cache(REMEMBERED)
 
     def knows(self, user: str | None) -> bool:
         """Whether somebody who was let in under this name could be let in now; tokens and certificates are not asked again."""
@@ -141,9 +141,7 @@ class Authenticator:
         hash_ = users.get(user, passwords.NOBODY)
         good = await loop.run_in_executor(self._pool, passwords.right, hash_, password) and user in users
         if good and users is self.users:
-            self._right[self._digest(user, password)] = None
-            if len(self._right) > REMEMBERED:
-                self._right.popitem(last=False)
+            self._right.keep(self._digest(user, password), None)
         if not good:
             await asyncio.sleep(self._delay(connection, user))
         go(Outcome(user) if good else BAD)
@@ -173,13 +171,11 @@ class Authenticator:
         now = self._context.loop.time()
         longest = 0.0
         for name in self._names(connection, user):
-            count, last, _ = self._failures.pop(name, (0, now, 0.0))
+            count, last, _ = self._failures.get(name, (0, now, 0.0))
             count = 1 if now - last > FORGOTTEN else count + 1
             delay = min(FIRST_DELAY * 2.0 ** min(count - 1, 10), LONGEST_DELAY)
-            self._failures[name] = (count, now, now + delay)
+            self._failures.keep(name, (count, now, now + delay))
             longest = max(longest, delay)
-        while len(self._failures) > REMEMBERED:
-            self._failures.popitem(last=False)
         return longest
 
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import socket
 from typing import TYPE_CHECKING
 
 from ...base.address import parse_address
+from ...base.backoff import Backoff
 from ...mesh.link.link import Link
 from ...mesh.topology.settings import PeerSettings
 from ..settings.directory import BY_NAME
@@ -48,7 +48,7 @@ class Dialler:
     async def _keep(self, peer: PeerSettings) -> None:
         """One peer, for as long as the broker lives."""
         shell, settings = self._shell, self._shell.settings
-        delay = settings.retry_first
+        backoff = Backoff(settings.retry_first, settings.retry_last, spread=(0.8, 1.2))
         while True:
             other = self.standing(peer)
             if other is not None:
@@ -61,7 +61,7 @@ class Dialler:
                 if link.peer is not None and link.machine.incarnation:
                     self._shell.met[peer.address] = link.peer
                 if link.up and shell.now() - begun > STEADY:
-                    delay = settings.retry_first
+                    backoff.reset()
                 if self.standing(peer) is not None:
                     continue
             self._shell.down_since.setdefault(peer.address, self._shell.broker.wall())
@@ -69,8 +69,7 @@ class Dialler:
                 log.warning("event=link-down address=%s text=%s", peer.address, error)
                 self._shell.errors[peer.address] = error
                 self._shell.status_soon()
-            await asyncio.sleep(delay * random.uniform(0.8, 1.2))
-            delay = min(2 * delay, settings.retry_last)
+            await asyncio.sleep(backoff.next())
 
     def standing(self, peer: PeerSettings) -> LinkProtocol | None:
         """The link to the broker at this address or of this name, whichever side dialled it."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ...base.backoff import Backoff
 from ..output import FAILED, WRONG_USE, fail, note
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from .process import Fleet, Member
 
-BACKOFF = (0.5, 30.0)  # seconds before a dead broker is started again: first, longest
+PAUSES = (0.5, 30.0)  # seconds before a dead broker is started again: first, longest
 HEALTHY = 60.0  # seconds of life after which the back-off begins anew
 PATIENCE = 3.0  # seconds until what is missing for `ready` is told
 LOOK = 0.5  # seconds between looks at the table
@@ -84,7 +85,7 @@ class _Supervisor:
         self.begin = time.monotonic()
         self.missing: str | None = None  # what was told last
         self.due: dict[str, float] = {}  # dead broker -> when to start it
-        self.delay: dict[str, float] = {}
+        self.backoffs: dict[str, Backoff] = {}
         self.live: Live | None = None
 
     def run(self) -> int:
@@ -136,9 +137,10 @@ class _Supervisor:
         ended = f"by signal {-status}" if status < 0 else f"with status {status}"
         self._say(f"{name} ended {ended}: {self.fleet.last_words(name)}")
         if self.restart:
+            backoff = self.backoffs.setdefault(name, Backoff(*PAUSES))
             if time.monotonic() - member.started > HEALTHY:
-                self.delay.pop(name, None)
-            delay = self.delay[name] = min(BACKOFF[1], 2 * self.delay[name]) if name in self.delay else BACKOFF[0]
+                backoff.reset()
+            delay = backoff.next()
             self.due[name] = time.monotonic() + delay
             self._say(f"{name} is started again in {delay:g} s")
 
@@ -153,8 +155,7 @@ class _Supervisor:
                     self._say(f"{name} runs again")
                 except FleetError as error:
                     self._say(str(error))
-                    self.delay[name] = min(BACKOFF[1], 2 * self.delay[name])
-                    self.due[name] = time.monotonic() + self.delay[name]
+                    self.due[name] = time.monotonic() + self.backoffs[name].next()
 
     def _say(self, text: str) -> None:
         if self.live is not None:

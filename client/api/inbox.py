@@ -13,11 +13,11 @@ delivered again, marked as redelivered.
 from __future__ import annotations
 
 import heapq
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from ...base.cache import Cache
 from ..core.transport import Incoming
 from ..message.messages import DeliveryMode, Message
 from ..message.selector import Selector
@@ -46,7 +46,7 @@ class Inbox:
         self._ready: list[tuple[int, int, Held]] = []  # heap by priority, then order
         self._delayed: list[tuple[int, int, Held]] = []  # heap by delivery time
         self._held: dict[object, Held] = {}
-        self._seen: OrderedDict[str, None] = OrderedDict()
+        self._seen: Cache[str, None] = Cache(window)
         self._order = 0
         self.repeats = self.unwanted = self.expired = 0
 
@@ -129,9 +129,7 @@ class Inbox:
             held.gone = True
             del self._held[held.key]
             if isinstance(held.key, str) and self._window:
-                self._seen[held.key] = None
-                if len(self._seen) > self._window:
-                    self._seen.popitem(last=False)
+                self._seen.keep(held.key, None)
             tokens += held.tokens
         return tokens
 

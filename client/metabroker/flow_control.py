@@ -11,8 +11,7 @@ may be no room anywhere.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-
+from ...base.cache import Cache
 from ..core.transport import Publication
 
 EVERY, BYTES = 100, 65_536
@@ -26,7 +25,7 @@ class Flow:
 
     def __init__(self, able: bool = False) -> None:
         self._able = able
-        self._topics: OrderedDict[str, None] = OrderedDict()  # that were published to
+        self._topics: Cache[str, None] = Cache(TOPICS)  # that were published to
         self._messages = self._bytes = 0  # sent since the last one that asked
         self._missing: set[int] = set()  # numbers of requests that ask for those before them, too
 
@@ -61,10 +60,7 @@ class Flow:
         """The answer is there."""
         self._missing.discard(number)
         if well:
-            self._topics[topic] = None
-            self._topics.move_to_end(topic)
-            if len(self._topics) > TOPICS:
-                self._topics.popitem(last=False)
+            self._topics.keep(topic, None)
 
     def broken(self) -> None:
         """Answers that are missing will not come, perhaps."""

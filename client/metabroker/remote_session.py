@@ -31,9 +31,10 @@ acknowledged; what a former session of this link has sent still counts.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from typing import Any
 
+from ...base.cache import Cache
 from ...base.metabroker import ANSWERS, CONNECT, REQUEST, RESPONSE, Code, pack, response_topic
 from ...mqtt.reasons import Reason
 from ...mqtt.topics import matches
@@ -90,7 +91,7 @@ class RemoteSession(Sending):
         self._former: deque[str] = deque(maxlen=FORMER)
         self._filters: dict[str, int] = {}  # granted, with the QoS asked for
         self._renewing: set[int] = set()  # numbers of requests that subscribe anew
-        self._done: OrderedDict[tuple[str, int], None] = OrderedDict()
+        self._done: Cache[tuple[str, int], None] = Cache(REMEMBERED)
 
     def deadline(self) -> float | None:
         """When `tick` is to be called at the latest."""
@@ -131,9 +132,7 @@ class RemoteSession(Sending):
     def acknowledge(self, token: object) -> None:
         """The user has done with a publication. A repeat of it is recognised from now on."""
         if isinstance(token, Token):
-            self._done[token.session, token.id] = None
-            if len(self._done) > REMEMBERED:
-                self._done.popitem(last=False)
+            self._done.keep((token.session, token.id), None)
             self._actions.append(Acknowledge(token.inner))
             if self.durable and token.session == self.session:
                 self._numbers.done(token.id)
@@ -294,7 +293,8 @@ class RemoteSession(Sending):
             if type(largest := body.get("body")) is int and largest > 0:
                 self._largest = largest
             self._flow = Flow(body.get("quiet") is True)
-            self._pause, self._at, self.state = self._retry[0], None, State.TAKING
+            self._backoff.reset()
+            self._at, self.state = None, State.TAKING
             answers = [response_topic(session, verb) for verb in ANSWERS.values()]
             self._takes = {response_topic(session, "publish"), *answers}
             self._actions.append(Ignore(self._connack))
@@ -396,7 +396,8 @@ class RemoteSession(Sending):
         self._probe_at = now + self._probe_every
         if not self._silent:
             return
-        self._silent, self._pause = False, self._retry[0]
+        self._silent = False
+        self._backoff.reset()
         self._numbers.told = 0
         for request in list(self._open.values()):
             self._send(request, now)

@@ -11,6 +11,7 @@ from collections import deque
 from enum import Enum
 from typing import Any
 
+from ...base.backoff import Backoff
 from ...base.metabroker import REQUEST, Code, pack
 from ...mqtt.reasons import Reason
 from ..core.transport import Done, Outcome, Publication
@@ -39,8 +40,8 @@ class Sending:
         self.state = State.AWAY
         self.session = ""
         self._actions: list[Action] = []
-        self._number, self._retry = number, retry
-        self._pause = retry[0]
+        self._number = number
+        self._backoff = Backoff(*retry)
         self._connected = False  # to the community broker
         self._silent = False  # no answer comes from the metabroker
         self._waiting: deque[Request] = deque()  # to publish, not sent
@@ -61,8 +62,7 @@ class Sending:
         return self.state is State.OPEN and self._connected and not self._silent
 
     def _later(self, now: float) -> float:
-        pause, self._pause = self._pause, min(2 * self._pause, self._retry[1])
-        return now + pause
+        return now + self._backoff.next()
 
     def _next(self) -> int:
         self._number += 1
@@ -129,7 +129,7 @@ class Sending:
             self._back_to_waiting(open_too=False)
             self._drain(now)
         else:
-            self._room_at = now + self._retry[0]
+            self._room_at = now + self._backoff.first
 
     def _back_to_waiting(self, open_too: bool = True) -> None:
         """Requests to publish that are not answered wait again, in order."""
@@ -158,6 +158,6 @@ class Sending:
             self._refused.append(request)
             return
         if code == Code.OK:
-            self._pause = self._retry[0]
+            self._backoff.reset()
         self._settle(request.done, outcome)
         self._drain(now)

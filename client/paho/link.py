@@ -24,6 +24,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties as PahoProperties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from ...base.backoff import Backoff
 from ...mqtt.batch.run import encode_length
 from ...mqtt.errors import MqttError
 from ...mqtt.properties import Property, encode_properties
@@ -80,7 +81,7 @@ class PahoLink:
     def __init__(self, transport: PahoTransport, spec: LinkSpec, handler: LinkHandler) -> None:
         self._transport, self.spec, self._handler = transport, spec, handler
         self.retry_at: float | None = None
-        self._delay = transport.network.retry_first
+        self._backoff = Backoff(transport.network.retry_first, transport.network.retry_last)
         self._up = self._ended = False
         self._life = 0  # counts connections; part of a token
         self._up_since = 0.0
@@ -291,7 +292,7 @@ class PahoLink:
     def _lost(self, text: str, word: str = "") -> None:
         """No connection: try again later, unless this is the end. word: see `LinkHandler.down`."""
         if self._up and time.monotonic() > self._up_since + STABLE:
-            self._delay = self._transport.network.retry_first
+            self._backoff.reset()
         self._up = False
         for packet, sending in list(self._under_way.items()):
             if sending.publication.qos == 0:
@@ -305,8 +306,7 @@ class PahoLink:
             self._end(refusal)
             self._handler.failed(refusal)
         elif not self._ended:
-            self.retry_at = time.monotonic() + self._delay
-            self._delay = min(self._delay * 2, self._transport.network.retry_last)
+            self.retry_at = time.monotonic() + self._backoff.next()
             self._handler.down(text, word)
 
     def _end(self, outcome: Outcome) -> None:

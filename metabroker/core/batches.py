@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgpack
 
+from ...base.cache import Cache
 from ...base.metabroker import PUBLICATION, REQUEST, Code, response_topic
 from ..mqtt.batches import LONG, Head, Messages, Outgoing
 from ..protocol import bodies
@@ -66,7 +67,7 @@ class Plain:
     def __init__(self, session_id: str, abilities: Abilities, version: int) -> None:
         """version: of MQTT at the community broker."""
         self.abilities = abilities
-        self.heads: dict[tuple[str, int, bool], Head] = {}
+        self.heads: Cache[tuple[str, int, bool], Head] = Cache(TOPICS)
         self.answers = Head(response_topic(session_id, "puback"), 1, False, version)
         topic = response_topic(session_id, "publish")
         self.incoming = (Head(topic, 0, False, version), Head(topic, 1, False, version))
@@ -146,9 +147,7 @@ class Fast:
             return None
         head = Head(publish.topic, publish.qos, publish.retain, session.rule.version, abilities.largest)
         if len(publish.topic) <= LONG:
-            if len(plain.heads) >= TOPICS:
-                plain.heads.clear()
-            plain.heads[publish.topic, publish.qos, publish.retain] = head
+            plain.heads.keep((publish.topic, publish.qos, publish.retain), head)
         return head
 
     def under_way(self, number: int, session_id: str, messages: list[str | int]) -> int:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from ...base.cache import Cache
 from ...mqtt.batch.run import PIDS, encode_length
 from ...mqtt.decode import decode
 from ...mqtt.fields import write_string
@@ -133,7 +134,7 @@ class Scanner:
 
     def __init__(self, version: int) -> None:
         self.version = version
-        self._known: dict[bytes, tuple[str, tuple[int, ...]]] = {}  # topic and property block as they stand in the packet
+        self._known: Cache[bytes, tuple[str, tuple[int, ...]]] = Cache(TOPICS)  # topic and property block as they stand in the packet
 
     def run(self, data: bytes, position: int, start: int, stop: int, epoch: int) -> tuple[Messages, int] | None:
         """The run that begins with the PUBLISH at `position`, and where it ends; None where the packet has to be looked at alone.
@@ -195,7 +196,5 @@ class Scanner:
             return None
         known = (packet.topic, tuple(packet.properties.get(Property.SUBSCRIPTION_IDENTIFIER, ())))
         if len(name) <= LONG:
-            if len(self._known) >= TOPICS:
-                self._known.clear()
-            self._known[name] = known
+            self._known.keep(name, known)
         return known

@@ -8,12 +8,14 @@ messages shows that the other side waits for us, and then there is none for a wh
 
 from __future__ import annotations
 
+from ...base.backoff import Backoff
+
 REST = 0.001  # seconds
 FAST = 8_000  # messages and acknowledgements a second
 LOOK = 0.01  # seconds over which that is measured
 ENOUGH = 8  # messages
 LARGE = 32_768  # bytes that come at once: no need to wait for more
-FIRST_PAUSE, LAST_PAUSE = 0.05, 3.2  # seconds without rests
+PAUSES = (0.05, 3.2)  # seconds without rests: first, longest
 
 
 class Pace:
@@ -24,7 +26,7 @@ class Pace:
         self._since = 0.0
         self._rested = False
         self._not_before = 0.0
-        self._pause = FIRST_PAUSE
+        self._backoff = Backoff(*PAUSES)
 
     def rests(self, messages: int, size: int, now: float) -> bool:
         """Whether to rest now. messages: and acknowledgements in the last piece, of `size` bytes."""
@@ -33,11 +35,10 @@ class Pace:
             return False
         if self._rested:
             if messages >= ENOUGH:
-                self._pause = FIRST_PAUSE
+                self._backoff.reset()
                 return True
             self._rested = False
-            self._not_before = now + self._pause
-            self._pause = min(2 * self._pause, LAST_PAUSE)
+            self._not_before = now + self._backoff.next()
             return False
         self._messages += messages
         passed = now - self._since

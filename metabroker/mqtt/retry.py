@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import socket
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from ...base.address import Address
+from ...base.backoff import Backoff
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds between attempts; a random part is left out
+PAUSES = (0.5, 30.0)  # seconds between attempts: first, longest; a random part is left out
 CONNECT_TIMEOUT = 20.0
 
 
@@ -38,14 +38,13 @@ async def stay_connected(
     on_down: Callable[[bool | None, str], None],
 ) -> None:
     """Until it is cancelled. addresses: asked for before each round. on_down: told after a connection, or when all were tried in vain."""
-    pause = FIRST_PAUSE
+    backoff = Backoff(*PAUSES, spread=(0.5, 1.0))
     while True:
         ended = Ended(False, None, "")
         for address in addresses():
             ended = await attempt(address)
             if ended.accepted:
-                pause = FIRST_PAUSE
+                backoff.reset()
                 break
         on_down(ended.refused, ended.text)
-        await asyncio.sleep(pause * random.uniform(0.5, 1.0))
-        pause = min(2 * pause, LONGEST_PAUSE)
+        await asyncio.sleep(backoff.next())

@@ -9,13 +9,14 @@ import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from ...base.backoff import Backoff
 from ...store.base import StoreError
 from ..policy import Policy
 from .resolver import Resolver
 from .server import Community, Server
 
 log = logging.getLogger(__name__)
-FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds
+PAUSES = (0.5, 30.0)  # seconds: first, longest
 WELL = 60.0  # seconds after which a metabroker counts as one that runs
 
 
@@ -31,7 +32,7 @@ class Supervisor:
     async def run(self) -> None:
         """Until it is cancelled. Raises StoreError if there is no first one; later ones are tried again."""
         clock = asyncio.get_running_loop().time
-        pause = FIRST_PAUSE
+        backoff = Backoff(*PAUSES)
         while True:
             began = clock()
             try:
@@ -41,14 +42,16 @@ class Supervisor:
             except StoreError as error:
                 if not self._begun:
                     raise
+                pause = backoff.next()
                 log.error("event=metabroker-cannot-start pause=%g error=%r", pause, str(error))
             except Exception as error:
                 self.faults += 1
-                pause = FIRST_PAUSE if clock() - began > WELL else pause
+                if clock() - began > WELL:
+                    backoff.reset()
+                pause = backoff.next()
                 log.error("event=metabroker-failed pause=%g", pause, exc_info=_one_of(error))
             self._server = None
             await asyncio.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
 
     def leave(self) -> None:
         """Say that the metabroker ends in order; to be called before `run` is cancelled."""

@@ -11,7 +11,7 @@ is not sent again during the connection.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from aio_pika.abc import AbstractConnection
 from aiormq import exceptions, spec
 from aiormq.channel import Channel
 
+from ....base.cache import Cache
 from ....mqtt.packets import Publish
 from ....mqtt.reasons import Reason
 from ...mqtt.client import Event, Published, Trouble
@@ -140,7 +141,7 @@ class Publisher:
         self._flight: dict[int, _Flight] = {}  # in the order of sending
         self._ids: set[str] = set()  # of those; the library tells by them which message has come back
         self._sends = 0
-        self._refused: OrderedDict[str, None] = OrderedDict()
+        self._refused: Cache[str, None] = Cache(REMEMBERED)
         self._wake = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
@@ -247,6 +248,4 @@ class Publisher:
         self._ids.clear()
 
     def _refuse(self, topic: str) -> None:
-        self._refused[topic] = None
-        if len(self._refused) > REMEMBERED:
-            self._refused.popitem(last=False)
+        self._refused.keep(topic, None)

@@ -13,7 +13,7 @@ from mqmesh.metabroker.mqtt.batches import Messages
 from mqmesh.metabroker.mqtt.client import Login, Wire
 from mqmesh.metabroker.mqtt.connection import Connection
 from mqmesh.metabroker.mqtt.events import Event
-from mqmesh.metabroker.mqtt.read_batching import ENOUGH, FAST, LARGE, LAST_PAUSE, LOOK, REST, Pace
+from mqmesh.metabroker.mqtt.read_batching import ENOUGH, FAST, LARGE, LOOK, PAUSES, REST, Pace
 from mqmesh.mqtt.codec import encode
 from mqmesh.mqtt.packets import Connack, Publish
 
@@ -48,7 +48,7 @@ def test_who_waits_for_us_is_hardly_ever_kept_waiting(each: int, every: float) -
     assert 1 <= rests(Pace(), each, every, 3.0, waits=True) <= 8
     late = Pace()
     rests(late, each, every, 10.0, waits=True)
-    assert rests(late, each, every, LAST_PAUSE, waits=True) <= 3
+    assert rests(late, each, every, PAUSES[1], waits=True) <= 3
 
 
 def test_large_pieces_are_taken_as_they_come() -> None:
