@@ -299,6 +299,16 @@ class SessionStore(Protocol):
         """A will is published."""
 
 
+class RetainedStore(Protocol):
+    """What keeps retained messages."""
+
+    def retain(self, run: Run) -> None:
+        """Keep a topic's retained message."""
+
+    def forget_retained(self, topic: bytes) -> None:
+        """Delete it."""
+
+
 class Mesh(Protocol):
     """The mesh as routes, sessions and the store see it."""
 

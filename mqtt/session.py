@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from array import array
 from enum import Enum
+from typing import Protocol
 
 from .batch.run import Run, acknowledgement_table
 
@@ -128,17 +129,33 @@ class Delivery:
         return self.run.stamped(version, self.qos, self.retain, properties, self.start, self.count, self.first, duplicate)
 
 
+class Observer(Protocol):
+    """Is told each change of an `Outbound`."""
+
+    def sent(self, delivery: Delivery, rest: Delivery | None) -> None:
+        """A delivery is in flight. rest: the part of it that has to wait."""
+
+    def settled(self, delivery: Delivery, begin: int, end: int) -> None:
+        """PUBACK or PUBREC has come for messages of a delivery in flight: those from `begin` to `end`, counted from its first."""
+
+    def released_changed(self) -> None:
+        """The identifiers whose PUBCOMP is awaited have changed."""
+
+
 class Outbound:
     """The sending direction of one session.
 
-    limit: how many messages may be in flight at once, 1 to 65,535; it may be changed with each connection. in_flight: how many
-    identifiers are busy. bytes: what the messages in flight stand for in memory.
+    limit: how many messages may be in flight at once, 1 to 65,535; it may be changed with each connection.
+    in_flight: how many identifiers are busy.
+    bytes: what the messages in flight stand for in memory.
+    observer: is told each change; None: nobody is.
     """
 
-    __slots__ = ("_flights", "_next", "_serial", "_serials", "_states", "bytes", "in_flight", "limit")
+    __slots__ = ("_flights", "_next", "_serial", "_serials", "_states", "bytes", "in_flight", "limit", "observer")
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, observer: Observer | None = None) -> None:
         self.limit = limit
+        self.observer = observer
         self.in_flight = 0
         self.bytes = 0
         # Of identifier p: _states[p] is a value of `Sent`; _serials[p] is, while published, the key of its delivery in _flights, and
@@ -175,10 +192,12 @@ class Outbound:
         self._mark(first, count, delivery.qos)
         self.in_flight += count
         self.bytes += count * delivery.each
+        if self.observer is not None:
+            self.observer.sent(delivery, rest)
         return delivery, rest
 
     def send_one(self, delivery: Delivery) -> int:
-        """`send` for a delivery of one message: its identifier."""
+        """`send` for a delivery of one message that no observer is told: its identifier."""
         states = self._states
         first = self._next
         if self.in_flight + 1 >= len(states) or first >= len(states) or states[first]:
@@ -234,7 +253,7 @@ class Outbound:
 
     def acknowledge(self, qos: int, first: int, count: int) -> int:
         """Blocks of PUBACK (qos 1), or of PUBREC that refuses (qos 2): how many were in flight and are done now."""
-        if count == 1:
+        if count == 1 and self.observer is None:
             states = self._states
             if first >= len(states) or states[first] != qos:
                 return 0
@@ -260,6 +279,8 @@ class Outbound:
             self._forget(start, stop)
             self._serial += 1
             self._mark(start, stop - start, RELEASED)
+        if settled and self.observer is not None:
+            self.observer.released_changed()
         if settled == [(first, first + count)]:
             return [(first, count, True)]
         answers = []
@@ -275,7 +296,10 @@ class Outbound:
 
     def complete(self, first: int, count: int) -> int:
         """A block of PUBCOMP: how many were released and are done now."""
-        return sum([self._free(start, stop, published=False) for start, stop in self._blocks(RELEASED, first, count)])
+        done = sum([self._free(start, stop, published=False) for start, stop in self._blocks(RELEASED, first, count)])
+        if done and self.observer is not None:
+            self.observer.released_changed()
+        return done
 
     def _blocks(self, state: int, first: int, count: int) -> list[tuple[int, int]]:
         """The parts [start, stop) of a block of identifiers that are in a state."""
@@ -304,7 +328,7 @@ class Outbound:
 
     def _forget(self, start: int, stop: int) -> None:
         """The messages with these identifiers, all published, need not be kept. A delivery's memory is free with its last one."""
-        serials, flights = self._serials, self._flights
+        serials, flights, observer = self._serials, self._flights, self.observer
         while start < stop:
             serial = serials[start]
             flight = flights[serial]
@@ -312,8 +336,12 @@ class Outbound:
             if flight.left == flight.count or flight.left == end - start:
                 # nothing in it is acknowledged yet, or only what stands before: the block goes on to its end
                 end = min(end, stop)
-            else:
+            else:  # identifiers that were acknowledged out of order may be another delivery's by now
                 end = start + 1
+                while end < stop and serials[end] == serial:
+                    end += 1
+            if observer is not None:
+                observer.settled(flight, start - flight.first, end - flight.first)
             flight.left -= end - start
             if not flight.left:
                 del flights[serial]
@@ -322,8 +350,11 @@ class Outbound:
 
     # Taken over from elsewhere
 
-    def adopt(self, delivery: Delivery) -> Delivery:
-        """Have messages in flight that were sent elsewhere, with the identifiers that they have (`first`), which must be free here."""
+    def adopt(self, delivery: Delivery) -> None:
+        """Have messages in flight that were sent elsewhere or earlier, with the identifiers that they have (`first`), which must be free.
+
+        The observer is not told.
+        """
         first, count = delivery.first, delivery.count
         self._extend(first + count)
         assert not any(self._states[first : first + count]), "identifiers that are in use"
@@ -334,10 +365,12 @@ class Outbound:
         self._mark(first, count, delivery.qos)
         self.in_flight += count
         self.bytes += delivery.weight
-        return delivery
 
     def adopt_released(self, first: int, count: int) -> None:
-        """Have identifiers whose PUBREC came elsewhere and whose PUBCOMP is awaited, in the order of their PUBRECs."""
+        """Have identifiers whose PUBREC came elsewhere or earlier and whose PUBCOMP is awaited, in the order of their PUBRECs.
+
+        The observer is not told.
+        """
         self._extend(first + count)
         self._serial += 1
         self._mark(first, count, RELEASED)
@@ -349,29 +382,48 @@ class Outbound:
             self._states += bytes(more)
             self._serials.frombytes(bytes(8 * more))
 
+    # Looking
+
+    def flights(self) -> list[Delivery]:
+        """All deliveries in flight, in the order of sending."""
+        return list(self._flights.values())
+
+    def flight(self, serial: int) -> Delivery | None:
+        """The delivery in flight with this place in the order of sending."""
+        return self._flights.get(serial)
+
     # Resuming
 
     def unfinished(self) -> list[Delivery]:
         """What is to be sent again on a resumed session, in the order in which it was first sent, identifiers kept."""
         found = []
-        for serial, first, count in self._groups(published=True):
+        for serial, first, count in self._published():
             flight = self._flights[serial]
             found.append(flight.part(first - flight.first, first - flight.first + count))
         return found
 
     def released(self) -> list[tuple[int, int]]:
         """Blocks (first, count) whose PUBREL is to be sent again, in the order in which their PUBRECs came."""
-        return [(first, count) for _, first, count in self._groups(published=False)]
+        states, serials = self._states, self._serials
+        found = []
+        start = states.find(RELEASED)
+        while start >= 0:
+            serial, end = serials[start], start + 1
+            while end < len(states) and states[end] == RELEASED and serials[end] == serial:
+                end += 1
+            found.append((serial, start, end - start))
+            start = states.find(RELEASED, end)
+        return [(first, count) for _, first, count in sorted(found)]
 
-    def _groups(self, published: bool) -> list[tuple[int, int, int]]:
-        """Identifiers in flight as blocks of one serial, in its order: (serial, first, count)."""
+    def _published(self) -> list[tuple[int, int, int]]:
+        """Identifiers of published messages as blocks of one serial, in its order: (serial, first, count)."""
         found = []
         states, serials = self._states, self._serials
         position, end = 1, len(states) if self.in_flight else 1
         while position < end:
             start = position
             position += 1
-            if not states[start] or (states[start] != RELEASED) != published:
+            if not states[start] or states[start] == RELEASED:
                 continue
             while position < end and serials[position] == serials[start] and states[position] == states[start]:
                 position += 1

@@ -18,7 +18,8 @@ A will is [topic, payload, QoS, retain, properties, expiry or nil, delay].
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, NamedTuple
+from struct import Struct
+from typing import Any, NamedTuple
 
 import msgpack
 
@@ -29,10 +30,9 @@ from ...store.base import Kind, StoreError
 from ...store.records import StoredRun
 from ..session.will import Will
 
-if TYPE_CHECKING:
-    from .stored_session import DurableSession
-
 VERSION = 1
+_BLOCK = Struct(">HH")
+_IDENTIFIER = Struct("<H")
 
 
 class SessionRecord(NamedTuple):
@@ -82,7 +82,7 @@ def unpack(table: str, key: bytes, value: bytes, least: int) -> list[Any]:
 # Sessions
 
 
-def session_value(session: DurableSession) -> bytes:
+def session_value(session: SessionRecord) -> bytes:
     """A session's record."""
     will = session.will
     packed = None
@@ -95,6 +95,26 @@ def session_of(key: bytes, value: bytes) -> SessionRecord:
     """What `session_value` gave."""
     number, expiry, left_at, user, will, will_at = unpack("sessions", key, value, 6)[:6]
     return SessionRecord(number, expiry, left_at, user, Will(*will) if will is not None else None, will_at)
+
+
+def identifiers_value(identifiers: set[int]) -> bytes:
+    """The QoS 2 identifiers that were received and are not released."""
+    return b"".join([number.to_bytes(2, "little") for number in sorted(identifiers)])
+
+
+def identifiers_of(value: bytes) -> list[int]:
+    """What `identifiers_value` gave."""
+    return [number for (number,) in _IDENTIFIER.iter_unpack(value)]
+
+
+def released_value(blocks: list[tuple[int, int]]) -> bytes:
+    """Blocks (first, count) of identifiers whose PUBCOMP is awaited, in the order of their PUBRECs."""
+    return b"".join([_BLOCK.pack(*block) for block in blocks])
+
+
+def released_of(value: bytes) -> list[tuple[int, int]]:
+    """What `released_value` gave."""
+    return [(first, count) for first, count in _BLOCK.iter_unpack(value)]
 
 
 def subscription_key(session_key: bytes, topic_filter: str) -> bytes:

@@ -24,7 +24,7 @@ from ...mesh.retained import Kind as RecordKind
 from ...mesh.retained.record import read_row
 from ...mesh.retained.replica import RECORDS, STATE, STATE_KEY
 from ...store import Kind, Store, StoredDelivery, StoreError
-from .codec import SessionRecord, kept_run, retained_of, session_of, subscription_of, unpack, will_of_value
+from .codec import SessionRecord, identifiers_of, kept_run, retained_of, session_of, subscription_of, unpack, will_of_value
 from .commits import Durable
 from .stored_delivery import SENT, Extra
 from .stored_session import DurableSession, key_of, recipient_of
@@ -178,20 +178,18 @@ def _identifiers(store: Store, sessions: dict[str, DurableSession]) -> None:
     by_key = {key_of(session.number): session for session in sessions.values()}
     for key, value in store.values("inbound"):
         if key in by_key:
-            by_key[key].inbound.restore(value)
+            by_key[key].inbound.open.update(identifiers_of(value))
             by_key[key].has_inbound = True
     for key, value in store.values("released"):
         if key in by_key:
-            by_key[key].outbound.restore_released(value)
-            by_key[key].has_released = True
+            by_key[key].restore_released(value)
 
 
 def _fill(session: DurableSession, rows: Rows) -> None:
     session.next_order = rows.next_order
     session.shared, session.expiring = rows.shared, rows.expiring
     for row in rows.sent:
-        session.outbound.restore(session.delivery_of(row, Extra.decode(row.extra)))
-    session.unloaded = bool(rows.sent)
+        session.restore_flight(row)
     session.spilled = session.queued = rows.count
     session.spilled_bytes = session.queued_bytes = rows.weight
     session.settle()

@@ -24,15 +24,15 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ...base.quoting import quoted
-from ...mqtt.session import Delivery
+from ...mqtt.session import Delivery, Outbound
 from ...mqtt.topics import split_share
 from ...store.base import Kind, Store, StoreError
 from ...store.records import StoredDelivery, StoredRun
 from ..empty import NOTHING
 from ..routing.shared import ShareGroup
 from ..session.session import Session, Waiting
-from .codec import session_value
-from .stored_delivery import SENT, WAITING, Extra, Kept, KeptInbound, KeptOutbound
+from .codec import SessionRecord, identifiers_value, released_of, released_value, session_value
+from .stored_delivery import SENT, WAITING, Extra, Kept
 
 if TYPE_CHECKING:
     from ...mqtt.packets import Subscription
@@ -83,8 +83,6 @@ class DurableSession(Session):
     )
 
     stored = True
-    outbound: KeptOutbound
-    inbound: KeptInbound
 
     def __init__(self, client_id: str, durable: Durable, number: int) -> None:
         super().__init__(client_id, durable.context)
@@ -94,8 +92,7 @@ class DurableSession(Session):
         self.durable = durable
         self.number = number
         self.recipient = recipient_of(number)
-        self.outbound = KeptOutbound(self, 1)
-        self.inbound = KeptInbound()
+        self.outbound = Outbound(1, self)
         self.next_order = 1
         self.loaded_bytes = 0
         self.spilled = 0
@@ -149,9 +146,36 @@ class DurableSession(Session):
     def mark(self) -> int:
         return self.durable.mark()
 
-    def state_changed(self) -> None:
-        """Identifiers received or released have changed; they are written down at the end of this piece of work."""
+    # What it is told by `outbound`, whose observer it is
+
+    def sent(self, delivery: Delivery, rest: Delivery | None) -> None:
+        """See `Observer`: the row is in state SENT; a rest that had a row keeps one."""
+        assert isinstance(delivery, Kept)
+        if delivery.waiting and isinstance(rest, Kept):
+            self.reached = max(self.reached, rest.order)
+            self.put_row(rest.row(self.recipient, rest.order, 0, rest.count, WAITING))
+        delivery.waiting = False
+        delivery.segments = [(delivery.order, 0, delivery.count)]
+        self.put_row(delivery.row(self.recipient, delivery.order, 0, delivery.count, SENT))
+        if delivery.qos == 2:
+            delivery.ticket = self.mark()
+
+    def settled(self, delivery: Delivery, begin: int, end: int) -> None:
+        """See `Observer`: the row shrinks, is split, or goes."""
+        assert isinstance(delivery, Kept)
+        number, left = delivery.shrink(begin, end)
+        for part in left:
+            self.put_row(delivery.row(self.recipient, *part, SENT))
+        if not left:
+            self.delete_row(number)
+
+    def released_changed(self) -> None:
+        """See `Observer`: the identifiers are written down at the end of this piece of work."""
         self.durable.dirty[self] = None
+
+    def flights(self) -> list[Kept]:
+        """All deliveries in flight."""
+        return [flight for flight in self.outbound.flights() if isinstance(flight, Kept)]
 
     def write_state(self) -> None:
         """Write down the identifiers received and released."""
@@ -160,14 +184,14 @@ class DurableSession(Session):
         writer = self.durable.writer
         if self.inbound.open:
             self.has_inbound = True
-            writer.put_value("inbound", self.key, self.inbound.value())
+            writer.put_value("inbound", self.key, identifiers_value(self.inbound.open))
         elif self.has_inbound:
             self.has_inbound = False
             writer.delete_value("inbound", self.key)
-        released = self.outbound.released_value()
+        released = self.outbound.released()
         if released:
             self.has_released = True
-            writer.put_value("released", self.key, released)
+            writer.put_value("released", self.key, released_value(released))
         elif self.has_released:
             self.has_released = False
             writer.delete_value("released", self.key)
@@ -175,7 +199,10 @@ class DurableSession(Session):
     def record(self) -> None:
         """Write down what is known of the session itself."""
         if not self.ended:
-            self.durable.writer.put_value("sessions", self.client_id.encode(), session_value(self))
+            self.durable.writer.put_value("sessions", self.client_id.encode(), session_value(self._described()))
+
+    def _described(self) -> SessionRecord:
+        return SessionRecord(self.number, self.expiry, self.left_at, self.user, self.will, self.will_at)
 
     def renamed(self, client_id: str) -> None:
         self.durable.writer.delete_value("sessions", self.client_id.encode())
@@ -202,6 +229,12 @@ class DurableSession(Session):
     def deliver(self, delivery: Delivery) -> int:
         return self._enqueue(delivery) if self.spilled else super().deliver(delivery)
 
+    def prepared(self, delivery: Delivery) -> Kept:
+        return delivery if isinstance(delivery, Kept) else self.keep(delivery)
+
+    def _send(self, connection: Receiver, delivery: Delivery) -> int:
+        return super()._send(connection, self.prepared(delivery))
+
     def _enqueue(self, delivery: Delivery) -> int:
         if self.full:
             self._drop_expired()
@@ -212,7 +245,7 @@ class DurableSession(Session):
         room = min(self.max_messages - self.queued, -(-(self.max_bytes - self.queued_bytes) // delivery.each))
         if room <= 0:
             return 0
-        kept = delivery if isinstance(delivery, Kept) else self.keep(delivery)
+        kept = self.prepared(delivery)
         if room < kept.count:
             kept = kept.part(0, room)
         self.put_row(kept.row(self.recipient, kept.order, 0, kept.count, WAITING))
@@ -275,12 +308,6 @@ class DurableSession(Session):
         super()._drain(connection)
         if self.spilled and not self.queue:
             self.waiting = Waiting.LOADING
-
-    def split(self, rest: Kept) -> None:
-        """A delivery was in the queue and is in flight now, up to its rest, which stays in memory."""
-        rest.waiting = True
-        self.reached = max(self.reached, rest.order)
-        self.put_row(rest.row(self.recipient, rest.order, 0, rest.count, WAITING))
 
     # Reading back
 
@@ -378,7 +405,7 @@ class DurableSession(Session):
 
     def _load_flights(self) -> None:
         self.loading = True
-        wanted = sorted({flight.stored for flight in self.outbound.flights() if not flight.loaded})
+        wanted = sorted({flight.stored for flight in self.flights() if not flight.loaded})
         self.durable.read(partial(_read_runs, self.durable.store, wanted), partial(self._take_flights, self.generation))
 
     def _take_flights(self, generation: int, page: Page | None, error: StoreError | None) -> None:
@@ -393,7 +420,7 @@ class DurableSession(Session):
         _, runs = page
         self.unloaded = False
         outbound = self.outbound
-        for flight in outbound.flights():
+        for flight in self.flights():
             if flight.loaded:
                 continue
             stored = runs.get(flight.stored)
@@ -423,7 +450,7 @@ class DurableSession(Session):
         if generation != self.generation or self.ended:
             return
         outbound = self.outbound
-        for flight in outbound.flights():
+        for flight in self.flights():
             if flight.loaded:
                 outbound.bytes -= flight.weight
                 self.account.queued -= flight.weight
@@ -431,6 +458,31 @@ class DurableSession(Session):
                 self.unloaded = True
 
     # Connections come and go
+
+    def restore_flight(self, row: StoredDelivery) -> None:
+        """A row in state SENT that was read back, in the order of sending; its messages are not in memory."""
+        self.outbound.adopt(self.delivery_of(row, Extra.decode(row.extra)))
+        self.unloaded = True
+
+    def restore_released(self, value: bytes) -> None:
+        """The released identifiers that were read back."""
+        for first, count in released_of(value):
+            self.outbound.adopt_released(first, count)
+        self.has_released = True
+
+    def unfinished(self) -> list[Delivery]:
+        """As `Session.unfinished`; QoS 2 goes once the identifiers are committed."""
+        found = super().unfinished()
+        mark = self.mark()
+        for piece in found:
+            piece.ticket = mark if piece.qos == 2 else 0
+        return found
+
+    def adopt(self, delivery: Delivery) -> None:
+        kept = self.keep(delivery)
+        kept.first = delivery.first
+        super().adopt(kept)
+        self.sent(kept, None)
 
     def settle(self) -> None:
         """All of it was read back from the store; no connection has it yet."""

@@ -185,13 +185,12 @@ def peer(sock: socket.socket) -> int:
 def describe(context: Context, session: DurableSession, since: int | None) -> dict[str, object]:
     """A session as an answer has it. since: wall clock when its oldest message came."""
     now = context.wall()
-    flights = session.outbound.flights()
     return {
         "client": session.client_id,
         "user": session.user,
         "connected": session.connection is not None,
         "messages": session.queued + session.outbound.in_flight,
-        "bytes": session.queued_bytes + sum([flight.weight for flight in flights]),
+        "bytes": session.queued_bytes + sum([flight.count * flight.each for flight in session.flights()]),
         "age": None if since is None else max(0, round(now - since)),
         "away": None if session.left_at is None else max(0, round(now - session.left_at)),
         "expires": None if session.ends_at is None else max(0, round(session.ends_at - context.loop.time())),

@@ -481,7 +481,7 @@ class Roaming:
             first, delivery.first = delivery.first, 0
             if flights and first:
                 delivery.first = first
-                self.context.account.queued += session.outbound.adopt(delivery).weight
+                session.adopt(delivery)
             elif not delivery.run.expired(self.context.now):
                 self.give(session, delivery)
 

@@ -19,7 +19,7 @@ from ...mqtt.topics import TopicTree
 from ..counters import Account
 
 if TYPE_CHECKING:
-    from ..persistence.commits import Durable
+    from ..ports import RetainedStore
 
 OVERHEAD = 512  # bytes that a retained message is taken to need beside its payload, topic and properties
 BURIED = 768  # the same of a deletion that the mesh remembers, topic included
@@ -29,7 +29,7 @@ class Retained:
     """topic -> a run of one message; an empty payload deletes."""
 
     def __init__(self, account: Account) -> None:
-        self.keeper: Durable | None = None  # the store, when there is one and the mesh does not write it
+        self.keeper: RetainedStore | None = None  # the store, when there is one and the mesh does not write it
         self.shut = False  # the store has no room for more
         self._tree: TopicTree[Run] = TopicTree()
         self._coming: dict[bytes, tuple[bytes, set[str]]] = {}  # topic -> key of the message that comes, clients that found it here

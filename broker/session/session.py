@@ -206,6 +206,10 @@ class Session:
                 return self._send(connection, delivery)
         return self._enqueue(delivery)
 
+    def prepared(self, delivery: Delivery) -> Delivery:
+        """A delivery in the form in which this session sends it."""
+        return delivery
+
     def _send(self, connection: Receiver, delivery: Delivery) -> int:
         count = delivery.count
         rest: Delivery | None = delivery
@@ -320,7 +324,7 @@ class Session:
             if not qos:
                 connection.send_qos0(run, True, replay.suffix)
                 continue
-            delivery, _ = self.outbound.send(Delivery(run, qos, True, replay.suffix))
+            delivery, _ = self.outbound.send(self.prepared(Delivery(run, qos, True, replay.suffix)))
             if not connection.send_delivery(delivery):
                 self.outbound.acknowledge(qos, delivery.first, 1)
 
@@ -337,10 +341,19 @@ class Session:
         self.account.queued -= self.outbound.bytes
         for first, count in self.outbound.released():
             connection.send_after(self.mark(), PUBRELS[4 * first : 4 * (first + count)])
-        unfinished = self.outbound.unfinished()
+        unfinished = self.unfinished()
         self.resending = deque(unfinished) if unfinished else NOTHING
         self.unsent = sum([delivery.count for delivery in self.resending])
         self.pump()
+
+    def unfinished(self) -> list[Delivery]:
+        """What is to be sent again, in the order in which it was first sent."""
+        return self.outbound.unfinished()
+
+    def adopt(self, delivery: Delivery) -> None:
+        """Have messages in flight that were sent elsewhere; the session has no connection."""
+        self.outbound.adopt(delivery)
+        self.account.queued += delivery.weight
 
     def pause(self) -> None:
         """The connection is gone."""

@@ -12,12 +12,35 @@ from mqmesh.mqtt.framing import Framer
 from mqmesh.mqtt.session import OVERHEAD, TABLE, Delivery, Inbound, Input, Outbound, Sent, step
 
 
+class Notes:
+    """An observer that notes what is in flight. released: as of the last change."""
+
+    def __init__(self) -> None:
+        self.outbound: Outbound
+        self.parts: dict[int, set[int]] = {}  # place in the order of sending -> identifiers
+        self.released: list[tuple[int, int]] = []
+
+    def sent(self, delivery: Delivery, rest: Delivery | None) -> None:
+        self.parts[delivery.serial] = set(range(delivery.first, delivery.first + delivery.count))
+
+    def settled(self, delivery: Delivery, begin: int, end: int) -> None:
+        block = set(range(delivery.first + begin, delivery.first + end))
+        assert block <= self.parts[delivery.serial], "settled twice"
+        self.parts[delivery.serial] -= block
+
+    def released_changed(self) -> None:
+        self.released = self.outbound.released()
+
+
 class OutboundMachine(RuleBasedStateMachine):
     """Blocks of any size go out and are acknowledged in any order; a dict of single messages, moved by `step`, is the model."""
 
-    @initialize(limit=st.sampled_from([1, 2, 5, 20, 300]))
-    def start(self, limit: int) -> None:
-        self.outbound = Outbound(limit)
+    @initialize(limit=st.sampled_from([1, 2, 5, 20, 300]), observed=st.booleans())
+    def start(self, limit: int, observed: bool) -> None:
+        self.notes = Notes() if observed else None
+        self.outbound = Outbound(limit, self.notes)
+        if self.notes is not None:
+            self.notes.outbound = self.outbound
         self.states: dict[int, Sent] = {}  # identifier -> state, only those in flight
         self.messages: dict[int, bytes] = {}  # identifier -> payload, while published
         self.sent: list[int] = []  # identifiers of what is published, in the order of sending
@@ -108,6 +131,12 @@ class OutboundMachine(RuleBasedStateMachine):
         assert outbound.bytes >= least
         if not self.messages:
             assert outbound.bytes == 0
+
+    @invariant()
+    def the_observer_knows(self) -> None:
+        if self.notes is not None:
+            assert set().union(*self.notes.parts.values()) == set(self.sent)
+            assert self.notes.released == self.outbound.released()
 
     @invariant()
     def keeps_to_the_limit(self) -> None:
