@@ -1,3 +1,5 @@
+"""examples/directory.py registers a service and finds it."""
+
 from __future__ import annotations
 
 import subprocess
