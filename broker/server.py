@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
 
 from ..base.address import Address, parse_address
 from ..base.quoting import quoted
@@ -21,6 +22,7 @@ from ..base.refusals import Warnings
 from ..base.settings import ConfigError
 from ..mesh.topology.tls import encrypted
 from ..mqtt.batch.run import Run
+from ..mqtt.errors import PeerError
 from ..mqtt.reasons import Reason
 from ..store import Store, StoreError
 from ..store.folder import os_error
@@ -286,6 +288,13 @@ class Broker:
         """The wall clock, in seconds."""
         return time.time()
 
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.stop()
+
     async def stop(self) -> None:
         """Stop listening, tell clients (MQTT 5: 0x8B) and neighbours, keep wills unsent; returns when all connections are gone."""
         self.context.stopping = True
@@ -449,8 +458,25 @@ class Broker:
         """Take a will. False: there is no room."""
         return self.accept(None, run, route, None) is not None
 
-    def publish(self, run: Run) -> None:
-        """A message of the broker itself: `$SYS` topics, what the mesh brings."""
+    def publish(self, topic: str, payload: bytes, qos: int = 0, retain: bool = False) -> None:
+        """Publish a message of the program's own, past the rules of access; to be called in the event loop.
+
+        ValueError for a topic with wildcards or one that begins with `$SYS/` or `$mqmesh/`, RuntimeError while there is no room for it.
+        """
+        context = self.context
+        run = Run(topic.encode(), qos, retain, [payload], received=context.refresh())
+        try:
+            route = self.router.routes.get(run.topic) or self.router.route(run.topic)
+        except PeerError as error:
+            raise ValueError(f"{topic!r}: {error.text}") from None
+        if not route.writable:
+            raise ValueError(f"{topic!r}: topics that begin with $SYS/ or $mqmesh/ belong to the broker")
+        if not self._accept_will(run, route):
+            raise RuntimeError(f"{topic!r}: there is no room for the message")
+        context.flush()
+
+    def issue(self, run: Run) -> None:
+        """Publish a message of the broker itself: a value below `$SYS`."""
         route = self.router.routes.get(run.topic) or self.router.route(run.topic)
         self.router.deliver(run, route, None)
         if run.retain:

@@ -273,6 +273,9 @@ class MeshShell:
             words_of(rules),
         )
         self.node.link_up(link.id, peer, incarnation, link.cost, self.now(), rules.policy)
+        hooks = self.broker.context.hooks
+        if hooks is not None:
+            hooks.link_up(peer.name, peer.number)
         self.status_soon()
 
     def set_rules(self, rules: dict[int | str, LinkRules]) -> int:
@@ -308,6 +311,9 @@ class MeshShell:
             del self.by_number[link.peer.number]
         log.info("event=link-closed peer=%s address=%s text=%s", link.peer.name if link.peer else "?", link.address, text)
         self.node.link_down(link.id, self.now())
+        hooks = self.broker.context.hooks
+        if hooks is not None and link.peer is not None:
+            hooks.link_down(link.peer.name, link.peer.number)
         self.status_soon()
 
     # Interest and messages

@@ -87,7 +87,7 @@ class SysTopics:
         """Publish one value, retained, if it changed."""
         if self._said.get(topic) != value:
             self._said[topic] = value
-            self._broker.publish(Run(topic.encode(), 0, True, [value.encode()], received=self._broker.now))
+            self._broker.issue(Run(topic.encode(), 0, True, [value.encode()], received=self._broker.now))
 
     def say_json(self, topic: str, value: object) -> None:
         """Publish an object as JSON."""
