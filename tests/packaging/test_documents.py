@@ -221,6 +221,12 @@ def test_links_lead_to_headings(page: Path) -> None:
     check(page, wrong)
 
 
+@pytest.mark.parametrize("picture", sorted((ROOT / "docs").glob("*.svg")), ids=page_id)
+def test_files_in_pictures_exist(picture: Path) -> None:
+    for name in re.findall(r">([\w./]+(?:\.py|/))<", picture.read_text()):
+        assert (ROOT / name).exists(), f"{page_id(picture)}: {name} is no file or folder.{similar(name, paths())} Mend the picture."
+
+
 def test_every_page_is_in_the_index() -> None:
     index = (ROOT / "docs" / "README.md").read_text()
     for page in (ROOT / "docs").glob("*.md"):
