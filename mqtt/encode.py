@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .batch.run import encode_length
 from .errors import PeerError, UsageError
-from .fields import MAX_LENGTH, write_binary, write_string, write_u16
+from .fields import write_binary, write_string, write_u16
+from .length import LONGEST_LENGTH, encode_length
 from .packets import (
     Acknowledgement,
     Auth,
@@ -64,8 +64,8 @@ def encode(packet: Packet, version: int) -> bytes:
 
 def _frame(first_byte: int, *parts: bytes) -> bytes:
     body = b"".join(parts)
-    if len(body) > MAX_LENGTH:
-        raise UsageError(f"the packet has {len(body)} bytes, at most {MAX_LENGTH} fit")
+    if len(body) > LONGEST_LENGTH:
+        raise UsageError(f"the packet has {len(body)} bytes, at most {LONGEST_LENGTH} fit")
     return bytes((first_byte,)) + encode_length(len(body)) + body
 
 

@@ -6,10 +6,9 @@ the bytes end early or the value is ill-formed. Writers raise `UsageError` for w
 
 from __future__ import annotations
 
-from .batch.run import encode_length
 from .errors import MalformedPacket, UsageError
+from .length import LONGEST_LENGTH, encode_length, read_length
 
-MAX_LENGTH = 268_435_455  # of a variable byte integer
 MAX_STRING = 65_535
 
 
@@ -28,17 +27,13 @@ def read_u16(data: bytes, position: int, what: str) -> tuple[int, int]:
 
 def read_varint(data: bytes, position: int, what: str) -> tuple[int, int]:
     """A Variable Byte Integer of at most 4 bytes, in its shortest form [MQTT-1.5.5-1]."""
-    value = 0
-    for count, shift in enumerate((0, 7, 14, 21)):
-        if position + count >= len(data):
-            raise truncated(what)
-        byte = data[position + count]
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if byte == 0 and count:
-                raise MalformedPacket(f"{what} is not in its shortest form", "MQTT-1.5.5-1")
-            return value, position + count + 1
-    raise MalformedPacket(f"{what} is longer than four bytes", "1.5.5")
+    end = len(data)
+    if position < end and (value := data[position]) < 0x80:  # most have one byte
+        return value, position + 1
+    value, after = read_length(data, position, end, what)
+    if value < 0:
+        raise truncated(what)
+    return value, after
 
 
 def read_binary(data: bytes, position: int, what: str) -> tuple[bytes, int]:
@@ -85,8 +80,8 @@ def write_u32(value: int, what: str) -> bytes:
 
 def write_varint(value: int, what: str) -> bytes:
     """A Variable Byte Integer (1.5.5)."""
-    if not 0 <= value <= MAX_LENGTH:
-        raise UsageError(f"{what} is {value}, not 0 to {MAX_LENGTH}")
+    if not 0 <= value <= LONGEST_LENGTH:
+        raise UsageError(f"{what} is {value}, not 0 to {LONGEST_LENGTH}")
     return encode_length(value)
 
 

@@ -11,7 +11,8 @@ It does not know packets beyond their fixed header.
 from __future__ import annotations
 
 from .decode import check_first_byte
-from .errors import MalformedPacket, PeerError
+from .errors import PeerError
+from .length import read_length
 from .reasons import Reason
 
 
@@ -87,18 +88,10 @@ class Framer:
         if position >= len(data):
             return None
         check_first_byte(data[position])
-        length = 0
-        for count, shift in enumerate((0, 7, 14, 21), 1):
-            if position + count >= len(data):
-                return None
-            byte = data[position + count]
-            length |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                if byte == 0 and count > 1:
-                    raise MalformedPacket("the Remaining Length is not in its shortest form", "MQTT-1.5.5-1")
-                start = position + count + 1
-                if start + length - position > self.max_size:
-                    text = f"a packet of {start + length - position} bytes, at most {self.max_size} are allowed"
-                    raise PeerError(Reason.PACKET_TOO_LARGE, text, "MQTT-3.2.2-15")
-                return start, start + length
-        raise MalformedPacket("the Remaining Length is longer than four bytes", "1.5.5")
+        length, start = read_length(data, position + 1, len(data))
+        if length < 0:
+            return None
+        if start + length - position > self.max_size:
+            text = f"a packet of {start + length - position} bytes, at most {self.max_size} are allowed"
+            raise PeerError(Reason.PACKET_TOO_LARGE, text, "MQTT-3.2.2-15")
+        return start, start + length

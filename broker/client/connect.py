@@ -12,7 +12,7 @@ from ...mesh.topology.settings import Limits
 from ...mqtt import packets
 from ...mqtt.codec import decode, encode
 from ...mqtt.errors import PeerError
-from ...mqtt.fields import MAX_LENGTH
+from ...mqtt.length import LONGEST_LENGTH
 from ...mqtt.properties import Property
 from ...mqtt.reasons import CONNACK_REASONS, Reason
 from ..mesh.receipts import WISH, WISHES, wish_of
@@ -244,7 +244,7 @@ def _grant(answer: dict[int, Any], limits: Limits) -> None:
     """What a client may do here, as far as it is not the default (MQTT 5: 3.2.2.3)."""
     if limits.receive_maximum < 65535:
         answer[Property.RECEIVE_MAXIMUM] = limits.receive_maximum
-    if limits.max_packet_size < MAX_LENGTH + 5:  # with its fixed header
+    if limits.max_packet_size < LONGEST_LENGTH + 5:  # with its fixed header
         answer[Property.MAXIMUM_PACKET_SIZE] = limits.max_packet_size
     if limits.topic_alias_maximum:
         answer[Property.TOPIC_ALIAS_MAXIMUM] = limits.topic_alias_maximum

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from collections import deque
 
+from ...mqtt.length import known_length
+
 BURST = 0.25  # seconds of flow that may leave at once
 QUEUE = 2.0  # seconds of flow that may wait before the link counts as full
 QUEUE_LEAST = 64 * 2**10  # bytes that may wait however slow the link is
@@ -126,15 +128,7 @@ class Pacer:
 
 def _packet(data: bytes | bytearray, start: int) -> tuple[int, bool]:
     """Where the packet that begins here ends, and whether it is a control packet of the mesh."""
-    at = start + 1
-    length = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        length |= (byte & 127) << shift
-        if byte < 128:
-            break
-        shift += 7
+    length, at = known_length(data, start + 1)
     return at + length, data.startswith(_CONTROL, at + 2)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...mqtt.errors import MalformedPacket, PeerError
+from ...mqtt.length import read_length
 from ...mqtt.publish import PublishProperties, publish_properties
 from ...mqtt.reasons import Reason
 from ...mqtt.session import PUBACKS, PUBCOMPS, PUBRECS, PUBRELS
@@ -27,22 +28,6 @@ TLS = 0x16  # how a TLS handshake begins
 NO_CONNECT_BUT_TLS = "the client speaks TLS, and this listener does not: an mqtts:// listener does"
 
 TABLES = {0x40: PUBACKS, 0x50: PUBRECS, 0x62: PUBRELS, 0x70: PUBCOMPS}
-
-
-def read_length(data: bytes, position: int, end: int) -> tuple[int, int]:
-    """Remaining Length at `position` (MQTT-1.5.5-1): (length, where the body starts); (-1, 0) while incomplete."""
-    length = shift = 0
-    for index in range(position, min(position + 4, end)):
-        byte = data[index]
-        length |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if byte == 0 and shift:
-                raise MalformedPacket("remaining length is not in its shortest form", clause="MQTT-1.5.5-1")
-            return length, index + 1
-        shift += 7
-    if position + 4 <= end:
-        raise MalformedPacket("remaining length is longer than four bytes", clause="MQTT-1.5.5-1")
-    return -1, 0
 
 
 _known: dict[bytes, PublishProperties] = {}

@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...mqtt import packets
-from ...mqtt.batch.run import PID_HIGH, PID_LOW, Run, encode_length
+from ...mqtt.batch.run import PID_HIGH, PID_LOW, Run
 from ...mqtt.errors import MalformedPacket, PeerError
+from ...mqtt.length import encode_length
 from ...mqtt.properties import Property, encode_properties
 from ...mqtt.publish import PublishProperties
 from ...mqtt.reasons import Reason

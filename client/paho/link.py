@@ -25,8 +25,8 @@ from paho.mqtt.properties import Properties as PahoProperties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from ...base.backoff import Backoff
-from ...mqtt.batch.run import encode_length
 from ...mqtt.errors import MqttError
+from ...mqtt.length import encode_length
 from ...mqtt.properties import Property, encode_properties
 from ...mqtt.reasons import Reason
 from ..core.transport import Done, Incoming, LinkHandler, LinkSpec, Outcome, Properties, Publication

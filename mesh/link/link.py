@@ -37,7 +37,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...mqtt import codec, packets
-from ...mqtt.errors import PeerError
+from ...mqtt.errors import MalformedPacket, PeerError
+from ...mqtt.length import read_length
 from ...mqtt.properties import Properties, Property
 from ...mqtt.reasons import Reason
 from ..wire.identity import Identity
@@ -56,7 +57,7 @@ from .settings import (
     reason_string,
     words,
 )
-from .splitter import Control, Splitter, long_length
+from .splitter import Control, Splitter
 
 __all__ = ["METHOD", "Event", "Link", "LinkClosed", "LinkConfig", "LinkData", "LinkUp", "State"]
 
@@ -260,20 +261,23 @@ class Link:
     def _next_packet(self) -> packets.Packet | None:
         """The next whole packet of the handshake, decoded; None when there is none yet."""
         buffer = self._buffer
-        length, header = long_length(buffer, 1)
-        if not header and not length:
+        try:
+            length, start = read_length(buffer, 1, len(buffer))
+        except MalformedPacket:
+            length = start = _LARGEST_HANDSHAKE + 1
+        if length < 0:
             return None
-        if not header or length > _LARGEST_HANDSHAKE:
+        if length > _LARGEST_HANDSHAKE:
             text = f"{self._peer_text()} does not speak the mesh's handshake: a packet of more than {_LARGEST_HANDSHAKE} bytes"
             raise PeerError(Reason.PACKET_TOO_LARGE, text)
-        if len(buffer) < header + length:
+        if len(buffer) < start + length:
             return None
-        self._buffer = buffer[header + length :]
+        self._buffer = buffer[start + length :]
         if buffer[:2] == _TLS_ALERT and self.state is State.CHALLENGE:
             text = f"{self._peer_text()} speaks TLS, and {self.identity} does not: write mqtts:// and its port with TLS"
             raise PeerError(Reason.PROTOCOL_ERROR, text)
         try:
-            return codec.decode(buffer[0], buffer[header : header + length], _VERSION)
+            return codec.decode(buffer[0], buffer[start : start + length], _VERSION)
         except PeerError as error:
             hint = " (it seems to be no MQTT 5 broker)" if self.state is State.CHALLENGE else ""
             raise PeerError(

@@ -18,7 +18,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ...mqtt.errors import PeerError
+from ...mqtt.errors import MalformedPacket, PeerError
+from ...mqtt.length import read_length
 from ...mqtt.reasons import Reason
 
 PUBLISH = 0x30
@@ -74,11 +75,14 @@ class Splitter:
         while position + 1 < end:
             first, length, header = data[position], data[position + 1], 2
             if length > 127:
-                length, header = long_length(data, position + 1)
-                if header == 0:
-                    if length:
-                        self.error = PeerError(Reason.MALFORMED_PACKET, "a packet's length has more than four bytes", "MQTT-1.5.5-1")
+                try:
+                    length, header = read_length(data, position + 1, end)
+                except MalformedPacket as error:
+                    self.error = error
                     break
+                if length < 0:
+                    break
+                header -= position
             need = header + length
             if need > self._largest:
                 text = f"a packet of {need} bytes, at most {self._largest} are taken"
@@ -102,20 +106,6 @@ class Splitter:
             self._parts = [data[position:] if position else data]
             self._have, self._need = end - position, need
         return pieces
-
-
-def long_length(data: bytes, position: int) -> tuple[int, int]:
-    """Read the Remaining Length at this position of the data, behind the first byte.
-
-    Returns it and the size of the fixed header; (0, 0) when it is not whole yet, (1, 0) when it never will be.
-    """
-    length = shift = 0
-    for size, byte in enumerate(data[position : position + 4], 2):
-        length |= (byte & 127) << shift
-        if byte < 128:
-            return length, size
-        shift += 7
-    return int(shift == 28), 0
 
 
 def _run_end(data: bytes, position: int, size: int, header: bytes) -> int:

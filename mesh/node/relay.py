@@ -22,6 +22,7 @@ from collections.abc import Callable
 from ...mqtt.batch.parts import PartsBatch
 from ...mqtt.batch.run import PID_HIGH, PID_LOW, Run
 from ...mqtt.errors import MqttError
+from ...mqtt.length import known_length
 from ...mqtt.topics import check_topic, matches
 from ..custody.windows import CustodyWindow, Pending
 from ..retained import Applied
@@ -111,7 +112,7 @@ class Relay:
         """
         remaining, at = data[position + 1], position + 2
         if remaining > 127:
-            remaining, at = _long_length(data, at, remaining & 127)
+            remaining, at = known_length(data, position + 1)
         size = at + remaining - position
         if position + size > end:
             raise bad_frame("it is cut off")
@@ -119,7 +120,7 @@ class Relay:
         envelope = topic_end + 1
         properties = data[topic_end]
         if properties > 127:
-            properties, envelope = _long_length(data, envelope, properties & 127)
+            properties, envelope = known_length(data, topic_end)
         payload = envelope + properties
         if not properties or data[envelope] != CORRELATION_DATA:
             raise bad_frame("its first property is not Correlation Data")
@@ -555,18 +556,6 @@ class Relay:
                 drops.setdefault(link, []).append(dropped)
         self._dropped.clear()
         return receipts, drops
-
-
-def _long_length(data: bytes, at: int, low: int) -> tuple[int, int]:
-    """A length of more than one byte, the lowest of which is `low`: it, and where it ends."""
-    shift = 7
-    while True:
-        byte = data[at]
-        at += 1
-        low |= (byte & 127) << shift
-        if byte < 128:
-            return low, at
-        shift += 7
 
 
 def _has_gaps(block: bytes, size: int, count: int, at: int, low: int) -> bool:

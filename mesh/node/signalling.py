@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...mqtt.errors import PeerError
+from ...mqtt.length import known_length
 from ...mqtt.reasons import Reason
 from ..view.trees import Child, Record, branches, check_open
 from ..wire.control import PREFIX, Noted, Open, decode, encode_mask
@@ -49,7 +50,8 @@ class Signalling:
     def receive(self, end: LinkEnd, data: bytes, position: int, topic: int) -> int:
         """Handle one control packet; returns where it ends. topic: where its topic begins."""
         topic_end = topic + (data[topic - 2] << 8 | data[topic - 1])
-        stop = _packet_end(data, position)
+        length, start = known_length(data, position + 1)
+        stop = start + length
         if stop > len(data) or topic_end >= stop:
             raise bad_frame("a control packet is cut off")
         if data[topic_end] != 0:
@@ -133,16 +135,3 @@ class Signalling:
             self._core.control(link, "receipts", some)
         for link, lost in drops.items():
             self._core.control(link, "dropped", [(d.origin, d.tree, encode_mask(d.brokers)) for d in lost])
-
-
-def _packet_end(data: bytes, position: int) -> int:
-    """Where the packet at this position ends."""
-    length = shift = 0
-    at = position + 1
-    while True:
-        byte = data[at]
-        at += 1
-        length |= (byte & 127) << shift
-        if byte < 128:
-            return at + length
-        shift += 7

@@ -24,8 +24,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgpack
 
-from ...mqtt.batch.run import Run, encode_length
+from ...mqtt.batch.run import Run
 from ...mqtt.errors import MqttError, PeerError
+from ...mqtt.length import encode_length
 from ...mqtt.publish import publish_properties
 from ...mqtt.reasons import Reason
 from ...mqtt.topics import check_topic

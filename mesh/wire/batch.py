@@ -19,8 +19,9 @@ from struct import unpack
 from typing import NamedTuple
 
 from ...mqtt.batch.parts import PartsBatch
-from ...mqtt.batch.run import PIDS, encode_length
+from ...mqtt.batch.run import PIDS
 from ...mqtt.errors import MqttError
+from ...mqtt.length import encode_length, read_length
 from ...mqtt.topics import check_topic
 from .envelope import CORRELATION_DATA, FIXED
 
@@ -137,17 +138,10 @@ class Spans:
         """Read and check a front that was not seen before; None when it is none."""
         if len(front) < 5 or front[0] != 0x30:
             return None
-        remaining = shift = 0
-        at = 1
-        while True:
-            byte = front[at]
-            remaining |= (byte & 127) << shift
-            at += 1
-            if byte < 128:
-                break
-            shift += 7
-            if at == 5:
-                return None
+        try:
+            remaining, at = read_length(front, 1, len(front))
+        except MqttError:
+            return None
         if at + 2 >= len(front) or (front[at] << 8 | front[at + 1]) != len(front) - at - 2:
             return None
         payload = remaining - (len(front) - at) - size - 2

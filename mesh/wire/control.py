@@ -31,8 +31,8 @@ from typing import Any, NamedTuple
 
 import msgpack
 
-from ...mqtt.batch.run import encode_length
 from ...mqtt.errors import PeerError
+from ...mqtt.length import encode_length
 from ...mqtt.reasons import Reason
 from ..link.keys import KEY_BYTES, SIGNATURE_BYTES, Seal
 from .policy import Policy, decode_policy

@@ -33,9 +33,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ...mqtt.batch.run import PID_HIGH, PID_LOW, encode_length
+from ...mqtt.batch.run import PID_HIGH, PID_LOW
 from ...mqtt.errors import MqttError, PeerError
-from ...mqtt.fields import MAX_LENGTH
+from ...mqtt.length import LONGEST_LENGTH, encode_length
 from ...mqtt.publish import publish_properties, strip
 from ...mqtt.reasons import Reason
 
@@ -123,8 +123,8 @@ def check_travels(topic: bytes, properties: bytes, length: int, picks: Picks, wi
     if envelope > 65_535:
         raise ValueError(f"the envelope takes {envelope} bytes, at most 65535")
     remaining = 2 + len(topic) + 4 + 3 + envelope + len(others) + length
-    if remaining > MAX_LENGTH:
-        raise ValueError(f"a frame takes {remaining} bytes, at most {MAX_LENGTH}")
+    if remaining > LONGEST_LENGTH:
+        raise ValueError(f"a frame takes {remaining} bytes, at most {LONGEST_LENGTH}")
 
 
 def decode_head(head: bytes) -> Head:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ...mqtt.batch.parts import PartsBatch
-from ...mqtt.batch.run import encode_length
+from ...mqtt.length import encode_length
 from .policy import Gate
 
 LARGEST = 268_435_455  # the highest Remaining Length

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...base.metabroker import Code, pack, response_topic
-from ...mqtt.batch.run import encode_length
+from ...mqtt.length import encode_length
 from ...mqtt.packets import Publish
 from ...mqtt.properties import PacketKind, Property, decode_properties, encode_properties
 from ...store.records import RUN_WEIGHT, StoredDelivery, StoredRun

@@ -15,9 +15,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ...base.cache import Cache
-from ...mqtt.batch.run import PIDS, encode_length
+from ...mqtt.batch.run import PIDS
 from ...mqtt.decode import decode
 from ...mqtt.fields import write_string
+from ...mqtt.length import encode_length
 from ...mqtt.packets import Publish
 from ...mqtt.properties import Property
 

@@ -21,8 +21,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 from ...mqtt.codec import decode, encode
-from ...mqtt.errors import PeerError, UsageError, protocol_error
+from ...mqtt.errors import MalformedPacket, PeerError, UsageError, protocol_error
 from ...mqtt.framing import Framer
+from ...mqtt.length import read_length
 from ...mqtt.packets import (
     Connack,
     Connect,
@@ -340,22 +341,17 @@ class Wire:
             self._pubacks(packet_id, count, events, now)
             return position + 4 * count
         if first == 0x32 or first == 0x30:
-            length = shift = 0
-            at = position + 1
-            while at < end and at < position + 4:  # four bytes are left to the framer
-                byte = data[at]
-                length |= (byte & 0x7F) << shift
-                at += 1
-                if byte < 0x80:
-                    if at + length > end or at + length - position > self.login.max_packet or (not byte and shift):
-                        return position
-                    found = self._scanner.run(data, position, at, at + length, self.epoch)
-                    if found is None:
-                        return position
-                    self.packets += len(found[0].payloads)
-                    events.append(found[0])
-                    return found[1]
-                shift += 7
+            try:
+                length, at = read_length(data, position + 1, end)
+            except MalformedPacket:
+                return position  # the framer says what is wrong
+            if length < 0 or at + length > end or at + length - position > self.login.max_packet:
+                return position
+            found = self._scanner.run(data, position, at, at + length, self.epoch)
+            if found is not None:
+                self.packets += len(found[0].payloads)
+                events.append(found[0])
+                return found[1]
         return position
 
     def _pubacks(self, first: int, count: int, events: list[Event], now: float, reason: int = 0) -> None:

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from .run import PIDS, Run, encode_length
+from ..length import encode_length, known_length
+from .run import PIDS, Run
 
 if TYPE_CHECKING:
     from .parts import PartsBatch
@@ -125,12 +126,8 @@ class PacketBatch(Run):
                 if self.qos:
                     payload += 2
                 if self._version == 5:
-                    length = shift = 0
-                    while block[payload] >= 128:
-                        length |= (block[payload] & 127) << shift
-                        shift += 7
-                        payload += 1
-                    payload += 1 + (length | block[payload] << shift)
+                    length, payload = known_length(block, payload)
+                    payload += length
                 self._frames.append(Frame(position, topic, topic_end, payload, stop))
                 position = stop
         return self._frames
@@ -188,11 +185,5 @@ class PacketBatch(Run):
 
 def _end(block: bytes | bytearray, position: int) -> int:
     """Where the frame that begins at `position` ends."""
-    length = shift = 0
-    while True:
-        position += 1
-        byte = block[position]
-        length |= (byte & 127) << shift
-        if byte < 128:
-            return position + 1 + length
-        shift += 7
+    length, start = known_length(block, position + 1)
+    return start + length

@@ -9,8 +9,9 @@ Invariants: no retain flag, no properties, no expiry; topics are validated.
 
 from __future__ import annotations
 
+from ..length import encode_length
 from .packets import PacketBatch
-from .run import PIDS, Run, encode_length
+from .run import PIDS, Run
 
 HEADLINES_MAX = 20_000  # fixed headers kept for one first byte
 

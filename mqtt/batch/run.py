@@ -18,6 +18,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 # PID_HIGH[p:p+k] and PID_LOW[p:p+k] are the byte columns of the packet identifiers p, p+1, .. p+k-1.
+from ..length import encode_length
+
 PID_HIGH = bytes(p >> 8 for p in range(65536))
 PID_LOW = bytes(p & 255 for p in range(65536))
 PIDS = b"".join(p.to_bytes(2, "big") for p in range(65536))  # the identifier p in two bytes, at 2*p
@@ -35,21 +37,6 @@ def acknowledgement_table(first_byte: int) -> bytes:
     table[2::4] = PID_HIGH
     table[3::4] = PID_LOW
     return bytes(table)
-
-
-def encode_length(value: int) -> bytes:
-    """A Variable Byte Integer [MQTT-1.5.5-1], 0 to 268,435,455; ValueError beyond."""
-    if value < 128:
-        return bytes((value,))
-    out = bytearray()
-    if value > 268_435_455:
-        raise ValueError(f"{value} does not fit a variable byte integer (at most 268435455)")
-    while True:
-        value, low = divmod(value, 128)
-        if not value:
-            out.append(low)
-            return bytes(out)
-        out.append(low | 0x80)
 
 
 class Frames(NamedTuple):

@@ -160,7 +160,7 @@ def test_what_mqtt_cannot_express_is_a_usage_error(packet: Any, version: int) ->
 
 
 def test_a_packet_beyond_the_largest_is_a_usage_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mqmesh.mqtt.encode.MAX_LENGTH", 100)
+    monkeypatch.setattr("mqmesh.mqtt.encode.LONGEST_LENGTH", 100)
     assert len(encode(p.Publish("a", bytes(97)), 4)) == 102
     with pytest.raises(UsageError):
         encode(p.Publish("a", bytes(98)), 4)

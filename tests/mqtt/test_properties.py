@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mqmesh.mqtt.batch.run import encode_length
 from mqmesh.mqtt.errors import MalformedPacket, PeerError, UsageError
+from mqmesh.mqtt.length import encode_length
 from mqmesh.mqtt.properties import PROPERTIES, PacketKind, Property, decode_properties, encode_properties
 from mqmesh.mqtt.publish import PublishProperties, publish_properties, strip
 

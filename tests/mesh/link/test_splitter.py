@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 from mqmesh.mesh.link.splitter import Control, Splitter
-from mqmesh.mqtt.batch.run import encode_length
+from mqmesh.mqtt.length import encode_length
 from mqmesh.mqtt.reasons import Reason
 
 LARGEST = 300_000

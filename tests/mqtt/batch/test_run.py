@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mqmesh.mqtt.batch.run import PID_HIGH, PID_LOW, Frames, Run, acknowledgement_table, encode_length
+from mqmesh.mqtt.batch.run import PID_HIGH, PID_LOW, Frames, Run, acknowledgement_table
 from mqmesh.mqtt.codec import encode
+from mqmesh.mqtt.length import encode_length
 from mqmesh.mqtt.packets import Publish
 from mqmesh.mqtt.properties import Property, encode_properties
 
