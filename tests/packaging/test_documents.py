@@ -6,6 +6,7 @@ A failure names the page, the line and the mention, and what has a similar name.
 from __future__ import annotations
 
 import ast
+import builtins
 import difflib
 import re
 from collections import defaultdict
@@ -114,9 +115,14 @@ def everywhere() -> dict[str, list[str]]:
     return files
 
 
+@cache
+def all_members() -> set[str]:
+    return {name.partition(".")[2] for name in everywhere()}
+
+
 def is_defined(name: str) -> bool:
-    """Whether some file defines the name; a member may be inherited."""
-    if name in everywhere():
+    """Whether some file defines the name; a member may be inherited, or stand without its class."""
+    if name in everywhere() or name in all_members() or hasattr(builtins, name):
         return True
     owner, _, member = name.rpartition(".")
     bases = [base for found in definitions().values() for base in found.bases.get(owner, [])]
