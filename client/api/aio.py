@@ -1,6 +1,6 @@
-"""The `asyncio` twin of `Context`: the same session underneath, nothing that blocks the loop.
+"""The `asyncio` form of `Context`. It uses the same session and never blocks the event loop.
 
-What waits for the broker once (connecting, subscribing, closing, committing) runs in a thread; sending and receiving do not.
+Connecting, subscribing, closing and committing wait for the broker, so they run in a thread. Sending and receiving do not.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ T = TypeVar("T")
 
 
 class AsyncProducer(Producer):
-    """As `Producer`, with a `send` to await."""
+    """A `Producer` whose `send` is awaited."""
 
     async def send(self, destination: Destination, body: Body) -> Self:  # type: ignore[override] # awaited here
-        """Returns once the broker has the message; in a transaction at once."""
+        """Send. Returns once the broker has the message, in a transaction at once."""
         loop = asyncio.get_running_loop()
         session, message = self.context.session, self.prepare(body)
         if session.acknowledge_mode is AckMode.SESSION_TRANSACTED:
@@ -51,8 +51,9 @@ class AsyncProducer(Producer):
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(set_result, error)
 
-        while session.full:  # the broker is behind: `Session.send` would wait
-            await asyncio.to_thread(session.wait_for_room)
+        while session.async_sends.full:  # `Session.send` would wait and block the loop
+            await asyncio.to_thread(session.async_sends.wait_for_room)
+            session.check_open()
         session.send(message, destination, self.options, done)
         timeout = session.connection.settings.send_timeout
         try:
@@ -116,9 +117,9 @@ class AsyncConsumer:
 
 
 class AsyncContext(MessageMaker):
-    """``async with AsyncContext(factory) as context``; it makes messages as `Context` does.
+    """``async with AsyncContext(factory) as context``. It makes messages as `Context` does.
 
-    One task at a time uses a transaction; otherwise any task may send and receive.
+    Any task may send and receive. Only one task at a time may use a transaction.
     """
 
     def __init__(

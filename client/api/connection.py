@@ -13,12 +13,12 @@ from typing import Self
 from urllib.parse import quote
 
 from ...mqtt.reasons import Reason
-from ..core.errors import IllegalStateError, InvalidDestinationError, JMSError, of_outcome
+from ..core.errors import IllegalStateError, InvalidDestinationError, JMSError, error_from_outcome
 from ..core.settings import AckMode, Settings, Waiter
 from ..core.transport import Incoming, Link, LinkSpec, Outcome, Transport
-from ..message.destinations import TEMPORARY, Destination, TemporaryTopic, durable_client_id, filter_to_consume
-from .consumer import Subscription
+from ..message.destinations import TEMPORARY, Destination, TemporaryTopic, filter_to_consume
 from .session import Session, unique_client_id
+from .subscriptions import SubscriptionRegistry
 
 log = logging.getLogger("mqmesh.client")
 
@@ -27,7 +27,7 @@ ExceptionListener = Callable[[JMSError], None]
 
 @dataclass(frozen=True, slots=True)
 class ConnectionMetaData:
-    """What this is (6.1.6)."""
+    """Versions and names of this implementation (6.1.6)."""
 
     jms_version: str = "3.1"
     jms_provider_name: str = "mqmesh"
@@ -36,10 +36,10 @@ class ConnectionMetaData:
 
 
 class Connection:
-    """Made by a factory; stopped at first: sessions can send, and receive once it is started.
+    """Made by a factory. A new connection is stopped: its sessions can send, and receive after `start`.
 
-    `exception_listener` is called, by a thread of the connection, with what no method can raise: a broken connection (code
-    ``connection_lost``; it comes back by itself), ``session_lost``, ``given_up``, and refusals for good.
+    A thread of the connection calls `exception_listener` with errors that no method can raise: a broken connection (code
+    ``connection_lost``; the client connects again by itself), ``session_lost``, ``given_up``, and final refusals.
     """
 
     def __init__(self, transport: Transport, settings: Settings, client_id: str | None) -> None:
@@ -49,9 +49,9 @@ class Connection:
         self.metadata = ConnectionMetaData()
         self.exception_listener: ExceptionListener | None = None
         self._client_id = client_id
-        self._lock = threading.Lock()  # the lists below; nothing is called while it is held
+        self._lock = threading.Lock()  # guards the lists below; nothing is called while it is held
         self._sessions: list[Session] = []
-        self._subscriptions: dict[int, Subscription] = {}
+        self.subscriptions = SubscriptionRegistry()
         self._temporary: set[str] = set()
         self._numbers, self._temporary_numbers = itertools.count(1), itertools.count(1)
         self._started = self._closed = self._used = False
@@ -67,7 +67,7 @@ class Connection:
 
     @client_id.setter
     def client_id(self, client_id: str) -> None:
-        """Only before anything else is done with the connection (6.1.2)."""
+        """Set it before anything else is done with the connection (6.1.2)."""
         self._check()
         if self._client_id or self._used:
             raise IllegalStateError("the client identifier can be set once, before the connection is used (6.1.2)")
@@ -76,7 +76,7 @@ class Connection:
         old.close(True, lambda outcome: None)
 
     def create_session(self, transacted: bool = False, acknowledge_mode: AckMode = AckMode.AUTO) -> Session:
-        """transacted: the same as acknowledge mode SESSION_TRANSACTED."""
+        """Make a session. transacted: the same as acknowledge mode SESSION_TRANSACTED."""
         self._check()
         self._used = True
         mode = AckMode.SESSION_TRANSACTED if transacted else AckMode(acknowledge_mode)
@@ -89,7 +89,7 @@ class Connection:
     create_topic_session = create_session
 
     def start(self) -> None:
-        """Begin, or go on, to deliver."""
+        """Start, or resume, delivery."""
         self._check()
         self._used = True
         with self._lock:
@@ -98,7 +98,7 @@ class Connection:
             session.run(True)
 
     def stop(self) -> None:
-        """Deliver nothing until `start`. Returns when no listener runs; `receive` goes on waiting (6.1.5). Not from a listener."""
+        """Stop delivery until `start`. Returns when no listener runs; `receive` continues to wait (6.1.5). Not from a listener."""
         self._check()
         self._not_from_a_listener("stop")
         with self._lock:
@@ -107,7 +107,7 @@ class Connection:
             session.run(False)
 
     def close(self) -> None:
-        """Close the sessions, then disconnect. Waits for listeners that run. Closing again does nothing. Not from a message listener."""
+        """Close the sessions, then disconnect. Waits for running listeners. A second call does nothing. Not from a message listener."""
         self._not_from_a_listener("close")
         with self._lock:
             if self._closed:
@@ -118,7 +118,7 @@ class Connection:
                 session.close()
             done = Waiter()
             self.publisher.close(True, done)
-            done.wait(self.settings.connect_timeout, "closing the connection", "it is being ended")
+            done.wait(self.settings.connect_timeout, "closing the connection", "it is being closed")
         finally:
             self.transport.close()
             self._reports.put(None)
@@ -147,38 +147,13 @@ class Connection:
         return f"{self.prefix}{next(self._numbers)}"
 
     def link_id(self) -> str:
-        """MQTT client identifier of a link that is not durable."""
+        """The MQTT client identifier of a link that is not durable."""
         return f"{quote(self._client_id, safe='')}:{uuid.uuid4().hex}" if self._client_id else unique_client_id()
 
-    def forget_session(self, session: Session) -> None:
+    def remove_session(self, session: Session) -> None:
         with self._lock:
             if session in self._sessions:
                 self._sessions.remove(session)
-
-    def enter(self, subscription: Subscription) -> None:
-        """A consumer comes: an unshared durable subscription has one at a time."""
-        with self._lock:
-            if subscription.durable and any(each.client_id == subscription.client_id for each in self._subscriptions.values()):
-                raise IllegalStateError(
-                    f"the durable subscription {subscription.name!r} has a consumer, or messages that are not acknowledged (8.3.3)"
-                )
-            self._subscriptions[id(subscription)] = subscription
-
-    def leave(self, subscription: Subscription) -> None:
-        with self._lock:
-            self._subscriptions.pop(id(subscription), None)
-
-    def in_use(self, name: str) -> bool:
-        """Whether a durable subscription has a consumer here."""
-        with self._lock:
-            return any(each.durable and each.name == name for each in self._subscriptions.values())
-
-    def free_slot(self, name: str) -> int:
-        """The lowest number that no consumer of this shared durable subscription uses here."""
-        with self._lock:
-            taken = {each.client_id for each in self._subscriptions.values()}
-        numbers = itertools.count()
-        return next(n for n in numbers if durable_client_id(self._client_id or "", name, f"{self.settings.instance}.{n}") not in taken)
 
     def create_temporary_topic(self) -> TemporaryTopic:
         topic = TemporaryTopic(f"{TEMPORARY}{self.uid}/{next(self._temporary_numbers)}", self)
@@ -187,7 +162,7 @@ class Connection:
         return topic
 
     def check_temporary(self, destination: Destination, consuming: bool) -> None:
-        """Raises `InvalidDestinationError` for one that is deleted, or of another connection and to be consumed from."""
+        """Raises `InvalidDestinationError` for a deleted temporary topic, and for consuming from another connection's."""
         if not destination.name.startswith(TEMPORARY):
             return
         ours = destination.name.startswith(f"{TEMPORARY}{self.uid}/")
@@ -198,23 +173,23 @@ class Connection:
 
     def delete_temporary_topic(self, topic: TemporaryTopic) -> None:
         filter_ = filter_to_consume(topic)
+        if self.subscriptions.has_topic(filter_):
+            raise JMSError("the temporary topic has consumers: close them first (6.2.2)", "in_use")
         with self._lock:
-            if any(each.topic.name == filter_ for each in self._subscriptions.values()):
-                raise JMSError("the temporary topic has consumers: close them first (6.2.2)", "in_use")
             self._temporary.discard(topic.name)
 
     def report(self, error: JMSError) -> None:
-        """Tell the exception listener, on a thread of its own: it may do what it likes, closing the connection too."""
+        """Pass an error to the exception listener, on a thread of its own. The listener may call anything, `close` too."""
         log.warning("event=client_exception code=%s text=%s", error.error_code, error)
         if self.exception_listener is None:
             return
         with self._lock:
             if self._reporter is None:
-                self._reporter = threading.Thread(target=self._tell, name="mqmesh-exceptions", daemon=True)
+                self._reporter = threading.Thread(target=self._run_reporter, name="mqmesh-exceptions", daemon=True)
                 self._reporter.start()
         self._reports.put(error)
 
-    def _tell(self) -> None:
+    def _run_reporter(self) -> None:
         while (error := self._reports.get()) is not None:
             listener = self.exception_listener
             try:
@@ -224,15 +199,15 @@ class Connection:
                 log.exception("event=exception_listener_failed")
 
     def _open_publisher(self) -> Link:
-        handler = _Publisher(self)
+        handler = _PublisherHandler(self)
         spec = LinkSpec(self._client_id or unique_client_id(), self.settings.session_keep, sends=True)
         link = self.transport.open(spec, handler)
         handler.wait(self.settings.connect_timeout)
         return link
 
 
-class _Publisher:
-    """Listens to the link that the connection sends on."""
+class _PublisherHandler:
+    """The handler of the link that the connection sends on."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -241,32 +216,32 @@ class _Publisher:
         self._error: JMSError | None = None
 
     def wait(self, timeout: float) -> None:
-        """Return once connected; raises why the first attempt failed."""
+        """Return once connected. Raises the error of the first attempt."""
         if not self._first.wait(timeout):
             raise JMSError(f"the broker does not answer within {timeout:g} s", "timeout")
         if self._error is not None:
             raise self._error
 
     def received(self, incoming: Incoming) -> None:
-        """Nothing is subscribed to here."""
+        """Never called: this link has no subscriptions."""
 
-    def up(self, resumed: bool) -> None:
+    def connected(self, resumed: bool) -> None:
         self._up = True
         self._first.set()
 
-    def down(self, text: str, word: str = "") -> None:
+    def disconnected(self, text: str, word: str = "") -> None:
         if not self._first.is_set():
-            self._error = of_outcome(Outcome(Reason.SERVER_UNAVAILABLE, text, word or "connect"), text)
+            self._error = error_from_outcome(Outcome(Reason.SERVER_UNAVAILABLE, text, word or "connect"), text)
             self._first.set()
         elif self._up:
             self._up = False
             self._connection.report(JMSError(f"{text}; connecting again", word or "connection_lost"))
 
-    def told(self, text: str, word: str) -> None:
+    def notified(self, text: str, word: str) -> None:
         self._connection.report(JMSError(text, word))
 
     def failed(self, outcome: Outcome) -> None:
-        error = of_outcome(outcome, outcome.text)
+        error = error_from_outcome(outcome, outcome.text)
         if not self._first.is_set():
             self._error = error
             self._first.set()

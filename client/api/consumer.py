@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, TypeVar, cast
 
-from ..core.errors import IllegalStateError, JMSError, of_outcome
+from ..core.errors import IllegalStateError, JMSError, error_from_outcome
 from ..core.settings import Waiter
 from ..core.transport import NEVER, Incoming, Link, LinkSpec, Outcome
 from ..message.destinations import Topic
 from ..message.messages import Message
 from ..message.selector import Selector
-from .inbox import Held, Inbox
+from .inbox import Inbox, ReceivedMessage
+from .subscriptions import Subscription
 
 if TYPE_CHECKING:
     from .session import Session
@@ -28,31 +27,10 @@ B = TypeVar("B")
 MessageListener = Callable[[Message], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Subscription:
-    """What a consumer consumes. filter: as it is sent, ``$share/...`` where shared. name: of a durable or shared one."""
-
-    topic: Topic
-    filter: str
-    client_id: str
-    durable: bool = False
-    shared: bool = False
-    name: str = ""
-    selector: str = ""
-    no_local: bool = False
-
-    @property
-    def identifier(self) -> int:
-        """The Subscription Identifier: the same for the same topic, selector and noLocal, so that what the broker kept under another
-        definition of a durable subscription is told apart. 1 to 268,435,455."""
-        text = "\n".join((self.filter, self.selector, str(self.no_local)))
-        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") % 268_435_455 + 1
-
-
 class MessageConsumer:
-    """Made by a session. Take messages with `receive`, by iteration, or have them brought to `message_listener`.
+    """Made by a session. Get messages with `receive`, by iteration, or by a `message_listener`.
 
-    The methods in the second part are the link's (`transport.LinkHandler`), called by the network thread.
+    The methods of the last part are those of `transport.LinkHandler`. The network thread calls them.
     """
 
     def __init__(self, session: Session, subscription: Subscription, release: Callable[[], None]) -> None:
@@ -64,10 +42,10 @@ class MessageConsumer:
         self.listener: MessageListener | None = None
         self.closed = self._finished = False
         self.error: JMSError | None = None
-        self.on_available: Callable[[], None] | None = None  # for asyncio: called by the network thread when something may be there
+        self.on_available: Callable[[], None] | None = None  # for asyncio: the network thread calls it when there may be a message
         self._connected = threading.Event()
         self._was_up = False
-        self._trouble = ""
+        self._last_failure = ""
         expiry = settings.durable_keep if subscription.durable else settings.session_keep
         self._spec = LinkSpec(subscription.client_id, min(expiry, NEVER), subscription.durable, settings.prefetch)
         self.link: Link
@@ -88,26 +66,26 @@ class MessageConsumer:
 
     @message_listener.setter
     def message_listener(self, listener: MessageListener | None) -> None:
-        """Have each message brought by the session's thread. Returns once the listener that was set before is not running any more."""
+        """Have the session's thread call the listener with each message. Returns when the previous listener does not run any more."""
         self._check()
         self.session.set_listener(self, listener)
 
     def receive(self, timeout: float | None = None) -> Message | None:
-        """The next message; waits for `timeout` seconds, without one until there is one. None: nothing came, or the consumer was closed."""
-        return self.session.take(self, None if timeout is None else time.monotonic() + max(timeout, 0))
+        """The next message. Waits for up to `timeout` seconds, for ever without one. None: no message came, or the consumer was closed."""
+        return self.session.receive(self, None if timeout is None else time.monotonic() + max(timeout, 0))
 
     def receive_no_wait(self) -> Message | None:
-        """A message that is already here, or None."""
-        return self.session.take(self, 0.0)
+        """A message that has arrived already, or None."""
+        return self.session.receive(self, 0.0)
 
     def receive_body(self, wanted: type[B], timeout: float | None = None) -> B | None:
-        """The body of the next message, as `receive`. `MessageFormatError` when it has none of that type, or is a stream: in modes AUTO and
-        DUPS_OK that message stays the next one, in the others it counts as delivered (8.6)."""
-        message = self.session.take(self, None if timeout is None else time.monotonic() + max(timeout, 0), wanted)
+        """The body of the next message, see `receive`. `MessageFormatError` if it has another type or is a stream: in modes AUTO and
+        DUPS_OK the message then stays the next one, in the others it counts as delivered (8.6)."""
+        message = self.session.receive(self, None if timeout is None else time.monotonic() + max(timeout, 0), wanted)
         return None if message is None else cast(B, message.body)
 
     def receive_body_no_wait(self, wanted: type[B]) -> B | None:
-        """The body of a message that is already here, or None."""
+        """The body of a message that has arrived already, or None."""
         return self.receive_body(wanted, 0.0)
 
     def __iter__(self) -> Iterator[Message]:
@@ -116,9 +94,9 @@ class MessageConsumer:
             yield message
 
     def close(self) -> None:
-        """End: a `receive` that waits returns None, a listener that runs is waited for (not by itself). Closing again does nothing.
+        """Close the consumer. A waiting `receive` returns None. Waits for a running listener, unless it is the caller.
 
-        Messages delivered and not acknowledged can still be acknowledged or rolled back; the link stays until then.
+        Delivered messages can still be acknowledged or rolled back. The link stays until then.
         """
         self.session.close_consumer(self)
 
@@ -136,15 +114,15 @@ class MessageConsumer:
     # opening and closing the link, by the session
 
     def open(self) -> None:
-        """Connect and subscribe; raises the broker's refusal."""
+        """Connect and subscribe. Raises the broker's refusal."""
         connection = self.session.connection
-        with self.session.cond:  # a session that is resumed sends at once: `link` must be set by then
+        with self.session.cond:  # a resumed session sends at once: `link` must be set before
             self.link = connection.transport.open(self._spec, self)
         try:
             settings = connection.settings
             if not self._connected.wait(settings.connect_timeout):
                 raise JMSError(
-                    f"no connection for the consumer of {self.destination} within {settings.connect_timeout:g} s: {self._trouble}",
+                    f"no connection for the consumer of {self.destination} within {settings.connect_timeout:g} s: {self._last_failure}",
                     "timeout",
                 )
             if self.error is not None:
@@ -161,7 +139,7 @@ class MessageConsumer:
             raise
 
     def finish(self, wait: bool = True) -> Waiter | None:
-        """Close the link; what is durable stays at the broker. Without `wait`: what to wait for, None if there is nothing."""
+        """Close the link. A durable subscription stays at the broker. Without `wait`, returns what to wait for, if anything."""
         with self.session.cond:
             if self._finished:
                 return None
@@ -174,21 +152,21 @@ class MessageConsumer:
 
         self.link.close(not self.subscription.durable, ended)
         if wait:
-            self.ended(done)
+            self.wait_closed(done)
         return done
 
-    def ended(self, done: Waiter) -> None:
-        """Wait for the end of the link."""
+    def wait_closed(self, done: Waiter) -> None:
+        """Wait until the link is closed."""
         done.wait(self.session.connection.settings.connect_timeout, "closing the consumer", "its connection is being ended")
 
     def seconds_until_due(self) -> float | None:
-        """Until a delayed message is due; None when there is none."""
+        """Seconds until a delayed message is due, None without one."""
         with self.session.cond:
             due = self.inbox.next_due()
         return None if due is None else max(due - now(), 0) / 1000 + 0.001
 
-    def acknowledge(self, done: list[Held]) -> None:
-        """With the session's lock held."""
+    def acknowledge(self, done: list[ReceivedMessage]) -> None:
+        """Acknowledge messages to the broker. With the session's condition held."""
         for token in self.inbox.acknowledge(done):
             self.link.acknowledge(token)
 
@@ -197,15 +175,15 @@ class MessageConsumer:
     def received(self, incoming: Incoming) -> None:
         with self.session.cond:
             if self.closed:
-                return  # not acknowledged: a durable subscription gets it again
-            token = self.inbox.arrive(incoming, now())
+                return  # not acknowledged: a durable subscription receives it again
+            token = self.inbox.add(incoming, now())
             if token is not None:
                 self.link.acknowledge(token)
             self.session.cond.notify_all()
         if self.on_available is not None:
             self.on_available()
 
-    def up(self, resumed: bool) -> None:
+    def connected(self, resumed: bool) -> None:
         if self._was_up and not resumed:
             self.session.connection.report(
                 JMSError(f"the broker has lost the session of the consumer of {self.destination}; subscribed again", "session_lost")
@@ -213,15 +191,15 @@ class MessageConsumer:
         self._was_up = True
         self._connected.set()
 
-    def down(self, text: str, word: str = "") -> None:
+    def disconnected(self, text: str, word: str = "") -> None:
         log.info("event=consumer_down destination=%s text=%s", self.destination, text)
-        self._trouble = text
+        self._last_failure = text
 
-    def told(self, text: str, word: str) -> None:
+    def notified(self, text: str, word: str) -> None:
         self.session.connection.report(JMSError(f"consumer of {self.destination}: {text}", word))
 
     def failed(self, outcome: Outcome) -> None:
-        error = of_outcome(outcome, f"consumer of {self.destination}{outcome.text and ': '}{outcome.text}")
+        error = error_from_outcome(outcome, f"consumer of {self.destination}{outcome.text and ': '}{outcome.text}")
         with self.session.cond:
             self.error = error
             self.session.cond.notify_all()

@@ -1,13 +1,13 @@
-"""What one consumer holds: messages that have come and are not acknowledged. Sans-IO: no socket, clock, thread or lock.
+"""The messages of one consumer that have arrived and are not acknowledged. Sans-IO: no socket, clock, thread or lock.
 
-A message is WAITING (for its delivery time, or for somebody to take it), then DELIVERED (taken, not acknowledged), then gone. `recover`
-puts what was delivered back, in the order in which it came, marked as redelivered. Three things end a message without delivery: the
-selector does not want it, its time to live is over, or it is a repeat.
+A message waits until its delivery time and until it is taken. Then it is delivered, and gone after its acknowledgement. `recover` puts
+delivered messages back in their order of arrival, marked as redelivered. Three kinds of message are never delivered: those that the
+selector rejects, expired ones, and repeats.
 
-Once only: the broker sends again what it has no acknowledgement for, and a publisher sends again what it has none for. Both are known by
-the message identifier, while the message is held and for the last `window` messages that were acknowledged. Messages of other MQTT clients
-have no identifier; of these, a repeat is recognised while the message is held (same packet identifier, same bytes), and otherwise
-delivered again, marked as redelivered.
+Once only: the broker repeats messages that the client has not acknowledged, and a publisher repeats messages that the broker has not
+acknowledged. Both are recognised by the message identifier, among the messages held and the last `window` acknowledged ones. Messages of
+other MQTT clients have no identifier. Their repeats are recognised while the message is held (same packet identifier, same bytes). Later
+repeats are delivered, marked as redelivered.
 """
 
 from __future__ import annotations
@@ -25,8 +25,15 @@ from ..message.wire import decode
 
 
 @dataclass(eq=False, slots=True)
-class Held:
-    """One message. key: how a repeat of it is known. tokens: all that it has come with; none for QoS 0. count: deliveries so far."""
+class ReceivedMessage:
+    """One message.
+
+    order: number of its arrival.
+    key: what a repeat has in common with it.
+    tokens: acknowledge it and its repeats to the broker; none for QoS 0.
+    count: deliveries so far.
+    gone: it is acknowledged.
+    """
 
     incoming: Incoming
     message: Message
@@ -38,14 +45,19 @@ class Held:
 
 
 class Inbox:
-    """selector: evaluated here; None takes everything. own: messages whose identifier begins so are not wanted (noLocal).
-    identifier: Subscription Identifier; messages of other subscriptions of the same session are not wanted. window: 0 lets repeats in."""
+    """The messages of one consumer.
+
+    selector: evaluated here; None selects everything.
+    own: messages whose identifier begins with it are not wanted (noLocal).
+    identifier: Subscription Identifier; messages of the session's other subscriptions are not wanted.
+    window: acknowledged messages that are remembered; 0: repeats are delivered.
+    """
 
     def __init__(self, selector: Selector | None = None, own: str = "", identifier: int = 0, window: int = 16384) -> None:
         self._selector, self._own, self._identifier, self._window = selector, own, identifier, window
-        self._ready: list[tuple[int, int, Held]] = []  # heap by priority, then order
-        self._delayed: list[tuple[int, int, Held]] = []  # heap by delivery time
-        self._held: dict[object, Held] = {}
+        self._ready: list[tuple[int, int, ReceivedMessage]] = []  # heap by priority, then order
+        self._delayed: list[tuple[int, int, ReceivedMessage]] = []  # heap by delivery time
+        self._held: dict[object, ReceivedMessage] = {}
         self._seen: Cache[str, None] = Cache(window)
         self._order = 0
         self.repeats = self.unwanted = self.expired = 0
@@ -53,8 +65,8 @@ class Inbox:
     def __len__(self) -> int:
         return len(self._held)
 
-    def arrive(self, incoming: Incoming, now: int) -> object | None:
-        """A message has come; now: milliseconds since 1970. Returns a token to acknowledge at once, if there is one."""
+    def add(self, incoming: Incoming, now: int) -> object | None:
+        """Take a message that has arrived. Returns a token to acknowledge at once, or None. now: milliseconds since 1970."""
         message = decode(incoming)
         name = message.message_id
         key: object = name or (incoming.packet, incoming.topic, incoming.payload)
@@ -62,7 +74,7 @@ class Inbox:
         if held is not None:
             self.repeats += 1
             if incoming.token is not None:
-                held.tokens.append(incoming.token)  # not acknowledged before the one that is held is
+                held.tokens.append(incoming.token)  # acknowledged together with the held message
             return None
         if name is not None and name in self._seen:
             self.repeats += 1
@@ -72,7 +84,9 @@ class Inbox:
             return incoming.token
         self._order += 1
         key = key if key not in self._held else self._order
-        held = Held(incoming, message, self._order, key, [] if incoming.token is None else [incoming.token], int(incoming.duplicate))
+        held = ReceivedMessage(
+            incoming, message, self._order, key, [] if incoming.token is None else [incoming.token], int(incoming.duplicate)
+        )
         self._held[key] = held
         self._queue(held, now)
         return None
@@ -84,18 +98,18 @@ class Inbox:
             return False
         return self._selector is None or self._selector.matches(lookup(message))
 
-    def _queue(self, held: Held, now: int) -> None:
+    def _queue(self, held: ReceivedMessage, now: int) -> None:
         if held.message.delivery_time > now and held.message.delivery_time > held.message.timestamp:
             heapq.heappush(self._delayed, (held.message.delivery_time, held.order, held))
         else:
             heapq.heappush(self._ready, (-held.message.priority, held.order, held))
 
     def next_due(self) -> int | None:
-        """When the next delayed message is due, milliseconds since 1970."""
+        """When the next delayed message is due, in milliseconds since 1970; None without one."""
         return self._delayed[0][0] if self._delayed else None
 
-    def take(self, now: int) -> tuple[Held | None, list[object]]:
-        """The next message to deliver, None when there is none, and tokens of what has expired."""
+    def next_message(self, now: int) -> tuple[ReceivedMessage | None, list[object]]:
+        """The next message to deliver, or None; and the tokens of expired messages."""
         while self._delayed and self._delayed[0][0] <= now:
             held = heapq.heappop(self._delayed)[2]
             heapq.heappush(self._ready, (-held.message.priority, held.order, held))
@@ -108,20 +122,20 @@ class Inbox:
             tokens += self.acknowledge([held])
         return None, tokens
 
-    def _deliver(self, held: Held) -> Held:
+    def _deliver(self, held: ReceivedMessage) -> ReceivedMessage:
         held.count += 1
         held.message.delivery_count = held.count
         held.message.redelivered = held.count > 1
         held.message.properties.typed["JMSXDeliveryCount"] = ("int", held.count)
         return held
 
-    def put_back(self, held: Held, now: int) -> None:
-        """As if it had not been taken: it comes next, and no delivery is counted."""
+    def put_back(self, held: ReceivedMessage, now: int) -> None:
+        """Undo `next_message`: the message is the next one again, and the delivery does not count."""
         held.count -= 1
         self._queue(held, now)
 
-    def acknowledge(self, done: Iterable[Held]) -> list[object]:
-        """These are done with: tokens to acknowledge."""
+    def acknowledge(self, done: Iterable[ReceivedMessage]) -> list[object]:
+        """Forget consumed messages. Returns the tokens to acknowledge."""
         tokens: list[object] = []
         for held in done:
             if held.gone:
@@ -133,16 +147,16 @@ class Inbox:
             tokens += held.tokens
         return tokens
 
-    def recover(self, back: Iterable[Held], now: int) -> None:
-        """These come again."""
+    def recover(self, back: Iterable[ReceivedMessage], now: int) -> None:
+        """Have messages delivered again."""
         for held in back:
             if not held.gone:
-                held.message = decode(held.incoming)  # what the application has done to the last one is its own
+                held.message = decode(held.incoming)  # a new one: the application may have changed the last
                 self._queue(held, now)
 
 
 def lookup(message: Message) -> Callable[[str], Any]:
-    """What a selector sees of a message (3.8.1.1)."""
+    """The headers and properties of a message as a selector sees them (3.8.1.1)."""
     headers: dict[str, Any] = {
         "JMSDeliveryMode": "PERSISTENT" if message.delivery_mode == DeliveryMode.PERSISTENT else "NON_PERSISTENT",
         "JMSPriority": message.priority,

@@ -1,7 +1,7 @@
-"""A session: what is sent and consumed by one thread of control, and the order in which it is acknowledged (6.2).
+"""A session: one thread of control that sends and consumes, and the order in which messages are acknowledged (6.2).
 
 One condition (`cond`) guards the state of the session and the inboxes of its consumers. Nothing that can block, and no code of the
-application, runs while it is held. The network thread takes it to put messages into inboxes, the dispatcher to take the next one out.
+application, runs while it is held. The network thread takes it to put messages into inboxes. The dispatcher takes it to get the next one.
 """
 
 from __future__ import annotations
@@ -16,52 +16,60 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
-from ..core.errors import IllegalStateError, JMSError, MessageFormatError, TransactionRolledBackError, of_outcome
+from ..core.errors import IllegalStateError, InvalidDestinationError, JMSError, MessageFormatError, TransactionRolledBackError
 from ..core.settings import AckMode, Waiter
-from ..core.transport import Outcome, Publication
-from ..message.destinations import Destination, Queue, TemporaryTopic, Topic, no_queues, topic_to_send
+from ..core.transport import Publication
+from ..message.destinations import (
+    Destination,
+    Queue,
+    TemporaryTopic,
+    Topic,
+    durable_client_id,
+    filter_to_consume,
+    no_queues,
+    topic_to_send,
+)
 from ..message.messages import DeliveryMode, Message
+from ..message.selector import Selector
 from ..message.wire import encode
-from .consumer import MessageConsumer, Subscription, now
+from .async_sends import AsyncSends
+from .consumer import MessageConsumer, now
 from .dispatcher import Dispatcher, Job
-from .inbox import Held
+from .inbox import ReceivedMessage
 from .message_factory import MessageMaker
 from .producer import CompletionListener, MessageProducer, SendOptions
-from .subscriptions import Subscriptions
+from .subscriptions import (
+    Subscription,
+    check_subscription_name,
+    end_broker_session,
+    has_consumer_error,
+    shared_client_id,
+    shared_filter,
+)
 
 if TYPE_CHECKING:
     from .connection import Connection
 
 log = logging.getLogger("mqmesh.client")
-LAZY = 32  # messages that DUPS_OK acknowledges together
+DEFERRED = 32  # messages that DUPS_OK acknowledges together
 
-Delivered = tuple[MessageConsumer, Held]
+Delivered = tuple[MessageConsumer, ReceivedMessage]
 
 
 @dataclass(slots=True)
 class _Pending:
-    """A send of a transaction that is not committed yet."""
+    """A send of a transaction that is not committed."""
 
     publication: Publication
     message: Message
     listener: CompletionListener | None
 
 
-@dataclass(slots=True)
-class _Sending:
-    """A send with a completion listener, which has not been called yet. error: of the answer, None for a good one."""
+class Session(MessageMaker):
+    """Made by a connection. Only `close` may be called by several threads at a time (6.2.5).
 
-    message: Message
-    listener: CompletionListener
-    answered: bool = False
-    error: JMSError | None = None
-
-
-class Session(Subscriptions, MessageMaker):
-    """Made by a connection. Not for several threads at a time, except `close` (6.2.5).
-
-    The session's listeners run on one thread, which starts with the first of them. From then on other threads may only close the
-    session or its consumers and set listeners; everything else belongs into the listeners.
+    The session's listeners run on one thread, which starts with the first of them. From then on, other threads may only close the
+    session or its consumers, and set listeners. Everything else belongs in the listeners.
     """
 
     def __init__(self, connection: Connection, mode: AckMode) -> None:
@@ -70,25 +78,23 @@ class Session(Subscriptions, MessageMaker):
         self.running = False
         self.closed = self._closing = False
         self.consumers: list[MessageConsumer] = []
-        self.dispatcher = Dispatcher(self.cond, self._find, f"mqmesh-session {connection.uid[:8]}")
+        self.dispatcher = Dispatcher(self.cond, self._next_job, f"mqmesh-session {connection.uid[:8]}")
         self._unacknowledged: list[Delivered] = []  # in the order of delivery
-        self._lazy: list[Delivered] = []  # DUPS_OK: consumed, not told to the broker yet
-        self._completing = False  # a completion listener runs
-        self._failures: dict[Held, int] = {}  # how often the listener has raised
-        self._outbox: list[_Pending] = []
-        self._endings: list[tuple[MessageConsumer, Waiter]] = []
-        self._async = 0  # sends with a completion listener that has not run yet
-        self._sending: dict[int, _Sending] = {}  # whose listeners have not been called, in the order of sending
-        self._turn, self._send_numbers = itertools.count(), itertools.count()
+        self._deferred: list[Delivered] = []  # DUPS_OK: consumed, to be acknowledged together
+        self._failures: dict[ReceivedMessage, int] = {}  # how often the listener has raised
+        self._outbox: list[_Pending] = []  # sends of the transaction
+        self._closing_links: list[tuple[MessageConsumer, Waiter]] = []  # of closed consumers
+        self.async_sends = AsyncSends(self.cond, self.dispatcher, connection.settings.async_sends)
+        self._turn = itertools.count()  # gives each consumer with a listener its turn
 
-    # making things
+    # destinations and producers
 
     def create_topic(self, name: str) -> Topic:
-        """name: an MQTT topic name; with wildcards, only to consume from."""
+        """name: an MQTT topic name. One with wildcards can only be consumed from."""
         return Topic(name)
 
     def create_queue(self, name: str) -> Queue:
-        """Raises `JMSError`: needs an mqmesh broker with queues."""
+        """Raises `JMSError`: queues need an mqmesh broker with queues."""
         raise no_queues(f"the queue {name!r}")
 
     def create_temporary_topic(self) -> TemporaryTopic:
@@ -115,11 +121,11 @@ class Session(Subscriptions, MessageMaker):
     # sending
 
     def send(self, message: Message, destination: Destination, options: SendOptions, listener: CompletionListener | None = None) -> None:
-        """What producers do: set the headers, then send, or keep until `commit`."""
+        """Called by producers: set the headers, then send; in a transaction keep the message until `commit`."""
         self.check_open()
         topic_to_send(destination)
         self.connection.check_temporary(destination, consuming=False)
-        self._stamp(message, destination, options)
+        self._set_headers(message, destination, options)
         qos = self.connection.settings.persistent_qos if message.delivery_mode == DeliveryMode.PERSISTENT else 0
         publication = encode(message, qos, now())
         if self.acknowledge_mode is AckMode.SESSION_TRANSACTED:
@@ -129,9 +135,9 @@ class Session(Subscriptions, MessageMaker):
             self.connection.publisher.publish(publication, answer)
             answer.wait(self.connection.settings.send_timeout, f"sending to {publication.topic!r}", "it may still be sent")
         else:
-            self._send_async(publication, message, listener)
+            self.async_sends.publish(self.connection.publisher, publication, message, listener)
 
-    def _stamp(self, message: Message, destination: Destination, options: SendOptions) -> None:
+    def _set_headers(self, message: Message, destination: Destination, options: SendOptions) -> None:
         message.destination = destination
         message.delivery_mode, message.priority = options.delivery_mode, options.priority
         message.timestamp = now()
@@ -141,62 +147,12 @@ class Session(Subscriptions, MessageMaker):
         message.redelivered, message.delivery_count = False, 0
         message.properties.typed.pop("JMSXDeliveryCount", None)
 
-    def _send_async(self, publication: Publication, message: Message, listener: CompletionListener) -> None:
-        with self.cond:
-            while self._async >= self.connection.settings.async_sends and not self.dispatcher.current and not self._closing:
-                self.cond.wait()  # the listeners are behind
-            self._async += 1
-            number = next(self._send_numbers)
-            self._sending[number] = _Sending(message, listener)
-            self.dispatcher.start()
-
-        def done(outcome: Outcome) -> None:
-            error = (
-                of_outcome(outcome, f"sending to {publication.topic!r}{outcome.text and ': '}{outcome.text}") if outcome.failed else None
-            )
-            with self.cond:
-                sending = self._sending.get(number)
-                if sending is not None:
-                    sending.answered, sending.error = True, error
-                    self._complete_in_order()
-
-        self.connection.publisher.publish(publication, done)
-
-    def _complete_in_order(self) -> None:
-        """Call the listeners of what was sent first and is answered (7.3): behind a break the answers may come in another order."""
-        while self._sending:
-            number, first = next(iter(self._sending.items()))
-            if not first.answered:
-                return
-            del self._sending[number]
-            self.dispatcher.post(functools.partial(self._complete, first.message, first.listener, first.error))
-
-    @property
-    def full(self) -> bool:
-        """Whether a send with a completion listener would wait for earlier ones."""
-        return self._async >= self.connection.settings.async_sends
-
-    def wait_for_room(self) -> None:
-        with self.cond:
-            self.cond.wait_for(lambda: not self.full or self._closing)
-        self.check_open()
-
-    def _complete(self, message: Message, listener: CompletionListener, error: JMSError | None) -> None:
-        self._completing = True
-        try:
-            listener(message, error)
-        finally:
-            self._completing = False
-            with self.cond:
-                self._async -= 1
-                self.cond.notify_all()
-
     # transactions and acknowledgement
 
     def commit(self) -> None:
-        """Send what the transaction has sent, then acknowledge what it has received.
+        """Send the messages of the transaction, then acknowledge those that it has received.
 
-        Raises `TransactionRolledBackError` when the broker refuses a message or does not answer in time: what was received comes again.
+        Raises `TransactionRolledBackError` when the broker refuses a message or does not answer in time. Received messages then come again.
         """
         self._check_transacted()
         pending, self._outbox = self._outbox, []
@@ -219,57 +175,55 @@ class Session(Subscriptions, MessageMaker):
                 self._acknowledge(self._unacknowledged)
             else:
                 self._recover()
-        self._await_endings()
+        self._await_closing_links()
         for item, outcome in zip(pending, errors, strict=True):
             if item.listener is not None:
-                with self.cond:
-                    self._async += 1
-                self.dispatcher.post(functools.partial(self._complete, item.message, item.listener, outcome))
+                self.async_sends.complete(item.message, item.listener, outcome)
         if not self.dispatcher.current:
             with self.cond:  # their listeners have returned before commit does (7.3.4)
-                self.cond.wait_for(lambda: not self._async or self._closing)
+                self.async_sends.wait_until_complete()
         if failed is not None:
             sent = tuple(str(item.message.message_id) for item, error in zip(pending, errors, strict=True) if error is None)
             raise TransactionRolledBackError(f"the commit failed: {failed}", failed.error_code, sent) from failed
 
     def rollback(self) -> None:
-        """Forget what the transaction has sent; what it has received comes again."""
+        """Drop the sends of the transaction. Received messages come again."""
         self._check_transacted()
         self._outbox.clear()
         with self.cond:
             self._recover()
-        self._await_endings()
+        self._await_closing_links()
 
     def recover(self) -> None:
-        """Deliver again what is not acknowledged, oldest first, marked as redelivered (6.2.10)."""
+        """Deliver messages that are not acknowledged again, oldest first, marked as redelivered (6.2.10)."""
         self.check_open()
         if self.acknowledge_mode is AckMode.SESSION_TRANSACTED:
             raise IllegalStateError("the session is transacted: use rollback()")
         with self.cond:
-            self._flush()
+            self._acknowledge_deferred()
             self._recover()
-        self._await_endings()
+        self._await_closing_links()
 
     def _check_transacted(self) -> None:
         self.check_open()
         if self.acknowledge_mode is not AckMode.SESSION_TRANSACTED:
             raise IllegalStateError("the session is not transacted")
-        if self._completing and self.dispatcher.current:
+        if self.async_sends.in_listener:
             raise IllegalStateError("a completion listener cannot commit or roll back its own session (7.3.4)")
 
     def acknowledge_all(self) -> None:
-        """`Message.acknowledge` in mode CLIENT: everything delivered so far."""
+        """`Message.acknowledge` in mode CLIENT: acknowledge everything delivered so far."""
         self.check_open()
         with self.cond:
             self._acknowledge(self._unacknowledged)
-        self._await_endings()
+        self._await_closing_links()
 
     def _acknowledge_one(self, delivered: Delivered) -> None:
         self.check_open()
         with self.cond:
             if delivered in self._unacknowledged:
                 self._acknowledge([delivered])
-        self._await_endings()
+        self._await_closing_links()
 
     def _acknowledge(self, done: list[Delivered]) -> None:
         """With the condition held."""
@@ -279,42 +233,43 @@ class Session(Subscriptions, MessageMaker):
             self._failures.pop(held, None)
         finished = set(map(id, done))
         self._unacknowledged = [delivered for delivered in self._unacknowledged if id(delivered) not in finished]
-        self._end_lingering({consumer for consumer, _ in done})
+        self._close_finished_links({consumer for consumer, _ in done})
 
-    def _flush(self) -> None:
-        self._acknowledge(self._lazy)
-        self._lazy = []
+    def _acknowledge_deferred(self) -> None:
+        self._acknowledge(self._deferred)
+        self._deferred = []
 
     def _recover(self) -> None:
         back, self._unacknowledged = self._unacknowledged, []
         for consumer, held in back:
             if not consumer.closed:
                 consumer.inbox.recover([held], now())
-        self._end_lingering({consumer for consumer, _ in back})
+        self._close_finished_links({consumer for consumer, _ in back})
         self.cond.notify_all()
         for consumer in self.consumers:
             if consumer.on_available is not None:
                 consumer.on_available()
 
-    def _end_lingering(self, consumers: set[MessageConsumer]) -> None:
-        """Links of consumers that were closed before their messages were acknowledged."""
+    def _close_finished_links(self, consumers: set[MessageConsumer]) -> None:
+        """Close the links of closed consumers whose last message is acknowledged or given back."""
         waited_for = {consumer for consumer, _ in self._unacknowledged}
         for consumer in consumers - waited_for:
             if consumer.closed and (done := consumer.finish(wait=False)) is not None:
-                self._endings.append((consumer, done))
+                self._closing_links.append((consumer, done))
 
-    def _await_endings(self) -> None:
-        """Without the condition: links of closed consumers whose last message has just been acknowledged or given back."""
-        while self._endings:
-            consumer, done = self._endings.pop()
-            consumer.ended(done)
+    def _await_closing_links(self) -> None:
+        """Wait for the links that `_close_finished_links` closes. Without the condition."""
+        while self._closing_links:
+            consumer, done = self._closing_links.pop()
+            consumer.wait_closed(done)
 
     # receiving
 
-    def take(self, consumer: MessageConsumer, deadline: float | None, wanted: type[Any] | None = None) -> Message | None:
-        """The next message of a consumer; deadline: of the monotonic clock, None to wait for ever.
+    def receive(self, consumer: MessageConsumer, deadline: float | None, wanted: type[Any] | None = None) -> Message | None:
+        """The next message of a consumer, None after the deadline or when the consumer is closed.
 
-        wanted: of its body; `MessageFormatError` when it is another, and in modes AUTO and DUPS_OK the message stays the next (8.6).
+        deadline: of the monotonic clock; None: wait for ever.
+        wanted: type of the body. `MessageFormatError` for another one. In modes AUTO and DUPS_OK the message then stays the next (8.6).
         """
         with self.cond:
             if any(each.listener is not None for each in self.consumers):
@@ -324,7 +279,7 @@ class Session(Subscriptions, MessageMaker):
                     return None
                 if consumer.error is not None:
                     raise consumer.error
-                held = self._next_of(consumer) if self.running else None
+                held = self._take_next(consumer) if self.running else None
                 if held is not None:
                     wrong = wanted is not None and not held.message.is_body_receivable_as(wanted)
                     if wrong and self.acknowledge_mode in (AckMode.AUTO, AckMode.DUPS_OK):
@@ -337,23 +292,23 @@ class Session(Subscriptions, MessageMaker):
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
                     return None
-                self._flush()
-                due = self._until_due([consumer])
+                self._acknowledge_deferred()
+                due = self._seconds_until_due([consumer])
                 self.cond.wait(min((wait for wait in (left, due) if wait is not None), default=None))
 
-    def _next_of(self, consumer: MessageConsumer) -> Held | None:
-        held, tokens = consumer.inbox.take(now())
+    def _take_next(self, consumer: MessageConsumer) -> ReceivedMessage | None:
+        held, tokens = consumer.inbox.next_message(now())
         for token in tokens:
             consumer.link.acknowledge(token)
         return held
 
-    def _until_due(self, consumers: list[MessageConsumer]) -> float | None:
+    def _seconds_until_due(self, consumers: list[MessageConsumer]) -> float | None:
         """Seconds until a delayed message is due."""
         dues = [due for consumer in consumers if (due := consumer.inbox.next_due()) is not None]
         return max(min(dues) - now(), 0) / 1000 + 0.001 if dues else None
 
-    def _deliver(self, consumer: MessageConsumer, held: Held, listening: bool = False) -> Message:
-        """With the condition held. What delivery means for acknowledgement is decided here."""
+    def _deliver(self, consumer: MessageConsumer, held: ReceivedMessage, listening: bool = False) -> Message:
+        """Deliver a message and note, or make, its acknowledgement as the mode says. With the condition held."""
         delivered, mode = (consumer, held), self.acknowledge_mode
         message = held.message
         if mode is AckMode.CLIENT:
@@ -363,15 +318,15 @@ class Session(Subscriptions, MessageMaker):
         if mode is AckMode.AUTO and not listening:
             consumer.acknowledge([held])
         elif mode is AckMode.DUPS_OK and not listening:
-            self._acknowledge_lazily(delivered)
+            self._acknowledge_later(delivered)
         else:
             self._unacknowledged.append(delivered)
         return message
 
-    def _acknowledge_lazily(self, delivered: Delivered) -> None:
-        self._lazy.append(delivered)
-        if len(self._lazy) >= min(LAZY, max(self.connection.settings.prefetch // 2, 1)):
-            self._flush()
+    def _acknowledge_later(self, delivered: Delivered) -> None:
+        self._deferred.append(delivered)
+        if len(self._deferred) >= min(DEFERRED, max(self.connection.settings.prefetch // 2, 1)):
+            self._acknowledge_deferred()
 
     # listeners
 
@@ -384,21 +339,21 @@ class Session(Subscriptions, MessageMaker):
             if not self.dispatcher.current:
                 self.cond.wait_for(lambda: not self.dispatcher.busy)
 
-    def _find(self) -> Job | float | None:
-        """The dispatcher's question, with the condition held: the next message for a listener, consumers in turn."""
+    def _next_job(self) -> Job | float | None:
+        """For the dispatcher: the next message for a listener. Consumers take turns. With the condition held."""
         listening = [consumer for consumer in self.consumers if consumer.listener is not None and not consumer.closed]
         if not self.running or self._closing or not listening:
             return None
         first = next(self._turn) % len(listening)
         for consumer in listening[first:] + listening[:first]:
-            held = self._next_of(consumer)
+            held = self._take_next(consumer)
             if held is not None:
                 message = self._deliver(consumer, held, listening=True)
-                return functools.partial(self._listen, consumer, held, message)
-        self._flush()
-        return self._until_due(listening)
+                return functools.partial(self._call_listener, consumer, held, message)
+        self._acknowledge_deferred()
+        return self._seconds_until_due(listening)
 
-    def _listen(self, consumer: MessageConsumer, held: Held, message: Message) -> None:
+    def _call_listener(self, consumer: MessageConsumer, held: ReceivedMessage, message: Message) -> None:
         try:
             if consumer.listener is not None:
                 consumer.listener(message)
@@ -414,10 +369,10 @@ class Session(Subscriptions, MessageMaker):
                 self._acknowledge([delivered])
             elif self.acknowledge_mode is AckMode.DUPS_OK:
                 self._unacknowledged.remove(delivered)
-                self._acknowledge_lazily(delivered)
+                self._acknowledge_later(delivered)
 
-    def _listener_failed(self, consumer: MessageConsumer, held: Held, error: BaseException) -> None:
-        """AUTO and DUPS_OK deliver the message again at once, some times; the other modes go on with the next message (8.7)."""
+    def _listener_failed(self, consumer: MessageConsumer, held: ReceivedMessage, error: BaseException) -> None:
+        """In AUTO and DUPS_OK deliver the message again at once, up to `redeliveries` times. Others continue with the next (8.7)."""
         if self.acknowledge_mode not in (AckMode.AUTO, AckMode.DUPS_OK):
             return
         with self.cond:
@@ -438,9 +393,75 @@ class Session(Subscriptions, MessageMaker):
 
     # consumers
 
-    def add_consumer(self, subscription: Subscription, release: Callable[[], None]) -> MessageConsumer:
+    def create_consumer(self, destination: Destination, selector: str = "", no_local: bool = False) -> MessageConsumer:
+        """A consumer whose subscription ends with it. no_local: without the messages that this connection sends."""
+        filter_ = self._check_filter(destination, selector)
+        link_id = self.connection.link_id()
+        return self._add_consumer(Subscription(Topic(filter_), filter_, link_id, selector=selector, no_local=no_local))
+
+    create_subscriber = create_consumer  # JMS 1.1
+
+    def create_durable_consumer(self, topic: Topic, name: str, selector: str = "", no_local: bool = False) -> MessageConsumer:
+        """A consumer of a subscription that collects messages until `unsubscribe(name)`, also without a consumer. One consumer at a time.
+
+        The subscription belongs to the connection's client identifier and the name. Another topic, selector or no_local replaces it.
+        """
+        client_id = self.connection.client_id
+        if not client_id:
+            raise IllegalStateError("an unshared durable subscription needs a connection with a client identifier (8.3.3): set client_id")
+        filter_ = self._check_filter(topic, selector)
+        link_id = durable_client_id(client_id, check_subscription_name(name))
+        return self._add_consumer(Subscription(Topic(filter_), filter_, link_id, True, False, name, selector, no_local))
+
+    create_durable_subscriber = create_durable_consumer
+
+    def create_shared_consumer(self, topic: Topic, name: str, selector: str = "") -> MessageConsumer:
+        """One of several consumers that share a subscription: each message goes to one of them. It ends with the last of them."""
+        filter_ = self._check_filter(topic, selector)
+        shared = shared_filter(self.connection.client_id, check_subscription_name(name), filter_)
+        return self._add_consumer(Subscription(Topic(filter_), shared, self.connection.link_id(), False, True, name, selector))
+
+    def create_shared_durable_consumer(self, topic: Topic, name: str, selector: str = "") -> MessageConsumer:
+        """The same, and the subscription collects messages without a consumer too. Each program gives its factory another `instance`."""
+        filter_ = self._check_filter(topic, selector)
+        connection = self.connection
+        shared = shared_filter(connection.client_id, check_subscription_name(name), filter_)
+        link_id = connection.subscriptions.free_client_id(connection.client_id or "", name, connection.settings.instance)
+        return self._add_consumer(Subscription(Topic(filter_), shared, link_id, True, True, name, selector))
+
+    def unsubscribe(self, name: str) -> None:
+        """End a durable subscription, shared or not. The broker drops its messages. No consumer may use it.
+
+        Of a shared one, only the sessions of this program (`instance`) end. Raises `InvalidDestinationError` for an unknown name.
+        """
         self.check_open()
-        consumer = MessageConsumer(self, subscription, release)
+        connection, timeout = self.connection, self.connection.settings.connect_timeout
+        if connection.subscriptions.has_durable(check_subscription_name(name)):
+            raise has_consumer_error(name)
+        client_id = connection.client_id or ""
+        found = bool(client_id) and end_broker_session(connection.transport, durable_client_id(client_id, name), timeout)
+        for number in itertools.count():
+            if not end_broker_session(
+                connection.transport, shared_client_id(client_id, name, connection.settings.instance, number), timeout
+            ):
+                break
+            found = True
+        if not found:
+            raise InvalidDestinationError(f"there is no durable subscription {name!r}")
+
+    def _check_filter(self, destination: Destination, selector: str) -> str:
+        """The topic filter of a destination that may be consumed from. Raises `JMSError` for a wrong destination or selector."""
+        self.check_open()
+        filter_ = filter_to_consume(destination)
+        self.connection.check_temporary(destination, consuming=True)
+        if selector.strip():
+            Selector(selector)
+        return filter_
+
+    def _add_consumer(self, subscription: Subscription) -> MessageConsumer:
+        registry = self.connection.subscriptions
+        registry.register(subscription)
+        consumer = MessageConsumer(self, subscription, functools.partial(registry.unregister, subscription))
         consumer.open()
         with self.cond:
             self.consumers.append(consumer)
@@ -455,11 +476,11 @@ class Session(Subscriptions, MessageMaker):
             self.cond.notify_all()
             if not self.dispatcher.current:
                 self.cond.wait_for(lambda: not self.dispatcher.busy)
-            self._flush()
+            self._acknowledge_deferred()
             if consumer in self.consumers:
                 self.consumers.remove(consumer)
-            lingering = any(each is consumer for each, _ in self._unacknowledged)
-        if not lingering:
+            unfinished = any(each is consumer for each, _ in self._unacknowledged)
+        if not unfinished:
             consumer.finish()
         if consumer.on_available is not None:
             consumer.on_available()
@@ -467,7 +488,7 @@ class Session(Subscriptions, MessageMaker):
     # life
 
     def run(self, running: bool) -> None:
-        """Start or stop delivery. Stopping returns when no listener runs any more and no `receive` is about to return (6.1.5)."""
+        """Start or stop delivery. Stopping returns when no listener runs and no `receive` is about to return (6.1.5)."""
         with self.cond:
             self.running = running
             self.cond.notify_all()
@@ -482,7 +503,7 @@ class Session(Subscriptions, MessageMaker):
             raise IllegalStateError("the session is closed")
 
     def close(self) -> None:
-        """Roll back, wait for listeners and for sends that are under way, close the consumers (6.2.15). Not from a listener."""
+        """Roll back, wait for listeners and for sends under way, close the consumers (6.2.15). Not from a listener."""
         if self.dispatcher.current:
             raise IllegalStateError("a listener cannot close its own session (6.2.15): close it from another thread")
         with self.cond:
@@ -490,18 +511,16 @@ class Session(Subscriptions, MessageMaker):
                 self.cond.wait_for(lambda: self.closed)
                 return
             self._closing = True
+            self.async_sends.start_closing()
             self.cond.notify_all()
             self.cond.wait_for(lambda: not self.dispatcher.busy)
-            self.cond.wait_for(lambda: not self._async, self.connection.settings.send_timeout)
-            unanswered, self._sending = self._sending, {}
-            self._flush()
+            self.async_sends.wait_until_complete(self.connection.settings.send_timeout)
+            self._acknowledge_deferred()
             self._outbox.clear()
             consumers = {*self.consumers, *(consumer for consumer, _ in self._unacknowledged)}
             self._unacknowledged = []
             self.consumers = []
-        for one in unanswered.values():
-            late = JMSError("the session was closed before the broker had answered; the message may have been sent", "timeout")
-            self.dispatcher.post(functools.partial(self._complete, one.message, one.listener, one.error if one.answered else late))
+        self.async_sends.close()
         self.dispatcher.end()
         try:
             for consumer in consumers:
@@ -513,7 +532,7 @@ class Session(Subscriptions, MessageMaker):
             with self.cond:
                 self.closed = True
                 self.cond.notify_all()
-            self.connection.forget_session(self)
+            self.connection.remove_session(self)
 
     def __enter__(self) -> Self:
         return self
@@ -523,5 +542,5 @@ class Session(Subscriptions, MessageMaker):
 
 
 def unique_client_id() -> str:
-    """An MQTT client identifier for a link that nobody will resume."""
+    """An MQTT client identifier for a session that is never resumed."""
     return f"jms-{uuid.uuid4().hex}"

@@ -101,14 +101,14 @@ _BY_WORD: dict[str, type[JMSError]] = {  # what a metabroker answers (docs/metab
 }
 
 
-def of_outcome(outcome: Outcome, text: str) -> JMSError:
+def error_from_outcome(outcome: Outcome, text: str) -> JMSError:
     """The exception for a failed outcome. text: what was tried, and what was said."""
     if outcome.word:
         return _BY_WORD.get(outcome.word, JMSError)(text or outcome.word.replace("_", " "), outcome.word)
-    return of_reason(outcome.code, text)
+    return error_from_reason(outcome.code, text)
 
 
-def of_reason(code: int, text: str) -> JMSError:
+def error_from_reason(code: int, text: str) -> JMSError:
     """The exception for an MQTT 5 reason code of 0x80 or more. text: what was tried, and what the broker said."""
     name = Reason(code).name.lower().replace("_", " ") if code in Reason._value2member_map_ else "unknown reason"
     return _BY_REASON.get(code, JMSError)(f"{text}: {name}" if text else name, f"{code:#04x}")

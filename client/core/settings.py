@@ -6,7 +6,7 @@ import threading
 from dataclasses import dataclass
 from enum import IntEnum
 
-from .errors import JMSError, of_outcome
+from .errors import JMSError, error_from_outcome
 from .transport import NEVER, Outcome
 
 
@@ -81,4 +81,4 @@ class Waiter:
         if not self._event.wait(timeout):
             raise JMSError(f"{what}: not answered within {timeout:g} s; {late}", "timeout")
         if self.outcome.failed:
-            raise of_outcome(self.outcome, f"{what}{self.outcome.text and ': '}{self.outcome.text}")
+            raise error_from_outcome(self.outcome, f"{what}{self.outcome.text and ': '}{self.outcome.text}")

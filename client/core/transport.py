@@ -90,14 +90,14 @@ class LinkHandler(Protocol):
     def received(self, incoming: Incoming) -> None:
         """A message; acknowledge it some time later, or never: then the broker sends it again when the session is resumed."""
 
-    def up(self, resumed: bool) -> None:
+    def connected(self, resumed: bool) -> None:
         """Connected, for the first time or again. resumed False: the broker has no session of ours (any more); the link has made its
         subscriptions again by itself, what the broker held for us is gone."""
 
-    def down(self, text: str, word: str = "") -> None:
+    def disconnected(self, text: str, word: str = "") -> None:
         """An attempt to connect failed, or the connection broke; the link goes on trying. word: as in `Outcome`."""
 
-    def told(self, text: str, word: str) -> None:
+    def notified(self, text: str, word: str) -> None:
         """Something that the user should know, and that the link survives. word: as in `Outcome`."""
 
     def failed(self, outcome: Outcome) -> None:

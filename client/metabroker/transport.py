@@ -130,15 +130,15 @@ class RemoteLink:
         self._machine.received(incoming, time.monotonic())
         self._carry_out()
 
-    def up(self, resumed: bool) -> None:
+    def connected(self, resumed: bool) -> None:
         self._machine.connected(resumed, time.monotonic())
         self._carry_out()
 
-    def down(self, text: str, word: str = "") -> None:
+    def disconnected(self, text: str, word: str = "") -> None:
         self._machine.disconnected(text, word)
         self._carry_out()
 
-    def told(self, text: str, word: str) -> None:
+    def notified(self, text: str, word: str) -> None:
         """Nothing that the community broker's link says."""
 
     def failed(self, outcome: Outcome) -> None:
@@ -165,11 +165,11 @@ class RemoteLink:
             case Ignore(filter_):
                 self.inner.unsubscribe(filter_, lambda outcome: None)
             case Up(resumed):
-                self._handler.up(resumed)
+                self._handler.connected(resumed)
             case Down(text, word):
-                self._handler.down(text, word)
+                self._handler.disconnected(text, word)
             case Told(text, word):
-                self._handler.told(text, word)
+                self._handler.notified(text, word)
             case Failed(outcome):
                 self._handler.failed(outcome)
             case Leave():

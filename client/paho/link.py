@@ -307,7 +307,7 @@ class PahoLink:
             self._handler.failed(refusal)
         elif not self._ended:
             self.retry_at = time.monotonic() + self._backoff.next()
-            self._handler.down(text, word)
+            self._handler.disconnected(text, word)
 
     def _end(self, outcome: Outcome) -> None:
         if self._ended:
@@ -386,7 +386,7 @@ class PahoLink:
             self._send_unsubscribe(filter_)
         self._renewing = {filter_ for filter_, (*_, done) in self._subscriptions.items() if done is None and not flags.session_present}
         if not self._renewing:
-            self._handler.up(flags.session_present)
+            self._handler.connected(flags.session_present)
 
     def _on_disconnect(self, _client: Client, _data: Any, flags: Any, reason: Any, _properties: Any) -> None:
         if flags.is_disconnect_packet_from_server and reason.value in FINAL:
@@ -440,7 +440,7 @@ class PahoLink:
         elif filter_ in self._renewing:
             self._renewing.discard(filter_)
             if not self._renewing:
-                self._handler.up(False)
+                self._handler.connected(False)
 
     def _on_unsubscribe(self, _client: Client, _data: Any, packet: int, _reasons: Any, _properties: Any) -> None:
         done = self._unsubscriptions.pop(self._asked.pop(packet, ""), None)

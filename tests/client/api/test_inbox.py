@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from mqmesh.client import Selector, TextMessage, Topic
-from mqmesh.client.api.inbox import Held, Inbox
+from mqmesh.client.api.inbox import Inbox, ReceivedMessage
 from mqmesh.client.core.transport import Incoming, Properties
 from mqmesh.client.message.wire import encode
 
@@ -23,8 +23,8 @@ def publication(name: str | None, packet: int, token: object = None, duplicate: 
     return Incoming("a", message.encode_body(), 1, duplicate, properties, (7,), token or packet, packet)
 
 
-def take(inbox: Inbox, now: int = 5000) -> Held:
-    held, tokens = inbox.take(now)
+def take(inbox: Inbox, now: int = 5000) -> ReceivedMessage:
+    held, tokens = inbox.next_message(now)
     assert held is not None
     assert not tokens
     return held
@@ -32,35 +32,35 @@ def take(inbox: Inbox, now: int = 5000) -> Held:
 
 def test_a_repeat_is_known_while_held_and_after() -> None:
     inbox = Inbox(window=2)
-    assert inbox.arrive(publication("ID:1", 1), 0) is None
-    assert inbox.arrive(publication("ID:1", 2, "second"), 0) is None  # the publisher's repeat: acknowledged with the first
+    assert inbox.add(publication("ID:1", 1), 0) is None
+    assert inbox.add(publication("ID:1", 2, "second"), 0) is None  # the publisher's repeat: acknowledged with the first
     held = take(inbox)
-    assert inbox.take(5000) == (None, [])
+    assert inbox.next_message(5000) == (None, [])
     assert inbox.acknowledge([held]) == [1, "second"]
-    assert inbox.arrive(publication("ID:1", 3, "third"), 0) == "third"
+    assert inbox.add(publication("ID:1", 3, "third"), 0) == "third"
     for number in (2, 3):
-        inbox.arrive(publication(f"ID:{number}", number), 0)
+        inbox.add(publication(f"ID:{number}", number), 0)
         inbox.acknowledge([take(inbox)])
-    assert inbox.arrive(publication("ID:1", 1), 0) is None  # beyond the window
+    assert inbox.add(publication("ID:1", 1), 0) is None  # beyond the window
 
 
 def test_without_once_only_repeats_are_let_in() -> None:
     inbox = Inbox(window=0)
-    inbox.arrive(publication("ID:1", 1), 0)
-    inbox.arrive(publication("ID:1", 2), 0)
+    inbox.add(publication("ID:1", 1), 0)
+    inbox.add(publication("ID:1", 2), 0)
     assert [take(inbox).incoming.packet, take(inbox).incoming.packet] == [1, 2]
 
 
 def test_messages_without_an_identifier() -> None:
     """Two equal ones are two; the broker's repeat of one that is held is not; of one that is not held, it is marked."""
     inbox = Inbox()
-    inbox.arrive(publication(None, 1), 0)
-    inbox.arrive(publication(None, 2), 0)
-    inbox.arrive(publication(None, 1, "again", duplicate=True), 0)
+    inbox.add(publication(None, 1), 0)
+    inbox.add(publication(None, 2), 0)
+    inbox.add(publication(None, 1, "again", duplicate=True), 0)
     first, second = take(inbox), take(inbox)
-    assert inbox.take(5000)[0] is None
+    assert inbox.next_message(5000)[0] is None
     assert inbox.acknowledge([first, second]) == [1, "again", 2]
-    inbox.arrive(publication(None, 3, duplicate=True), 0)
+    inbox.add(publication(None, 3, duplicate=True), 0)
     message = take(inbox).message
     assert (message.redelivered, message.delivery_count) == (True, 2)
 
@@ -68,7 +68,7 @@ def test_messages_without_an_identifier() -> None:
 def test_priority_then_order_and_recover_brings_back_the_order() -> None:
     inbox = Inbox()
     for name, priority in (("a", 4), ("b", 9), ("c", 4), ("d", 0)):
-        inbox.arrive(publication(name, ord(name), priority=priority), 0)
+        inbox.add(publication(name, ord(name), priority=priority), 0)
     taken = [take(inbox) for _ in range(4)]
     assert [held.message.body for held in taken] == ["b", "a", "c", "d"]
     inbox.recover(random.Random(1).sample(taken, 4), 5000)
@@ -80,23 +80,23 @@ def test_priority_then_order_and_recover_brings_back_the_order() -> None:
 
 def test_what_is_not_wanted_is_acknowledged_at_once() -> None:
     inbox = Inbox(Selector("JMSPriority > 5"), own="ID:me:", identifier=7)
-    assert inbox.arrive(publication("ID:1", 1), 0) == 1
-    assert inbox.arrive(publication("ID:me:1", 2, priority=9), 0) == 2
+    assert inbox.add(publication("ID:1", 1), 0) == 1
+    assert inbox.add(publication("ID:me:1", 2, priority=9), 0) == 2
     stale = publication("ID:3", 3, priority=9)
-    assert inbox.arrive(Incoming(stale.topic, stale.payload, 1, False, stale.properties, (8,), 3, 3), 0) == 3
-    assert inbox.arrive(publication("ID:4", 4, priority=9), 0) is None
+    assert inbox.add(Incoming(stale.topic, stale.payload, 1, False, stale.properties, (8,), 3, 3), 0) == 3
+    assert inbox.add(publication("ID:4", 4, priority=9), 0) is None
     assert take(inbox).incoming.packet == 4
 
 
 def test_time_to_live_and_delivery_delay() -> None:
     inbox = Inbox()
-    inbox.arrive(publication("dead", 1, expiration=2000), 1000)
-    inbox.arrive(publication("later", 2, delivery_time=3000), 1000)
-    inbox.arrive(publication("now", 3), 1000)
-    held, tokens = inbox.take(2000)
+    inbox.add(publication("dead", 1, expiration=2000), 1000)
+    inbox.add(publication("later", 2, delivery_time=3000), 1000)
+    inbox.add(publication("now", 3), 1000)
+    held, tokens = inbox.next_message(2000)
     assert held is not None
     assert (held.message.body, tokens) == ("now", [1])
-    assert inbox.take(2999) == (None, [])
+    assert inbox.next_message(2999) == (None, [])
     assert inbox.next_due() == 3000
     assert take(inbox, 3000).message.body == "later"
 
@@ -108,7 +108,7 @@ class Conversation(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.inbox = Inbox()
-        self.delivered: list[Held] = []
+        self.delivered: list[ReceivedMessage] = []
         self.waiting: set[str] = set()
         self.consumed: set[str] = set()
         self.tokens: dict[int, str] = {}  # open
@@ -120,11 +120,11 @@ class Conversation(RuleBasedStateMachine):
             assert self.tokens.pop(token) in self.consumed
 
     @rule(number=st.integers(0, 8), priority=st.integers(0, 9))
-    def arrive(self, number: int, priority: int) -> None:
+    def add(self, number: int, priority: int) -> None:
         name, self.packet = f"ID:{number}", self.packet + 1
         self.tokens[self.packet] = name
         known = name in self.waiting or name in {held.message.body for held in self.delivered} or name in self.consumed
-        token = self.inbox.arrive(publication(name, self.packet, priority=priority), 0)
+        token = self.inbox.add(publication(name, self.packet, priority=priority), 0)
         assert (token is not None) == (name in self.consumed)
         self._acknowledged([token] if token else [])
         if not known:
@@ -132,7 +132,7 @@ class Conversation(RuleBasedStateMachine):
 
     @rule()
     def deliver(self) -> None:
-        held, tokens = self.inbox.take(5000)
+        held, tokens = self.inbox.next_message(5000)
         assert (held is None) == (not self.waiting)
         assert not tokens
         if held is not None:
@@ -169,8 +169,8 @@ TestConversation.settings = settings(max_examples=60, stateful_step_count=40, de
 def test_due_messages_come_by_priority_then_arrival(messages: list[tuple[int, int]]) -> None:
     inbox = Inbox()
     for number, (priority, delay) in enumerate(messages):
-        inbox.arrive(publication(f"ID:{number}", number + 1, priority=priority, delivery_time=1000 + delay), 0)
+        inbox.add(publication(f"ID:{number}", number + 1, priority=priority, delivery_time=1000 + delay), 0)
     found = []
-    while (held := inbox.take(4001)[0]) is not None:
+    while (held := inbox.next_message(4001)[0]) is not None:
         found.append(held.order - 1)
     assert found == sorted(range(len(messages)), key=lambda number: (-messages[number][0], number))
