@@ -76,9 +76,9 @@ soak: venv ## long: 200 x kill -9, 50 random faults, 10 timed ones, 10 of a meta
 fuzz: venv ## damaged input for FOR (600) seconds each: packets, CONNECT, WebSocket, links, configuration; SEED=1
 	for part in codec broker websocket link config; do $(BIN)/python tests/fuzz/fuzz_$$part.py --for $(FOR) --seed $(SEED); done
 
-nightly: venv services ## every test, and the simulation with SEEDS (2000) seeds
+nightly: venv services ## every test with ten times the examples, and the simulation with SEEDS (2000) seeds
 	MQMESH_SEEDS=$(SEEDS) $(BIN)/pytest --timeout=7200 tests/simulation
-	$(BIN)/pytest
+	MQMESH_EXAMPLES=10 $(BIN)/pytest
 
 lock: ## resolve pyproject.toml anew and write requirements.lock
 	@.ci/lock "$(PYTHON)"

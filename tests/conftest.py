@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 from mqmesh.cli.demo import ring
 from support.brokers import RunningBroker, running_broker
 from support.rabbitmq import RabbitMQ, running_rabbitmq
+from support.schedule import seconds
 from support.services import part_of
 
 # No deadline, nor one for making examples: a busy machine is no reason to fail. The blob repeats a failure elsewhere.
@@ -28,6 +29,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "direct(reason): of the client's tests, not through a metabroker")
     config.addinivalue_line("markers", "service: talks to a real third-party broker or client; left out of `make quick`")
     config.addinivalue_line("markers", "keeps: looks for what is lost, repeated or out of order; its first failure counts")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """In one of several processes: the files that take longest come first."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=lambda item: -seconds(item.path))
 
 
 FIRST_COUNTS = {"contract", "faults", "fuzz", "mesh", "mqtt", "simulation"}

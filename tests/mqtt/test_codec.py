@@ -13,6 +13,7 @@ from mqmesh.mqtt.errors import PeerError, UsageError
 from mqmesh.mqtt.framing import Framer
 from mqmesh.mqtt.properties import Property
 from mqmesh.mqtt.reasons import ConnectReturn, Reason
+from support.examples import examples
 
 from .strategies import versioned
 
@@ -25,14 +26,14 @@ def split(data: bytes) -> tuple[int, bytes]:
     return frame
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(150))
 @given(versioned())
 def test_what_is_encoded_decodes_to_the_same(case: tuple[Any, int]) -> None:
     packet, version = case
     assert decode(*split(encode(packet, version)), version) == packet
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(100))
 @given(versioned())
 def test_truncated_at_every_byte(case: tuple[Any, int]) -> None:
     """Each prefix of a body is refused, or is a shorter packet of the same kind (fewer payload bytes, codes, properties ..)."""
@@ -50,7 +51,7 @@ def test_truncated_at_every_byte(case: tuple[Any, int]) -> None:
         assert decode(*split(encode(shorter, version)), version) == shorter
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(versioned(), st.binary(min_size=1, max_size=4))
 def test_trailing_bytes(case: tuple[Any, int], rest: bytes) -> None:
     """Bytes behind the end are refused in packets that have an end of their own."""

@@ -20,6 +20,7 @@ from mqmesh.mqtt.codec import decode, encode
 from mqmesh.mqtt.errors import PeerError
 from mqmesh.mqtt.framing import Framer
 from mqmesh.mqtt.properties import PROPERTIES, Property
+from support.examples import examples
 
 from .strategies import packets
 
@@ -188,7 +189,7 @@ def split(data: bytes) -> tuple[int, bytes]:
     return frame
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(200))
 @given(packets(5).filter(known_to_them))
 def test_they_read_what_we_write(packet: Any) -> None:
     data = encode(packet, 5)
@@ -197,7 +198,7 @@ def test_they_read_what_we_write(packet: Any) -> None:
     assert read == theirs(packet)
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(200))
 @given(packets(5).filter(known_to_them))
 def test_we_read_what_they_write(packet: Any) -> None:
     data = theirs(packet).write()
@@ -262,7 +263,7 @@ def mutate(data: bytes, seed: int) -> bytes:
     return bytes((first, len(changed))) + changed
 
 
-@settings(max_examples=2000)
+@settings(max_examples=examples(500))
 @given(packets(5), st.integers(0, 2**32))
 def test_damaged_packets_are_judged_alike(packet: Any, seed: int) -> None:
     data = encode(packet, 5)

@@ -11,6 +11,7 @@ from mqmesh.mqtt.errors import MalformedPacket, PeerError, UsageError
 from mqmesh.mqtt.length import encode_length
 from mqmesh.mqtt.properties import PROPERTIES, PacketKind, Property, decode_properties, encode_properties
 from mqmesh.mqtt.publish import PublishProperties, publish_properties, strip
+from support.examples import examples
 
 from .strategies import properties
 
@@ -28,7 +29,7 @@ def test_the_table_is_complete() -> None:
     assert all(rule.packets for rule in PROPERTIES.values())
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.sampled_from(list(PacketKind)).flatmap(lambda kind: st.tuples(st.just(kind), properties(kind))), st.binary(max_size=5))
 def test_round_trip_inside_other_bytes(case: tuple[PacketKind, dict[int, Any]], rest: bytes) -> None:
     kind, found = case
@@ -72,7 +73,7 @@ def as_dict(found: PublishProperties) -> dict[int, Any]:
     return {key: value for key, value in values.items() if value is not None}
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(properties(PacketKind.PUBLISH).flatmap(lambda found: st.permutations(list(found.items()))), st.binary(max_size=5))
 def test_publish_properties_say_what_the_decoder_says(items: list[tuple[int, Any]], payload: bytes) -> None:
     found = dict(items)
@@ -88,7 +89,7 @@ def test_publish_properties_say_what_the_decoder_says(items: list[tuple[int, Any
     assert (read.length == len(read.block)) == (not HIDDEN & set(found))
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(properties(PacketKind.PUBLISH), st.sets(st.sampled_from([1, 2, 3, 8, 9, 0x0B, 0x23, 0x26])))
 def test_strip(found: dict[int, Any], unwanted: set[int]) -> None:
     left = {key: value for key, value in found.items() if key not in unwanted}
@@ -103,7 +104,7 @@ def outcome(read: Any, *arguments: Any) -> tuple[Any, ...]:
     return ("read", as_dict(result), result.end) if isinstance(result, PublishProperties) else ("read", *result)
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(300))
 @given(properties(PacketKind.PUBLISH), st.lists(st.tuples(st.integers(0, 99), st.integers(0, 255)), max_size=3), st.integers(0, 3))
 def test_both_readers_judge_damaged_bytes_alike(found: dict[int, Any], changes: list[tuple[int, int]], cut: int) -> None:
     data = bytearray(block(found))

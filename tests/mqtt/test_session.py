@@ -10,6 +10,7 @@ from mqmesh.mqtt.batch.run import Run
 from mqmesh.mqtt.codec import decode
 from mqmesh.mqtt.framing import Framer
 from mqmesh.mqtt.session import OVERHEAD, TABLE, Delivery, Inbound, Input, Outbound, Sent, step
+from support.examples import examples
 
 
 class Notes:
@@ -144,7 +145,7 @@ class OutboundMachine(RuleBasedStateMachine):
 
 
 TestOutbound = OutboundMachine.TestCase
-TestOutbound.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestOutbound.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
 
 
 def test_all_identifiers_can_be_busy_and_none_is_given_twice():
@@ -250,4 +251,4 @@ class InboundMachine(RuleBasedStateMachine):
 
 
 TestInbound = InboundMachine.TestCase
-TestInbound.settings = settings(max_examples=50, stateful_step_count=30, deadline=None)
+TestInbound.settings = settings(max_examples=examples(50), stateful_step_count=30, deadline=None)

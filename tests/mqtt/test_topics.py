@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from mqmesh.mqtt.errors import MalformedPacket, PeerError
 from mqmesh.mqtt.topics import FilterTree, TopicTree, check_filter, check_topic, matches, split_share, too_deep
+from support.examples import examples
 
 from .strategies import filters, topics
 
@@ -67,13 +68,13 @@ def test_examples_of_the_standard(filter_: str, yes: list[str], no: list[str]) -
     assert sorted(topic for topic, _ in retained.match(filter_)) == sorted(yes)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(filters(), topics)
 def test_matches_like_the_reference(filter_: str, topic: str) -> None:
     assert matches(filter_, topic) == reference(filter_, topic)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.text(st.sampled_from("a/+#$\0"), max_size=7) | st.text(max_size=5))
 def test_check_filter_knows_the_form(filter_: str) -> None:
     levels = filter_.split("/")
@@ -201,7 +202,7 @@ class TopicTreeMachine(RuleBasedStateMachine):
 
 TestFilterTree = FilterTreeMachine.TestCase
 TestTopicTree = TopicTreeMachine.TestCase
-TestFilterTree.settings = TestTopicTree.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestFilterTree.settings = TestTopicTree.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
 
 
 def lines_run(call: Callable[[], Any]) -> int:
