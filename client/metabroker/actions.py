@@ -1,4 +1,4 @@
-"""What the machine of a link through a metabroker (`remote_session.py`) wants done, and what it keeps of each request."""
+"""What the state machine of a link through a metabroker (`remote_session.py`) wants done, and what it keeps of each request."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import NamedTuple
 from ..core.transport import Done, Incoming, Outcome, Publication
 
 
-class Say(NamedTuple):
-    """Publish at the community broker; `said` hears of it. session: for which one, "" for a connect request.
+class Publish(NamedTuple):
+    """Publish at the community broker. `RemoteSession.request_published` receives the outcome.
 
-    done: who hears of it, too.
+    session: the session that the request belongs to; "" for a connect request.
+    done: receives the outcome too.
     """
 
     topic: str
@@ -21,67 +22,71 @@ class Say(NamedTuple):
     done: Done | None = None
 
 
-class Listen(NamedTuple):
-    """Subscribe at the community broker; `listening` hears of it."""
+class Subscribe(NamedTuple):
+    """Subscribe at the community broker. `RemoteSession.subscribed` receives the outcome."""
 
     filter: str
     qos: int
 
 
-class Ignore(NamedTuple):
-    """Unsubscribe there."""
+class Unsubscribe(NamedTuple):
+    """Unsubscribe at the community broker."""
 
     filter: str
 
 
 class Acknowledge(NamedTuple):
-    """Acknowledge to the community broker."""
+    """Acknowledge a message to the community broker."""
 
     token: object
 
 
-class Settle(NamedTuple):
-    """A request of the user has ended."""
+class Complete(NamedTuple):
+    """Pass the outcome of a request to the user."""
 
     done: Done
     outcome: Outcome
 
 
-class Up(NamedTuple):
-    """Tell the user."""
+class Connected(NamedTuple):
+    """Tell the user that the link is up."""
 
     resumed: bool
 
 
-class Down(NamedTuple):
-    """Tell the user."""
+class Disconnected(NamedTuple):
+    """Tell the user that the link is down."""
 
     text: str
     word: str
 
 
-class Told(NamedTuple):
-    """Tell the user; the link goes on."""
+class Notified(NamedTuple):
+    """Tell the user something that the link survives."""
 
     text: str
     word: str
 
 
 class Failed(NamedTuple):
-    """Tell the user; the link is of no more use."""
+    """Tell the user that the link has failed for good."""
 
     outcome: Outcome
 
 
-class Leave(NamedTuple):
+class CloseLink(NamedTuple):
     """Close the connection to the community broker."""
 
 
-Action = Say | Listen | Ignore | Acknowledge | Settle | Up | Down | Told | Failed | Leave | Incoming
+Action = Publish | Subscribe | Unsubscribe | Acknowledge | Complete | Connected | Disconnected | Notified | Failed | CloseLink | Incoming
 
 
 class Token(NamedTuple):
-    """What acknowledges a publication: at the community broker, and by name."""
+    """Acknowledges a publication.
+
+    inner: the token of the community broker's link.
+    session, id: identify the publication at the metabroker.
+    """
 
     inner: object
     session: str
@@ -90,7 +95,12 @@ class Token(NamedTuple):
 
 @dataclass(slots=True)
 class Request:
-    """A request of the user. work: the publication, or the filter."""
+    """A request of the user.
+
+    verb: publish, subscribe, unsubscribe or resume.
+    work: the publication, or the filter.
+    sent: when it was sent last, seconds of the monotonic clock.
+    """
 
     number: int
     verb: str

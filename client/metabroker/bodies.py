@@ -1,7 +1,6 @@
-"""The metabroker's protocol as a client speaks it (docs/metabroker-protocol.md): topics, bodies, codes.
+"""The client's side of the metabroker protocol (docs/metabroker-protocol.md): bodies of requests and answers.
 
-What a metabroker says is read with care, because anybody who may publish at the community broker can say it: a body that is not what it
-should be is no answer.
+Anyone who may publish at the community broker can imitate a metabroker, so answers are checked: a malformed body is no answer.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ NAMES = {  # key of the map `properties` -> attribute of `Properties`
 
 @dataclass(frozen=True, slots=True)
 class RemoteLogin:
-    """The remote broker, an address or the name of a service, and as whom. password: None without."""
+    """The remote broker (an address or the name of a service), and user name and password there."""
 
     remote: str
     username: str | None = None
@@ -42,24 +41,26 @@ class RemoteLogin:
 def parse_remote(text: str) -> RemoteLogin:
     """``scheme://user:password@host:port`` or a service, ``NAME`` or ``MESH/NAME``. Raises `JMSError`.
 
-    Which schemes there are is the metabroker's business.
+    The metabroker checks the scheme.
     """
     if "://" not in text:
         if not text.strip():
             raise JMSError("remote '': expected the address of a broker or the name of a service", "address")
         return RemoteLogin(text)
     try:
-        return RemoteLogin(*split_login(text))
+        address, username, password = split_login(text)
     except AddressError as error:
         raise JMSError(f"remote {text.rpartition('@')[2]!r}: {error}", "address") from None
+    path = "/" + address.partition("://")[2].partition("/")[2]
+    return RemoteLogin(address.removesuffix("/") if path == "/" else address, username, password)
 
 
 def community_name(client_id: str) -> str:
-    """As whom a link is known to the community broker and to the metabroker: one level of a topic.
+    """The name of a link at the community broker and the metabroker: one level of a topic.
 
-    ``meter-7`` for what a connection sends with the client identifier meter-7, ``meter-7:...`` for its consumers.
+    ``meter-7`` for the sends of a connection with the client identifier meter-7, ``meter-7:...`` for its consumers.
     """
-    if client_id.startswith("jms/"):  # of a durable subscription; its parts are encoded already
+    if client_id.startswith("jms/"):  # of a durable subscription; its parts are already encoded
         return client_id.removeprefix("jms/").replace("/", ":")
     return quote(client_id, safe=":")
 

@@ -1,4 +1,4 @@
-"""Connections through a metabroker: the same API, the application does not notice."""
+"""Connections through a metabroker, with the same API."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from .transport import MetabrokerTransport
 class MetabrokerConnectionFactory(ConnectionFactory):
     """Connections to a remote broker, through the metabroker beside the community broker (docs/metabroker.md).
 
-    community: the URL of the community broker, an MQTT 5 broker, with ``user:password@`` where it wants them. remote: the address of the
-    remote broker, with ``user:password@`` where *that* wants them, or the name of a service, ``NAME`` or ``MESH/NAME``; then user name and
-    password are `username` and `password`. Those that `create_connection` is given are for the remote broker, too. client_id: as in
-    `ConnectionFactory`, and what the metabroker's policy decides by. probe: seconds between two questions whether the metabroker still
-    knows us. durable_sends: the metabroker, started with a folder for data, keeps each message before it counts as taken; without,
-    messages that are under way when it is killed are repeated, behind others perhaps. Everything else as in `ConnectionFactory`;
-    keep_alive, retry_first, retry_last and tls concern the community broker.
+    community: URL of the community broker, an MQTT 5 broker, with ``user:password@`` if it asks for them.
+    remote: address of the remote broker, with ``user:password@`` if that broker asks for them; or a service, ``NAME`` or ``MESH/NAME``.
+    username, password: for the remote broker, if `remote` is a service. `create_connection` can give others.
+    client_id: see `ConnectionFactory`. The metabroker's policy decides by it.
+    probe: seconds between two questions whether the metabroker still knows us.
+    durable_sends: the metabroker, started with a data folder, stores each message before it counts as sent. Without it, messages under way
+        when the metabroker is killed are repeated, possibly after later ones.
+    settings: see `ConnectionFactory`. keep_alive, retry_first, retry_last and tls concern the community broker.
     """
 
     def __init__(

@@ -1,12 +1,12 @@
-"""Which messages of QoS 0 ask the metabroker for an answer, and how many go without one. Sans-IO.
+"""Flow control for messages of QoS 0: which of them ask the metabroker for an answer. Sans-IO.
 
-A message of QoS 0 needs no answer, but a program that sends them in a loop must not run ahead of everybody: what finds no room at a
-broker is dropped there, and nobody says so. So one in `EVERY` messages, or in `BYTES` bytes, asks; its answer says that all before it
-have reached the metabroker; and while `AHEAD` such answers are missing, nothing is sent. All of them go at QoS 0 (a broker may let QoS 0
-pass by QoS 1), so that a question may be lost: then the sender is stopped for a time, and told.
+A message of QoS 0 needs no answer. But a program that sends them in a loop must not outrun the brokers: a broker drops what it has no room
+for, and nobody learns of it. So one message in `EVERY`, or in `BYTES` bytes, asks for an answer. The answer shows that all messages before
+it have reached the metabroker. While `AHEAD` answers are missing, nothing is sent. All of these messages have QoS 0, because a broker may
+deliver QoS 0 before QoS 1. So a question can be lost: then the sender stops for a time and the program is told.
 
-The first message to a topic asks, too, so that the program hears what the policy says of it, and so does a large one, for which there
-may be no room anywhere.
+The first message to a topic also asks, so that the program learns what the policy says of the topic. So does a large message, because there
+may be no room for it.
 """
 
 from __future__ import annotations
@@ -20,53 +20,53 @@ LARGE = 16_384  # bytes
 TOPICS = 1000  # remembered
 
 
-class Flow:
-    """able: whether the metabroker takes requests that want no answer."""
+class FlowControl:
+    """able: whether the metabroker takes requests without an answer."""
 
     def __init__(self, able: bool = False) -> None:
         self._able = able
-        self._topics: Cache[str, None] = Cache(TOPICS)  # that were published to
-        self._messages = self._bytes = 0  # sent since the last one that asked
-        self._missing: set[int] = set()  # numbers of requests that ask for those before them, too
+        self._topics: Cache[str, None] = Cache(TOPICS)  # topics whose last answer was good
+        self._unconfirmed_messages = self._unconfirmed_bytes = 0  # sent since the last message that asked
+        self._unanswered: set[int] = set()  # numbers of requests whose answer confirms earlier messages
 
     @property
-    def room(self) -> bool:
+    def may_send(self) -> bool:
         """Whether anything may be sent now."""
-        return len(self._missing) < AHEAD
+        return len(self._unanswered) < AHEAD
 
-    def asks(self, publication: Publication) -> bool:
-        """Whether this one has to be answered."""
+    def needs_answer(self, publication: Publication) -> bool:
+        """Whether this message must ask for an answer."""
         return (
             publication.qos > 0
             or not self._able
             or publication.topic not in self._topics
-            or self._messages >= EVERY
-            or self._bytes + len(publication.payload) > BYTES
+            or self._unconfirmed_messages >= EVERY
+            or self._unconfirmed_bytes + len(publication.payload) > BYTES
             or len(publication.payload) > LARGE
         )
 
-    def went(self, publication: Publication) -> None:
-        """Sent without asking."""
-        self._messages += 1
-        self._bytes += len(publication.payload)
+    def sent_without_answer(self, publication: Publication) -> None:
+        """Count a message that was sent without asking for an answer."""
+        self._unconfirmed_messages += 1
+        self._unconfirmed_bytes += len(publication.payload)
 
-    def asked(self, number: int) -> None:
-        """Request `number` goes out and will be answered."""
-        if self._messages:
-            self._missing.add(number)
-            self._messages = self._bytes = 0
+    def sent_with_answer(self, number: int) -> None:
+        """Count a request that will be answered."""
+        if self._unconfirmed_messages:
+            self._unanswered.add(number)
+            self._unconfirmed_messages = self._unconfirmed_bytes = 0
 
-    def answered(self, number: int, topic: str, well: bool) -> None:
-        """The answer is there."""
-        self._missing.discard(number)
-        if well:
+    def answered(self, number: int, topic: str, accepted: bool) -> None:
+        """An answer has arrived."""
+        self._unanswered.discard(number)
+        if accepted:
             self._topics.keep(topic, None)
 
-    def broken(self) -> None:
-        """Answers that are missing will not come, perhaps."""
-        self._messages = self._bytes = 0
-        self._missing.clear()
+    def disconnected(self) -> None:
+        """The connection is lost: missing answers may never arrive."""
+        self._unconfirmed_messages = self._unconfirmed_bytes = 0
+        self._unanswered.clear()
 
-    def forget(self) -> None:
-        """Something was refused: each topic is asked for again."""
+    def forget_topics(self) -> None:
+        """A message was refused: the next message to each topic asks again."""
         self._topics.clear()

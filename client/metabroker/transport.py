@@ -1,6 +1,6 @@
-"""The transport through a metabroker: each link is a session of the metabroker, spoken over a link to the community broker.
+"""The transport through a metabroker: each link is a session of the metabroker, over a link to the community broker.
 
-What is decided is in `remote_session.py`; here it is carried out, on the thread of the transport underneath.
+`remote_session.py` decides. This module carries out its actions, on the thread of the transport below.
 """
 
 from __future__ import annotations
@@ -13,17 +13,33 @@ from collections.abc import Callable
 from ..core.transport import Done, Incoming, LinkHandler, LinkSpec, Outcome, Publication
 from ..paho.link import PahoLink
 from ..paho.transport import Network, PahoTransport
-from .actions import Acknowledge, Action, Down, Failed, Ignore, Leave, Listen, Say, Settle, Told, Up
+from .actions import (
+    Acknowledge,
+    Action,
+    CloseLink,
+    Complete,
+    Connected,
+    Disconnected,
+    Failed,
+    Notified,
+    Publish,
+    Subscribe,
+    Unsubscribe,
+)
 from .bodies import RemoteLogin, community_name
-from .remote_session import ENDED, RemoteSession
+from .remote_session import CLOSED, RemoteSession
 
 log = logging.getLogger("mqmesh.client")
 KEEP = 300  # seconds that the community broker keeps its part of a durable session; the metabroker keeps the rest
 
 
 class MetabrokerTransport:
-    """See `transport.Transport`. community: how to reach the community broker. probe: seconds, see `RemoteSession`.
-    durable_sends: what is sent goes through a durable session."""
+    """See `transport.Transport`.
+
+    community: how to reach the community broker.
+    probe: seconds, see `RemoteSession`.
+    durable_sends: messages are sent through a durable session.
+    """
 
     evaluates_selectors = False
 
@@ -59,7 +75,7 @@ class MetabrokerTransport:
 
 
 class RemoteLink:
-    """See `transport.Link`; towards the link to the community broker, a `transport.LinkHandler`."""
+    """A `transport.Link`, and the `transport.LinkHandler` of the link to the community broker."""
 
     def __init__(self, transport: MetabrokerTransport, spec: LinkSpec, handler: LinkHandler) -> None:
         self._transport, self._handler = transport, handler
@@ -82,21 +98,21 @@ class RemoteLink:
     # any thread
 
     def publish(self, publication: Publication, done: Done) -> None:
-        self._soon(lambda now: self._machine.publish(publication, done, now))
+        self._call(lambda now: self._machine.publish(publication, done, now))
 
     def subscribe(self, filter_: str, qos: int, identifier: int, done: Done, selector: str = "") -> None:
-        self._soon(lambda now: self._machine.subscribe(filter_, qos, done, now))
+        self._call(lambda now: self._machine.subscribe(filter_, qos, done, now))
 
     def unsubscribe(self, filter_: str, done: Done) -> None:
-        self._soon(lambda now: self._machine.unsubscribe(filter_, done, now))
+        self._call(lambda now: self._machine.unsubscribe(filter_, done, now))
 
     def acknowledge(self, token: object) -> None:
-        self._soon(lambda now: self._machine.acknowledge(token))
+        self._call(lambda now: self._machine.acknowledge(token))
 
     def close(self, forget: bool, done: Done) -> None:
-        self._soon(lambda now: self._close(forget, done, now))
+        self._call(lambda now: self._close(forget, done, now))
 
-    def _soon(self, step: Callable[[float], None]) -> None:
+    def _call(self, step: Callable[[float], None]) -> None:
         def command() -> None:
             step(time.monotonic())
             self._carry_out()
@@ -114,15 +130,15 @@ class RemoteLink:
 
     def abandon(self) -> None:
         """The transport closes."""
-        self._machine.end(ENDED)
+        self._machine.end(CLOSED)
         self._carry_out()
 
     def deadline(self) -> float | None:
-        """See `paho_transport.Timer`."""
+        """See `paho.transport.Timer`."""
         return self._machine.deadline()
 
     def work(self, now: float) -> None:
-        """See `paho_transport.Timer`."""
+        """See `paho.transport.Timer`."""
         self._machine.tick(now)
         self._carry_out()
 
@@ -139,14 +155,14 @@ class RemoteLink:
         self._carry_out()
 
     def notified(self, text: str, word: str) -> None:
-        """Nothing that the community broker's link says."""
+        """Never called by the community broker's link."""
 
     def failed(self, outcome: Outcome) -> None:
         self._machine.failed(outcome)
         self._carry_out()
 
     def _carry_out(self) -> None:
-        while actions := self._machine.take():
+        while actions := self._machine.take_actions():
             for action in actions:
                 self._do(action)
 
@@ -156,37 +172,37 @@ class RemoteLink:
                 self._handler.received(action)
             case Acknowledge(token):
                 self.inner.acknowledge(token)
-            case Settle(done, outcome):
+            case Complete(done, outcome):
                 done(outcome)
-            case Say(topic, body, qos, session, done):
-                self.inner.publish(Publication(topic, body, qos), lambda outcome: self._said(session, outcome, done))
-            case Listen(filter_, qos):
-                self.inner.subscribe(filter_, qos, 0, lambda outcome: self._listening(filter_, outcome))
-            case Ignore(filter_):
+            case Publish(topic, body, qos, session, done):
+                self.inner.publish(Publication(topic, body, qos), lambda outcome: self._request_published(session, outcome, done))
+            case Subscribe(filter_, qos):
+                self.inner.subscribe(filter_, qos, 0, lambda outcome: self._subscribed(filter_, outcome))
+            case Unsubscribe(filter_):
                 self.inner.unsubscribe(filter_, lambda outcome: None)
-            case Up(resumed):
+            case Connected(resumed):
                 self._handler.connected(resumed)
-            case Down(text, word):
+            case Disconnected(text, word):
                 self._handler.disconnected(text, word)
-            case Told(text, word):
+            case Notified(text, word):
                 self._handler.notified(text, word)
             case Failed(outcome):
                 self._handler.failed(outcome)
-            case Leave():
-                self._leave()
+            case CloseLink():
+                self._close_link()
 
-    def _leave(self) -> None:
+    def _close_link(self) -> None:
         self._transport.left(self)
         forget, done = self._closing or (True, lambda outcome: None)
         self._closing = (forget, done)
         self.inner.close(forget, done)
 
-    def _said(self, session: str, outcome: Outcome, done: Done | None) -> None:
+    def _request_published(self, session: str, outcome: Outcome, done: Done | None) -> None:
         if done is not None:
             done(outcome)
-        self._machine.said(session, outcome, time.monotonic())
+        self._machine.request_published(session, outcome, time.monotonic())
         self._carry_out()
 
-    def _listening(self, filter_: str, outcome: Outcome) -> None:
-        self._machine.listening(filter_, outcome, time.monotonic())
+    def _subscribed(self, filter_: str, outcome: Outcome) -> None:
+        self._machine.subscribed(filter_, outcome, time.monotonic())
         self._carry_out()

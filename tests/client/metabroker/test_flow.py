@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mqmesh.base.metabroker import Code
 from mqmesh.client.core.transport import Incoming, Outcome, Publication
-from mqmesh.client.metabroker.actions import Acknowledge, Listen, Say, Settle, Told, Up
+from mqmesh.client.metabroker.actions import Acknowledge, Complete, Connected, Notified, Publish, Subscribe
 from mqmesh.client.metabroker.bodies import RemoteLogin
 from mqmesh.client.metabroker.flow_control import AHEAD, BYTES, EVERY, LARGE
 from mqmesh.client.metabroker.remote_session import RemoteSession
@@ -35,7 +35,7 @@ class World:
         self.quiet = quiet
         self.client = RemoteSession("c", RemoteLogin(REMOTE), 0)
         self.now = 0.0
-        self.held: deque[Say] = deque()
+        self.held: deque[Publish] = deque()
         self.got: list[bytes] = []
         self.outcomes: list[Outcome] = []
         self.told: list[str] = []
@@ -51,21 +51,21 @@ class World:
             self.pass_on()
 
     def look(self) -> None:
-        while actions := self.client.take():
+        while actions := self.client.take_actions():
             for action in actions:
                 match action:
-                    case Say():
+                    case Publish():
                         self.held.append(action)
                         if action.done is not None:
                             action.done(Outcome())
-                        self.client.said(action.session, Outcome(), self.now)
-                    case Listen(filter_, _):
-                        self.client.listening(filter_, Outcome(), self.now)
-                    case Settle(done, outcome):
+                        self.client.request_published(action.session, Outcome(), self.now)
+                    case Subscribe(filter_, _):
+                        self.client.subscribed(filter_, Outcome(), self.now)
+                    case Complete(done, outcome):
                         done(outcome)
-                    case Told(_, word):
+                    case Notified(_, word):
                         self.told.append(word)
-                    case Up():
+                    case Connected():
                         self.up = True
                     case Acknowledge():
                         raise AssertionError("answers come at QoS 0")
@@ -110,7 +110,7 @@ class World:
             self.answer()
 
 
-def without_answer(says: list[Say] | deque[Say]) -> list[Say]:
+def without_answer(says: list[Publish] | deque[Publish]) -> list[Publish]:
     return [say for say in says if say.topic.endswith("/publish") and "message" not in msgpack.unpackb(say.body)]
 
 
