@@ -388,13 +388,22 @@ class Broker:
     # Output
 
     def flush(self) -> None:
-        """Write what connections were given since the last flush, each with one call."""
+        """Write what connections were given since the last flush, each with one call, then let the store begin to commit.
+
+        The commit comes last: its thread takes the interpreter's lock, and what is to be written would wait for it.
+        """
         if self.mesh is not None:
             self.mesh.drain()
         if self.roaming is not None:
             self.roaming.settle()
         if self.durable is not None:
             self.durable.flush()
+        self.write()
+        if self.durable is not None:
+            self.durable.begin_commit()
+
+    def write(self) -> None:
+        """Write what connections were given and need not wait for anything."""
         context = self.context
         touched = context.touched
         if not touched:

@@ -12,6 +12,7 @@ What it does not know: what the records mean, who acknowledges what.
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -73,8 +74,12 @@ class Custody:
         self._durable = durable
         self._node = node
         self._wake = wake
+        self._linger = node.receipt_delay
+        self._urgent = False  # something here waits for the commit of what was carried out
         self._rows: dict[int, StoredDelivery] = {}  # order -> its row
         self._waiting: deque[Waiting] = deque()
+        self._delivered: list[int] = []  # tokens of deliveries that were carried out and are not written
+        self._timer: asyncio.TimerHandle | None = None  # at which these are written at the latest
         durable.bound.custody = self.stored
 
     def stored(self) -> int:
@@ -104,6 +109,8 @@ class Custody:
 
     def ended(self) -> None:
         """All that was said is written: this life ends in order."""
+        if self._timer is not None:
+            self._timer.cancel()
         self.save()
         self._durable.writer.put_value(STATE, ENDED, b"1")
 
@@ -132,8 +139,35 @@ class Custody:
                 yield row.order, run.loose() if isinstance(run, PacketBatch) else run, row.extra
             after = rows[-1].order
 
-    def save(self, tokens: list[int] | None = None) -> None:
-        """Write what the node has to write. tokens: deliveries that were carried out since the last time."""
+    def carried_out(self, token: int) -> None:
+        """A delivery is carried out: its receipt follows the commit of its window."""
+        self._delivered.append(token)
+
+    def hurry(self) -> None:
+        """A subscriber waits for the commit of the delivery that is carried out now: `save_soon` must not wait."""
+        self._urgent = True
+
+    def save_soon(self) -> None:
+        """Write what the node has to write, at once unless only receipts wait for it; these may be late by `MeshConfig.receipt_delay`.
+
+        So one commit serves many small deliveries. A window that changes with anything else in the store, such as the rows of a stored
+        session, is written with it.
+        """
+        durable = self._durable
+        if self._urgent or durable.writer.open_size or durable.dirty or not self._node.may_linger():
+            self.save()
+        elif self._timer is None:
+            self._timer = durable.context.loop.call_later(self._linger, self._end_linger)
+
+    def _end_linger(self) -> None:
+        self._timer = None
+        self.save()
+        self._wake()
+
+    def save(self) -> None:
+        """Write what the node has to write."""
+        self._urgent = False
+        tokens, self._delivered = self._delivered, []
         records = self._node.records()
         durable, rows = self._durable, self._rows
         writer = durable.writer

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Arrivals:
     """Carries out what a node says has come.
 
-    tokens: of deliveries that are carried out and not saved yet. shut: the store keeps nothing more. waiting: by their origins, what has
+    shut: the store keeps nothing more. waiting: by their origins, what has
     come and would have to be kept, and all that came behind it from the same origin. It is not handed over and not confirmed: custody of
     it stays at the origin, which sends no more than its credit. Posts need no room and go ahead, but for those that say where among the
     messages they stand.
@@ -28,7 +28,6 @@ class Arrivals:
         self.shell = shell
         self.broker = shell.broker
         self.node = shell.node
-        self.tokens: list[int] = []
         self.shut = False
         self._turn: int | None = None  # the origin whose messages are carried out in their turn though others wait
         self.waiting: dict[int, deque[actions.Deliver | actions.Posted]] = {}
@@ -89,6 +88,7 @@ class Arrivals:
         if run.qos == 2 and self.shell.custody is not None and action.token is not None:  # it comes again unless its window is kept
             assert self.broker.durable is not None
             self.broker.behind = self.broker.durable.next_commit
+            self.shell.custody.hurry()
         if isinstance(run, PartsBatch):
             self._deliver_span(run)
         elif action.ordinary:
@@ -119,7 +119,7 @@ class Arrivals:
             self.node.delivered(token, self.broker.now)
         else:
             self.node.handed(token, self.broker.now, early=origin in self.waiting and self._turn != origin)
-            self.tokens.append(token)
+            self.shell.custody.carried_out(token)
 
     def weigh(self) -> None:
         """What the mesh remembers of deleted messages needs memory too."""

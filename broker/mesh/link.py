@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ...mesh.link.link import Link
 from ...mesh.link.settings import LinkClosed, LinkData, LinkUp
+from ...mesh.node.direct import LARGEST
 from ...mesh.topology.rules import UNRULED
 from ...mesh.wire.identity import Identity
 from ...mqtt.errors import PeerError
@@ -97,8 +98,10 @@ class LinkProtocol(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         broker = self.shell.broker
-        broker.now = broker.loop.time()
-        self._after(self.machine.receive(data, broker.now))
+        now = broker.context.refresh()
+        if len(data) <= LARGEST and self.up and self.machine.bypass(now) and self.shell.receive_one(self.id, data):
+            return
+        self._after(self.machine.receive(data, now))
         broker.flush()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -126,6 +129,14 @@ class LinkProtocol(asyncio.Protocol):
         else:
             self.bulk.append(data)
             self.waiting += len(data)
+
+    def send_now(self, data: bytes | bytearray) -> None:
+        """Write one packet that is not urgent, after what waits."""
+        if self.bulk or self.urgent or self._blocked or self.pacer is not None or self.transport is None or self.transport.is_closing():
+            self.send(data, False)
+            self.flush()
+        else:
+            self.transport.write(data)
 
     def flush(self) -> None:
         """Write as much as the transport takes; tell the node when too much waits and when it no longer does."""

@@ -154,6 +154,7 @@ class MeshShell:
             self._dial_all()
         else:
             durable.flush()
+            durable.begin_commit()
             durable.when(durable.mark(), self._dial_all)
 
     def _dial_all(self) -> None:
@@ -378,6 +379,48 @@ class MeshShell:
             self.custody.save()
         return verdict is Verdict.TAKEN
 
+    # One message at a time
+
+    def receive_one(self, link: int, data: bytes) -> bool:
+        """Bytes that came over a link, with nothing before them: take them if they are a frame like one before. False: nothing was done.
+
+        What has to be written is written before anything else, and what only a commit or a receipt needs comes after.
+        """
+        arrivals = self.arrivals
+        if arrivals.shut or arrivals.waiting or self.roaming is not None or self._draining:
+            return False
+        todo = self.node.receive_one(link, data, self.broker.context.now)
+        if todo is None:
+            return False
+        for action in todo:
+            if type(action) is actions.Send:
+                self._send_now(action)
+            elif isinstance(action, actions.Deliver):
+                arrivals.deliver(action)
+                self.broker.write()
+                if action.token is not None:
+                    self.broker.flush()
+        return True
+
+    def publish_one(self, mask: int, run: Run) -> bool:
+        """A client's message for these brokers, which is the only one that came. False: nothing was done, it has to go the general way."""
+        if self.roaming is not None or self._draining:
+            return False
+        todo = self.node.publish_one(mask, run, self.broker.context.now)
+        if todo is None:
+            return False
+        for action in todo:
+            assert isinstance(action, actions.Send)
+            self._send_now(action)
+        if run.qos and self.custody is not None:
+            self.custody.save()
+        return True
+
+    def _send_now(self, action: actions.Send) -> None:
+        link = self.links.get(action.link)
+        if link is not None:
+            link.send_now(action.data)
+
     def saved(self) -> None:
         """What the node was just told belongs into the open batch."""
         if self.custody is not None:
@@ -396,7 +439,7 @@ class MeshShell:
 
     def drain(self) -> None:
         """Carry out what the node decided since the last call, and write to the links."""
-        if self._draining:
+        if self._draining or not self.node.stirred:
             return
         self._draining = True
         touched: set[LinkProtocol] = set()
@@ -418,8 +461,7 @@ class MeshShell:
         finally:
             self._draining = False
         if self.custody is not None:
-            carried, self.arrivals.tokens = self.arrivals.tokens, []
-            self.custody.save(carried)
+            self.custody.save_soon()
         if self._returned:
             self._say_returned()
         for link in touched:

@@ -146,6 +146,7 @@ class Durable:
     async def settle(self, seconds: float) -> bool:
         """Wait until everything so far is kept, and its answers are given to their connections."""
         self.flush()
+        self.begin_commit()
         done = asyncio.Event()
         self.when(self.mark(), done.set)
         try:
@@ -160,6 +161,7 @@ class Durable:
         self._closing = True
         self._note_time()
         self.flush()
+        self.begin_commit()
         self._reader.shutdown(wait=True, cancel_futures=True)
         pending = self.writer.bytes_pending
         if not self.writer.close(CLOSE_TIMEOUT):
@@ -205,18 +207,20 @@ class Durable:
             heapq.heappush(self._callbacks, (ticket, next(self._serials), callback))
 
     def flush(self) -> None:
-        """The end of a piece of work: what was changed is a group; let go of what need not wait."""
+        """The end of a piece of work: what was changed is a group; let go of what need not wait. `begin_commit` follows."""
         if self.dirty:
             for session in self.dirty:
                 session.write_state()
             self.dirty.clear()
         self._last_run = None
-        writer = self.writer
-        if writer.open_size:
-            writer.ticket()
-            self.look()
         if self._ready or self._holding or self._callbacks:
             self._release()
+
+    def begin_commit(self) -> None:
+        """Hand what was changed to the writer's thread, if that is idle."""
+        if self.writer.open_size:
+            self.writer.ticket()
+            self.look()
 
     def look(self) -> None:
         """Whether the store can take more."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...mqtt.batch.packets import PacketBatch
-from ...mqtt.batch.run import PIDS
+from ...mqtt.batch.run import PIDS, Run
 from ...mqtt.session import PUBACKS, Delivery
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def lone(connection: Connection, session: Session, data: bytes) -> bool:
     size = len(data)
     if size < 4 or data[1] != size - 2:
         return False
-    if data[0] == 0x32:
+    if data[0] == 0x32 or (data[0] == 0x30 and connection.broker.mesh is not None):
         return _publish(connection, session, data, size)
     if data[0] != 0x40 or size != 4:
         return False
@@ -48,7 +48,9 @@ def _publish(connection: Connection, session: Session, data: bytes, size: int) -
     fan = connection.fans.get(data[4:end])
     if connection.allowed is not None and data[4:end] not in connection.allowed:
         return False
-    if fan is None or fan.lone is None or connection.receive_maximum or connection.tracker is not None:
+    if fan is not None and fan.mask and not fan.members and not fan.receipts:
+        return _into_mesh(connection, fan.mask, data, size, end)
+    if data[0] == 0x30 or fan is None or fan.lone is None or connection.receive_maximum or connection.tracker is not None:
         return False
     payload = end + 2
     version = connection.version
@@ -75,4 +77,35 @@ def _publish(connection: Connection, session: Session, data: bytes, size: int) -
     counters.publish_bytes_sent += size
     counters.packets_sent += 1
     connection.answer(PUBACKS[4 * number : 4 * number + 4])
+    return True
+
+
+def _into_mesh(connection: Connection, mask: int, data: bytes, size: int, end: int) -> bool:
+    """QoS 0 or 1, of interest only to other brokers. end: of the topic."""
+    broker = connection.broker
+    qos = data[0] >> 1 & 1
+    payload = end + 2 * qos
+    if connection.version == 5:
+        if payload >= size or data[payload]:
+            return False
+        payload += 1
+    if payload > size or size > connection.limits.max_packet_size or broker.mesh is None:
+        return False
+    number = 0
+    if qos:
+        number = data[end] << 8 | data[end + 1]
+        if not number or connection.receive_maximum or connection.tracker is not None or connection.ack:
+            return False
+        if broker.durable is not None:
+            if broker.durable.closed:
+                return False
+            broker.durable.begin()
+    if not broker.mesh.publish_one(mask, Run(data[4:end], qos, False, [data[payload:]], received=broker.now)):
+        return False
+    connection.received += 1
+    counters = broker.counters
+    counters.publish_bytes_received += size
+    if qos:
+        counters.packets_sent += 1
+        connection.answer(PUBACKS[4 * number : 4 * number + 4])
     return True

@@ -59,13 +59,17 @@ class Records(NamedTuple):
 class Journal:
     """What changed since the last `take`.
 
-    mark: of what is being gathered. committed: the highest mark that is in the store. others: what is known of other brokers.
+    mark: of what is being gathered.
+    committed: the highest mark that is in the store.
+    urgent: more than receipts waits for the commit of what is being gathered.
+    others: what is known of other brokers.
     """
 
     def __init__(self, wall_offset: float, others: Remembered) -> None:
         self.others = others
         self.mark = 1
         self.committed = 0
+        self.urgent = False
         self.waiting = False  # something waits for a commit
         self._wall_offset = wall_offset
         self._order = 0
@@ -83,10 +87,12 @@ class Journal:
         """An entry is to be kept."""
         self._order += 1
         entry.order, entry.mark = self._order, self.mark
+        self.urgent = True
         self._fresh[self._order] = entry
 
     def change(self, entry: Entry) -> None:
         """An entry is not what it was, other than by receipts."""
+        self.urgent = True
         if entry.order not in self._fresh:
             self._changed[entry.order] = entry
 
@@ -110,19 +116,26 @@ class Journal:
 
     def also(self) -> None:
         """Something that is written beside the records, in their batch, has changed: its commit is to be told."""
-        self._also = True
+        self._also = self.urgent = True
 
     def node(self, uuid: bytes, epoch: int, born: int) -> None:
         """Who this broker is in this life."""
         self._node = msgpack.packb([FORM, uuid, epoch, born])
+        self.urgent = True
 
     # ---- what is written
 
     @property
+    def changed(self) -> bool:
+        """Whether something is to be written, apart from what changed about others."""
+        return bool(
+            self._windows or self._destinations or self._fresh or self._gone or self._changed or self._also or self._node is not None
+        )
+
+    @property
     def latest(self) -> int:
         """The mark whose commit holds everything so far."""
-        changed = self._fresh or self._changed or self._gone or self._destinations or self._windows or self._node is not None or self._also
-        return self.mark if changed else self.mark - 1
+        return self.mark if self.changed else self.mark - 1
 
     def held(self, entry: Entry) -> bool:
         """Whether an entry may not be sent before it is in the store; the next commit wakes whoever asked."""
@@ -153,7 +166,7 @@ class Journal:
             self._node = None
         if not (values or self._fresh or self._changed or self._gone or self._also):
             return None
-        self._also = False
+        self._also = self.urgent = False
         offset = self._wall_offset
         entries = [(order, entry.run, encode_entry(entry, offset)) for order, entry in self._fresh.items()]
         changed = [(order, encode_entry(entry, offset)) for order, entry in self._changed.items()]

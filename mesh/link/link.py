@@ -196,6 +196,13 @@ class Link:
             self._handshake(data)
         return self._taken_events()
 
+    def bypass(self, now: float) -> bool:
+        """Whether whole PUBLISH packets that came now may bypass the machine: the link is up, and no packet is incomplete."""
+        if self.state is not State.UP or self._splitter.partial or self._events:
+            return False
+        self._heard = now
+        return True
+
     def send(self, data: bytes) -> None:
         """Queue whole packets for `take()`. A shell may as well write them itself: the machine keeps no count of them."""
         self._out.append(data)

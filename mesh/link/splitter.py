@@ -47,6 +47,11 @@ class Splitter:
         self._need = 0  # size of that packet, 0 while its header is not whole
         self.error: PeerError | None = None
 
+    @property
+    def partial(self) -> bool:
+        """Whether a packet is incomplete, or no more is taken."""
+        return bool(self._parts) or self.error is not None
+
     def feed(self, data: bytes) -> list[bytes | Control]:
         """The whole packets up to here: PUBLISH packets as bytes, as many in one as came in a row, others as Control."""
         pieces: list[bytes | Control] = []

@@ -18,17 +18,22 @@ from .settings import Counters, MeshConfig
 
 if TYPE_CHECKING:
     from ..custody.journal import Journal
+    from .direct import Outcome
     from .relay import Stream
 
 
 class LinkEnd:
     """This end of one live link.
 
-    synced: the peer has said all that it knew when the link came up. streams: what has been decided for frames that come over
-    it, by their envelope's constants. gate: this end's policy. compared: it is settled whether retained messages are compared over it.
+    full: too much is unsent.
+    synced: the peer has said all that it knew when the link came up.
+    gate: this end's policy.
+    compared: it is settled whether retained messages are compared over it.
+    streams: what was decided for frames that come over it, by the constants of their envelope.
+    direct: the same for lone frames, by topic and constants (`DirectLane`).
     """
 
-    __slots__ = ("compared", "cost", "full", "gate", "id", "incarnation", "peer", "streams", "synced")
+    __slots__ = ("compared", "cost", "direct", "full", "gate", "id", "incarnation", "peer", "streams", "synced")
 
     def __init__(self, id_: int, peer: Identity, incarnation: int, cost: int, gate: Gate | None = None) -> None:
         self.id = id_
@@ -40,6 +45,7 @@ class LinkEnd:
         self.gate = gate
         self.compared = False
         self.streams: dict[bytes, Stream] = {}
+        self.direct: dict[bytes, Outcome] = {}
 
 
 class Core:
@@ -58,11 +64,17 @@ class Core:
         self.by_number: dict[int, LinkEnd] = {}
         self.actions: list[Action] = []
         self.now = 0.0
+        self.stirred = True
         self.wall_offset = wall_offset
         self.generation = 0
         self.born = identity.epoch
         self.journal: Journal | None = None
         self.on_drop: Callable[[LinkEnd], None] = lambda end: None
+
+    def enter(self, now: float) -> None:
+        """A call from outside begins, which may change anything."""
+        self.now = now
+        self.stirred = True
 
     def drop(self, end: LinkEnd) -> None:
         """Forget a link; `on_drop` hears of it."""
@@ -78,6 +90,7 @@ class Core:
         self.generation += 1
         for link in self.links.values():
             link.streams.clear()
+            link.direct.clear()
 
     def control(self, link: int, kind: str, body: Any, urgent: bool = True) -> None:
         """Send a control packet."""

@@ -218,6 +218,7 @@ class Dispatch:
             d.joined = True
             if journal is not None:
                 journal.destination(d)
+                journal.urgent = True  # nothing is sent to it before
                 d.mark = journal.mark
             d.seen = receipt.seen
             while d.waiting and d.waiting[0].last <= d.seen:

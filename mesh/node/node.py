@@ -99,6 +99,11 @@ class Node:
         """What was counted since the node began."""
         return self._core.counters
 
+    @property
+    def stirred(self) -> bool:
+        """Whether `take` may have something to give, or `records` and `next_deadline` something new."""
+        return self._core.stirred
+
     def links(self) -> list[LinkInfo]:
         """The live links, by peer."""
         return self._links.listed()
@@ -192,6 +197,7 @@ class Node:
         """The store keeps nothing more. QoS 1 and 2 are taken only for brokers that can be sent to now, as long as no more than size bytes
         are on their way to one (FULL beyond), but for retained messages that are deleted. size: 0: it keeps what comes again."""
         self._dispatch.custody.tight = size
+        self._core.stirred = True
 
     def reaches(self, route: MeshRoute) -> bool:
         """Whether all brokers that want a topic for subscriptions of their own can be reached now."""
@@ -206,12 +212,12 @@ class Node:
         link: any number that is not in use. incarnation: 63 bits, the same at both ends, never used before. cost: at least 1.
         policy: checked, what this end lets out and in for the link's whole life; to change it, end the link.
         """
-        self._core.now = now
+        self._core.enter(now)
         self._links.up(link, peer, incarnation, cost, policy)
 
     def link_down(self, link: int, now: float) -> None:
         """A link is over, for whatever reason. An unknown one is ignored."""
-        self._core.now = now
+        self._core.enter(now)
         self._links.down(link)
 
     def gate(self, link: int) -> Gate | None:
@@ -224,12 +230,12 @@ class Node:
 
     def link_cost(self, link: int, cost: int, now: float) -> None:
         """The measured cost of a link has changed; call it for changes that are worth new trees only."""
-        self._core.now = now
+        self._core.enter(now)
         self._links.cost(link, cost)
 
     def link_full(self, link: int, full: bool, now: float) -> None:
         """The shell's unsent bytes for a link passed its bound (True) or fell well below it again (False)."""
-        self._core.now = now
+        self._core.enter(now)
         self._links.full(link, full)
 
     # ---- bytes
@@ -240,7 +246,7 @@ class Node:
         Raises `PeerError` when the peer breaks a rule: close the link and call `link_down`. Bytes of a link that is over are ignored.
         """
         core = self._core
-        core.now = now
+        core.enter(now)
         end = core.links.get(link)
         position, stop = 0, len(data)
         try:
@@ -256,6 +262,20 @@ class Node:
         except IndexError:
             raise bad_frame("it is cut off") from None
 
+    def receive_one(self, link: int, data: bytes, now: float) -> list[Action] | None:
+        """The same for one frame alone, where it is like one that came before: what the shell must do now; None: nothing was done.
+
+        Nothing else is due then, but for what `delivered` and the like bring about.
+        """
+        core = self._core
+        core.now = now
+        end = core.links.get(link)
+        return self._taken() if end is not None and self._relay.direct.take(end, data) else None
+
+    def _taken(self) -> list[Action]:
+        actions, self._core.actions = self._core.actions, []
+        return actions
+
     # ---- interest
 
     def subscribe(self, filter: str, group: str | None, weight: int, now: float) -> None:
@@ -263,12 +283,12 @@ class Node:
 
         filter: well-formed, without ``$share/...``. group: name of the shared subscription. weight: its part beside those of other brokers.
         """
-        self._core.now = now
+        self._core.enter(now)
         self._members.wants(filter, group, max(weight, 1))
 
     def unsubscribe(self, filter: str, group: str | None, now: float) -> None:
         """The last subscriber of a filter is gone."""
-        self._core.now = now
+        self._core.enter(now)
         self._members.wants(filter, group, None)
 
     # ---- messages
@@ -308,7 +328,7 @@ class Node:
         Raises ValueError for what no frame can hold (`check_travels`); then nothing was done.
         """
         core = self._core
-        core.now = now
+        core.enter(now)
         if self._states.dirty:
             self._members.refresh()
         if route.generation != self._interests.generation:
@@ -323,7 +343,7 @@ class Node:
 
         Only where there is a store, in the order of the deliveries, before `delivered`. early: a post, while deliveries before it wait.
         """
-        self._core.now = now
+        self._core.enter(now)
         here = self._here.get(token)
         if here is None:
             self._relay.handed(token, early)
@@ -336,12 +356,23 @@ class Node:
         None: routes are changing, or QoS 0 is flooded; nothing was done, publish each message by itself.
         """
         core = self._core
-        core.now = now
+        core.enter(now)
         if self._states.dirty:
             self._members.refresh()
         if self._interests.changed is None or self._interests.changed or (core.config.mode == "flood" and not run.qos):
             return None
         return self._origin.publish_span(mask, run)
+
+    def publish_one(self, mask: int, run: Run, now: float) -> list[Action] | None:
+        """`publish_span` for one message at a time: what the shell must do now; None: nothing was done, publish it the general way."""
+        core, interests = self._core, self._interests
+        if self._states.dirty or self._tree.due or core.actions or interests.changed is None or interests.changed:
+            return None
+        core.now = now
+        core.stirred = core.stirred or run.qos > 0
+        if (core.config.mode == "flood" and not run.qos) or self._origin.publish_span(mask, run) is Verdict.FULL:
+            return None
+        return self._taken()
 
     def post(self, brokers: int, kind: str, body: bytes, now: float, must: bool = False) -> Verdict:
         """Send a message to other brokers themselves: each gets it once, as a `Posted`, in order with all else from here.
@@ -353,7 +384,7 @@ class Node:
         known, ValueError for a body that no frame can hold.
         """
         core = self._core
-        core.now = now
+        core.enter(now)
         self._members.refresh()
         strangers = brokers & ~self.known()
         if strangers or not brokers:
@@ -411,7 +442,7 @@ class Node:
 
     def delivered(self, token: int, now: float) -> None:
         """A delivery with a token is committed: it will not be lost here. Each token once, in any order."""
-        self._core.now = now
+        self._core.enter(now)
         here = self._here.pop(token, None)
         if here is not None:
             entry, refused = here
@@ -427,7 +458,7 @@ class Node:
 
         group: (group, filter) as in `Deliver.picks`.
         """
-        self._core.now = now
+        self._core.enter(now)
         here = self._here.get(token)
         if here is not None:
             here[1].append(group)
@@ -448,6 +479,7 @@ class Node:
     def take(self) -> list[Action]:
         """What the shell must do since the last call, in order. Call it after each call or batch of calls."""
         core, interests = self._core, self._interests
+        core.stirred = False
         self._members.refresh()
         self._members.flush_interest()
         self._dispatch.flush()
@@ -459,9 +491,7 @@ class Node:
             interests.changed = set()
         if core.journal is not None:
             core.journal.stir(core.now)
-        actions = core.actions
-        core.actions = []
-        return actions
+        return self._taken()
 
     def next_deadline(self) -> float | None:
         """When `handle_timer` wants to be called, on the clock of `now`."""
@@ -473,14 +503,14 @@ class Node:
     def handle_timer(self, now: float) -> None:
         """Receipts go with the next `take`, what was learned of others with the next `records`; messages expire; brokers that are away
         for too long are forgotten."""
-        self._core.now = now
+        self._core.enter(now)
         self._dispatch.expire()
         self._members.expire()
         self._keeper.handle_timer()
 
     def forget(self, number: int, now: float) -> None:
         """A broker is gone for good: drop its interest and return what waits for it. A reachable one is left alone."""
-        self._core.now = now
+        self._core.enter(now)
         self._members.forget(number)
 
     # ---- retained messages
@@ -491,12 +521,12 @@ class Node:
         state: the row `STATE_KEY` of the table `STATE`. records: all rows of the table `RECORDS`. complete: that life has ended in order
         and wrote all that it said. What `retained_changes` gives must be committed before the first link. Raises ValueError (one line).
         """
-        self._core.now = now
+        self._core.enter(now)
         self._keeper.restore(state, records, complete)
 
     def adopt_retained(self, run: Run, now: float) -> None:
         """A message that this broker retained before it was in a mesh; behind `restore_retained`, before the first link."""
-        self._core.now = now
+        self._core.enter(now)
         self._keeper.adopt(run)
 
     def retained_changes(self, now: float) -> list[PutValue | DeleteValue]:
@@ -523,7 +553,7 @@ class Node:
         version, or when this life's epoch is not above that of the state.
         """
         core = self._core
-        core.now = now
+        core.enter(now)
         for entry in restore(core, self._members, self._interests, self._relay, self._dispatch, entries, values):
             self._serve_here(entry.run, entry, entry.picks[0][0])
 
@@ -534,10 +564,22 @@ class Node:
         """
         return None if self._core.journal is None else self._core.journal.take(self._core.now)
 
+    @property
+    def receipt_delay(self) -> float:
+        """Seconds that a receipt may wait for more deliveries."""
+        return self._core.config.receipt_delay
+
+    def may_linger(self) -> bool:
+        """Whether there are `records` now, and nothing but receipts waits for their commit."""
+        journal = self._core.journal
+        if journal is None or journal.urgent or not journal.changed:
+            return False
+        return not (self._relay.hurried or self._keeper.sync.changed)
+
     def committed(self, mark: int, now: float) -> None:
         """The records up to this mark, and all before them, are in the store."""
         core = self._core
-        core.now = now
+        core.enter(now)
         if core.journal is not None and mark > core.journal.committed:
             core.journal.committed = mark
             self._dispatch.committed(mark)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...mqtt.batch.parts import PartsBatch
 from ...mqtt.batch.run import Run
 from ..custody.custody import size_of
 from ..view.linkstate import LinkStates
@@ -95,7 +94,7 @@ class Origin:
             parts = [*parts[:-1], (part.part(0, last), picks), (part.part(last, last + 1), picks)]
         return parts, mark
 
-    def publish_span(self, mask: int, run: PartsBatch) -> Verdict:
+    def publish_span(self, mask: int, run: Run) -> Verdict:
         """See `Node.publish_span`."""
         if run.qos:
             return self._publish_custody([(run, ())], mask, run)

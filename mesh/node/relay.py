@@ -49,6 +49,7 @@ from ..wire.rename import Renamed, renamed
 from ..wire.visited import Changes, bits_for, changes, patch
 from .actions import Deliver, Posted, Send
 from .core import Core, LinkEnd
+from .direct import DirectLane
 from .flood import Flood, Flooder
 
 TOPICS = 200_000  # topics known to be good
@@ -91,6 +92,7 @@ class Relay:
         self.windows: dict[tuple[int, bytes], CustodyWindow] = {}
         self.tokens: dict[int, tuple[CustodyWindow, Pending, int]] = {}  # token -> window, delivery, origin
         self._token = 0
+        self.direct = DirectLane(core, self.admit)
         self._flooder = Flooder(core, self._deliver)
         self._spans = Spans()
         self._topics: set[bytes] = set()
@@ -161,6 +163,8 @@ class Relay:
         if not stream.ordinary or (rest != stream.rest and not (stream.spans and rest[6:] == PLAIN_REST)):
             _read_rest(stream, topic, rest)
         self._core.counters.received += count
+        if size == len(data) and stream.spans and stream.record is not None and not others and rest[6:] == PLAIN_REST:
+            self.direct.remember(link, stream, data, topic_end, bits_end)
         first = int.from_bytes(data[rest_end : rest_end + 8], "big")
         offsets = (bits_end - position - stream.head.width, sequence_at - position, payload - position)
         block = data[position:following] if count * size != len(data) else data
@@ -247,9 +251,7 @@ class Relay:
                 block = block[known * size :]
                 first += known
                 count -= known
-            pending = window.take(epoch, first, last)
-            token = self.new_token()
-            self.tokens[token] = (window, pending, head.origin)
+            token = self.admit(window, head.origin, epoch, first, last)
         self._deliver(stream, topic, rest, others, block, size, count, offsets[2], token)
 
     def _pass_on(self, stream: Stream, topic: bytes, block: bytes, size: int, count: int, bits: int) -> None:
@@ -316,9 +318,7 @@ class Relay:
         if stream.deliver:
             token = None
             if window is not None:
-                pending = window.take(head.epoch, span.first, span.last)
-                token = self.new_token()
-                self.tokens[token] = (window, pending, head.origin)
+                token = self.admit(window, head.origin, head.epoch, span.first, span.last)
             run = PartsBatch(span.names, span.payloads, head.flags & 3, core.now)
             counters.delivered += count
             core.actions.append(Deliver(run, head.origin, token, (), True, False, int.from_bytes(rest[:6], "big")))
@@ -427,6 +427,12 @@ class Relay:
 
     # ---- commits
 
+    def admit(self, window: CustodyWindow, origin: int, epoch: int, first: int, last: int) -> int:
+        """Let custody messages in, once and for all: the token of their delivery."""
+        token = self.new_token()
+        self.tokens[token] = (window, window.take(epoch, first, last), origin)
+        return token
+
     def new_token(self) -> int:
         """A token that was never used."""
         self._token += 1
@@ -436,17 +442,32 @@ class Relay:
         """The shell has carried out a delivery, perhaps before its turn; the window belongs into its batch."""
         window, pending, _ = self.tokens[token]
         (window.hand_over_early if early else window.hand_over)(pending)
-        if self._core.journal is not None:
-            self._core.journal.window(window.owner, window)
+        journal = self._core.journal
+        if journal is not None:
+            journal.window(window.owner, window)
+            journal.urgent = journal.urgent or bool(pending.refusals)
+        self._count(pending)
 
     def delivered(self, token: int) -> None:
         """The shell has committed a delivery; the receipt may go."""
         window, pending, origin = self.tokens.pop(token)
-        self._unsaid += pending.last - pending.first + 1
-        if pending.refusals or self._unsaid >= self._core.config.credit_messages // 8:
+        if self._core.journal is None:
+            self._count(pending)
+        if pending.refusals or self.hurried:
             self.hurry()
         if window.commit(pending):
             self._owed[origin] = None
+
+    def _count(self, pending: Pending) -> None:
+        """A delivery is carried out: its receipt is due when `receipt_delay` is over, or later with its commit."""
+        self._unsaid += pending.last - pending.first + 1
+        if self._due is None:
+            self._due = self._core.now + self._core.config.receipt_delay
+
+    @property
+    def hurried(self) -> bool:
+        """Whether so much is delivered that no receipt should wait."""
+        return self._unsaid >= self._core.config.credit_messages // 8
 
     def owe(self, origin: int) -> None:
         """Say to this origin how far this broker is (JOIN)."""

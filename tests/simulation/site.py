@@ -19,6 +19,7 @@ from uuid import UUID
 from mqmesh.mesh.custody.journal import Records
 from mqmesh.mesh.link.keys import Keys, Signer
 from mqmesh.mesh.node.actions import (
+    Action,
     CloseLink,
     Confirmed,
     Deliver,
@@ -199,13 +200,20 @@ class Site:
         """Bytes came."""
         if self.node is not None and connection.id in self.connections:
             try:
-                self.node.receive(connection.id, data, self.world.clock.now)
+                if not self._direct(self.node.receive_one(connection.id, data, self.world.clock.now)):
+                    self.node.receive(connection.id, data, self.world.clock.now)
             except PeerError:
                 assert self.world.lies, "a broker that does not lie is an error"
                 del self.connections[connection.id]
                 self.node.link_down(connection.id, self.world.clock.now)
                 connection.end(hard=True)
             self.flush()
+
+    def _direct(self, actions: list[Action] | None) -> bool:
+        """Do what the direct lane says, as the real shell does: at once. False: it was not taken."""
+        for action in actions or ():
+            self._do(action)
+        return actions is not None
 
     # ---- clients
 
@@ -276,9 +284,13 @@ class Site:
             by_mask.setdefault(route.mask if route is not None else 0, []).append(index)
         for mask, indexes in by_mask.items():
             names = [len(topics[i]).to_bytes(2, "big") + topics[i].encode() for i in indexes]
-            run = PartsBatch(names, [payloads[i] for i in indexes], qos, now)
-            verdict = node.publish_span(mask, run, now) if mask else None
-            if verdict is Verdict.TAKEN:
+            run: Run = PartsBatch(names, [payloads[i] for i in indexes], qos, now)
+            if mask and len(indexes) == 1:
+                run = Run(names[0][2:], qos, False, run.payloads, received=now)
+                taken = self._direct(node.publish_one(mask, run, now))
+            else:
+                taken = bool(mask) and node.publish_span(mask, run, now) is Verdict.TAKEN
+            if taken:
                 self.world.ledger.published(self, run, mask or 0, set())
                 chosen = [topics[i] for i in indexes], qos, [payloads[i] for i in indexes]
                 self._promise(run, lambda chosen=chosen: self.publish_span(*chosen))

@@ -63,8 +63,11 @@ def packets_of(data: bytes) -> list[bytes]:
     return found
 
 
-def play(given_messages: list, cuts: list[int], mode: str) -> list[tuple]:
-    """What is delivered when the bytes come in chunks of so many packets."""
+counted: list[list[tuple]] = []  # by each `play`, for each node
+
+
+def play(given_messages: list, cuts: list[int], mode: str, direct: bool = False) -> list[tuple]:
+    """What is delivered when the bytes come in chunks of so many packets. direct: the direct lane has what it takes of them."""
     net = line(mode)
     for topic, qos, length, count, properties, retain in given_messages:
         payloads = [bytes((i,)) * length for i in range(count)]
@@ -89,8 +92,16 @@ def play(given_messages: list, cuts: list[int], mode: str) -> list[tuple]:
                 size = cuts[turn % len(cuts)]
                 turn += 1
                 chunk, packets = packets[:size], packets[size:]
-                net.nodes[target[0]].receive(target[1], b"".join(chunk), net.now)
+                node, data = net.nodes[target[0]], b"".join(chunk)
+                actions = node.receive_one(target[1], data, net.now) if direct else None
+                if actions is None:
+                    node.receive(target[1], data, net.now)
+                    actions = node.take() if direct else []
+                for action in actions:
+                    net._do(target[0], action)
                 busy = True
+    totals = [node.counters for node in net.nodes.values()]
+    counted.append([(c.published, c.delivered, c.sent, c.received, c.relayed, c.duplicates, c.dropped_stale) for c in totals])
     return [
         (number, topic, d.run.qos, d.run.retain, d.run.properties, payload)
         for number in (2, 3, 4)
@@ -120,6 +131,52 @@ def test_chunks_do_not_matter(given_messages: list, cuts: list[int], mode: str) 
         for custody in (True, False):
             got = [m[1:] for m in whole if m[0] == number and bool(m[2]) == custody]
             assert got == [m for m in wanted if bool(m[1]) == custody]
+
+
+@settings(deadline=None, max_examples=60)
+@given(messages, st.lists(st.integers(1, 2), min_size=1, max_size=5), st.sampled_from(["routed", "flood"]))
+@example([("a", 0, 1, 6, b"", False), ("a", 1, 1, 6, b"", False), ("b", 0, 200, 6, b"", False)], [1], "routed")
+def test_the_direct_lane_does_what_the_general_way_does(given_messages: list, cuts: list[int], mode: str) -> None:
+    counted.clear()
+    general, direct = play(given_messages, cuts, mode), play(given_messages, cuts, mode, direct=True)
+    assert direct == general
+    assert counted[0] == counted[1]
+
+
+def test_the_direct_lane_takes_lone_frames() -> None:
+    net = line()
+    taken = []
+    for qos in (0, 1, 2):
+        for payload in (b"1", b"22", b"", b"x" * 300):
+            net.publish(1, "b", qos, payloads=[payload])
+            for number, link in ((1, 1), (2, 2), (3, 3)):
+                for action in net.nodes[number].take():
+                    net._do(number, action)
+                for data in net.flying.pop((number, link), []):
+                    found = net.nodes[number + 1].receive_one(link, data, net.now)
+                    taken.append(found is not None)
+                    if found is None:
+                        net.nodes[number + 1].receive(link, data, net.now)
+                    for action in net.nodes[number + 1].take() if found is None else found:
+                        net._do(number + 1, action)
+    assert taken == [False] * 3 + [True] * 9 + [False] * 3 + [True] * 9 + [False] * 3 + [True] * 9
+    assert [(n, d.run.qos, d.run.payloads[0]) for n, d in net.delivered if n == 4] == [
+        (4, qos, payload) for qos in (0, 1, 2) for payload in (b"1", b"22", b"", b"x" * 300)
+    ]
+
+
+@pytest.mark.parametrize("cut", range(1, 60))
+def test_the_direct_lane_leaves_what_is_cut_off_to_the_general_way(cut: int) -> None:
+    net = line()
+    net.publish(1, "b", 0, payloads=[b"x" * 20])
+    net.settle()
+    net.publish(1, "b", 0, payloads=[b"x" * 20])
+    data = next(bytes(action.data) for action in net.nodes[1].take() if isinstance(action, Send))
+    node = net.nodes[2]
+    assert node.receive_one(1, data[:-cut], 0.0) is None
+    assert node.receive_one(1, data[: cut - 1], 0.0) is None
+    assert node.receive_one(1, bytes((data[0], data[1] - cut)) + data[2:-cut], 0.0) is None or cut <= 20
+    assert node.receive_one(1, data, 0.0) is not None or cut <= 20
 
 
 def frames(qos: int, count: int = 3) -> tuple[Node, bytes]:
