@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 from mqmesh.store import Store, postgresql
-from mqmesh.store.failing import FailingStore
 from mqmesh.store.lmdb import LmdbStore
 from mqmesh.store.memory import MemoryStore
 from mqmesh.store.postgresql import PostgresqlStore
 from mqmesh.store.process import ProcessStore
 from mqmesh.store.sqlite import SqliteStore
+from support.failing_store import FailingStore
 from support.postgres import Server, server
 from support.services import PATIENCE
 from support.stores import Place

@@ -16,13 +16,14 @@ from support.postgres import Server
 from support.stores import content, run
 
 ROUNDS = int(os.environ.get("MQMESH_KILLS", "12"))
-HERE = Path(__file__).parent.parent
+TESTS = Path(__file__).parents[1]
 
 
 def killed_after(lines: int, arguments: list[str]) -> int:
     """Start the child, kill it some time after it has printed so many lines; the last number it printed."""
-    environment = {**os.environ, "PYTHONPATH": str(HERE)}
-    child = subprocess.Popen([sys.executable, str(HERE / "committer.py"), *arguments], stdout=subprocess.PIPE, env=environment)
+    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
+    command = [sys.executable, str(TESTS / "support" / "committer.py"), *arguments]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment)
     assert child.stdout is not None
     for _ in range(lines):
         assert child.stdout.readline(), "the child ended by itself"

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from mqmesh.store import Batch, Kind, StoredDelivery, StoreError, Writer
 from mqmesh.store.coalescer import Coalescer
-from mqmesh.store.failing import FailingStore
 from mqmesh.store.memory import MemoryStore
 from mqmesh.store.records import DELIVERY_WEIGHT, EXTRA, GONE_WEIGHT, VALUE_WEIGHT
 from mqmesh.store.sqlite import SqliteStore
+from support.failing_store import FailingStore
 from support.services import PATIENCE
 from support.stores import content, delivery, run
 

@@ -10,9 +10,9 @@ from mqmesh.mesh.node.actions import Deliver, Retained
 from mqmesh.mqtt.batch.run import Run
 from mqmesh.mqtt.packets import Puback, Publish, Suback, Subscribe, Subscription, Will
 from mqmesh.mqtt.reasons import Reason
-from mqmesh.store.failing import FailingStore
 from mqmesh.store.memory import MemoryStore
 from support.broker_site import Client, Site, until
+from support.failing_store import FailingStore
 
 FOREVER = 0xFFFFFFFF
 KEY = "a key of sixteen bytes"

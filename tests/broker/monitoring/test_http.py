@@ -12,10 +12,10 @@ from mqmesh.broker.config import MeshSettings, PeerSettings
 from mqmesh.broker.server import StartError
 from mqmesh.mqtt.packets import Publish
 from mqmesh.store.base import Kind
-from mqmesh.store.failing import FailingStore
 from mqmesh.store.memory import MemoryStore
 from prometheus_client.parser import text_string_to_metric_families
 from support.broker_site import Site, until
+from support.failing_store import FailingStore
 from support.services import PATIENCE
 
 ANY = ("127.0.0.1", 0)

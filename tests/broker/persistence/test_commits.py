@@ -6,9 +6,9 @@ import pytest
 from mqmesh.broker.config import MeshSettings, PeerSettings
 from mqmesh.mqtt.packets import Puback, Publish, Pubrec, Pubrel
 from mqmesh.store.base import Kind
-from mqmesh.store.failing import FailingStore
 from mqmesh.store.memory import MemoryStore
 from support.broker_site import Client, Site, until
+from support.failing_store import FailingStore
 
 FOREVER = 0xFFFFFFFF
 KEY = "a key of sixteen bytes"

@@ -17,9 +17,9 @@ from mqmesh.broker.requests.sessions import ANSWER, TOPIC
 from mqmesh.mqtt.packets import Puback, Publish
 from mqmesh.mqtt.properties import Property
 from mqmesh.store.base import Kind
-from mqmesh.store.failing import FailingStore
 from mqmesh.store.memory import MemoryStore
 from support.broker_site import Client, Site, until
+from support.failing_store import FailingStore
 
 FOREVER = 0xFFFFFFFF
 

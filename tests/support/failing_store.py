@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator
 
-from .base import Kind, Store, StoreError
-from .records import Batch, StoredDelivery, StoredRun
+from mqmesh.store.base import Kind, Store, StoreError
+from mqmesh.store.records import Batch, StoredDelivery, StoredRun
 
 _TEXTS = {kind: f"failing on command ({kind.value})" for kind in Kind}
 
