@@ -25,7 +25,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
 from ..base.address import COMMAND_LINE, Address, AddressError, parse_address
-from ..broker.transport.tls.words import explain
+from ..broker.transport.tls.openssl_errors import explain
 from .connection_options import NEVER, ConnectionOptions, OptionError
 from .output import note
 from .sockets import no_delay

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from ...base.address import Address, interchangeable
 from ...broker.embedded.direct import Guest
-from ...broker.transport.tls.words import explain
+from ...broker.transport.tls.openssl_errors import explain
 from ...broker.transport.websocket.client import dial
 from ...mqtt.errors import PeerError
 from ...mqtt.packets import Publish

@@ -18,7 +18,7 @@ from pathlib import Path
 from ....base.settings import ConfigError
 from ....mesh.topology.tls import TlsSettings
 from .certificate import Certificate, read
-from .words import reason_of
+from .openssl_errors import reason_of
 
 SOON = 14 * 86400.0  # seconds before its end when a certificate is worth a warning
 _CERTIFICATE = "-----BEGIN CERTIFICATE-----"

@@ -26,7 +26,7 @@ from typing import Any
 
 from ..layer import Layer
 from .certificate import for_servers, names
-from .words import explain
+from .openssl_errors import explain
 
 RECORD = 16384  # plain bytes of the largest record
 PIECE = 256 * 2**10  # encrypted bytes that are given to the loop at once

@@ -21,7 +21,7 @@ from aio_pika.connection import make_url
 from aiormq import exceptions
 
 from ....base.address import Address, interchangeable
-from ....broker.transport.tls.words import explain
+from ....broker.transport.tls.openssl_errors import explain
 from ....mqtt.packets import Publish
 from ...mqtt.client import Abilities, Event, Trouble, Up
 from ...mqtt.retry import CONNECT_TIMEOUT, Ended, stay_connected

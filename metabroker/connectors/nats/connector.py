@@ -19,7 +19,7 @@ from nats.aio.client import RawCredentials
 from nats.errors import Error
 
 from ....base.address import Address, interchangeable
-from ....broker.transport.tls.words import explain
+from ....broker.transport.tls.openssl_errors import explain
 from ....mqtt.packets import Publish
 from ....mqtt.reasons import Reason
 from ...credentials import is_seed
