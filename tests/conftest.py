@@ -7,14 +7,17 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 from mqmesh.cli.demo import ring
+from support import schedule
 from support.brokers import RunningBroker, running_broker
 from support.rabbitmq import RabbitMQ, running_rabbitmq
-from support.schedule import seconds
 from support.services import part_of
+
+HERE = Path(__file__).parent
 
 # No deadline, nor one for making examples: a busy machine is no reason to fail. The blob repeats a failure elsewhere.
 settings.register_profile("mqmesh", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
@@ -35,7 +38,19 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """In one of several processes: the files that take longest come first."""
     if "PYTEST_XDIST_WORKER" in os.environ:
-        items.sort(key=lambda item: -seconds(item.path))
+        items.sort(key=lambda item: -schedule.seconds(item.path.relative_to(HERE).as_posix()))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `--dist loadfile`: files that belong together run in one process."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return schedule.group(nodeid.split("::", 1)[0].removeprefix("tests/"))
+
+    return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 FIRST_COUNTS = {"contract", "faults", "fuzz", "mesh", "mqtt", "simulation"}
@@ -44,7 +59,7 @@ FIRST_COUNTS = {"contract", "faults", "fuzz", "mesh", "mqtt", "simulation"}
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """In a second run (.ci/tests) nothing passes that looks for what happens rarely, or that a busy machine cannot spoil."""
     if os.environ.get("MQMESH_SECOND_RUN"):
-        folder = item.path.relative_to(Path(__file__).parent).parts[0]
+        folder = item.path.relative_to(HERE).parts[0]
         of_chance = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
         if folder in FIRST_COUNTS or of_chance or item.get_closest_marker("keeps"):
             pytest.fail("no second run: the first failure of this test counts", pytrace=False)

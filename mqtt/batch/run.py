@@ -20,9 +20,11 @@ from typing import NamedTuple
 # PID_HIGH[p:p+k] and PID_LOW[p:p+k] are the byte columns of the packet identifiers p, p+1, .. p+k-1.
 from ..length import encode_length
 
-PID_HIGH = bytes(p >> 8 for p in range(65536))
-PID_LOW = bytes(p & 255 for p in range(65536))
-PIDS = b"".join(p.to_bytes(2, "big") for p in range(65536))  # the identifier p in two bytes, at 2*p
+PID_HIGH = b"".join(bytes((high,)) * 256 for high in range(256))
+PID_LOW = bytes(range(256)) * 256
+_pids = bytearray(2 * 65536)
+_pids[::2], _pids[1::2] = PID_HIGH, PID_LOW
+PIDS = bytes(_pids)  # the identifier p in two bytes, at 2*p
 
 
 def acknowledgement_table(first_byte: int) -> bytes:
