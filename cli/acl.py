@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .output import FAILED, WRONG_USE, fail
+from .output import FAILED, WRONG_USE, command_group, fail
 
 if TYPE_CHECKING:
     from ..broker.auth.settings import AccessSettings
 
-acl = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
+acl = command_group(no_args_is_help=True)
 
 
 @acl.callback()

@@ -22,13 +22,10 @@ from ..base.settings import ConfigError
 from ..directory.client import Client, ClientError
 from ..mesh.topology.topology import load
 from .logs import start_logging
-from .output import FAILED, WRONG_USE, fail, note
+from .output import FAILED, WRONG_USE, command_group, fail, note
 
-app = typer.Typer(
+app = command_group(
     no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
     help="""A directory of brokers, services and applications: serve one, register there, find.
 
     \b

@@ -11,6 +11,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from .output import command_group
+
 # command -> (module beside this one, what to take from it, the first line of its help)
 COMMANDS = {
     "broker": ("broker", "broker", "Run one broker; it prints one line that starts with 'ready' once it listens."),
@@ -64,7 +66,7 @@ class Commands(TyperGroup):
             return TyperCommand(cmd_name, help=summary)
         target = getattr(import_module(f".{module}", __package__), attribute)
         if not isinstance(target, typer.Typer):
-            single = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+            single = command_group()
             single.command(cmd_name)(target)
             target = single
         command = typer.main.get_command(target)

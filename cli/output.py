@@ -7,12 +7,18 @@ line or a file is wrong, nothing was started; 27 the time was over (the number t
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import typer
 
 FAILED = 1
 WRONG_USE = 2
 TIMED_OUT = 27
+
+
+def command_group(**options: Any) -> typer.Typer:
+    """An empty group of commands, such as `mqmesh topology`. options: for typer."""
+    return typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False, **options)
 
 
 def note(text: str) -> None:

@@ -13,6 +13,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from ..tables import titled_table
+
 if TYPE_CHECKING:
     from .scenario import Job, Report
 
@@ -108,9 +110,9 @@ def _end_up(status: dict[str, object] | None, other: str) -> bool:
 
 def _site_table(job: Job, rates: _Rates) -> Table:
     left = max(0.0, job.begin + job.seconds - time.monotonic()) if job.begin else job.seconds
-    table = Table(title=f"{left:.0f} s left" if left else "waiting for the last readings", title_justify="left")
-    for heading in ("site", "process", "links", "published", "a second", "received", "a second", "copies sent", "held for others"):
-        table.add_column(heading, justify="left" if heading in ("site", "process", "links") else "right")
+    text = ("site", "process", "links")
+    counts = ("published", "a second", "received", "a second", "copies sent", "held for others")
+    table = titled_table(f"{left:.0f} s left" if left else "waiting for the last readings", *text, *counts, left=text)
     for name, member in job.fleet.members.items():
         site, status = job.sites[name], member.status
         out_rate, in_rate = rates.rates.get(name, (0.0, 0.0))
@@ -176,9 +178,8 @@ def _abroad(report: Report, console: Console) -> None:
         console.print(f"Not shown, a foreign broker through a metabroker: {abroad.skipped}")
         return
     returned = "[red]never[/]" if abroad.returned is None else f"{abroad.returned:.2f} s"
-    table = Table(title=f"A foreign broker through a metabroker: {abroad.acknowledged:,} readings with QoS 1", title_justify="left")
-    for heading in ("site", "delivered", "lost", "duplicates", "out of order"):
-        table.add_column(heading, justify="left" if heading == "site" else "right")
+    title = f"A foreign broker through a metabroker: {abroad.acknowledged:,} readings with QoS 1"
+    table = titled_table(title, "site", "delivered", "lost", "duplicates", "out of order", left=("site",))
     for one in abroad.visitors:
         lost = f"[bold red]{one.lost:,}[/]" if one.lost else "0"
         table.add_row(one.site, f"{one.delivered:,}", lost, f"{one.duplicates:,}", f"{one.disorder:,}")
@@ -190,10 +191,8 @@ def _abroad(report: Report, console: Console) -> None:
 
 
 def _results(report: Report) -> Table:
-    table = Table(title=f"{report.seconds:.0f} s of readings with QoS 1", title_justify="left")
     headings = ("site", "published", "acknowledged", "due", "delivered", "lost", "duplicates", "out of order")
-    for heading in headings:
-        table.add_column(heading, justify="left" if heading == "site" else "right")
+    table = titled_table(f"{report.seconds:.0f} s of readings with QoS 1", *headings, left=("site",))
     for one in [*report.sites, report.totals]:
         label = f"{one.site} (killed)" if one.site == report.killed else one.site
         numbers = (one.published, one.acknowledged, one.due, one.delivered, one.lost, one.duplicates, one.disorder)

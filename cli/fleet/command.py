@@ -174,11 +174,10 @@ class _Supervisor:
 
     def table(self) -> Table:
         """What a terminal shows: one line for each broker."""
-        from rich.table import Table
+        from ..tables import titled_table
 
-        table = Table(title=f"mesh {self.fleet.topology.mesh.name}", title_justify="left")
-        for heading in ("broker", "number", "address", "process", "links", "published", "delivered", "sent"):
-            table.add_column(heading, justify="left" if heading in ("broker", "address", "links") else "right")
+        headings = ("broker", "number", "address", "process", "links", "published", "delivered", "sent")
+        table = titled_table(f"mesh {self.fleet.topology.mesh.name}", *headings, left=("broker", "address", "links"))
         for member in self.fleet.members.values():
             table.add_row(*self._row(member))
         return table

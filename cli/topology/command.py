@@ -22,14 +22,12 @@ from ...mesh.topology.rehearsal import reach, rehearse
 from ...mesh.topology.topology import Topology, load
 from ...mqtt.errors import MqttError
 from ...mqtt.topics import check_topic
-from ..output import FAILED, WRONG_USE, fail
+from ..output import FAILED, WRONG_USE, command_group, fail
+from ..tables import titled_table
 from . import drawing
 
-app = typer.Typer(
+app = command_group(
     no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
     help="""Check, draw or simulate a topology file: what does each failure do, how often is a message copied?
 
     \b
@@ -177,9 +175,7 @@ def _borders(topology: Topology) -> dict[str, Any]:
 
 def _policies_table(topology: Topology) -> Table:
     parts = "; ".join(", ".join(part) for part in parts_of(topology))
-    table = Table(title=f"policies; parts: {parts}", title_justify="left")
-    for heading in ("at", "towards", "topics, as they are called there", "rate out"):
-        table.add_column(heading)
+    table = titled_table(f"policies; parts: {parts}", "at", "towards", "topics, as they are called there", "rate out")
     for link in topology.links:
         for name, rules in link.rules.items():
             (other,) = link.ends - {name}
@@ -190,9 +186,7 @@ def _policies_table(topology: Topology) -> Table:
 
 
 def _reach_table(topology: Topology, topic: str, origins: dict[str, dict[str, str]]) -> Table:
-    table = Table(title=escape(f"{topic}: where it comes to, and what it is called there"), title_justify="left")
-    for heading in ("published at", "called", "at"):
-        table.add_column(heading)
+    table = titled_table(escape(f"{topic}: where it arrives, and what it is called there"), "published at", "called", "at")
     for origin, names in origins.items():
         called: dict[str, list[str]] = {}
         for broker in topology.brokers:
@@ -255,9 +249,8 @@ def _cut(failure: Failure) -> str:
 
 def _checked_table(topology: Topology, analysis: Analysis) -> Table:
     graph = topology.graph()
-    table = Table(title=f"{analysis.name}: {drawing.size_of(analysis)}", title_justify="left")
-    for heading, justify in (("number", "right"), ("broker", "left"), ("listens at", "left"), ("links to", "left")):
-        table.add_column(heading, justify=justify)  # type: ignore[arg-type]
+    title = f"{analysis.name}: {drawing.size_of(analysis)}"
+    table = titled_table(title, "number", "broker", "listens at", "links to", right=("number",))
     for broker in sorted(topology.brokers, key=lambda broker: broker.number):
         near = sorted(graph[broker.name], key=lambda name: topology.broker(name).number)
         costs = (graph.edges[broker.name, name]["cost"] for name in near)
@@ -268,25 +261,20 @@ def _checked_table(topology: Topology, analysis: Analysis) -> Table:
 
 
 def _origins_table(analysis: Analysis) -> Table:
-    table = Table(title=f"{analysis.name}: copies of one message that all want", title_justify="left", show_footer=True)
-    table.add_column("from", footer="for each broker reached")
-    table.add_column("reaches", justify="right")
-    for way, heading in WAYS.items():
-        table.add_column(heading, justify="right", footer=f"{analysis.copies(way):.2f}")
-    table.add_column("tree: hops", justify="right", footer=str(analysis.diameter))
-    table.add_column("cost", justify="right", footer=str(max(origin.cost for origin in analysis.origins)))
+    headings = ("from", "reaches", *WAYS.values(), "tree: hops", "cost")
+    table = titled_table(f"{analysis.name}: copies of one message that all want", *headings, left=("from",), show_footer=True)
+    copies = [f"{analysis.copies(way):.2f}" for way in WAYS]
+    largest_cost = max(origin.cost for origin in analysis.origins)
+    for column, footer in zip(table.columns, ("for each broker reached", "", *copies, analysis.diameter, largest_cost), strict=True):
+        column.footer = str(footer)
     for one in analysis.origins:
         table.add_row(one.name, *map(str, (one.reached, one.flood, one.marked, one.routed, one.depth, one.cost)))
     return table
 
 
 def _failures_table(analysis: Analysis) -> Table:
-    table = Table(title="what each failure does", title_justify="left")
-    table.add_column("broken")
-    table.add_column("cut off")
-    table.add_column("tree: hops", justify="right")
-    table.add_column("flood, sibling marks", justify="right")
-    table.add_column("routed", justify="right")
+    headings = ("broken", "cut off", "tree: hops", "flood, sibling marks", "routed")
+    table = titled_table("what each failure does", *headings, left=("broken", "cut off"))
     for failure in analysis.failures:
         cut_off = _cut(failure)
         deeper = failure.depth > analysis.diameter

@@ -1,10 +1,10 @@
-"""Bodies of many values: bytes, maps and streams (3.11)."""
+"""Messages whose body has several values: bytes, maps and streams (3.11)."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from typing import Any, cast
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar, cast
 
 import msgpack
 
@@ -12,6 +12,7 @@ from ..core.errors import MessageEOFError, MessageFormatError, MessageNotReadabl
 from .messages import Message
 from .values import BODY_KINDS, Typed, Value, convert, typed
 
+V = TypeVar("V")
 _FORMATS = {
     "boolean": ">?",
     "byte": ">b",
@@ -26,7 +27,7 @@ _FORMATS = {
 
 
 class _Cursor(Message):
-    """A body that is written, then read from its beginning. Fresh ones are written; `reset` turns to reading, as receipt does."""
+    """A body that is written and then read from its start. A new one is written. `reset` makes it readable; a received one is readable."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,7 +35,7 @@ class _Cursor(Message):
         self._reading = False
 
     def reset(self) -> None:
-        """To the beginning, to read."""
+        """Make the body readable, from its start."""
         self._position, self._reading, self.body_read_only = 0, True, True
 
     def freeze(self) -> None:
@@ -48,6 +49,20 @@ class _Cursor(Message):
     def _readable(self) -> None:
         if not self._reading:
             raise MessageNotReadableError("the body is being written: call reset() first")
+
+
+def _writer(kind: str, value_type: type[V]) -> Callable[[BytesMessage, V], None]:
+    def write(self: BytesMessage, value: V) -> None:
+        self.write(kind, value)
+
+    return write
+
+
+def _reader(kind: str, value_type: type[V]) -> Callable[[BytesMessage], V]:
+    def read(self: BytesMessage) -> V:
+        return cast(V, self.read(kind))
+
+    return read
 
 
 class BytesMessage(_Cursor):
@@ -65,7 +80,7 @@ class BytesMessage(_Cursor):
 
     @property
     def body_length(self) -> int:
-        """Bytes; only of a body that is read."""
+        """Bytes of a readable body."""
         self._readable()
         return len(self._data)
 
@@ -87,7 +102,7 @@ class BytesMessage(_Cursor):
             raise MessageFormatError(f"{value!r} is not a {kind}: {error}") from error
 
     def read(self, kind: str) -> Any:
-        """The next number of `kind`; `MessageEOFError` when fewer bytes are left."""
+        """The next number of `kind`. Raises `MessageEOFError` when too few bytes are left."""
         return struct.unpack(_FORMATS[kind], self._take(struct.calcsize(_FORMATS[kind])))[0]
 
     def _take(self, count: int) -> bytes:
@@ -102,13 +117,13 @@ class BytesMessage(_Cursor):
         self._data += data
 
     def read_bytes(self, count: int = -1) -> bytes:
-        """The next `count` bytes or what is left of them; all that is left when negative."""
+        """The next `count` bytes, or fewer at the end. A negative count: all that are left."""
         self._readable()
         left = len(self._data) - self._position
         return self._take(left if count < 0 else min(count, left))
 
     def write_utf(self, text: str) -> None:
-        """A length of two bytes, then UTF-8."""
+        """Append a text: a length of two bytes, then UTF-8."""
         data = text.encode()
         if len(data) > 65535:
             raise MessageFormatError("a text of more than 65535 bytes cannot be written so")
@@ -118,57 +133,26 @@ class BytesMessage(_Cursor):
     def read_utf(self) -> str:
         return self._take(self.read("unsigned_short")).decode()
 
-    def write_boolean(self, value: bool) -> None:
-        self.write("boolean", value)
-
-    def write_byte(self, value: int) -> None:
-        self.write("byte", value)
-
-    def write_short(self, value: int) -> None:
-        self.write("short", value)
-
-    def write_int(self, value: int) -> None:
-        self.write("int", value)
-
-    def write_long(self, value: int) -> None:
-        self.write("long", value)
-
-    def write_float(self, value: float) -> None:
-        self.write("float", value)
-
-    def write_double(self, value: float) -> None:
-        self.write("double", value)
-
-    def read_boolean(self) -> bool:
-        return cast(bool, self.read("boolean"))
-
-    def read_byte(self) -> int:
-        return cast(int, self.read("byte"))
-
-    def read_unsigned_byte(self) -> int:
-        return cast(int, self.read("unsigned_byte"))
-
-    def read_short(self) -> int:
-        return cast(int, self.read("short"))
-
-    def read_unsigned_short(self) -> int:
-        return cast(int, self.read("unsigned_short"))
-
-    def read_int(self) -> int:
-        return cast(int, self.read("int"))
-
-    def read_long(self) -> int:
-        return cast(int, self.read("long"))
-
-    def read_float(self) -> float:
-        return cast(float, self.read("float"))
-
-    def read_double(self) -> float:
-        return cast(float, self.read("double"))
+    write_boolean = _writer("boolean", bool)
+    write_byte = _writer("byte", int)
+    write_short = _writer("short", int)
+    write_int = _writer("int", int)
+    write_long = _writer("long", int)
+    write_float = _writer("float", float)
+    write_double = _writer("double", float)
+    read_boolean = _reader("boolean", bool)
+    read_byte = _reader("byte", int)
+    read_unsigned_byte = _reader("unsigned_byte", int)
+    read_short = _reader("short", int)
+    read_unsigned_short = _reader("unsigned_short", int)
+    read_int = _reader("int", int)
+    read_long = _reader("long", int)
+    read_float = _reader("float", float)
+    read_double = _reader("double", float)
 
 
 class MapMessage(Message):
-    """Names and typed values. ``message["n"] = 3`` takes the kind from Python's type, `set` says it; `get` converts."""
+    """Names and typed values. ``message["n"] = 3`` takes the kind from Python's type. `set` states the kind. `get` converts."""
 
     kind = "map"
     content_type = "application/msgpack"
@@ -222,7 +206,7 @@ class MapMessage(Message):
 
 
 class StreamMessage(_Cursor):
-    """Typed values in a row. A value that cannot be read as asked stays the next one (3.11.3)."""
+    """A sequence of typed values. A value that cannot be converted stays the next one (3.11.3)."""
 
     kind = "stream"
     content_type = "application/msgpack"
@@ -241,12 +225,12 @@ class StreamMessage(_Cursor):
         return [value for _, value in self._values]
 
     def write(self, value: Any, kind: str | None = None) -> None:
-        """kind: boolean, byte, short, char, int, long, float, double, string, bytes, or what Python's type says."""
+        """Append a value. kind: boolean, byte, short, char, int, long, float, double, string or bytes; None: the Python type gives it."""
         self._writing()
         self._values.append(typed(value, kind, BODY_KINDS))
 
     def read(self, kind: str | None = None) -> Value:
-        """The next value, as it is or converted to `kind`; `MessageEOFError` behind the last."""
+        """The next value, converted to `kind` if given. Raises `MessageEOFError` after the last."""
         self._readable()
         if self._position >= len(self._values):
             raise MessageEOFError("the stream has no more values")

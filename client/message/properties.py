@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, MutableMapping
-from typing import Any, cast
+from collections.abc import Callable, Iterator, MutableMapping
+from typing import Any, TypeVar, cast
 
 from ..core.errors import JMSError, MessageNotWriteableError
 from .values import Typed, Value, convert, typed
 
 _IDENTIFIER = re.compile(r"[^\W\d][\w$]*|\$[\w$]*")
+V = TypeVar("V")
 _RESERVED = {"NULL", "TRUE", "FALSE", "NOT", "AND", "OR", "BETWEEN", "LIKE", "IN", "IS", "ESCAPE"}
 
 
 def check_name(name: str) -> str:
-    """Raises `JMSError` unless this is the name of a property: an identifier (3.8.1.1), no word of selectors, not of the JMS headers."""
+    """The name. Raises `JMSError` unless it is an identifier (3.8.1.1), no word of selectors, and no JMS header."""
     if not isinstance(name, str) or not _IDENTIFIER.fullmatch(name) or name.upper() in _RESERVED:
         raise JMSError(
             f"{name!r} is not the name of a property: use letters, digits, _ and $, and no word of the selector language", "name"
@@ -25,10 +26,10 @@ def check_name(name: str) -> str:
 
 
 class PropertyValues(MutableMapping[str, Value]):
-    """A message's properties, or what a producer of a context sets on each message: a mapping of names to values.
+    """Properties of a message, or those that a producer of a context sets on each message. Maps names to values.
 
-    ``values["n"] = 3`` takes the kind from Python's type (`values.kind_of`), `set` says it. What writes raises
-    `MessageNotWriteableError` on a received message.
+    ``values["n"] = 3`` takes the kind from Python's type (`values.kind_of`). `set` states the kind. Writing to a received message raises
+    `MessageNotWriteableError`.
     """
 
     def __init__(self) -> None:
@@ -36,16 +37,16 @@ class PropertyValues(MutableMapping[str, Value]):
         self.read_only = False
 
     def set(self, name: str, value: Any, kind: str | None = None) -> None:
-        """Set one; kind: boolean, byte, short, int, long, float, double, string, or what the Python type says."""
+        """Set a property. kind: boolean, byte, short, int, long, float, double or string; None: the Python type gives it."""
         self._writing()
         self.typed[check_name(name)] = typed(value, kind)
 
     def read(self, name: str, kind: str) -> Value:
-        """One, read as `kind` by the specification's conversions; what is not there reads as nothing."""
+        """The value of a property, converted to `kind` as the specification says. A missing property converts like a null."""
         return convert(self.typed.get(name), kind)
 
     def kind(self, name: str) -> str:
-        """The kind of one; KeyError."""
+        """The kind of a property. Raises KeyError."""
         return self.typed[name][0]
 
     def _writing(self) -> None:
@@ -72,8 +73,25 @@ class PropertyValues(MutableMapping[str, Value]):
         return repr(dict(self))
 
 
+def _setter(kind: str, value_type: type[V]) -> Callable[[Properties, str, V], None]:
+    def set_property(self: Properties, name: str, value: V) -> None:
+        self.properties.set(name, value, kind)
+
+    return set_property
+
+
+def _getter(kind: str, value_type: type[V]) -> Callable[[Properties, str], V]:
+    def get_property(self: Properties, name: str) -> V:
+        return cast(V, self.properties.read(name, kind))
+
+    return get_property
+
+
 class Properties:
-    """The typed setters and getters, for messages and for producers of a context."""
+    """The typed setters and getters of properties, for messages and for producers of a context.
+
+    Setters take a name and a value. Getters take a name and convert the value (3.5.4).
+    """
 
     properties: PropertyValues
 
@@ -84,61 +102,34 @@ class Properties:
         return list(self.properties)
 
     def clear_properties(self) -> None:
-        """Remove all; they can be written again."""
+        """Remove all properties. They can be written again."""
         self.properties = PropertyValues()
 
-    def set_boolean_property(self, name: str, value: bool) -> None:
-        self.properties.set(name, value, "boolean")
-
-    def set_byte_property(self, name: str, value: int) -> None:
-        self.properties.set(name, value, "byte")
-
-    def set_short_property(self, name: str, value: int) -> None:
-        self.properties.set(name, value, "short")
-
-    def set_int_property(self, name: str, value: int) -> None:
-        self.properties.set(name, value, "int")
-
-    def set_long_property(self, name: str, value: int) -> None:
-        self.properties.set(name, value, "long")
-
-    def set_float_property(self, name: str, value: float) -> None:
-        self.properties.set(name, value, "float")
-
-    def set_double_property(self, name: str, value: float) -> None:
-        self.properties.set(name, value, "double")
+    set_boolean_property = _setter("boolean", bool)
+    set_byte_property = _setter("byte", int)
+    set_short_property = _setter("short", int)
+    set_int_property = _setter("int", int)
+    set_long_property = _setter("long", int)
+    set_float_property = _setter("float", float)
+    set_double_property = _setter("double", float)
+    get_boolean_property = _getter("boolean", bool)
+    get_byte_property = _getter("byte", int)
+    get_short_property = _getter("short", int)
+    get_int_property = _getter("int", int)
+    get_long_property = _getter("long", int)
+    get_float_property = _getter("float", float)
+    get_double_property = _getter("double", float)
 
     def set_string_property(self, name: str, value: str | None) -> None:
         self.properties.set(name, value, "string")
 
-    def set_object_property(self, name: str, value: bool | int | float | str | None) -> None:
-        """The kind follows from the Python type."""
-        self.properties.set(name, value)
-
-    def get_boolean_property(self, name: str) -> bool:
-        return cast(bool, self.properties.read(name, "boolean"))
-
-    def get_byte_property(self, name: str) -> int:
-        return cast(int, self.properties.read(name, "byte"))
-
-    def get_short_property(self, name: str) -> int:
-        return cast(int, self.properties.read(name, "short"))
-
-    def get_int_property(self, name: str) -> int:
-        return cast(int, self.properties.read(name, "int"))
-
-    def get_long_property(self, name: str) -> int:
-        return cast(int, self.properties.read(name, "long"))
-
-    def get_float_property(self, name: str) -> float:
-        return cast(float, self.properties.read(name, "float"))
-
-    def get_double_property(self, name: str) -> float:
-        return cast(float, self.properties.read(name, "double"))
-
     def get_string_property(self, name: str) -> str | None:
         return cast("str | None", self.properties.read(name, "string"))
 
+    def set_object_property(self, name: str, value: bool | int | float | str | None) -> None:
+        """The Python type gives the kind."""
+        self.properties.set(name, value)
+
     def get_object_property(self, name: str) -> Value:
-        """The value as it was set, None when there is none."""
+        """The value as it was set, None without one."""
         return self.properties.typed.get(name, ("string", None))[1]

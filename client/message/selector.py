@@ -1,10 +1,11 @@
 """Message selectors (Jakarta Messaging 3.1, 3.8): the subset of SQL-92 conditions over headers and properties.
 
 `Selector(text)` parses once; `matches(lookup)` evaluates with three-valued logic (True, False, and None for unknown) and selects a message
-only for True. The rules where SQL dialects differ:
+only for True. Where SQL dialects differ:
 
-- A comparison or arithmetic with a missing value is unknown. Values of unlike types compare as false; strings and booleans know = and <>.
-- There is no conversion: the property '3' is not the number 3. Arithmetic with something that is no number is unknown.
+- A comparison or arithmetic with a missing value is unknown. Values of different types compare as false. Strings and booleans have only
+  = and <>.
+- There is no conversion: the property '3' is not the number 3. Arithmetic with a value that is no number is unknown.
 - Whole numbers divide as in Java, towards zero; division by zero is unknown.
 """
 
@@ -14,25 +15,8 @@ import re
 from collections.abc import Callable
 
 from ..core.errors import InvalidSelectorError
-from .selector_terms import (
-    ARITHMETIC,
-    COMPARISONS,
-    Term,
-    Value,
-    arithmetic,
-    between,
-    both,
-    comparison,
-    condition_of,
-    either,
-    identifier,
-    is_null,
-    like,
-    literal,
-    negate,
-    one_of,
-    opposite,
-)
+from . import selector_terms as terms
+from .selector_terms import ARITHMETIC, COMPARISONS, Term, Value
 
 HEADERS = {"JMSDeliveryMode", "JMSPriority", "JMSMessageID", "JMSTimestamp", "JMSCorrelationID", "JMSType"}
 KEYWORDS = {"NOT", "AND", "OR", "BETWEEN", "LIKE", "IN", "IS", "ESCAPE", "NULL", "TRUE", "FALSE"}
@@ -52,7 +36,7 @@ _TOKEN = re.compile(
 
 
 class Selector:
-    """A parsed selector. Raises `InvalidSelectorError`, saying what was expected where."""
+    """A parsed selector. Raises `InvalidSelectorError`, which says what was expected and where."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -69,7 +53,7 @@ class Selector:
 
 
 class _Parser:
-    """Recursive descent: one method for a level of binding, the loosest first."""
+    """Recursive descent: one method for each level of precedence, the lowest first."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -132,7 +116,7 @@ class _Parser:
 
     def _condition(self, term: Term, position: int) -> Term:
         if term.kind in ("condition", "boolean", "any"):
-            return condition_of(term)
+            return terms.condition_of(term)
         raise self._error(position, f"expected a condition, this is a {term.kind}")
 
     def _or(self) -> Term:
@@ -140,7 +124,7 @@ class _Parser:
         term = self._and()
         while self._accept("OR"):
             middle = self._peek()[2]
-            term = either(self._condition(term, start), self._condition(self._and(), middle))
+            term = terms.either(self._condition(term, start), self._condition(self._and(), middle))
         return term
 
     def _and(self) -> Term:
@@ -148,14 +132,14 @@ class _Parser:
         term = self._not()
         while self._accept("AND"):
             middle = self._peek()[2]
-            term = both(self._condition(term, start), self._condition(self._not(), middle))
+            term = terms.both(self._condition(term, start), self._condition(self._not(), middle))
         return term
 
     def _not(self) -> Term:
         if self._accept("NOT"):
             self._deeper()
             start = self._peek()[2]
-            term = negate(self._condition(self._not(), start))
+            term = terms.negate(self._condition(self._not(), start))
             self._depth -= 1
             return term
         return self._predicate()
@@ -170,8 +154,8 @@ class _Parser:
         if self._accept("IS"):
             negated = self._accept("NOT") is not None
             self._expect("NULL")
-            term = is_null(self._identifier(left, start, "IS NULL"))
-            return negate(term) if negated else term
+            term = terms.is_null(self._identifier(left, start, "IS NULL"))
+            return terms.negate(term) if negated else term
         negated = self._accept("NOT") is not None
         word = self._accept("BETWEEN", "IN", "LIKE")
         if word is None:
@@ -179,7 +163,7 @@ class _Parser:
                 raise self._error(self._peek()[2], "expected BETWEEN, IN or LIKE")
             return left
         term = {"BETWEEN": self._between, "IN": self._in, "LIKE": self._like}[word](left, start)
-        return negate(term) if negated else term
+        return terms.negate(term) if negated else term
 
     def _compare(self, sign: str, left: Term, start: int, right: Term, position: int) -> Term:
         for term, place in ((left, start), (right, position)):
@@ -189,7 +173,7 @@ class _Parser:
                 raise self._error(place, f"a {term.kind} can be compared with = and <> only")
         if left.kind != right.kind and "any" not in (left.kind, right.kind):
             raise self._error(position, f"a {left.kind} cannot be compared with a {right.kind}")
-        return comparison(sign, left, right)
+        return terms.comparison(sign, left, right)
 
     def _between(self, left: Term, start: int) -> Term:
         self._number(left, start)
@@ -197,7 +181,7 @@ class _Parser:
         low = self._number(self._sum(), middle)
         self._expect("AND")
         last = self._peek()[2]
-        return between(left, low, self._number(self._sum(), last))
+        return terms.between(left, low, self._number(self._sum(), last))
 
     def _in(self, left: Term, start: int) -> Term:
         self._identifier(left, start, "IN")
@@ -206,7 +190,7 @@ class _Parser:
         while self._accept(","):
             words.add(self._string("a value of the list"))
         self._expect(")")
-        return one_of(left, frozenset(words))
+        return terms.one_of(left, frozenset(words))
 
     def _like(self, left: Term, start: int) -> Term:
         self._identifier(left, start, "LIKE")
@@ -218,7 +202,7 @@ class _Parser:
                 raise self._error(position, "the escape character is one character")
             if re.search(rf"{re.escape(escape)}(?![%_{re.escape(escape)}])", pattern.replace(escape * 2, "")):
                 raise self._error(position, "the escape character must stand before %, _ or itself")
-        return like(left, pattern, escape)
+        return terms.like(left, pattern, escape)
 
     def _identifier(self, term: Term, position: int, word: str) -> Term:
         if not term.identifier:
@@ -242,7 +226,7 @@ class _Parser:
         while sign := self._accept(*signs):
             middle = self._peek()[2]
             right = level()
-            term = arithmetic(ARITHMETIC[sign], self._number(term, start), self._number(right, middle))
+            term = terms.arithmetic(ARITHMETIC[sign], self._number(term, start), self._number(right, middle))
         return term
 
     def _unary(self) -> Term:
@@ -253,19 +237,19 @@ class _Parser:
         start = self._peek()[2]
         term = self._number(self._unary(), start)
         self._depth -= 1
-        return opposite(term) if sign == "-" else arithmetic(ARITHMETIC["+"], literal(0, "number"), term)
+        return terms.opposite(term) if sign == "-" else terms.arithmetic(ARITHMETIC["+"], terms.literal(0, "number"), term)
 
     def _primary(self) -> Term:
         kind, word, position = self._peek()
         if kind == "string":
-            return literal(self._string("a string"), "string")
+            return terms.literal(self._string("a string"), "string")
         self._next += 1
         if kind == "int":
-            return literal(self._whole_number(word, position), "number")
+            return terms.literal(self._whole_number(word, position), "number")
         if kind == "float":
-            return literal(float(word.rstrip("fFdD")), "number")
+            return terms.literal(float(word.rstrip("fFdD")), "number")
         if kind == "word" and word in ("TRUE", "FALSE"):
-            return literal(word == "TRUE", "boolean")
+            return terms.literal(word == "TRUE", "boolean")
         if kind == "name":
             return self._name(word, position)
         if (kind, word) == ("sign", "("):
@@ -291,7 +275,7 @@ class _Parser:
         if word.startswith("JMS") and word not in HEADERS and not word.startswith(("JMSX", "JMS_")):
             raise self._error(position, f"{word} cannot be selected by; of the headers, {', '.join(sorted(HEADERS))} can")
         self.names.add(word)
-        return identifier(word)
+        return terms.identifier(word)
 
     def _deeper(self) -> None:
         self._depth += 1

@@ -13,7 +13,10 @@ Lookup = Callable[[str], Value]
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """kind: number, string, boolean, condition, or any (an identifier: known only when a message comes)."""
+    """A part of a selector.
+
+    kind: number, string, boolean, condition, or any (an identifier, whose type a message shows).
+    """
 
     evaluate: Callable[[Lookup], Value]
     kind: str
@@ -57,50 +60,44 @@ def identifier(name: str) -> Term:
     return Term(lambda lookup: lookup(name), "any", True)
 
 
-def condition_of(term: Term) -> Term:
-    """A boolean as a condition: what is there and no boolean is false."""
-    if term.kind == "condition":
-        return term
+def _unary(term: Term, function: Callable[[Value], Value]) -> Term:
+    """A condition on the value of a term; unknown if the value is unknown."""
 
     def evaluate(lookup: Lookup) -> Value:
         value = term.evaluate(lookup)
-        return value if value is None or isinstance(value, bool) else False
+        return None if value is None else function(value)
 
     return Term(evaluate, "condition")
 
 
+def condition_of(term: Term) -> Term:
+    """A boolean as a condition. Any value that is not a boolean is false."""
+    return term if term.kind == "condition" else _unary(term, lambda value: isinstance(value, bool) and value)
+
+
 def negate(term: Term) -> Term:
+    return _unary(term, lambda value: not value)
+
+
+def _connect(left: Term, right: Term, decisive: bool) -> Term:
+    """AND (decisive: False) and OR (decisive: True): the decisive value wins over unknown, unknown over the other value."""
+
     def evaluate(lookup: Lookup) -> Value:
-        value = term.evaluate(lookup)
-        return None if value is None else not value
+        first = left.evaluate(lookup)
+        if first is decisive:
+            return decisive
+        second = right.evaluate(lookup)
+        return decisive if second is decisive else None if first is None or second is None else not decisive
 
     return Term(evaluate, "condition")
 
 
 def both(left: Term, right: Term) -> Term:
-    """False wins over unknown."""
-
-    def evaluate(lookup: Lookup) -> Value:
-        first = left.evaluate(lookup)
-        if first is False:
-            return False
-        second = right.evaluate(lookup)
-        return False if second is False else None if first is None or second is None else True
-
-    return Term(evaluate, "condition")
+    return _connect(left, right, False)
 
 
 def either(left: Term, right: Term) -> Term:
-    """True wins over unknown."""
-
-    def evaluate(lookup: Lookup) -> Value:
-        first = left.evaluate(lookup)
-        if first is True:
-            return True
-        second = right.evaluate(lookup)
-        return True if second is True else None if first is None or second is None else False
-
-    return Term(evaluate, "condition")
+    return _connect(left, right, True)
 
 
 def _compared(sign: str, left: Value, right: Value) -> bool | None:
@@ -144,17 +141,13 @@ def is_null(term: Term) -> Term:
 
 
 def one_of(term: Term, words: frozenset[str]) -> Term:
-    def evaluate(lookup: Lookup) -> Value:
-        value = term.evaluate(lookup)
-        return None if value is None else isinstance(value, str) and value in words
-
-    return Term(evaluate, "condition")
+    return _unary(term, lambda value: isinstance(value, str) and value in words)
 
 
 def like(term: Term, pattern: str, escape: str | None) -> Term:
-    """``%`` is any text, ``_`` one character, behind the escape character each is itself.
+    """``%`` is any text, ``_`` one character. After the escape character each stands for itself.
 
-    What stands between two ``%`` is looked for once, from the left, and never again (atomic groups): no text takes long.
+    The text between two ``%`` is searched once, from the left, without backtracking (atomic groups): no text takes long.
     """
     parts, escaped = [""], False
     for character in pattern:
@@ -168,9 +161,4 @@ def like(term: Term, pattern: str, escape: str | None) -> Term:
             parts[-1] += "."
     middle = "".join(f"(?>.*?{part})" for part in parts[1:-1] if part)
     compiled = re.compile(parts[0] + (f"{middle}.*{parts[-1]}" if len(parts) > 1 else ""), re.DOTALL)
-
-    def evaluate(lookup: Lookup) -> Value:
-        value = term.evaluate(lookup)
-        return None if value is None else isinstance(value, str) and compiled.fullmatch(value) is not None
-
-    return Term(evaluate, "condition")
+    return _unary(term, lambda value: isinstance(value, str) and compiled.fullmatch(value) is not None)
