@@ -19,6 +19,7 @@ from mqmesh.mesh.node.actions import Deliver, Send
 from mqmesh.mesh.node.node import Node, Verdict
 from mqmesh.mesh.wire.identity import Identity
 from mqmesh.mesh.wire.policy import Policy
+from mqmesh.mqtt.batch.batch import Batch
 from mqmesh.mqtt.batch.parts import PartsBatch
 from mqmesh.mqtt.batch.run import Run
 
@@ -69,7 +70,7 @@ class Chain:
             self.flush(receiver)
             self.spent[receiver] += time.perf_counter() - began
 
-    def publish(self, runs: list[Run]) -> None:
+    def publish(self, runs: list[Batch]) -> None:
         """One chunk's worth of runs."""
         node = self.nodes[1]
         self.now += 0.001
@@ -88,13 +89,13 @@ class Chain:
         self.spent[1] += time.perf_counter() - began
         self.settle()
 
-    def _publish(self, node: Node, run: Run) -> None:
+    def _publish(self, node: Node, run: Batch) -> None:
         route = node.route(run.topic)
         assert route is not None
         node.publish(route, run, self.now)
 
 
-def runs(qos: int, count: int, topics: int, length: int, vary: bool) -> Iterator[list[Run]]:
+def runs(qos: int, count: int, topics: int, length: int, vary: bool) -> Iterator[list[Batch]]:
     """Chunks of runs without end: of `count` messages each, topics in turn, payload lengths in turn if they vary; count 0: one span."""
     if not count:
         chunk = CHUNK // (length + 25)

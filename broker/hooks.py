@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..mqtt.batch.run import Run
+    from ..mqtt.batch.batch import Batch
 
 log = logging.getLogger("mqmesh.hooks")
 
@@ -35,16 +35,16 @@ class Hooks:
     publisher: the client identifier; None for a will, another broker of the mesh, or the broker itself.
     """
 
-    def admitted(self, publisher: str | None, batch: Run) -> None:
+    def admitted(self, publisher: str | None, batch: Batch) -> None:
         """A publisher may publish these messages; they are delivered next."""
 
-    def delivered(self, publisher: str | None, batch: Run, recipients: Sequence[str]) -> None:
+    def delivered(self, publisher: str | None, batch: Batch, recipients: Sequence[str]) -> None:
         """The messages were given to the sessions of these client identifiers. The sessions send them, or keep them until they can."""
 
-    def acknowledged(self, publisher: str, batch: Run) -> None:
+    def acknowledged(self, publisher: str, batch: Batch) -> None:
         """The publisher's messages of QoS 1 or 2 are accepted; their acknowledgements follow, after the commit where there is one."""
 
-    def dropped(self, publisher: str | None, batch: Run, count: int, reason: str) -> None:
+    def dropped(self, publisher: str | None, batch: Batch, count: int, reason: str) -> None:
         """The last `count` messages of the batch are not delivered to somebody, or to nobody. reason: one line."""
 
     def session_opened(self, client_id: str, user: str | None, address: str, resumed: bool) -> None:
@@ -73,16 +73,16 @@ class HookCalls(Hooks):
             except Exception:
                 log.exception("event=hook-failed hook=%s method=%s", type(hooks).__name__, name)
 
-    def admitted(self, publisher: str | None, batch: Run) -> None:
+    def admitted(self, publisher: str | None, batch: Batch) -> None:
         self._call("admitted", publisher, batch)
 
-    def delivered(self, publisher: str | None, batch: Run, recipients: Sequence[str]) -> None:
+    def delivered(self, publisher: str | None, batch: Batch, recipients: Sequence[str]) -> None:
         self._call("delivered", publisher, batch, recipients)
 
-    def acknowledged(self, publisher: str, batch: Run) -> None:
+    def acknowledged(self, publisher: str, batch: Batch) -> None:
         self._call("acknowledged", publisher, batch)
 
-    def dropped(self, publisher: str | None, batch: Run, count: int, reason: str) -> None:
+    def dropped(self, publisher: str | None, batch: Batch, count: int, reason: str) -> None:
         self._call("dropped", publisher, batch, count, reason)
 
     def session_opened(self, client_id: str, user: str | None, address: str, resumed: bool) -> None:

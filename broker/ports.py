@@ -25,7 +25,7 @@ from .counters import Account, Counters
 if TYPE_CHECKING:
     from ..base.refusals import Warnings
     from ..mesh.topology.settings import Limits
-    from ..mqtt.batch.packets import PacketBatch
+    from ..mqtt.batch.batch import Batch
     from ..mqtt.batch.run import Run
     from ..mqtt.packets import Subscription
     from ..mqtt.reasons import Reason
@@ -56,7 +56,6 @@ class Context:
 
     __slots__ = (
         "account",
-        "behind",
         "counters",
         "flush",
         "hooks",
@@ -79,7 +78,6 @@ class Context:
         self.now = 0.0
         self.started = 0.0
         self.stopping = False
-        self.behind = 0  # the commit that QoS 2 waits for that is delivered now: else a crash would have it delivered again
         self.touched: list[Any] = []
         self.flush: Callable[[], None] = _no_flush
         self.say: Callable[[str, str], None] = lambda topic, value: None
@@ -134,11 +132,8 @@ class Receiver(Protocol):
     def send_delivery(self, delivery: Delivery, duplicate: bool = False) -> bool:
         """Send QoS 1 or 2. False: it was not sent, and its identifiers are free again."""
 
-    def send_qos0(self, run: Run, retain: bool, suffix: bytes) -> None:
-        """Send a run at QoS 0. suffix: encoded subscription identifiers."""
-
-    def send_mixed_qos0(self, batch: PacketBatch) -> None:
-        """Send a batch of packets at QoS 0."""
+    def send_qos0(self, batch: Batch, retain: bool, suffix: bytes) -> None:
+        """Send a batch at QoS 0. suffix: encoded subscription identifiers."""
 
     def drop(self, count: int) -> None:
         """Count messages that it does not get."""
@@ -262,6 +257,9 @@ class Connection(Receiver, Publisher, Protocol):
     @property
     def session(self) -> Subscriber | None: ...
 
+    def set_rules(self, apply: bool) -> None:
+        """Ask anew for each topic what the client may publish, if the rules of access apply to it."""
+
     def refuse(self, reason: Reason, text: str, version: int) -> None:
         """Answer CONNECT with a refusal, in the form of a version of MQTT, and close."""
 
@@ -287,7 +285,13 @@ class Neighbours(Protocol):
 
 
 class SessionStore(Protocol):
-    """What keeps sessions, as the table of sessions sees it."""
+    """What keeps sessions, as the table of sessions sees it.
+
+    next_commit: the ticket of the commit that holds what is changed now.
+    """
+
+    @property
+    def next_commit(self) -> int: ...
 
     def new_session(self, client_id: str) -> Any:
         """A session that is kept."""
@@ -302,7 +306,7 @@ class SessionStore(Protocol):
 class RetainedStore(Protocol):
     """What keeps retained messages."""
 
-    def retain(self, run: Run) -> None:
+    def retain(self, run: Batch) -> None:
         """Keep a topic's retained message."""
 
     def forget_retained(self, topic: bytes) -> None:

@@ -21,6 +21,7 @@ from ..base.quoting import quoted
 from ..base.refusals import Warnings
 from ..base.settings import ConfigError
 from ..mesh.topology.tls import encrypted
+from ..mqtt.batch.batch import Batch
 from ..mqtt.batch.run import Run
 from ..mqtt.errors import PeerError
 from ..mqtt.reasons import Reason
@@ -34,12 +35,14 @@ from .client.admission import Entrance
 from .client.backpressure import Pressure
 from .client.connection import Connection
 from .config import BrokerConfig
-from .embedded.direct import Straight
+from .embedded.direct import Direct
 from .hooks import HookCalls, Hooks
 from .monitoring.sys_topics import SysTopics
 from .persistence.commits import Durable
 from .persistence.recovery import recover
-from .ports import Context, Neighbours, Recipient
+from .ports import Context, Neighbours
+from .publish.accept import accept
+from .publish.publication import Publication
 from .requests.receipts import RequestTopic
 from .requests.sessions import SessionTopic
 from .routing.retained import Retained
@@ -102,7 +105,7 @@ class Broker:
         self.registrar: Neighbours | None = None
         self.within: Connection | None = None  # of what runs inside
         self._joint: Joint | None = None
-        self.straight: Straight | None = None  # the short way to what runs inside
+        self.direct: Direct | None = None  # takes single messages to and from what runs inside
         self.addresses: list[str] = []
         self.sys_topics = SysTopics(self)
         self.context.say = self.sys_topics.say
@@ -121,14 +124,6 @@ class Broker:
     @now.setter
     def now(self, value: float) -> None:
         self.context.now = value
-
-    @property
-    def behind(self) -> int:
-        return self.context.behind
-
-    @behind.setter
-    def behind(self, value: int) -> None:
-        self.context.behind = value
 
     @property
     def draining(self) -> bool:
@@ -277,7 +272,7 @@ class Broker:
         connection = Connection(self, inside=True)
         self._joint = Joint(connection, protocol, failed)
         self.within = connection
-        self.straight = Straight(self, self._joint, connection, guest) if guest is not None else None
+        self.direct = Direct(self, self._joint, connection, guest) if guest is not None else None
         return self._joint
 
     def renew_access(self, settings: AccessSettings | None) -> int:
@@ -425,47 +420,18 @@ class Broker:
         """Give what runs inside its part of what has come. Before a flush, with which its answers leave then."""
         assert self.within is not None
         assert self._joint is not None
-        joint = self._joint
-        joint.expected = True
-        self.within.flush()
-        joint.expected = False
-        joint.pump()
+        self._joint.pump_after(self.within.flush)
+
+    @property
+    def next_commit(self) -> int:
+        """The ticket of the commit that holds what is changed now; 0 without a store."""
+        return self.durable.next_commit if self.durable is not None else 0
 
     # Messages
 
-    def accept(self, publisher: Connection | None, run: Run, route: Route, session: Recipient | None) -> int | None:
-        """Take a run from a client or a will: everything that its acknowledgement promises.
-
-        Returns the reason code for the acknowledgement, or None when the mesh or the store has no room: then nothing was done. With
-        QUOTA_EXCEEDED, `router.refused` says how many messages at the end of the run found no room.
-        """
-        durable = self.durable
-        if durable is not None and durable.closed and durable.needed(route, run):
-            if (durable.error is None and durable.bound.text is None) or publisher is None or publisher.version != 5:
-                return None
-            self.router.refused = run.count
-            durable.bound.refused += run.count
-            return Reason.QUOTA_EXCEEDED
-        if self.mesh is not None and (route.mesh is not None or run.retain):
-            refused = self.mesh.publish(route, run, publisher is None)
-            if refused is None or refused:
-                self.router.refused = run.count
-                return refused
-        kept = self.router.deliver(run, route, session)
-        if run.retain and not self.retain(run):
-            self.router.refused = run.count
-            kept = False
-        if not kept:
-            return Reason.QUOTA_EXCEEDED
-        if publisher is not None and run.qos:
-            self.pressure.press(publisher, [target.session for target in route.targets])
-            for group in route.shares:
-                self.pressure.press(publisher, [member.session for member in group.members])
-        return Reason.NO_MATCHING_SUBSCRIBERS if route.empty else Reason.SUCCESS
-
     def _accept_will(self, run: Run, route: Route) -> bool:
         """Take a will. False: there is no room."""
-        return self.accept(None, run, route, None) is not None
+        return accept(self, run, route, Publication())
 
     def publish(self, topic: str, payload: bytes, qos: int = 0, retain: bool = False) -> None:
         """Publish a message of the program's own, past the rules of access; to be called in the event loop.
@@ -487,11 +453,11 @@ class Broker:
     def issue(self, run: Run) -> None:
         """Publish a message of the broker itself: a value below `$SYS`."""
         route = self.router.routes.get(run.topic) or self.router.route(run.topic)
-        self.router.deliver(run, route, None)
+        self.router.deliver(run, route, Publication())
         if run.retain:
             self.retain(run)
 
-    def retain(self, run: Run) -> bool:
+    def retain(self, run: Batch) -> bool:
         """Keep or delete a topic's retained message. False: the broker holds too much already (counted).
 
         What a mesh shares its shell has kept, or not, for all sites alike.

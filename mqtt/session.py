@@ -20,7 +20,8 @@ from array import array
 from enum import Enum
 from typing import Protocol
 
-from .batch.run import Run, acknowledgement_table
+from .batch.batch import Batch
+from .batch.run import acknowledgement_table
 
 PUBACKS = acknowledgement_table(0x40)
 PUBRECS = acknowledgement_table(0x50)
@@ -79,13 +80,14 @@ class Delivery:
 
     def __init__(
         self,
-        run: Run,
+        run: Batch,
         qos: int,
         retain: bool = False,
         suffix: bytes = b"",
         share: object | None = None,
         start: int = 0,
         count: int | None = None,
+        ticket: int = 0,
     ) -> None:
         self.run = run
         self.qos = qos
@@ -98,15 +100,14 @@ class Delivery:
         self.first = 0
         self.serial = 0
         self.left = 0
-        self.ticket = 0
+        self.ticket = ticket
 
     def part(self, start: int, stop: int) -> Delivery:
         """The messages start..stop of it as a delivery of their own, identifiers and place kept."""
-        piece = Delivery(self.run, self.qos, self.retain, self.suffix, self.share, self.start + start, stop - start)
+        piece = Delivery(self.run, self.qos, self.retain, self.suffix, self.share, self.start + start, stop - start, self.ticket)
         piece.first = self.first + start if self.first else 0
         piece.serial = self.serial
         piece.left = piece.count
-        piece.ticket = self.ticket
         return piece
 
     def cut_out(self) -> None:

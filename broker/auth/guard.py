@@ -17,7 +17,7 @@ from .settings import AccessSettings
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ...mqtt.batch.run import Run
+    from ...mqtt.batch.batch import Batch
     from ...mqtt.packets import Connect
     from ..ports import Connection, Context, Subscriber
     from .permissions import Access
@@ -67,7 +67,7 @@ class Guard:
             counters.denied_connects += 1
             return Reason.NOT_AUTHORIZED, "the session of this client identifier belongs to another user"
         connection.user = outcome.user
-        connection.allowed = set() if self.rules and not self._exempt(packet.client_id) else None
+        connection.set_rules(bool(self.rules) and not self._exempt(packet.client_id))
         left = seconds_left(outcome)
         if left is not None:
             self._context.loop.call_later(left, self._over, connection)
@@ -100,7 +100,7 @@ class Guard:
         verdict = self.rules.subscribe(user, client_id, full)
         return None if verdict.allowed else str(verdict)
 
-    def topic(self, connection: Connection, topic: str, run: Run) -> str | None:
+    def topic(self, connection: Connection, topic: str, run: Batch) -> str | None:
         """Why a client that is under rules may not publish a run; None: it may, and is not asked for this topic again."""
         allowed = connection.allowed
         assert allowed is not None
@@ -139,7 +139,7 @@ class Guard:
         for connection in list(connections):
             if connection.session is None or self._exempt(connection.client_id):
                 continue
-            connection.allowed = set() if self.rules else None
+            connection.set_rules(bool(self.rules))
             if self.authenticator is not None and not self.authenticator.knows(connection.user):
                 connection.disconnect(Reason.ADMINISTRATIVE_ACTION, "this user may not come in any more")
         for session in list(sessions):

@@ -37,7 +37,7 @@ from .metabroker_secret import SecretError
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from ...mqtt.batch.run import Run
+    from ...mqtt.batch.batch import Batch
     from ...mqtt.publish import PublishProperties
     from ..counters import Counters
     from ..ports import Connection
@@ -152,7 +152,7 @@ class Access:
         shown = quoted(client_id), quoted(user), quoted(full)
         log.log(level, "event=subscribe-refused client=%s user=%s filter=%s more=%d text=%s", *shown, more or 0, text)
 
-    def dropped(self, connection: Connection, run: Run, text: str) -> None:
+    def dropped(self, connection: Connection, run: Batch, text: str) -> None:
         """A client's messages were refused: count them, and log the first, the tenth, the hundredth... of a connection."""
         counters = connection.context.counters
         counters.dropped += run.count

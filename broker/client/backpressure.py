@@ -23,7 +23,8 @@ from ...base.quoting import quoted
 from ..empty import NOBODY
 
 if TYPE_CHECKING:
-    from ..ports import Recipient, Subscriber
+    from ..ports import Subscriber
+    from ..routing.route import Entry, Target
     from ..server import Broker
     from .connection import Connection
 
@@ -44,11 +45,11 @@ class Pressure:
 
     # Publishers
 
-    def press(self, publisher: Connection, sessions: Iterable[Recipient]) -> None:
-        """`publisher` has just given messages of QoS 1 or 2 to these sessions."""
-        for session in sessions:
-            if session.queued:
-                self._press(publisher, session.main)
+    def press(self, publisher: Connection, recipients: Iterable[Target] | Iterable[Entry]) -> None:
+        """`publisher` has just given messages of QoS 1 or 2 to the sessions of these recipients."""
+        for recipient in recipients:
+            if recipient.session.queued:
+                self._press(publisher, recipient.session.main)
 
     def _press(self, publisher: Connection, session: Subscriber) -> None:
         connection = session.connection

@@ -179,9 +179,7 @@ def _open(connection: Connection, packet: packets.Connect, connack: packets.Conn
     session.will = will_of(packet)
     session.outbound.limit = packet.properties.get(Property.RECEIVE_MAXIMUM, limits.in_flight)
     connection.session = session
-    if client_id == broker.router.access.client:
-        connection.fans = broker.router.owned_fans
-    elif limits.message_rate is not None:
+    if limits.message_rate is not None and client_id != broker.router.access.client:
         connection.throttle = Throttle(limits.message_rate, broker.loop.time(), connection.received)
         connection.allowance = connection.throttle.allowance
     if broker.roaming is not None:
@@ -207,7 +205,7 @@ def _begin(connection: Connection, session: Session, present: bool) -> None:
     if present:
         connection.broker.router.stir(session)
         for group in connection.broker.router.shares_of(session):
-            group.gather(session)
+            group.gather(session, connection.broker.next_commit)
 
 
 def _expiry(limits: Limits, packet: packets.Connect, answer: dict[int, Any]) -> float | None:

@@ -1,7 +1,7 @@
-"""One client's connection: bytes in to `ingest`, packets to handlers, blocks of bytes out.
+"""One client's connection: bytes in to `parse`, packets to handlers, blocks of bytes out.
 
-The transport is asyncio's (or uvloop's). The sending half stands in `outgoing.py`, what is done with received runs in
-`incoming.py`, the rules of backpressure in `pressure.py`.
+The transport is asyncio's (or uvloop's). The sending half stands in `sending.py`, what is done with received batches
+in `broker/publish/`, the rules of backpressure in `backpressure.py`.
 
 Invariants: bytes are taken in order and once; what is not a whole packet waits in `_tail`, never more than one packet and one chunk,
 because a connection that is held or paused is not read; once `closing` is set nothing is taken or sent any more, and the session
@@ -22,20 +22,22 @@ from ...mqtt.errors import PeerError
 from ...mqtt.properties import Property
 from ...mqtt.reasons import DISCONNECT_REASONS, Reason
 from ..empty import NOBODY
-from ..publish.parse import ingest
-from ..publish.single import LARGEST, lone
+from ..publish.direct import LARGEST, take_single
+from ..publish.parse import parse
 from . import connect as handshake
 from . import packets as handlers
 from .sending import Outgoing
 
 if TYPE_CHECKING:
     from ..auth.service import Outcome
+    from ..routing.route import Recipients
     from ..server import Broker
     from .rate_limit import Throttle
 
 log = logging.getLogger("mqmesh.broker")
 
 INFINITE = float("inf")
+ADMITTED_MAX = 1_000  # topics that a connection remembers for itself
 RATE = "rate"  # a cause of not reading: it sends more messages than it may
 
 
@@ -47,9 +49,11 @@ class Connection(Outgoing, asyncio.Protocol):
     will is not published. ack: whether its messages are acknowledged behind receipts, None when it did not say. receive_maximum:
     what we granted, 0 for all identifiers. mqisdp: the client speaks MQTT 3.1. taken: QoS 1 messages in the piece of bytes that is
     being taken.
-    fans: of the topics that its client may publish to without being asked. denied: messages that it might not publish. user: the name that
-    it has proven. named: the user name that its CONNECT said. allowed: topics that the rules of access let it publish to, as far as it
-    was asked; None: there are no rules.
+    admitted: topics that its client may publish plain messages to, with their recipients. The router's own, or a part of it.
+    admitted_at: the router's count of changes when `admitted` was right.
+    allowed: topics that the rules of access let it publish to, as far as was asked; None: there are no rules.
+    denied: messages that it might not publish.
+    user: the name that it has proven. named: the user name that its CONNECT said.
     throttle: for its rate of messages, None: there is no limit. allowance: messages taken in all until which nobody looks at it.
     inside: it is the metabroker's that runs in this process, and needs no password.
     keep_alive: seconds of silence after which it is closed, 0 for none. closed_at: when it was closed from this side.
@@ -60,6 +64,8 @@ class Connection(Outgoing, asyncio.Protocol):
         "_tail_size",
         "ack",
         "address",
+        "admitted",
+        "admitted_at",
         "aliases_in",
         "allowance",
         "allowed",
@@ -67,7 +73,6 @@ class Connection(Outgoing, asyncio.Protocol):
         "client_id",
         "closed_at",
         "denied",
-        "fans",
         "handed_over",
         "held",
         "inside",
@@ -106,7 +111,8 @@ class Connection(Outgoing, asyncio.Protocol):
         self.last_received = 0.0
         self.opened = 0.0
         self.aliases_in: dict[int, bytes] = {}
-        self.fans = broker.router.fans
+        self.admitted = broker.router.recipients
+        self.admitted_at = 0
         self.denied = 0
         self.named: str | None = None
         self.user: str | None = None
@@ -149,10 +155,7 @@ class Connection(Outgoing, asyncio.Protocol):
             data = b"".join(self._tail)
             self._tail.clear()
             self._consume(data)
-        elif session is None or not (
-            (len(data) <= LARGEST and lone(self, session, data))
-            or (broker.straight is not None and data[0] == 0x30 and broker.straight.request(self, data))
-        ):
+        elif session is None or not 0 < len(data) <= LARGEST or not take_single(self, session, data):
             self._consume(data)
         if broker.within is not None and broker.within.out:
             broker.hand_over()
@@ -198,7 +201,7 @@ class Connection(Outgoing, asyncio.Protocol):
         self._tail_size = 0
         self.taken = 0
         try:
-            used = ingest(self, data)
+            used = parse(self, data)
         except PeerError as error:
             self.fail(error)
             return
@@ -270,13 +273,33 @@ class Connection(Outgoing, asyncio.Protocol):
             self.pause_reading_for(RATE)
         broker.loop.call_later(wait, self._throttle)
 
-    def hold(self) -> None:
-        """The mesh takes nothing now: keep what has come, read no more, until `release`."""
+    def remember(self, topic: bytes, recipients: Recipients) -> None:
+        """Its client may publish plain messages to a topic; from now on the connection has a list of its own of such topics."""
+        if self.admitted is self.broker.router.recipients:
+            self.admitted = {}
+        if len(self.admitted) >= ADMITTED_MAX:
+            self.admitted.clear()
+        self.admitted[topic] = recipients
+
+    def review(self) -> None:
+        """Routes have changed: what was remembered of them may be wrong."""
+        router = self.broker.router
+        self.admitted_at = router.changes
+        if self.admitted is not router.recipients:
+            self.admitted.clear()
+
+    def set_rules(self, apply: bool) -> None:
+        """Ask anew for each topic what the client may publish, if the rules of access apply to it."""
+        self.allowed = set() if apply else None
+        self.admitted = {} if apply else self.broker.router.recipients
+
+    def hold(self, wants_store: bool) -> None:
+        """The store (wants_store) or the mesh takes nothing now: keep what has come, read no more, until `release`."""
         self.held = True
         self.pause_reading_for(self.broker)
-        durable = self.broker.durable
-        if durable is not None and durable.closed and durable.wanted:
-            durable.hold(self)
+        if wants_store:
+            assert self.broker.durable is not None
+            self.broker.durable.hold(self)
             return
         assert self.broker.mesh is not None
         self.broker.mesh.hold(self)

@@ -15,7 +15,7 @@ from ...mqtt.errors import PeerError
 from ...mqtt.properties import Property
 from ...mqtt.reasons import Reason
 from ...mqtt.topics import check_filter, split_share, too_deep
-from ..publish import run as incoming
+from ..publish import acknowledge
 from ..routing.route import Entry
 from ..session.session import Replay
 from . import connect as handshake
@@ -65,11 +65,11 @@ def pubrec(connection: Connection, packet: packets.Pubrec) -> None:
         session.outbound.acknowledge(2, packet.packet_id, 1)
         session.pump()
     else:
-        incoming.received(connection, session, packet.packet_id, 1)
+        acknowledge.received(connection, session, packet.packet_id, 1)
 
 
 def pubrel(connection: Connection, packet: packets.Pubrel) -> None:
-    incoming.released(connection, _session(connection), packet.packet_id, 1)
+    acknowledge.released(connection, _session(connection), packet.packet_id, 1)
 
 
 def pubcomp(connection: Connection, packet: packets.Pubcomp) -> None:
@@ -132,7 +132,7 @@ def subscribe(connection: Connection, packet: packets.Subscribe) -> None:
     for subscription in packet.subscriptions:
         share = split_share(subscription.filter)
         if share is not None and share in broker.router.groups and subscription.filter in session.subscriptions:
-            broker.router.groups[share].gather(session)
+            broker.router.groups[share].gather(session, broker.next_commit)
     ticket = session.mark()
     if ticket and durable is not None:
         durable.when(ticket, partial(_send_retained, connection, wanted))

@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from ...mqtt.batch.packets import PacketBatch
+from ...mqtt.batch.batch import Batch
 from ...mqtt.batch.run import Run
 from ...mqtt.codec import encode
 from ...mqtt.properties import Property
@@ -139,38 +139,29 @@ class Outgoing:
         self.dropped += count
         self.broker.counters.dropped += count
 
-    def send_qos0(self, run: Run, retain: bool, suffix: bytes) -> None:
-        """A run at QoS 0, with everything that this connection may want of it. suffix: encoded subscription identifiers."""
+    def send_qos0(self, batch: Batch, retain: bool, suffix: bytes) -> None:
+        """A batch at QoS 0, with everything that this connection may want of it. suffix: encoded subscription identifiers."""
         if self.congested:
-            self.drop(run.count)
+            self.drop(batch.count)
             return
-        properties = self._properties(run, suffix)
-        if properties is None:
-            self.broker.counters.expired += run.count
+        if self.special and not batch.uniform:
+            for index in range(batch.count):
+                self.send_qos0(batch.single(index), retain, suffix)
+            return
+        more = self._more(batch, suffix)
+        if more is None:
+            self.context.counters.expired += batch.count
             return
         if self.alias_maximum:
-            self._send_aliased(run, 0, retain, properties, 0, run.count, 0, False)
+            self._send_aliased(batch, 0, retain, more, 0, batch.count, 0, False)
             return
-        frames = run.frames(self.version, 0, retain, properties)
-        if self.max_packet and frames.size > self.max_packet:
-            self.drop(run.count)
+        block = batch.block(self.version, retain, more)
+        if self.max_packet and len(block) > self.max_packet * batch.count:
+            self.drop(batch.count)
             return
-        self.sent += run.count
-        self.broker.counters.publish_bytes_sent += len(frames.data)
-        self.send(frames.data)
-
-    def send_mixed_qos0(self, mixed: PacketBatch) -> None:
-        """A span at QoS 0."""
-        if self.congested:
-            self.drop(mixed.count)
-        elif self.special:
-            for index in range(mixed.count):
-                self.send_qos0(mixed.single(index), False, b"")
-        else:
-            block, _ = mixed.encoded(self.version, 0)
-            self.sent += mixed.count
-            self.broker.counters.publish_bytes_sent += len(block)
-            self.send(block)
+        self.sent += batch.count
+        self.context.counters.publish_bytes_sent += len(block)
+        self.send(block)
 
     def send_delivery(self, delivery: Delivery, duplicate: bool = False, ticket: int = 0) -> bool:
         """QoS 1 or 2, identifiers given. False: nothing was sent, they are free again (expired or larger than the client takes).
@@ -179,23 +170,21 @@ class Outgoing:
         ticket: see `send_after`; 0: the delivery's own.
         """
         ticket = ticket or delivery.ticket
-        run = delivery.run
-        if self.special and isinstance(run, PacketBatch):
-            return self._send_singly(delivery, run, duplicate, ticket)
-        properties = self._properties(run, delivery.suffix)
-        if properties is None:
+        batch = delivery.run
+        if self.special and not batch.uniform:
+            return self._send_singly(delivery, duplicate, ticket)
+        more = self._more(batch, delivery.suffix)
+        if more is None:
             if not duplicate:
-                self.broker.counters.expired += delivery.count
+                self.context.counters.expired += delivery.count
                 return False
-            properties = b"".join((run.properties, b"\x02\0\0\0\0", delivery.suffix))
+            more = b"\x02\0\0\0\0" + delivery.suffix
         if self.alias_maximum and not (ticket or self.sends):  # what waits must not define what others use before
-            return self._send_aliased(
-                run, delivery.qos, delivery.retain, properties, delivery.start, delivery.count, delivery.first, duplicate
-            )
-        if self.max_packet and run.frames(self.version, delivery.qos, delivery.retain, properties).size > self.max_packet:
+            return self._send_aliased(batch, delivery.qos, delivery.retain, more, delivery.start, delivery.count, delivery.first, duplicate)
+        data = delivery.encode(self.version, more, duplicate)
+        if self.max_packet and len(data) > self.max_packet * delivery.count:
             self.drop(delivery.count)
             return False
-        data = delivery.encode(self.version, properties, duplicate)
         self.sent += delivery.count
         self.broker.counters.publish_bytes_sent += len(data)
         if ticket or self.sends:
@@ -204,55 +193,54 @@ class Outgoing:
             self.send(data)
         return True
 
-    def _send_singly(self, delivery: Delivery, run: PacketBatch, duplicate: bool, ticket: int) -> bool:
+    def _send_singly(self, delivery: Delivery, duplicate: bool, ticket: int) -> bool:
         """A special client's wishes are looked at message by message."""
         session = self.session
         assert session is not None
         for index in range(delivery.count):
-            one = Delivery(run.single(delivery.start + index), delivery.qos)
+            one = Delivery(delivery.run.single(delivery.start + index), delivery.qos, delivery.retain, delivery.suffix)
             one.first = delivery.first + index
             if not self.send_delivery(one, duplicate, ticket):
                 session.outbound.acknowledge(one.qos, one.first, 1)
         return True
 
-    def _properties(self, run: Run, suffix: bytes) -> bytes | None:
-        """The whole property block for this connection; None when the message has expired (MQTT-3.3.2-5, -6)."""
-        if run.expiry is None:
-            return run.properties + suffix if suffix else run.properties
-        waited = self.broker.now - run.received
-        if waited > run.expiry:
+    def _more(self, batch: Batch, suffix: bytes) -> bytes | None:
+        """The properties that follow the messages' own for this connection; None when the messages have expired (MQTT-3.3.2-5, -6)."""
+        if batch.expiry is None:
+            return suffix
+        waited = self.context.now - batch.received
+        if waited > batch.expiry:
             return None
-        left = run.expiry - int(waited) if waited > 0 else run.expiry
-        return b"".join((run.properties, b"\x02", left.to_bytes(4, "big"), suffix))
+        left = batch.expiry - int(waited) if waited > 0 else batch.expiry
+        return b"".join((b"\x02", left.to_bytes(4, "big"), suffix))
 
-    def _send_aliased(
-        self, run: Run, qos: int, retain: bool, properties: bytes, start: int, count: int, first: int, duplicate: bool
-    ) -> bool:
+    def _send_aliased(self, batch: Batch, qos: int, retain: bool, more: bytes, start: int, count: int, first: int, duplicate: bool) -> bool:
         """To a client that takes topic aliases: the topic once, from then on its number (MQTT-3.3.2-7 to -14). False: too large for it."""
-        topic = run.topic
+        topic = batch.topic
         table = self.aliases_out
         alias = table.get(topic, 0)
         known = alias > 0
         if not known and len(table) < min(self.alias_maximum, ALIASES_OUT) and len(topic) >= ALIAS_MIN:
             alias = len(table) + 1
         if alias:
-            properties += b"\x23" + alias.to_bytes(2, "big")
+            more += b"\x23" + alias.to_bytes(2, "big")
         stop = start + count
         blocks = [(start, stop, known)] if known or not alias else [(start, start + 1, False), (start + 1, stop, True)]
         for begin, end, short in blocks:
             if begin == end:
                 continue
-            part = run if end - begin == run.count else run.part(begin, end)
+            part = batch if end - begin == batch.count else batch.part(begin, end)
             if short:
-                part = Run(b"", run.qos, run.retain, part.payloads)
-            frames = part.frames(5, qos, retain, properties)
-            if self.max_packet and frames.size > self.max_packet:
+                part = Run(b"", batch.qos, batch.retain, part.payloads, batch.properties)
+            data = (
+                part.stamped(5, qos, retain, more, 0, part.count, first + begin - start, duplicate) if qos else part.block(5, retain, more)
+            )
+            if self.max_packet and len(data) > self.max_packet * part.count:
                 self.drop(end - start)
                 return False
             if alias:
                 table[topic] = alias
             self.sent += part.count
-            data = part.stamped(5, qos, retain, properties, 0, part.count, first + begin - start, duplicate) if qos else frames.data
-            self.broker.counters.publish_bytes_sent += len(data)
+            self.context.counters.publish_bytes_sent += len(data)
             self.send(data)
         return True

@@ -21,8 +21,7 @@ from uuid import UUID
 from ...mesh.custody.custody import OVERHEAD
 from ...mesh.custody.journal import NODE, stored_node
 from ...mesh.retained.replica import RECORDS, STATE, STATE_KEY, PutValue
-from ...mqtt.batch.packets import PacketBatch
-from ...mqtt.batch.run import Run
+from ...mqtt.batch.batch import Batch
 from ...store.base import Kind, Store, StoreError
 from ...store.records import DELIVERY_WEIGHT, RUN_WEIGHT, StoredDelivery
 from ..persistence.codec import run_of
@@ -125,7 +124,7 @@ class Custody:
         self.save()
         return self._node.custody()[0]
 
-    def _entries(self, store: Store) -> Iterator[tuple[int, Run, bytes]]:
+    def _entries(self, store: Store) -> Iterator[tuple[int, Batch, bytes]]:
         offset = self._durable.offset
         after = 0
         while rows := list(store.deliveries(RECIPIENT, after=after, limit=PAGE)):
@@ -136,7 +135,7 @@ class Custody:
                     raise StoreError(Kind.CORRUPT, TABLE, f"message {row.order} in custody has lost its run: restore a copy")
                 run = run_of(stored, offset)
                 self._rows[row.order] = row._replace(extra=b"")
-                yield row.order, run.loose() if isinstance(run, PacketBatch) else run, row.extra
+                yield row.order, run.parts() if not run.uniform else run, row.extra
             after = rows[-1].order
 
     def carried_out(self, token: int) -> None:

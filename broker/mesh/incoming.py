@@ -6,12 +6,13 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from ...mesh.node import actions
-from ...mqtt.batch.parts import PartsBatch
 from ..persistence.quota import passes
+from ..publish.publication import Publication
 from ..routing.retained import BURIED
 
 if TYPE_CHECKING:
-    from ..routing.route import Fan
+    from ...mqtt.batch.batch import Batch
+    from ..routing.route import Recipients
     from .shell import MeshShell
 
 
@@ -72,7 +73,7 @@ class Arrivals:
         if not isinstance(action, actions.Deliver) or action.token is None:
             return False
         router, run = self.broker.router, action.run
-        for topic in run.topics if isinstance(run, PartsBatch) else (run.topic,):
+        for topic in (run.topic,) if run.uniform else run.topics:
             route = router.routes.get(topic) or router.route(topic)
             if action.ordinary and any(target.qos and not passes(target.session) for target in route.targets):
                 return True
@@ -85,19 +86,16 @@ class Arrivals:
         """A run from elsewhere: local subscribers, the shared subscriptions that the origin picked here, retained messages."""
         run = action.run
         router = self.broker.router
-        if run.qos == 2 and self.shell.custody is not None and action.token is not None:  # it comes again unless its window is kept
-            assert self.broker.durable is not None
-            self.broker.behind = self.broker.durable.next_commit
+        # what has a token comes again unless its window is kept
+        publication = Publication(commit=self.broker.next_commit if self.shell.custody is not None and action.token is not None else 0)
+        if publication.commit and run.qos == 2 and self.shell.custody is not None:
             self.shell.custody.hurry()
-        if isinstance(run, PartsBatch):
-            self._deliver_span(run)
+        if not run.uniform:
+            self._deliver_parts(run, publication)
         elif action.ordinary:
             route = router.routes.get(run.topic) or router.route(run.topic)
             told = self.broker.retained.came(run.topic, action.key) if action.key else None
-            if told:
-                router.deliver_others(run, route, told)
-            else:
-                router.deliver(run, route, None, shares=False)
+            router.deliver(run, route, publication, shares=False, told=told or ())
         if action.stored:
             self.broker.retained.store(run, always=True)
         for pick in action.picks:
@@ -105,10 +103,9 @@ class Arrivals:
             if not router.access.sees(run.topic.decode(), pick[1], None):
                 self.broker.counters.dropped += run.count  # the origin does not know the rule
             elif group is not None:
-                router.deliver_share(run, group)
+                self.broker.counters.dropped += group.deliver(run, publication.commit)
             elif action.token is not None:
                 self.node.refuse(action.token, pick, self.broker.now)
-        self.broker.behind = 0
         self.carried_out(action.origin, action.token)
 
     def carried_out(self, origin: int, token: int | None) -> None:
@@ -130,33 +127,29 @@ class Arrivals:
         tell one of them."""
         run, router = action.run, self.broker.router
         if action.announce:
-            if run.qos == 2 and self.broker.durable is not None:
-                self.broker.behind = self.broker.durable.next_commit
-            router.deliver(run, router.routes.get(run.topic) or router.route(run.topic), None, shares=False)
-            self.broker.behind = 0
+            publication = Publication(commit=self.broker.next_commit)
+            router.deliver(run, router.routes.get(run.topic) or router.route(run.topic), publication, shares=False)
         self.broker.retained.store(run, always=True)
         if action.coming:
             self.broker.retained.expect(run.topic, action.key)
 
-    def _deliver_span(self, run: PartsBatch) -> None:
+    def _deliver_parts(self, batch: Batch, publication: Publication) -> None:
         """Messages of different topics: those in a row that have the same recipients go together."""
         router = self.broker.router
-        known, owned = router.fans.get, router.owned_fans.get
-        fan: Fan | None = None
+        routes = router.routes
+        recipients: Recipients | None = None
         start = 0
-        for index, topic in enumerate(run.topics):
-            found = known(topic) or owned(topic)
-            if found is None:
-                route = router.routes.get(topic) or router.route(topic)
-                found = known(topic) or owned(topic)
-            if found is not None and found.local is fan:
+        for index, topic in enumerate(batch.topics):
+            route = routes.get(topic) or router.route(topic)
+            found = route.recipients
+            if found is not None and found.local is recipients:
                 continue
-            if fan is not None:
-                router.deliver_mixed(run.part(start, index), fan)
-            fan, start = None, index
+            if recipients is not None:
+                router.deliver(batch.part(start, index), recipients, publication)
+            recipients, start = None, index
             if found is not None:
-                fan = found.local
+                recipients = found.local
             else:
-                router.deliver(run.single(index), route, None, shares=False)
-        if fan is not None:
-            router.deliver_mixed(run.part(start, run.count) if start else run, fan)
+                router.deliver(batch.single(index), route, publication, shares=False)
+        if recipients is not None:
+            router.deliver(batch.part(start, batch.count) if start else batch, recipients, publication)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from ...mesh.custody.watches import Standing, Watch
 from ...mesh.wire.visited import numbers as brokers_of
 from ...mqtt import packets
-from ...mqtt.batch.run import Run
+from ...mqtt.batch.batch import Batch
 from ...mqtt.codec import encode
 from ...mqtt.properties import Property
 from ...mqtt.reasons import Reason
@@ -254,17 +254,19 @@ class Receipts:
         durable = self.shell.broker.durable
         return 0 if durable is None else durable.claim()
 
-    def acknowledge(self, connection: Connection, run: Run, numbers: Numbers, fresh: Numbers, behind: tuple[int, int], reason: int) -> None:
+    def acknowledge(
+        self, connection: Connection, run: Batch, numbers: Numbers, fresh: Numbers, position: tuple[int, int], reason: int
+    ) -> None:
         """PUBACK or PUBREC for what was just accepted, when the mesh has confirmed it.
 
-        numbers: to be acknowledged. fresh: those of them whose messages were published behind this position; others are QoS 2 that was
+        numbers: to be acknowledged. fresh: those of them whose messages were published after this position; others are QoS 2 that was
         repeated. reason: below 0x80.
         """
         tracker = connection.tracker
         if tracker is None:
             tracker = connection.tracker = Tracker(connection, self)
         qos = run.qos
-        watch = self.node.watch(behind, len(fresh)) if fresh else None
+        watch = self.node.watch(position, len(fresh)) if fresh else None
         asked = None
         if watch is not None:
             asked = Asked(connection.client_id, qos, run.topic, fresh, watch)

@@ -26,11 +26,13 @@ from ...mesh.topology.rules import LinkRules, rules_for
 from ...mesh.topology.settings import MeshSettings, PeerSettings
 from ...mesh.wire.identity import Identity
 from ...mqtt import packets
+from ...mqtt.batch.batch import Batch
 from ...mqtt.batch.parts import PartsBatch
 from ...mqtt.batch.run import Run
 from ...mqtt.reasons import Reason
 from ...mqtt.topics import matches
 from ..roaming.shell import Roaming
+from ..routing.route import Recipients
 from ..transport.tls.service import trusted_names
 from ..transport.tls.transport import TlsTransport
 from .custody_store import Custody, stored_identity
@@ -101,7 +103,7 @@ class MeshShell:
         self._draining = False
         self.custody: Custody | None = None  # what the store has of it
         self.open = False  # links may come up
-        self._returned: dict[tuple[int, str], list[Run]] = {}  # (destination, reason) -> what came back and is not logged yet
+        self._returned: dict[tuple[int, str], list[Batch]] = {}  # (destination, reason) -> what came back and is not logged yet
         self.starting = settings.start_waits > 0  # clients wait: it is not known what others want
         self._early: list[tuple[Connection, packets.Connect]] = []  # those who do
         self._start_timer: asyncio.TimerHandle | None = None
@@ -333,13 +335,16 @@ class MeshShell:
         """Who wants the topic elsewhere."""
         return self.node.route(topic)
 
-    def publish(self, route: Route, run: Run, hold: bool = False) -> int | None:
-        """A local client's run goes into the mesh.
+    def publish(self, to: Route | Recipients, run: Batch, hold: bool = False) -> int | None:
+        """A local client's batch goes into the mesh.
 
-        hold: for a will: QoS 1 leaves only behind the commit, and it goes out though there is no room to retain it. Returns 0, the reason
-        code for a run that cannot travel or be retained, or None: no room for QoS 1 or 2. With a reason code or None nothing was taken.
+        hold: for a will: QoS 1 leaves only after the commit, and it goes out though there is no room to retain it. Returns 0, the reason
+        code for a run that cannot travel or be retained, or None: no room for QoS 1 or 2, or routes have changed and the messages of a
+        batch that is no run do not go together any more. With a reason code or None nothing was taken.
         """
-        mesh = route.mesh
+        if isinstance(to, Recipients):
+            return self._publish_parts(to.mask, run.parts())
+        mesh = to.mesh
         keep = False
         if run.retain and not run.topic.startswith(b"$"):
             self.arrivals.weigh()
@@ -353,9 +358,9 @@ class MeshShell:
         if mesh is None:
             return 0
         try:
-            verdict = self.node.publish(mesh, run, self.broker.now, route.local_groups, keep, hold)
+            verdict = self.node.publish(mesh, run, self.broker.now, to.local_groups, keep, hold)
         except ValueError as error:
-            log.warning("event=too-long topic=%s text=%s", route.topic, error)
+            log.warning("event=too-long topic=%s text=%s", to.topic, error)
             self.broker.counters.dropped += run.count
             return Reason.IMPLEMENTATION_SPECIFIC_ERROR
         if run.qos and self.custody is not None:
@@ -366,18 +371,18 @@ class MeshShell:
             self.broker.retained.store(run, always=True)
         return 0
 
-    def mask(self, route: actions.MeshRoute) -> int | None:
-        """The brokers elsewhere that messages of a topic can go to in a span with those of other topics; None: they go singly."""
-        return None if self.settings.mode == "flood" else route.mask
-
-    def publish_span(self, mask: int, run: PartsBatch) -> bool:
-        """Messages of different topics that go to the same brokers. False: no room, or routes have changed; nothing was done."""
-        verdict = self.node.publish_span(mask, run, self.broker.now)
+    def _publish_parts(self, mask: int, parts: PartsBatch) -> int | None:
+        """Messages of different topics that go to the same brokers; see `publish`."""
+        verdict = self.node.publish_span(mask, parts, self.broker.now)
         if verdict is None:
             self.drain()
-        elif run.qos and self.custody is not None:
+        elif parts.qos and self.custody is not None:
             self.custody.save()
-        return verdict is Verdict.TAKEN
+        return 0 if verdict is Verdict.TAKEN else None
+
+    def mask(self, route: actions.MeshRoute) -> int | None:
+        """The brokers elsewhere that messages of a topic can go to together with those of other topics; None: they go singly."""
+        return None if self.settings.mode == "flood" else route.mask
 
     # One message at a time
 

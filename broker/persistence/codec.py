@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import msgpack
 
+from ...mqtt.batch.batch import Batch
 from ...mqtt.batch.packets import PacketBatch
 from ...mqtt.batch.run import Run
 from ...mqtt.packets import Subscription
@@ -143,7 +144,7 @@ def subscription_of(key: bytes, value: bytes) -> tuple[int, Subscription, int]:
 # Retained messages
 
 
-def retained_value(run: Run, offset: float, extra: bytes = b"") -> bytes:
+def retained_value(run: Batch, offset: float, extra: bytes = b"") -> bytes:
     """A run of one retained message. offset: from the clock of `Run.received` to the wall clock."""
     published_at = run.received + offset
     expires_at = None if run.expiry is None else published_at + run.expiry
@@ -161,7 +162,7 @@ def kept_run(topic: bytes, retain: bool, record: RetainedRecord, offset: float) 
     return Run(topic, record.qos, retain, [record.payload], record.properties, expiry, record.published_at - offset)
 
 
-def will_value(run: Run, offset: float) -> bytes:
+def will_value(run: Batch, offset: float) -> bytes:
     """A will that is due."""
     return retained_value(run, offset, bytes((run.retain,)) + run.topic)
 
@@ -176,10 +177,10 @@ def will_of_value(key: bytes, value: bytes, offset: float) -> Run:
 # properties one byte, the version of MQTT that the frames are written in.
 
 
-def stored_run(number: int, run: Run, offset: float) -> StoredRun:
+def stored_run(number: int, run: Batch, offset: float) -> StoredRun:
     """A run's record. offset: from the clock of `Run.received` to the wall clock."""
     published_at = run.received + offset
-    if isinstance(run, PacketBatch):
+    if not run.uniform:
         block, version = run.written()
         return StoredRun(number, b"", run.qos, False, bytes((version,)), None, published_at, run.length, run.count, block)
     expires_at = None if run.expiry is None else published_at + run.expiry
@@ -188,7 +189,7 @@ def stored_run(number: int, run: Run, offset: float) -> StoredRun:
     return StoredRun(number, run.topic, run.qos, run.retain, run.properties, expires_at, published_at, run.length, run.count, bytes(joined))
 
 
-def run_of(stored: StoredRun, offset: float) -> Run:
+def run_of(stored: StoredRun, offset: float) -> Batch:
     """The run of a record."""
     received = stored.published_at - offset
     if not stored.topic:

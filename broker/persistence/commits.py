@@ -33,7 +33,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
 from ...base.quoting import quoted
-from ...mqtt.batch.run import Run
+from ...mqtt.batch.batch import Batch
 from ...mqtt.packets import Subscription
 from ...store import Store, StoreError, Writer
 from ...store.records import StoredRun
@@ -45,7 +45,7 @@ from .stored_session import DurableSession
 if TYPE_CHECKING:
     from ..ports import Connection, Context, Mesh
     from ..routing.retained import Retained
-    from ..routing.route import Route
+    from ..routing.route import Recipients, Route
     from ..routing.router import Router
     from ..session.table import Sessions
 
@@ -78,7 +78,7 @@ class Durable:
 
     store: not yet open. offset: from the loop's clock to the wall clock. pending_limit: bytes that may wait for the store.
     closed: nothing more that needs the store is taken now; stuck: since it fails, or is behind. bound: of all that it keeps.
-    wanted: the message that was looked at last needs it. dirty: sessions whose identifiers are to be written down. moving: messages are
+    dirty: sessions whose identifiers are to be written down. moving: messages are
     passing from one session to another, so that they are not settled when the one lets go of them.
     """
 
@@ -96,7 +96,6 @@ class Durable:
         self.closed = False
         self.stuck = False
         self.moving = False
-        self.wanted = False
         self.dirty: dict[DurableSession, None] = {}
         self.commits = 0
         loop = context.loop
@@ -106,9 +105,9 @@ class Durable:
         self._reader = ThreadPoolExecutor(1, "store-reader")
         self._next_run = 1
         self._next_number = 1
-        self._last_run: Run | None = None
+        self._last_run: Batch | None = None
         self._last_id = 0
-        self._loaded: tuple[int, Run] | None = None
+        self._loaded: tuple[int, Batch] | None = None
         self._runs: set[int] = set()  # stored for the message that is being taken
         self._firm = False  # beside runs, something must be kept for the message that is being taken
         self._awaiting: dict[int, tuple[Connection, Answer]] = {}  # run -> who waits for it
@@ -410,24 +409,23 @@ class Durable:
 
     # Publishers who need the store while it takes nothing
 
-    def needed(self, route: Route, run: Run) -> bool:
-        """Whether a run cannot be taken without the store. `wanted` is the answer, for who holds the publisher then."""
-        self.wanted = bool(run.qos) and (self._wanted(route, run) if self.stuck else self._to_be_kept(route, run))
-        return self.wanted
+    def needed(self, route: Route | Recipients, run: Batch) -> bool:
+        """Whether a batch of QoS 1 or 2 cannot be taken without the store."""
+        return self._wanted(route, run) if self.stuck else self._to_be_kept(route, run)
 
-    def _wanted(self, route: Route, run: Run) -> bool:
-        if route.mesh is not None or (run.retain and not route.topic.startswith("$")):
+    def _wanted(self, route: Route | Recipients, run: Batch) -> bool:
+        if route.elsewhere or (run.retain and not run.topic.startswith(b"$")):
             return True
         if any(target.session.stored and target.qos for target in route.targets):
             return True
         return any(member.session.stored for group in route.shares for member in group.members)
 
-    def _to_be_kept(self, route: Route, run: Run) -> bool:
-        """Whether a run of QoS 1 or 2 would stay in the store for longer than its recipients need to take it."""
-        kept = run.retain and not route.topic.startswith("$")
+    def _to_be_kept(self, route: Route | Recipients, run: Batch) -> bool:
+        """Whether a batch of QoS 1 or 2 would stay in the store for longer than its recipients need to take it."""
+        kept = run.retain and not run.topic.startswith(b"$")
         if kept and not run.length and self.retained.has(run.topic):
             return False  # it makes room
-        elsewhere = self.mesh is not None and route.mesh is not None and not self.mesh.reaches(route.mesh)
+        elsewhere = self.mesh is not None and route.elsewhere and (route.mesh is None or not self.mesh.reaches(route.mesh))
         if not self.bound.full:
             return elsewhere
         if kept and self.retained.grows(run):
@@ -484,7 +482,7 @@ class Durable:
 
     # Runs
 
-    def store_run(self, run: Run) -> int:
+    def store_run(self, run: Batch) -> int:
         """The id of a run in the store, put there unless it is the one that was put last."""
         if run is self._last_run and self.writer.holds(self._last_id):
             return self._last_id
@@ -495,7 +493,7 @@ class Durable:
         self._runs.add(number)
         return number
 
-    def loaded(self, stored: StoredRun) -> Run:
+    def loaded(self, stored: StoredRun) -> Batch:
         """A stored run as a run; consecutive rows of one run share it."""
         if self._loaded is None or self._loaded[0] != stored.id:
             self._loaded = (stored.id, run_of(stored, self.offset))
@@ -541,13 +539,13 @@ class Durable:
             self.writer.delete_value("subscriptions", subscription_key(session.key, topic_filter))
             self.firm()
 
-    def retain(self, run: Run, extra: bytes = b"") -> None:
+    def retain(self, run: Batch, extra: bytes = b"") -> None:
         """Keep a retained message."""
         if not run.topic.startswith(b"$"):
             self.writer.put_value("retained", bytes(run.topic), retained_value(run, self.offset, extra))
             self.firm()
 
-    def keep_will(self, run: Run) -> bytes:
+    def keep_will(self, run: Batch) -> bytes:
         """Keep a will that is due and finds no room: the key for `forget_will`."""
         key = os.urandom(8)
         self.writer.put_value("wills", key, will_value(run, self.offset))

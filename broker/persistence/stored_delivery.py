@@ -23,7 +23,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
-from ...mqtt.batch.run import Run
+from ...mqtt.batch.batch import Batch
 from ...mqtt.session import Delivery
 from ...store.records import StoredDelivery
 
@@ -75,7 +75,7 @@ class Kept(Delivery):
 
     __slots__ = ("base", "extra", "order", "segments", "stored", "waiting")
 
-    run: Run
+    run: Batch
 
     def __init__(self, delivery: Delivery, stored: int, order: int, extra: bytes) -> None:
         self.run = delivery.run
@@ -143,7 +143,7 @@ class Kept(Delivery):
         """Whether its messages are in memory."""
         return self.run is not None
 
-    def load(self, run: Run) -> None:
+    def load(self, run: Batch) -> None:
         """Its stored run, whole."""
         self.run = run
         self.start += self.base

@@ -1,26 +1,33 @@
-"""The hot path in: received bytes become runs, runs go to routes, acknowledgements move blocks.
+"""Received bytes become batches, and acknowledgements move blocks: the hot path in.
 
-`ingest` runs for each chunk of bytes, makes one call for each run, span or block of acknowledgements, never builds an object for a
-single PUBLISH that has company, and leaves every packet kind but PUBLISH and the four acknowledgements to the connection's handlers.
+`parse` runs for each chunk of bytes. It makes one call for each batch or block of acknowledgements and never builds an object for a
+single PUBLISH that has company. Every packet but PUBLISH and bare acknowledgements goes to the connection's handlers.
 
-How a run is found: behind the first PUBLISH, frames of the same size whose bytes up to the packet identifier (QoS 0: up to the
-payload) are equal belong to it. Everything that was checked for the first one holds for them too.
+Two kinds of batches are found. A *run*: the frames after a PUBLISH that have the same size and the same bytes up to the packet identifier
+(QoS 0: up to the payload); everything that was checked for the first one holds for them too. *Packets* (`find_packets.py`): frames of
+different topics and sizes that have the same recipients.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...mqtt.batch.run import PID_HIGH, PID_LOW, Run
 from ...mqtt.errors import MalformedPacket, PeerError
 from ...mqtt.length import read_length
 from ...mqtt.publish import PublishProperties, publish_properties
 from ...mqtt.reasons import Reason
 from ...mqtt.session import PUBACKS, PUBCOMPS, PUBRECS, PUBRELS
-from .batch import PLAIN, alike, take_span
-from .run import acknowledged, publish
+from ..auth.permissions import identified
+from .accept import publish, publish_run
+from .acknowledge import acknowledged
+from .find_packets import PLAIN, alike, find_packets
+from .publication import Publication
 
 if TYPE_CHECKING:
     from ..client.connection import Connection
+    from ..session.session import Session
+    from .publication import Numbers
 
 CONNECT_MAX = 512 * 1024  # bytes of a first packet: memory for strangers is bounded before anything is known of them
 NO_CONNECT = "the first packet is not CONNECT"
@@ -51,7 +58,7 @@ def read_properties(data: bytes, position: int, stop: int) -> tuple[PublishPrope
     return properties, start + length
 
 
-def ingest(connection: Connection, data: bytes) -> int:
+def parse(connection: Connection, data: bytes) -> int:
     """Take as many whole packets as `data` holds: how many bytes were used.
 
     Sets ``connection.need`` to the size of the incomplete packet at the end (0 when unknown). Raises PeerError.
@@ -61,7 +68,9 @@ def ingest(connection: Connection, data: bytes) -> int:
     maximum = connection.limits.max_packet_size if connection.session is not None else min(CONNECT_MAX, connection.limits.max_packet_size)
     version5 = connection.version == 5
     connection.need = 0
-    general = 0  # no spans are looked for before this position
+    if connection.admitted_at != connection.broker.router.changes:
+        connection.review()
+    runs_until = 0  # before this position only runs are looked for
     while position + 2 <= end:
         first = data[position]
         length = data[position + 1]
@@ -71,7 +80,8 @@ def ingest(connection: Connection, data: bytes) -> int:
             if length < 0:
                 break
         stop = start + length
-        if connection.session is None and (first >> 4 != 1 or first == TLS):  # the flags are looked at with the body
+        session = connection.session
+        if session is None and (first >> 4 != 1 or first == TLS):  # the flags are looked at with the body
             raise PeerError(Reason.PROTOCOL_ERROR, NO_CONNECT_BUT_TLS if first == TLS else NO_CONNECT, clause="MQTT-3.1.0-1")
         if stop - position > maximum:
             raise PeerError(Reason.PACKET_TOO_LARGE, f"a packet of {stop - position} bytes; the most is {maximum}", clause="MQTT-3.2.2-15")
@@ -79,29 +89,21 @@ def ingest(connection: Connection, data: bytes) -> int:
             connection.need = stop - position
             break
 
-        if (
-            first in PLAIN
-            and length > 2
-            and position >= general
-            and connection.session is not None
-            and not alike(data, position, start, stop, version5)
-        ):
-            # nothing special: perhaps frames that only have to be passed on
-            after = take_span(connection, data, position, end, maximum)
-            if after > 0:
-                position = after
-                continue
-            general = -after
-
         kind = first & 0xF0
-        if kind == 0x30:
-            after = take_run(connection, data, position, start, stop, end, version5)
+        if kind == 0x30 and session is not None:
+            if first in PLAIN and length > 2 and position >= runs_until and not alike(data, position, start, stop, version5):
+                after = take_packets(connection, session, data, position, end, maximum)
+                if after > 0:
+                    position = after
+                    continue
+                runs_until = -after
+            after = take_run(connection, session, data, position, start, stop, end, version5)
             if after < 0:
                 return position
             position = after
             if connection.closing:
                 return end
-        elif length == 2 and (kind == 0x40 or first == 0x62 or kind == 0x50 or kind == 0x70) and connection.session is not None:
+        elif length == 2 and (kind == 0x40 or first == 0x62 or kind == 0x50 or kind == 0x70) and session is not None:
             position += take_acknowledgements(connection, data, position, start, end)
         else:
             connection.packet(first, data[start:stop])
@@ -114,8 +116,25 @@ def ingest(connection: Connection, data: bytes) -> int:
     return position
 
 
-def take_run(connection: Connection, data: bytes, position: int, start: int, stop: int, end: int, version5: bool) -> int:
-    """The run of PUBLISH that begins at `position`, a whole packet whose body is data[start:stop]: where it ends; -1: it is held."""
+def take_packets(connection: Connection, session: Session, data: bytes, position: int, end: int, maximum: int) -> int:
+    """Publish the packets of one kind that begin at `position`, a whole frame, together.
+
+    maximum: the largest packet allowed. Returns where they end. 0: there are none; -p: those up to p have to be taken as runs, because
+    they cannot go together. Then nothing was done.
+    """
+    found = find_packets(connection, data, position, end, maximum)
+    if found is None:
+        return 0
+    batch, recipients, numbers, after = found
+    if not publish(Publication(connection, session.face, numbers), session, batch, recipients):
+        return -after
+    connection.received += batch.count
+    connection.broker.counters.publish_bytes_received += after - position
+    return after
+
+
+def take_run(connection: Connection, session: Session, data: bytes, position: int, start: int, stop: int, end: int, version5: bool) -> int:
+    """Publish the run that begins at `position`, a whole packet whose body is data[start:stop]: where it ends; -1: it is held."""
     first = data[position]
     qos = (first >> 1) & 3
     if qos == 3 or (first & 0x0E) == 0x08:
@@ -134,26 +153,90 @@ def take_run(connection: Connection, data: bytes, position: int, start: int, sto
             properties, payload = read_properties(data, payload, stop)
         else:
             payload += 1
+    after = _run_end(data, position, topic_end, payload, stop, qos)
+    if after > end:
+        after -= stop - position
+
+    broker = connection.broker
+    topic = data[start + 2 : topic_end]
+    raw_version = 0 if first & 8 else connection.version  # of the recipients that may get these very frames
+    expiry = None
+    block = b""
+    if properties is not None:
+        block = properties.without_expiry
+        expiry = properties.expiry
+        if properties.topic_alias is not None:
+            topic = resolve_alias(connection, topic, properties.topic_alias)
+            raw_version = 0
+        elif expiry is not None:
+            raw_version = 0
+    if not topic:
+        raise PeerError(Reason.PROTOCOL_ERROR, "PUBLISH with an empty topic and no topic alias", "MQTT-4.7.3-1")
+    route = broker.router.routes.get(topic) or broker.router.route(topic)
+    if route.rights is not None and route.rights.identified:
+        block = identified(properties, connection.client_id)
+        raw_version = 0
+    size = stop - position
+    offset = payload - position
+    chunk = data if after - position == len(data) else data[position:after]
+    run = Run(topic, qos, first & 1 == 1, None, block, expiry, broker.now, (chunk, offset, size, size - offset), raw_version)
+    numbers: Numbers = identifiers(chunk, size, topic_end - position) if qos else ()  # type: ignore[assignment]
+    if not publish_run(connection, session, run, route, numbers, properties):
+        return -1
+    connection.received += run.count
+    broker.counters.publish_bytes_received += after - position
+    return after
+
+
+def _run_end(data: bytes, position: int, topic_end: int, payload: int, stop: int, qos: int) -> int:
+    """Where the frames end that are like the one at `position`; the last one may be incomplete."""
     size = stop - position
     after = stop
     if qos:
         head = data[position:topic_end]
-        tail_start = topic_end + 2 - position
         tail = data[topic_end + 2 : payload]
         if tail:
+            tail_start = topic_end + 2 - position
             while data.startswith(head, after) and data.startswith(tail, after + tail_start):
                 after += size
-        else:
-            while data.startswith(head, after):
-                after += size
+            return after
     else:
         head = data[position:payload]
-        while data.startswith(head, after):
-            after += size
-    if after > end:
-        after -= size
-    taken = publish(connection, data, position, after, size, qos, first, start + 2, topic_end, payload, properties)
-    return after if taken else -1
+    while data.startswith(head, after):
+        after += size
+    return after
+
+
+def resolve_alias(connection: Connection, topic: bytes, alias: int) -> bytes:
+    """The topic of a PUBLISH with a Topic Alias, which sets the alias when it names a topic (MQTT 5: 3.3.2.3.4)."""
+    most = connection.limits.topic_alias_maximum
+    if alias > most:
+        raise PeerError(Reason.TOPIC_ALIAS_INVALID, f"topic alias {alias}; the most is {most}", "MQTT-3.3.2-9")
+    if topic:
+        connection.aliases_in[alias] = topic
+        return topic
+    known = connection.aliases_in.get(alias)
+    if known is None:
+        raise PeerError(Reason.PROTOCOL_ERROR, f"topic alias {alias} was never set", "MQTT-3.3.2-7")
+    return known
+
+
+def identifiers(chunk: bytes, size: int, offset: int) -> Numbers:
+    """The packet identifiers of a run's frames, each at `offset`: a range when consecutive."""
+    first = chunk[offset] << 8 | chunk[offset + 1]
+    count = len(chunk) // size
+    if count == 1:
+        if not first:
+            raise MalformedPacket("packet identifier 0", "MQTT-2.2.1-2")
+        return range(first, first + 1)
+    high = chunk[offset::size]
+    low = chunk[offset + 1 :: size]
+    if first and high == PID_HIGH[first : first + count] and low == PID_LOW[first : first + count]:
+        return range(first, first + count)
+    numbers = [upper << 8 | lower for upper, lower in zip(high, low, strict=True)]
+    if 0 in numbers:
+        raise MalformedPacket("packet identifier 0", "MQTT-2.2.1-2")
+    return numbers
 
 
 def take_acknowledgements(connection: Connection, data: bytes, position: int, start: int, end: int) -> int:

@@ -19,7 +19,9 @@ import re
 from typing import TYPE_CHECKING
 
 from ...mesh.wire.visited import numbers as brokers_of
+from ...mqtt.batch.batch import Batch
 from ...mqtt.batch.run import Run
+from ..publish.publication import Publication
 from .reply import own_targets, reply_to
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ class RequestTopic:
         self._router = router
         router.services[TOPIC] = self.serve
 
-    def serve(self, connection: Connection, run: Run, properties: PublishProperties | None) -> bool:
+    def serve(self, connection: Connection, run: Batch, properties: PublishProperties | None) -> bool:
         """Answer requests: whether the client takes the answers."""
         topic, block = reply_to(connection, properties, ANSWER)
         targets = own_targets(self._router, connection, topic)
@@ -52,7 +54,7 @@ class RequestTopic:
             text = json.dumps(self.answer(connection.client_id, payload), separators=(",", ":"))
             for target in targets:
                 answer = Run(topic, 1, False, [text.encode()], block, received=connection.context.now)
-                self._router.deliver_to(answer, target)
+                self._router.deliver_to(answer, target, Publication())
         return bool(targets)
 
     def answer(self, client: str, payload: bytes) -> dict[str, object]:

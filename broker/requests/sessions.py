@@ -30,11 +30,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ...base.quoting import quoted
+from ...mqtt.batch.batch import Batch
 from ...mqtt.batch.run import Run
 from ...mqtt.reasons import Reason
 from ..auth.guard import ANSWER
 from ..persistence.stored_delivery import Extra
 from ..persistence.stored_session import DurableSession
+from ..publish.publication import Publication
 from .reply import own_targets, reply_to
 
 if TYPE_CHECKING:
@@ -73,7 +75,7 @@ class SessionTopic:
         self.durable: Durable | None = None
         router.services[TOPIC] = self.serve
 
-    def serve(self, connection: Connection, run: Run, properties: PublishProperties | None) -> bool:
+    def serve(self, connection: Connection, run: Batch, properties: PublishProperties | None) -> bool:
         """Answer requests: whether the client takes the answers."""
         topic, block = reply_to(connection, properties, ANSWER)
         answer = partial(self._answer, connection, topic, block)
@@ -101,7 +103,7 @@ class SessionTopic:
     def _answer(self, connection: Connection, topic: bytes, block: bytes, answer: dict[str, object]) -> None:
         text = json.dumps(answer, separators=(",", ":")).encode()
         for target in own_targets(self._router, connection, topic):
-            self._router.deliver_to(Run(topic, 1, False, [text], block, received=self._context.now), target)
+            self._router.deliver_to(Run(topic, 1, False, [text], block, received=self._context.now), target, Publication())
 
     def _carry_out(self, connection: Connection, payload: bytes, answer: Callable[[dict[str, object]], None]) -> None:
         try:

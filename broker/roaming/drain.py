@@ -132,8 +132,5 @@ class Mover:
     def send_qos0(self, run: object, retain: bool, suffix: bytes) -> None:
         """Not kept."""
 
-    def send_mixed_qos0(self, mixed: object) -> None:
-        """Not kept."""
-
     def drop(self, count: int) -> None:
         """Not kept."""

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import msgpack
 
+from ...mqtt.batch.batch import Batch
 from ...mqtt.batch.packets import PacketBatch
 from ...mqtt.batch.run import Run
 from ...mqtt.packets import Subscription
@@ -74,8 +75,8 @@ def encode_items(found: list[list[Any]]) -> bytes:
     return packed
 
 
-def _item(delivery: Delivery, run: Run, first: int, now: float) -> list[Any]:
-    if isinstance(run, PacketBatch):
+def _item(delivery: Delivery, run: Batch, first: int, now: float) -> list[Any]:
+    if not run.uniform:
         block, version = run.written()
         return [1, delivery.qos, first, block, version, run.count, run.qos]
     left = None if run.expiry is None else max(0, round(run.expiry - (now - run.received)))

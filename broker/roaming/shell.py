@@ -487,6 +487,8 @@ class Roaming:
 
     def give(self, session: Session, delivery: Delivery) -> None:
         """What was kept elsewhere is kept here, whatever the bounds of one session: it was somebody's to keep before."""
+        if delivery.qos == 2 and self.durable is not None:
+            delivery.ticket = self.durable.next_commit  # it comes again unless the window of what brought it is kept
         bounds = session.max_messages, session.max_bytes
         session.max_messages = session.max_bytes = UNBOUND
         lost = delivery.count - session.deliver(delivery)
@@ -549,15 +551,10 @@ class Posts:
 
     def received(self, origin: int, body: bytes) -> None:
         self._roaming._tick()
-        context, durable = self._roaming.context, self._roaming.durable
-        if durable is not None:
-            context.behind = durable.next_commit  # what comes with it comes again unless the post's window is kept
         try:
             self._roaming.roamer.received(origin, self._kind, body)
         except ValueError as error:
             log.warning("event=roaming-refused origin=%d text=%s", origin, error)
-        finally:
-            context.behind = 0
         self._roaming._set_timer()
 
     def returned(self, destination: int, body: bytes, reason: str) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING
 
+from ...mqtt.batch.batch import Batch
 from ...mqtt.batch.run import Run
 from ...mqtt.topics import TopicTree
 from ..counters import Account
@@ -31,7 +32,7 @@ class Retained:
     def __init__(self, account: Account) -> None:
         self.keeper: RetainedStore | None = None  # the store, when there is one and the mesh does not write it
         self.shut = False  # the store has no room for more
-        self._tree: TopicTree[Run] = TopicTree()
+        self._tree: TopicTree[Batch] = TopicTree()
         self._coming: dict[bytes, tuple[bytes, set[str]]] = {}  # topic -> key of the message that comes, clients that found it here
         self._account = account
         self._ends: list[tuple[float, str]] = []
@@ -40,7 +41,7 @@ class Retained:
     def __len__(self) -> int:
         return len(self._tree)
 
-    def room(self, run: Run) -> bool:
+    def room(self, run: Batch) -> bool:
         """Whether there is room in a mesh for the run's last message, or for remembering that it deletes."""
         if not self._account.full and not self.shut:
             return True
@@ -51,14 +52,14 @@ class Retained:
         """Whether something is retained for a topic."""
         return self._tree.get(topic.decode()) is not None
 
-    def grows(self, run: Run) -> bool:
+    def grows(self, run: Batch) -> bool:
         """Whether more would be retained with the run's last message than is now."""
         if not run.length:
             return False
         old = self._tree.get(run.topic.decode())
         return old is None or _weight(run) > _weight(old)
 
-    def store(self, run: Run, always: bool = False) -> bool:
+    def store(self, run: Batch, always: bool = False) -> bool:
         """Keep the run's last message (MQTT-3.3.1-5), or delete what is there (MQTT-3.3.1-6, -7).
 
         always: whether there is room or not, as the other sites keep it. False: there was none.
@@ -83,7 +84,7 @@ class Retained:
                 self._rebuild()
         return True
 
-    def restore(self, run: Run) -> None:
+    def restore(self, run: Batch) -> None:
         """A message that the store kept."""
         topic = run.topic.decode()
         old = self._tree.get(topic)
@@ -92,15 +93,15 @@ class Retained:
         if run.expiry is not None:
             heapq.heappush(self._ends, (run.received + run.expiry, topic))
 
-    def current(self, run: Run, now: float) -> bool:
+    def current(self, run: Batch, now: float) -> bool:
         """Whether this very run is still the retained message of its topic."""
         return self._tree.get(run.topic.decode()) is run and not run.expired(now)
 
-    def matching(self, topic_filter: str, now: float) -> list[Run]:
+    def matching(self, topic_filter: str, now: float) -> list[Batch]:
         """What a new subscription gets."""
         return [run for _, run in self._tree.match(topic_filter) if not run.expired(now)]
 
-    def for_client(self, topic_filter: str, client_id: str, now: float) -> list[Run]:
+    def for_client(self, topic_filter: str, client_id: str, now: float) -> list[Batch]:
         """The same, for a client who will be sent it."""
         runs = self.matching(topic_filter, now)
         if self._coming:
@@ -122,7 +123,7 @@ class Retained:
         del self._coming[topic]
         return found[1]
 
-    def all(self) -> list[Run]:
+    def all(self) -> list[Batch]:
         """All of them."""
         return [run for topic in self._tree if (run := self._tree.get(topic)) is not None]
 
@@ -136,7 +137,7 @@ class Retained:
                 self.expired += 1
                 self._forget(topic, run)
 
-    def _forget(self, topic: str, run: Run) -> None:
+    def _forget(self, topic: str, run: Batch) -> None:
         self._account.retained -= _weight(run)
         self._tree.delete(topic)
         self._coming.pop(run.topic, None)
@@ -155,5 +156,5 @@ class Retained:
         return self._account.retained
 
 
-def _weight(run: Run) -> int:
+def _weight(run: Batch) -> int:
     return OVERHEAD + run.length + len(run.topic) + len(run.properties)

@@ -10,14 +10,14 @@ from ...mqtt.packets import Subscription
 from ...mqtt.properties import Property, encode_properties
 
 if TYPE_CHECKING:
-    from ...mqtt.batch.run import Run
+    from ...mqtt.batch.batch import Batch
     from ...mqtt.publish import PublishProperties
     from ..auth.permissions import Rights
     from ..ports import Connection, Recipient
     from .shared import ShareGroup
 
 Service = Callable[
-    ["Connection", "Run", "PublishProperties | None"], bool
+    ["Connection", "Batch", "PublishProperties | None"], bool
 ]  # answers requests to the broker: whether somebody got the answers
 
 
@@ -61,55 +61,84 @@ def target_of(entries: list[Entry]) -> Target:
     return target
 
 
-class Fan:
-    """Who gets plain messages of one or more topics: sessions with the QoS granted to each, and brokers elsewhere.
+class Recipients:
+    """Who gets plain messages of one or more topics. Topics with the same recipients share one object.
 
-    Topics with the same recipients share one. mask: the brokers elsewhere, bit n for broker n. local: the fan without these, for
-    messages that the mesh brings. lone: the only recipient, where QoS 1 is granted and no store and no other broker has to know.
-    receipts: they are acknowledged behind receipts, unless their publisher says otherwise.
+    targets: the sessions here, each with the QoS granted to it. None has options that a plain message would have to respect.
+    mask: the brokers elsewhere, bit n for broker n.
+    receipts: whether messages are acknowledged after receipts, unless their publisher says otherwise.
+    local: the same without the brokers elsewhere, for messages that the mesh brings.
+    sole: the only recipient, when no store and no other broker has to know of a message; else None. See `broker/publish/direct.py`.
     """
 
-    __slots__ = ("__weakref__", "local", "lone", "mask", "members", "receipts", "sessions")
+    __slots__ = ("__weakref__", "local", "mask", "receipts", "sole", "targets")
 
-    def __init__(self, members: list[tuple[Recipient, int]], mask: int, local: Fan | None, receipts: bool = False) -> None:
-        self.members = members
+    plain = True
+    as_published = False
+    shares = ()
+    mesh: Any = None
+
+    def __init__(self, targets: list[Target], mask: int, local: Recipients | None, receipts: bool = False) -> None:
+        self.targets = targets
         self.mask = mask
         self.receipts = receipts
         self.local = self if local is None else local
-        self.sessions = [session for session, _ in members]
-        self.lone: Any = None if mask or len(members) != 1 or not members[0][1] or members[0][0].stored else members[0][0]
+        self.sole = None if mask or len(targets) != 1 or targets[0].session.stored else targets[0]
 
     @property
-    def queued(self) -> bool:
-        """Whether messages wait for some session."""
-        return any(session.queued for session in self.sessions)
+    def elsewhere(self) -> bool:
+        """Whether other brokers want these messages."""
+        return self.mask > 0
+
+    @property
+    def empty(self) -> bool:
+        """Whether nobody wants these messages."""
+        return not (self.targets or self.mask)
 
 
-class Fans:
-    """Finds the `Fan` of a set of targets and brokers elsewhere, as long as a route uses it."""
+class KnownRecipients:
+    """Finds the `Recipients` for a list of targets and brokers elsewhere, as long as a route uses them."""
 
     def __init__(self) -> None:
-        self._known: WeakValueDictionary[tuple[int, bool, frozenset[tuple[int, int]]], Fan] = WeakValueDictionary()
+        self._known: WeakValueDictionary[tuple[int, bool, frozenset[tuple[int, int]]], Recipients] = WeakValueDictionary()
 
-    def of(self, targets: list[Target], mask: int, receipts: bool = False) -> Fan:
+    def of(self, targets: list[Target], mask: int, receipts: bool = False) -> Recipients:
+        """targets: plain ones only."""
         key = mask, receipts, frozenset([(id(target.session), target.qos) for target in targets])
-        fan = self._known.get(key)
-        if fan is None:
+        recipients = self._known.get(key)
+        if recipients is None:
             # it holds on to its sessions, so that their ids stay theirs
             local = self.of(targets, 0) if mask else None
-            fan = self._known[key] = Fan([(target.session, target.qos) for target in targets], mask, local, receipts)
-        return fan
+            recipients = self._known[key] = Recipients(targets, mask, local, receipts)
+        return recipients
 
 
 class Route:
     """What is known about one topic.
 
-    plain: all targets take messages that are not retained as they come, and no shared subscription wants them. as_published: some
-    target wants to see the retain flag. receipts: its messages are acknowledged behind receipts, unless their publisher says
-    otherwise. service: what answers requests on it, when it is not writable. rights: what is special about who may publish, if anything.
+    targets: sessions here with matching subscriptions. shares: shared subscriptions that match. mesh: who wants it elsewhere.
+    plain: all targets take messages that are not retained as they come, and no shared subscription wants them.
+    as_published: some target wants to see the retain flag.
+    recipients: of plain messages, when these may be moved together with messages of other topics; else None.
+    receipts: its messages are acknowledged after receipts, unless their publisher says otherwise.
+    service: what answers requests on it, when it is not writable.
+    rights: what is special about who may publish, if anything.
     """
 
-    __slots__ = ("as_published", "local_groups", "mesh", "plain", "receipts", "rights", "service", "shares", "targets", "topic", "writable")
+    __slots__ = (
+        "as_published",
+        "local_groups",
+        "mesh",
+        "plain",
+        "receipts",
+        "recipients",
+        "rights",
+        "service",
+        "shares",
+        "targets",
+        "topic",
+        "writable",
+    )
 
     def __init__(self, topic: str, targets: list[Target], shares: list[ShareGroup], mesh: Any, writable: bool) -> None:
         self.topic = topic
@@ -119,11 +148,18 @@ class Route:
         self.mesh = mesh
         self.writable = writable
         self.receipts = False
+        self.recipients: Recipients | None = None
         self.service: Service | None = None
         self.rights: Rights | None = None
         self.plain = not shares and all(target.plain for target in targets)
         self.as_published = any(target.retain_as_published for target in targets)
 
     @property
+    def elsewhere(self) -> bool:
+        """Whether other brokers want messages of this topic."""
+        return self.mesh is not None
+
+    @property
     def empty(self) -> bool:
+        """Whether nobody wants messages of this topic."""
         return not (self.targets or self.shares or self.mesh)

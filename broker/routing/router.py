@@ -10,25 +10,25 @@ subscription gives each message to one member; topics that begin with `$` are ma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ...base.metabroker import REQUEST, RESPONSE
-from ...mqtt.batch.packets import PacketBatch
-from ...mqtt.batch.run import Run
+from ...mqtt.batch.batch import Batch
 from ...mqtt.packets import Subscription
 from ...mqtt.session import Delivery
 from ...mqtt.topics import FilterTree, check_topic, matches, split_share
 from ..auth.permissions import SESSION, Access, Rights
 from ..counters import Counters
-from .route import Entry, Fan, Fans, Route, Service, Target, target_of
+from .route import Entry, KnownRecipients, Recipients, Route, Service, Target, target_of
 from .shared import ShareGroup
 
 if TYPE_CHECKING:
-    from ..embedded.direct import Way
+    from ..embedded.direct import Receiver
     from ..ports import Mesh, Recipient, Subscriber
+    from ..publish.publication import Publication
 
-__all__ = ["Entry", "Fan", "Route", "Router", "Target"]
+__all__ = ["Entry", "Recipients", "Route", "Router", "Target"]
 
 ANSWERS = ("/publish", "/puback", "/suback", "/unsuback", "/status", "/discack", "/resack")  # of a session of the metabroker
 ROUTES_MAX = 100_000  # cached topics; beyond, the cache starts anew
@@ -41,9 +41,12 @@ SCAN_FREE = 200_000  # bytes compared for nothing: a cache of few topics need no
 class Router:
     """Subscriptions and routes of one broker.
 
-    access: who may see and publish what. receipts: whether messages of a topic are acknowledged behind receipts. services: what answers
-    requests, by topic. refused: of the last run of QoS 1 or 2 that was delivered, how many of its last messages some session had no room
-    for.
+    access: who may see and publish what.
+    receipts: whether messages of a topic are acknowledged after receipts.
+    services: what answers requests, by topic.
+    recipients: of plain topics that any client may publish to, by topic.
+    receivers: what takes requests in this process, by topic (`broker/embedded/direct.py`).
+    changes: counts dropped routes; what a connection remembers of recipients is good until the count changes.
     """
 
     def __init__(self, counters: Counters, access: Access | None = None) -> None:
@@ -53,17 +56,16 @@ class Router:
         self.groups: dict[tuple[str, str], ShareGroup] = {}
         self.stirred: set[ShareGroup] = set()  # those whose members are looked at
         self.routes: dict[bytes, Route] = {}
-        self.fans: dict[bytes, Fan] = {}  # of those routes that have one, and that any client may publish to
-        self.owned_fans: dict[bytes, Fan] = {}  # of those that belong to the metabroker
-        self.straight: dict[bytes, Way] = {}  # short ways of requests to what runs inside (`straight.py`)
+        self.recipients: dict[bytes, Recipients] = {}
+        self.receivers: dict[bytes, Receiver] = {}
+        self.changes = 0
         self._bound: dict[str, set[bytes]] = {}  # session of the metabroker -> cached topics of requests in it
         self.subscriptions = 0
         self.holders: dict[str, int] = {}
         self.mesh: Mesh | None = None
         self.receipts: Callable[[str], bool] = lambda topic: False
         self.services: dict[str, Service] = {}
-        self.refused = 0
-        self._fans = Fans()
+        self._known = KnownRecipients()
         self._route_bytes = 0
         self._scanned = 0  # bytes of topics, each with 64 more, compared with changed filters since the cache began
 
@@ -188,12 +190,10 @@ class Router:
         """Drop the cached routes that a filter's change concerns."""
         if self._bound and topic_filter.startswith(RESPONSE):
             for topic in self._bound.pop(topic_filter.split("/")[2], ()):  # somebody else may ask from now on
-                self.routes.pop(topic, None)
-                self._forget_fan(topic)
+                self._drop(topic)
         if "+" not in topic_filter and "#" not in topic_filter:
             topic = topic_filter.encode()
-            self.routes.pop(topic, None)
-            self._forget_fan(topic)
+            self._drop(topic)
         elif self.routes:
             cost = self._route_bytes + 64 * len(self.routes)
             self._scanned += cost
@@ -202,19 +202,20 @@ class Router:
                 return
             start = topic_filter[: min(at for at in map(topic_filter.find, "+#") if at >= 0)].rstrip("/").encode()  # `a/#` matches `a` too
             for topic in [one for one, route in self.routes.items() if one.startswith(start) and matches(topic_filter, route.topic)]:
-                del self.routes[topic]
-                self._forget_fan(topic)
+                self._drop(topic)
 
-    def _forget_fan(self, topic: bytes) -> None:
-        self.fans.pop(topic, None)
-        self.owned_fans.pop(topic, None)
-        self.straight.pop(topic, None)
+    def _drop(self, topic: bytes) -> None:
+        """Forget what is known about a topic."""
+        self.routes.pop(topic, None)
+        self.recipients.pop(topic, None)
+        self.receivers.pop(topic, None)
+        self.changes += 1
 
     def _clear(self) -> None:
         self.routes.clear()
-        self.fans.clear()
-        self.owned_fans.clear()
-        self.straight.clear()
+        self.recipients.clear()
+        self.receivers.clear()
+        self.changes += 1
         self._bound.clear()
         self._route_bytes = 0
         self._scanned = 0
@@ -252,10 +253,11 @@ class Router:
         if rights is not None and topic.startswith(REQUEST):
             self._bound.setdefault(topic[len(REQUEST) :].partition("/")[0], set()).add(topic_bytes)
         if route.plain and writable and not (rights is not None and rights.identified):
-            fans = self.fans if rights is None or rights.owners is None else self.owned_fans
             mask = self.mesh.mask(mesh) if mesh is not None and self.mesh is not None else 0
             if mask is not None:
-                fans[topic_bytes] = self._fans.of(route.targets, mask, route.receipts and mask > 0)
+                route.recipients = self._known.of(route.targets, mask, route.receipts and mask > 0)
+                if rights is None or rights.owners is None:
+                    self.recipients[topic_bytes] = route.recipients
         return route
 
     # Who may
@@ -287,114 +289,70 @@ class Router:
 
     # Delivery
 
-    def deliver(self, run: Run, route: Route, publisher: Recipient | None, shares: bool = True) -> bool:
-        """Hand a run to the route's local targets and (unless the mesh picked elsewhere) shares.
+    def deliver(
+        self, batch: Batch, to: Route | Recipients, publication: Publication, shares: bool = True, told: Container[str] = ()
+    ) -> None:
+        """Hand a batch to the sessions and shared subscriptions here. `publication.refused` says what found no room.
 
-        publisher: the session it comes from, for No Local (MQTT-3.8.3-3). False: some session had no room for a part; `refused`
-        says for how many messages at the end of the run.
+        shares: whether shared subscriptions get it. told: client identifiers of those who have it.
         """
-        self.refused = 0
-        if run.qos == 0 and route.plain and not (run.retain and route.as_published):
-            self._deliver_plain(run, route.targets)
-            return True
+        if not batch.qos and to.plain and batch.expiry is None and not told and not (batch.retain and to.as_published):
+            self._deliver_plain(batch, to.targets)
+            return
         refused = 0
-        for target in route.targets:
-            if target.session is publisher:
-                if target.local is None:
-                    continue
-                target = target.local
-            refused = max(refused, self.deliver_to(run, target))
+        for target in to.targets:
+            if told and target.session.client_id in told:
+                continue
+            refused = max(refused, self.deliver_to(batch, target, publication))
         if shares:
-            for group in route.shares:
-                refused = max(refused, self._share(run, group))
-        self.refused = refused
-        return not refused
+            for group in to.shares:
+                left = group.deliver(batch, publication.commit)
+                self.counters.dropped += left
+                if batch.qos:
+                    refused = max(refused, left)
+        publication.refused = refused
 
-    def deliver_others(self, run: Run, route: Route, told: set[str]) -> None:
-        """Hand a run to the route's targets but the clients of these identifiers, who have it."""
-        for target in route.targets:
-            if target.session.client_id not in told:
-                self.deliver_to(run, target)
-
-    def _deliver_plain(self, run: Run, targets: list[Target]) -> None:
-        """The hot loop: QoS 0, no options: each version's bytes are made once and given to all."""
+    def _deliver_plain(self, batch: Batch, targets: list[Target]) -> None:
+        """The hot loop: QoS 0, no options. The bytes for each version are made once and given to all."""
         block4 = block5 = b""
-        count = run.count
+        count = batch.count
         given = 0
         for target in targets:
             connection = target.session.connection
             if connection is None:
                 continue
-            if connection.special or run.expiry is not None:
-                connection.send_qos0(run, False, b"")
+            if connection.special:
+                connection.send_qos0(batch, False, b"")
             elif connection.congested:
                 connection.drop(count)
             elif connection.version == 5:
                 if not block5:
-                    block5 = run.frames(5, 0, False, run.properties).data
+                    block5 = batch.block(5)
                 connection.sent += count
                 given += len(block5)
                 connection.send(block5)
             else:
                 if not block4:
-                    block4 = run.frames(4, 0).data
+                    block4 = batch.block(4)
                 connection.sent += count
                 given += len(block4)
                 connection.send(block4)
         self.counters.publish_bytes_sent += given
 
-    def deliver_block(self, block: bytes, version: int, count: int, fan: Fan) -> None:
-        """Hand a span of QoS 0, as it came from a client of a version, to its recipients."""
-        mixed = None
-        given = 0
-        for session in fan.sessions:
-            connection = session.connection
-            if connection is None:
-                continue
-            if connection.congested:
-                connection.drop(count)
-            elif connection.version == version and not connection.special:
-                connection.sent += count
-                given += len(block)
-                connection.send(block)
-            else:
-                if mixed is None:
-                    mixed = PacketBatch(block, version, 0, count, connection.context.now)
-                connection.send_mixed_qos0(mixed)
-        self.counters.publish_bytes_sent += given
-
-    def deliver_mixed(self, mixed: PacketBatch, fan: Fan) -> int:
-        """Hand a span of QoS 1 or 2 to its recipients: how many messages at its end some session had no room for."""
-        refused = 0
-        for session, granted in fan.members:
-            qos = granted if granted < mixed.qos else mixed.qos
-            if qos:
-                left = mixed.count - session.deliver(Delivery(mixed, qos))
-                if left:
-                    self.counters.dropped += left
-                    refused = max(refused, left)
-            elif session.connection is not None:
-                session.connection.send_mixed_qos0(mixed)
-        return refused
-
-    def deliver_to(self, run: Run, target: Target) -> int:
+    def deliver_to(self, batch: Batch, target: Target, publication: Publication) -> int:
         """One session's copy, at the lower of the two QoS (MQTT-3.8.4-8): how many of its last messages it had no room for."""
-        qos = run.qos if run.qos < target.qos else target.qos
-        retain = run.retain and target.retain_as_published
         session = target.session
+        if session is publication.session:  # No Local (MQTT-3.8.3-3)
+            if target.local is None:
+                return 0
+            target = target.local
+        qos = batch.qos if batch.qos < target.qos else target.qos
+        retain = batch.retain and target.retain_as_published
         if qos:
-            refused = run.count - session.deliver(Delivery(run, qos, retain, target.suffix))
+            ticket = publication.commit if qos == 2 else 0
+            refused = batch.count - session.deliver(Delivery(batch, qos, retain, target.suffix, ticket=ticket))
             self.counters.dropped += refused
             return refused
         if session.connection is not None:
-            session.connection.send_qos0(run, retain, target.suffix)
+            session.connection.send_qos0(batch, retain, target.suffix)
         return 0
-
-    def deliver_share(self, run: Run, group: ShareGroup) -> bool:
-        """Spread the run's messages over the members, each to one (MQTT-4.8.2-4). False: no member had room for some."""
-        return not self._share(run, group)
-
-    def _share(self, run: Run, group: ShareGroup) -> int:
-        refused = group.deliver(run)
-        self.counters.dropped += refused
-        return refused if run.qos else 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ...mqtt.batch.run import Run
+from ...mqtt.batch.batch import Batch
 from ...mqtt.session import Delivery
 from .member_lag import BEHIND, READY, Pace
 
@@ -80,8 +80,11 @@ class ShareGroup:
         connected = [member for member in members if member.session.connection is not None and not member.session.full]
         return connected or [member for member in members if member.subscription.qos and not member.session.full]
 
-    def deliver(self, run: Run) -> int:
-        """Spread the run's messages, each to one member (MQTT-4.8.2-4): how many found no room."""
+    def deliver(self, run: Batch, commit: int = 0) -> int:
+        """Spread the messages, each to one member (MQTT-4.8.2-4): how many found no room.
+
+        commit: the ticket that deliveries of QoS 2 wait for; 0: none.
+        """
         members = self.able(run.qos)
         self.turn += run.count
         self.stirred.add(self)
@@ -89,50 +92,50 @@ class ShareGroup:
             return run.count
         count = len(members)
         if count == 1 or run.count == 1:
-            return self._rest(run, members[0], self._give(members[0], run))
+            return self._rest(run, members[0], self._give(members[0], run, commit), commit)
         refused = 0
         for index in range(min(count, run.count)):
             part = run.every(index, count)  # so that order within a member is the publisher's
-            refused += self._rest(part, members[index], self._give(members[index], part))
+            refused += self._rest(part, members[index], self._give(members[index], part, commit), commit)
         return refused
 
-    def _give(self, entry: Entry, run: Run) -> int:
+    def _give(self, entry: Entry, run: Batch, commit: int) -> int:
         """One member's messages: how many it took."""
         session = entry.session
         qos = min(run.qos, entry.subscription.qos)
         retain = run.retain and entry.subscription.retain_as_published
         if qos:
-            return session.deliver(Delivery(run, qos, retain, entry.identifier, self))
+            return session.deliver(Delivery(run, qos, retain, entry.identifier, self, ticket=commit if qos == 2 else 0))
         if session.connection is None:
             return 0
         session.connection.send_qos0(run, retain, entry.identifier)
         return run.count
 
-    def _rest(self, run: Run, tried: Entry, taken: int) -> int:
+    def _rest(self, run: Batch, tried: Entry, taken: int, commit: int) -> int:
         """Offer what a member had no room for to the others: how many nobody took."""
         if taken == run.count:
             return 0
         for member in self.able(run.qos):
             if member is not tried:
                 run = run.part(taken, run.count)
-                taken = self._give(member, run)
+                taken = self._give(member, run, commit)
                 if taken == run.count:
                     return 0
         return run.count - taken
 
-    def give_away(self, deliveries: Iterable[Delivery]) -> int:
-        """Messages that a member gave back, to the others: how many nobody took."""
+    def give_away(self, deliveries: Iterable[Delivery], commit: int = 0) -> int:
+        """Messages that a member gave back, to the others: how many nobody took. commit: see `deliver`."""
         refused = 0
         for delivery in deliveries:
             run = delivery.run
             if delivery.count < run.count:
                 run = run.part(delivery.start, delivery.start + delivery.count)
-            refused += self.deliver(run)
+            refused += self.deliver(run, commit)
         return refused
 
-    def gather(self, session: Recipient) -> None:
-        """A member came: messages that wait at members that are away are spread anew."""
+    def gather(self, session: Recipient, commit: int = 0) -> None:
+        """A member came: messages that wait at members that are away are spread anew. commit: see `deliver`."""
         for member in list(self.members):
             other = member.session
             if other is not session and other.connection is None and other.queued:
-                self.give_away(other.withdraw(self, queued_only=True))
+                self.give_away(other.withdraw(self, queued_only=True), commit)

@@ -18,12 +18,12 @@ from collections import deque
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from ...mqtt.batch.run import Run
 from ...mqtt.packets import Subscription
 from ...mqtt.session import PUBRELS, Delivery, Inbound, Outbound
 from ..empty import NOBODY, NOTHING
 
 if TYPE_CHECKING:
+    from ...mqtt.batch.batch import Batch
     from ..ports import Context, Publisher, Receiver, Recipient
     from ..routing.retained import Retained
     from .will import Will
@@ -49,14 +49,14 @@ class Replay:
 
     __slots__ = ("position", "qos", "runs", "store", "suffix")
 
-    def __init__(self, store: Retained, runs: list[Run], qos: int, suffix: bytes) -> None:
+    def __init__(self, store: Retained, runs: list[Batch], qos: int, suffix: bytes) -> None:
         self.store = store
         self.runs = runs
         self.qos = qos
         self.suffix = suffix
         self.position = 0
 
-    def next(self, now: float) -> Run | None:
+    def next(self, now: float) -> Batch | None:
         """The next message that is still retained, as a run of its own that nobody else holds; None at the end."""
         while self.position < len(self.runs):
             run = self.runs[self.position]
@@ -194,8 +194,6 @@ class Session:
 
     def deliver(self, delivery: Delivery) -> int:
         """Send it, or as much as fits, and queue the rest: how many of its first messages were taken."""
-        if delivery.qos == 2:
-            delivery.ticket = self.context.behind
         connection = self.connection
         if connection is None:
             self.waiting = Waiting.AWAY

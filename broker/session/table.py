@@ -237,7 +237,7 @@ class Sessions:
         for delivery in deliveries:
             group = delivery.share
             assert isinstance(group, ShareGroup)
-            refused = group.give_away([delivery])
+            refused = group.give_away([delivery], self.store.next_commit if self.store is not None else 0)
             counters.dropped += refused
 
     # Wills

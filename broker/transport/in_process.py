@@ -29,17 +29,14 @@ HIGH, LOW = 64 * 2**10, 16 * 2**10  # bytes: asyncio's own
 
 
 class Joint:
-    """Joins two protocols; `connection_made` is called at once, first of `one`. failed: told what `other` has raised.
+    """Joins two protocols; `connection_made` is called at once, first of `one`. failed: told what `other` has raised."""
 
-    expected: whoever writes now will call `pump` when it has written, so that the loop need not.
-    """
-
-    __slots__ = ("_failed", "_loop", "_pumping", "_soon", "expected", "one", "other")
+    __slots__ = ("_failed", "_loop", "_pumping", "_soon", "one", "other")
 
     def __init__(self, one: asyncio.Protocol, other: asyncio.Protocol, failed: Callable[[Exception], None]) -> None:
         self._loop = asyncio.get_running_loop()
         self._failed = failed
-        self._pumping = self._soon = self.expected = False
+        self._pumping = self._soon = False
         self.one, self.other = End(self, one), End(self, other)
         self.one.peer, self.other.peer = self.other, self.one
         one.connection_made(self.one)
@@ -66,6 +63,18 @@ class Joint:
         finally:
             self._pumping = False
 
+    def pump_after(self, write: Callable[[], None]) -> None:
+        """Call `write`, and hand over what it has written."""
+        if self._pumping:
+            write()
+            return
+        self._pumping = True
+        try:
+            write()
+        finally:
+            self._pumping = False
+        self.pump()
+
     def pump_soon(self) -> None:
         """Hand over in the loop's next turn what nobody has handed over until then."""
         if not self._soon:
@@ -78,7 +87,7 @@ class Joint:
 
     def written(self) -> None:
         """Something waits."""
-        if not (self._pumping or self.expected):
+        if not self._pumping:
             self.pump_soon()
 
     def raised(self, end: End, error: Exception) -> None:

@@ -20,8 +20,7 @@ import heapq
 from collections import deque
 from typing import TYPE_CHECKING
 
-from ...mqtt.batch.packets import PacketBatch
-from ...mqtt.batch.run import Run
+from ...mqtt.batch.batch import Batch
 from ..wire.control import NOTHING, Position
 from ..wire.envelope import Picks
 from ..wire.visited import numbers
@@ -67,7 +66,7 @@ class Entry:
         "time",
     )
 
-    def __init__(self, epoch: int, first: int, run: Run, mask: int, picks: Picks, time: int) -> None:
+    def __init__(self, epoch: int, first: int, run: Batch, mask: int, picks: Picks, time: int) -> None:
         self.epoch = epoch
         self.first = first
         self.run = run
@@ -87,7 +86,7 @@ class Entry:
         self.size = size_of(run)
 
 
-def size_of(run: Run) -> int:
+def size_of(run: Batch) -> int:
     """The bytes that a run counts against the bounds."""
     return run.count * (run.length + len(run.topic) + len(run.properties) + OVERHEAD)
 
@@ -184,14 +183,14 @@ class Destination:
             waiting.popleft()
         return None
 
-    def forbidden(self, run: Run) -> bool:
+    def forbidden(self, run: Batch) -> bool:
         """Whether a policy on the way lets no message of the run through."""
         if self.zone is None:
             return False
         if run.length + len(run.properties) > LONGEST_RENAMED:
             return True
         name = self.zone.name
-        return all(name(topic) is None for topic in run.loose().topics) if isinstance(run, PacketBatch) else name(run.topic) is None
+        return all(name(topic) is None for topic in run.parts().topics) if not run.uniform else name(run.topic) is None
 
     def start_of(self, entry: Entry) -> int:
         """The first sequence of an entry that the destination has not."""
@@ -319,7 +318,7 @@ class Custody:
             return
         split: dict[Position, list[Entry]] = {}
         for position, entry in self.entries.items():
-            if isinstance(entry.run, PacketBatch) and any(entry.open & d.bit and _divided(entry.run, d.zone) for d in guarded):
+            if not entry.run.uniform and any(entry.open & d.bit and _divided(entry.run, d.zone) for d in guarded):
                 split[position] = []
         for position, parts in split.items():
             parts += self._split(self.entries[position])
@@ -329,8 +328,8 @@ class Custody:
 
     def _split(self, entry: Entry) -> list[Entry]:
         run = entry.run
-        assert isinstance(run, PacketBatch)
-        loose = run.loose()
+        assert not run.uniform
+        loose = run.parts()
         del self.entries[entry.epoch, entry.first]
         self.messages -= entry.count
         self.bytes -= entry.size
@@ -373,6 +372,6 @@ class Custody:
         return found
 
 
-def _divided(run: PacketBatch, zone: Zone | None) -> bool:
+def _divided(run: Batch, zone: Zone | None) -> bool:
     """Whether some messages of a span may come to a zone, and others not."""
-    return zone is not None and len({zone.name(topic) is None for topic in run.loose().topics}) > 1
+    return zone is not None and len({zone.name(topic) is None for topic in run.parts().topics}) > 1

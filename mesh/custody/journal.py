@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgpack
 
-from ...mqtt.batch.run import Run
+from ...mqtt.batch.batch import Batch
 from ..view.remembered import LINGER, Recall, Remembered, recall
 from ..wire.control import Refusal
 from .custody import Entry
@@ -50,7 +50,7 @@ class Records(NamedTuple):
     """
 
     mark: int
-    entries: list[tuple[int, Run, bytes]]
+    entries: list[tuple[int, Batch, bytes]]
     changed: list[tuple[int, bytes]]
     gone: list[int]
     values: list[tuple[bytes, bytes | None]]
@@ -203,7 +203,7 @@ def encode_entry(entry: Entry, wall_offset: float) -> bytes:
     return packed
 
 
-def decode_entry(run: Run, extra: bytes, wall_offset: float) -> Entry:
+def decode_entry(run: Batch, extra: bytes, wall_offset: float) -> Entry:
     """The reverse. Raises ValueError."""
     try:
         form, here, epoch, first, sets, picks, picks_only, repeated, time, deadline, *more = msgpack.unpackb(extra)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
-from ...mqtt.batch.run import Run
+from ...mqtt.batch.batch import Batch
 from ...mqtt.reasons import Reason
 from ..custody.watches import Watch
 from ..view.interest import Match
@@ -60,7 +60,7 @@ class Deliver(NamedTuple):
     stored: its last message is the retained message of its topic now. key: of that last message, if it had a mark.
     """
 
-    run: Run
+    run: Batch
     origin: int
     token: int | None
     picks: tuple[Share, ...] = ()
@@ -78,7 +78,7 @@ class Retained(NamedTuple):
     retained, or was. coming: the message with this key comes as a `Deliver` too, once its origin can be reached.
     """
 
-    run: Run
+    run: Batch
     announce: bool
     key: bytes
     coming: bool
@@ -122,7 +122,7 @@ class Returned(NamedTuple):
     as it went: `posted_kind(run.topic)` says what it is.
     """
 
-    run: Run
+    run: Batch
     destination: int
     reason: str
 

@@ -19,7 +19,7 @@ import math
 from collections import deque
 from typing import TYPE_CHECKING
 
-from ...mqtt.batch.run import Run
+from ...mqtt.batch.batch import Batch
 from ..custody.custody import Custody, Destination, Entry
 from ..custody.watches import Standing, Watch, standing
 from ..view.interest import Interests
@@ -59,7 +59,7 @@ class Dispatch:
         self._sequence = 0
         self._pump_due = False
         self._noted: deque[tuple[int, Noted]] = deque()  # (mark of the records that must be committed before, what to say)
-        self.local: Callable[[Run, Entry, Share], None] | None = None  # serve a re-picked shared subscription here
+        self.local: Callable[[Batch, Entry, Share], None] | None = None  # serve a re-picked shared subscription here
 
     # ---- trees
 
@@ -111,7 +111,7 @@ class Dispatch:
         """Of the last message in custody."""
         return self._core.identity.epoch, self._sequence
 
-    def entry(self, run: Run, mask: int, picks: Picks, time: int) -> Entry:
+    def entry(self, run: Batch, mask: int, picks: Picks, time: int) -> Entry:
         """A run with the next sequences, for the destinations of the mask; `accept` takes it."""
         return Entry(self._core.identity.epoch, self._sequence + 1, run, mask, picks, time)
 

@@ -8,9 +8,8 @@ It does not decide who is sent what: the share comes with the call, and custody 
 
 from __future__ import annotations
 
-from ...mqtt.batch.packets import PacketBatch
+from ...mqtt.batch.batch import Batch
 from ...mqtt.batch.parts import PartsBatch
-from ...mqtt.batch.run import Run
 from ..wire.batch import encode_span
 from ..wire.envelope import Flag, Picks, Template, encode_head, encode_rest, split_properties
 from ..wire.rename import renamed, renamed_loose
@@ -36,7 +35,7 @@ class Framer:
 
     def send(
         self,
-        run: Run,
+        run: Batch,
         payloads: list[bytes],
         share: int,
         epoch: int,
@@ -51,8 +50,8 @@ class Framer:
     ) -> None:
         """Frames for a share, one block for each branch of the tree; the first is built, the others are copies with other bits."""
         core = self._core
-        if isinstance(run, PacketBatch):
-            self._send_loose(run.loose(), run.count - len(payloads), share, epoch, first, time, flags, droppable)
+        if not run.uniform:
+            self._send_loose(run.parts(), run.count - len(payloads), share, epoch, first, time, flags, droppable)
             return
         width = width_for(share)
         template = self._template(run, flags, epoch, width, picks, expiry, mark=mark)
@@ -118,7 +117,7 @@ class Framer:
         if not droppable:
             self._tree.due = True
 
-    def flood(self, run: Run, picks: Picks, first: int, mark: bytes) -> int:
+    def flood(self, run: Batch, picks: Picks, first: int, mark: bytes) -> int:
         """QoS 0 to every neighbour, marked as visited by this broker and all neighbours that are served now; how many those are."""
         core = self._core
         links = [end for end in core.links.values() if end.gate is None]
@@ -139,7 +138,7 @@ class Framer:
         return len(targets)
 
     def _template(
-        self, run: Run, flags: int, epoch: int, width: int, picks: Picks, expiry: int | None, tree: int | None = None, mark: bytes = b""
+        self, run: Batch, flags: int, epoch: int, width: int, picks: Picks, expiry: int | None, tree: int | None = None, mark: bytes = b""
     ) -> Template:
         if mark:
             return self._new_template(run, flags, epoch, width, picks, expiry, tree, mark)  # a mark is never used again
@@ -152,7 +151,7 @@ class Framer:
         return template
 
     def _new_template(
-        self, run: Run, flags: int, epoch: int, width: int, picks: Picks, expiry: int | None, tree: int | None, mark: bytes
+        self, run: Batch, flags: int, epoch: int, width: int, picks: Picks, expiry: int | None, tree: int | None, mark: bytes
     ) -> Template:
         correlation, others = split_properties(run.properties)
         flags |= run.qos | (Flag.RETAIN if run.retain else 0)

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from ...mqtt.batch.batch import Batch
 from ...mqtt.batch.parts import PartsBatch
 from ...mqtt.batch.run import Run
 from ...mqtt.errors import UsageError
@@ -314,7 +315,7 @@ class Node:
     def publish(
         self,
         route: MeshRoute,
-        run: Run,
+        run: Batch,
         now: float,
         local_groups: frozenset[Share] | None = None,
         keep: bool = True,
@@ -465,7 +466,7 @@ class Node:
             return
         self._relay.tokens[token][1].refusals.append(group)
 
-    def _serve_here(self, run: Run, entry: Entry, share: Share) -> None:
+    def _serve_here(self, run: Batch, entry: Entry, share: Share) -> None:
         """A re-picked message for a member of this very broker."""
         if self._core.journal is not None and not entry.order:
             entry.here = True
@@ -524,7 +525,7 @@ class Node:
         self._core.enter(now)
         self._keeper.restore(state, records, complete)
 
-    def adopt_retained(self, run: Run, now: float) -> None:
+    def adopt_retained(self, run: Batch, now: float) -> None:
         """A message that this broker retained before it was in a mesh; behind `restore_retained`, before the first link."""
         self._core.enter(now)
         self._keeper.adopt(run)
@@ -539,13 +540,13 @@ class Node:
         """How many deletions of retained messages are remembered."""
         return self._keeper.sync.buried
 
-    def retained(self) -> list[Run]:
+    def retained(self) -> list[Batch]:
         """All messages that are retained, for a broker that starts."""
         return self._keeper.messages()
 
     # ---- what survives a restart
 
-    def restore(self, entries: Iterable[tuple[int, Run, bytes]], values: dict[bytes, bytes], now: float) -> None:
+    def restore(self, entries: Iterable[tuple[int, Batch, bytes]], values: dict[bytes, bytes], now: float) -> None:
         """Keep from now on what `records` gives, and go on where an earlier life of this broker was; once, before anything else.
 
         entries: (order, run, extra) in rising order, values: by key, all that is stored; both empty in the first life. `records` must be

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...mqtt.batch.run import Run
+from ...mqtt.batch.batch import Batch
 from ..custody.custody import size_of
 from ..view.linkstate import LinkStates
 from ..wire.envelope import EASY_PAYLOAD, EASY_PROPERTIES, Picks, Share, check_travels
@@ -39,11 +39,13 @@ class Origin:
         self._dispatch = dispatch
         self.custody = dispatch.custody
         self._sequence0 = 0  # of QoS 0
-        self.keep: Callable[[Run, int], bytes] | None = None  # retain a run's last message; who has it in custody -> its mark
+        self.keep: Callable[[Batch, int], bytes] | None = None  # retain a run's last message; who has it in custody -> its mark
 
     # ---- what is published
 
-    def publish(self, route: MeshRoute, run: Run, local_groups: frozenset[Share] | None, keep: bool = True, hold: bool = False) -> Verdict:
+    def publish(
+        self, route: MeshRoute, run: Batch, local_groups: frozenset[Share] | None, keep: bool = True, hold: bool = False
+    ) -> Verdict:
         """See `Node.publish`."""
         if run.retain:
             return self._publish_retained(route, run, local_groups, keep, hold)
@@ -65,7 +67,7 @@ class Origin:
             self._publish0(part, mask, picks)
         return Verdict.TAKEN
 
-    def _publish_retained(self, route: MeshRoute, run: Run, local_groups: frozenset[Share] | None, keep: bool, hold: bool) -> Verdict:
+    def _publish_retained(self, route: MeshRoute, run: Batch, local_groups: frozenset[Share] | None, keep: bool, hold: bool) -> Verdict:
         """A message for each site to keep: it goes to every live member, the last one of the run with its mark. keep: False: to nobody."""
         mask = route.match.mask | self._everybody(run.topic)
         parts = self._parts(route, run, local_groups)
@@ -80,12 +82,12 @@ class Origin:
         self._publish0(part, mask, picks, mark)
         return Verdict.TAKEN
 
-    def _parts(self, route: MeshRoute, run: Run, local_groups: frozenset[Share] | None) -> list[tuple[Run, Picks]]:
+    def _parts(self, route: MeshRoute, run: Batch, local_groups: frozenset[Share] | None) -> list[tuple[Batch, Picks]]:
         if route.match.groups:
             return self._dispatch.shares.parts(route.match, run, local_groups)
         return [(run, ())]
 
-    def _marked(self, parts: list[tuple[Run, Picks]], custody: int, run: Run) -> tuple[list[tuple[Run, Picks]], bytes]:
+    def _marked(self, parts: list[tuple[Batch, Picks]], custody: int, run: Batch) -> tuple[list[tuple[Batch, Picks]], bytes]:
         """Retain a run's last message: the parts, that message alone in the last of them, and its mark."""
         mark = self.keep(run, custody) if self.keep is not None else b""
         part, picks = parts[-1]
@@ -94,14 +96,14 @@ class Origin:
             parts = [*parts[:-1], (part.part(0, last), picks), (part.part(last, last + 1), picks)]
         return parts, mark
 
-    def publish_span(self, mask: int, run: Run) -> Verdict:
+    def publish_span(self, mask: int, run: Batch) -> Verdict:
         """See `Node.publish_span`."""
         if run.qos:
             return self._publish_custody([(run, ())], mask, run)
         self._publish0(run, mask, ())
         return Verdict.TAKEN
 
-    def publish_flood(self, route: MeshRoute, run: Run, local_groups: frozenset[Share] | None, keep: bool = True) -> Verdict:
+    def publish_flood(self, route: MeshRoute, run: Batch, local_groups: frozenset[Share] | None, keep: bool = True) -> Verdict:
         """QoS 0 to every neighbour, each copy marked as visited by this broker and all neighbours that are served now."""
         parts = self._parts(route, run, local_groups)
         mark = b""
@@ -112,11 +114,11 @@ class Origin:
         self._flood(*parts[-1], mark)
         return Verdict.TAKEN
 
-    def _flood(self, run: Run, picks: Picks, mark: bytes) -> None:
+    def _flood(self, run: Batch, picks: Picks, mark: bytes) -> None:
         if self._frames.flood(run, picks, self._sequence0 + 1, mark):
             self._sequence0 += run.count
 
-    def post(self, mask: int, run: Run, must: bool) -> Verdict:
+    def post(self, mask: int, run: Batch, must: bool) -> Verdict:
         """See `Node.post`. It is marked as for picks only, so that no subscription gets it."""
         check_travels(run.topic, run.properties, run.length, (), width_for(mask))
         if not must and not self._fits(run, mask):
@@ -135,7 +137,7 @@ class Origin:
 
     # ---- how it goes
 
-    def _publish0(self, run: Run, mask: int, picks: Picks, mark: bytes = b"") -> None:
+    def _publish0(self, run: Batch, mask: int, picks: Picks, mark: bytes = b"") -> None:
         if picks:
             mask = _share(mask, picks)
         if not mask:
@@ -155,7 +157,7 @@ class Origin:
         time = self._core.wall_ms()
         self._frames.send(run, run.payloads, share, epoch, first, time, picks, 0, run.expiry, droppable=True, mark=mark)
 
-    def _publish_custody(self, parts: list[tuple[Run, Picks]], mask: int, run: Run, hold: bool = False, keep: bool = False) -> Verdict:
+    def _publish_custody(self, parts: list[tuple[Batch, Picks]], mask: int, run: Batch, hold: bool = False, keep: bool = False) -> Verdict:
         everyone = mask
         for _, picks in parts:
             everyone = _share(everyone, picks)
@@ -178,12 +180,12 @@ class Origin:
                 self._take(part, share, mask, picks, time, hold, b"" if left else mark)
         return Verdict.TAKEN
 
-    def _fits(self, run: Run, mask: int, frees: bool = False) -> bool:
+    def _fits(self, run: Batch, mask: int, frees: bool = False) -> bool:
         if self.custody.tight and self._tree.due:
             self._dispatch.announce()  # only those that have joined are sent anything
         return self.custody.fits(run.count, size_of(run), mask, frees)
 
-    def _take(self, run: Run, mask: int, ordinary: int, picks: Picks, time: int, hold: bool, mark: bytes) -> None:
+    def _take(self, run: Batch, mask: int, ordinary: int, picks: Picks, time: int, hold: bool, mark: bytes) -> None:
         """Put a run into custody for the destinations of the mask and send it to those that may have it now."""
         core = self._core
         core.counters.published += run.count

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ...mqtt.batch.batch import Batch
 from ...mqtt.batch.parts import PartsBatch
 from ...mqtt.batch.run import PID_HIGH, PID_LOW, Run
 from ...mqtt.errors import MqttError
@@ -102,7 +103,7 @@ class Relay:
         self._unsaid = 0  # messages delivered since the last receipts
         self._up: dict[tuple[int, int, int], Receipt] = {}  # (link, origin, destination) -> the newest
         self._dropped: list[tuple[int, Dropped]] = []  # (link, what)
-        self.keep: Callable[[Run, bytes, int], tuple[Applied, bytes]] | None = None  # a run, its mark, origin -> what to do, its key
+        self.keep: Callable[[Batch, bytes, int], tuple[Applied, bytes]] | None = None  # a run, its mark, origin -> what to do, its key
         self.after_kept: Callable[[], None] = lambda: None  # the delivery of what was kept has been handed over
 
     # ---- frames
@@ -356,7 +357,7 @@ class Relay:
         core.actions.append(Deliver(run, head.origin, token, picks, ordinary, stream.repeated, time, stored, key))
         self.after_kept()
 
-    def _take_post(self, origin: int, topic: bytes, run: Run, token: int | None) -> None:
+    def _take_post(self, origin: int, topic: bytes, run: Batch, token: int | None) -> None:
         """What another broker posted to this one; each is handed over by itself, the last with the token of all."""
         kind = posted_kind(topic)
         assert kind is not None, "checked when it came"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from uuid import UUID
 
-from ...mqtt.batch.run import Run
+from ...mqtt.batch.batch import Batch
 from ..custody.custody import Entry
 from ..custody.journal import Journal, decode_entry, decode_values
 from ..view.interest import Interests
@@ -22,7 +22,7 @@ def restore(
     interests: Interests,
     relay: Relay,
     dispatch: Dispatch,
-    entries: Iterable[tuple[int, Run, bytes]],
+    entries: Iterable[tuple[int, Batch, bytes]],
     values: dict[bytes, bytes],
 ) -> list[Entry]:
     """See `Node.restore`. Returns messages that are for members of this broker."""

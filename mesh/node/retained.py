@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from ...mqtt.batch.run import Run
+from ...mqtt.batch.batch import Batch
 from ...mqtt.errors import PeerError
 from ..retained import Applied, DeleteValue, Kind, PutValue, RetainedSync, Update
 from ..retained import Send as Say
@@ -65,17 +65,17 @@ class Keeper:
 
     # ---- messages
 
-    def put(self, run: Run, custody: int) -> bytes:
+    def put(self, run: Batch, custody: int) -> bytes:
         """A client here retains the last message of a run, or deletes what is retained: the mark to send along."""
         self._touched = True
         return self.sync.put_local(run, custody, self._core.now)
 
-    def adopt(self, run: Run) -> None:
+    def adopt(self, run: Batch) -> None:
         """Retain what this broker kept before it was in a mesh, as of when it was published."""
         self._touched = True
         self.sync.adopt(run, self._core.now)
 
-    def live(self, run: Run, mark: bytes, origin: int) -> tuple[Applied, bytes]:
+    def live(self, run: Batch, mark: bytes, origin: int) -> tuple[Applied, bytes]:
         """A message from elsewhere with its mark: what to do with it, and its key. One whose mark cannot be read is not kept."""
         core = self._core
         try:
@@ -166,7 +166,7 @@ class Keeper:
         coming = bool(record.qos) and bool(record.mask >> core.number & 1) and record.kind is Kind.VALUE and not update.announce
         return Retained(record.run(core.wall_offset, core.now), update.announce, record.key.pack(), coming)
 
-    def messages(self) -> list[Run]:
+    def messages(self) -> list[Batch]:
         """All that is retained."""
         core = self._core
         return [record.run(core.wall_offset, core.now) for record in self.sync.values()]

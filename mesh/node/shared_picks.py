@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ...mqtt.batch.run import Run
+from ...mqtt.batch.batch import Batch
 from ...mqtt.topics import matches
 from ..custody.custody import Custody, Destination, Entry
 from ..view.interest import Group, Match
@@ -57,11 +57,11 @@ class Picker:
         credit[best] -= total
         return best
 
-    def parts(self, run: Run, groups: list[Group]) -> list[tuple[Run, Picks]]:
+    def parts(self, run: Batch, groups: list[Group]) -> list[tuple[Batch, Picks]]:
         """A run as contiguous parts with one pick for each group; one part when no group has a choice."""
         if all(len(group.members) == 1 for group in groups):
             return [(run, tuple((group.share, group.members[0][0]) for group in groups))]
-        parts: list[tuple[Run, Picks]] = []
+        parts: list[tuple[Batch, Picks]] = []
         for start in range(0, run.count, PART):
             picks = tuple((group.share, self.pick(group.share, list(group.members))) for group in groups)
             parts.append((run.part(start, min(start + PART, run.count)) if run.count > PART else run, picks))
@@ -80,7 +80,7 @@ class Again(NamedTuple):
 
     entry: Entry
     offset: int
-    run: Run
+    run: Batch
     share: Share
     broker: int
     refusers: int
@@ -109,7 +109,7 @@ class Shares:
         self._place = place
         self._picker = Picker(core.number)
 
-    def parts(self, match: Match, run: Run, local_groups: frozenset[Share] | None) -> list[tuple[Run, Picks]]:
+    def parts(self, match: Match, run: Batch, local_groups: frozenset[Share] | None) -> list[tuple[Batch, Picks]]:
         """Parts of a run with a broker for each shared subscription that has no member here; for QoS 0 only reachable ones."""
         served = self._own_groups if local_groups is None else local_groups
         live = self._states.live
@@ -180,7 +180,7 @@ class Shares:
             near.append((self._core.number, 1))
         return sorted(near or (members if away else ()))
 
-    def pick_other(self, entry: Entry, offset: int, run: Run, share: Share, not_at: int, *, repeated: bool) -> None:
+    def pick_other(self, entry: Entry, offset: int, run: Batch, share: Share, not_at: int, *, repeated: bool) -> None:
         """Have these messages of an entry, from `offset` on, served by a broker that has not refused them; else they are returned."""
         core = self._core
         refusers = entry.refusers | 1 << not_at

@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 import msgpack
 
-from ...mqtt.batch.run import Run
+from ...mqtt.batch.batch import Batch
 from .coverage import Coverage, Heard
 from .record import HIGHEST_TIME, Key, Kind, Record, integer, pack_row, read_row
 from .tree import RecordTree
@@ -118,7 +118,7 @@ class Replica:
 
     # ---- what this site's clients publish
 
-    def put(self, run: Run, custody: int, now: float, at: int | None = None) -> Record:
+    def put(self, run: Batch, custody: int, now: float, at: int | None = None) -> Record:
         """Retain the last message of a local run. See `RetainedSync.put_local`. at: its time, if it is not now: ms since 1970."""
         topic = bytes(run.topic)
         payload = bytes(run.payloads[-1])

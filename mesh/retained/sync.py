@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from ...mqtt.batch.run import Run
+from ...mqtt.batch.batch import Batch
 from .record import Kind, Record, pack_mark, read_mark
 from .replica import RECORDS, STATE, STATE_KEY, Applied, DeleteValue, PutValue, Replica, Update
 from .session import Asking, Serving, Session, wrong
@@ -104,7 +104,7 @@ class RetainedSync:
 
     # ---- messages
 
-    def put_local(self, run: Run, custody: int, now: float) -> bytes:
+    def put_local(self, run: Batch, custody: int, now: float) -> bytes:
         """A client of this broker retains a message, or deletes one with an empty payload.
 
         run: its last message counts. custody: for QoS 1 and 2, the brokers for which the mesh takes it into custody (bit n: broker n); they
@@ -115,13 +115,13 @@ class RetainedSync:
             raise ValueError(f"{run.topic!r} is not shared between sites")
         return pack_mark(self._replica.put(run, custody if run.qos else 0, now))
 
-    def adopt(self, run: Run, now: float) -> None:
+    def adopt(self, run: Batch, now: float) -> None:
         """A message that this broker retained before it was in a mesh, as of when it was published. For the beginning, behind `load`."""
         if run.topic.startswith(b"$"):
             raise ValueError(f"{run.topic!r} is not shared between sites")
         self._replica.put(run, 0, now, max(0, int((run.received + self._replica.wall_offset) * 1000)))
 
-    def apply(self, run: Run, mark: bytes, now: float) -> Applied:
+    def apply(self, run: Batch, mark: bytes, now: float) -> Applied:
         """A message from another site with its mark. Raises `PeerError` for a mark that is none."""
         key, mask, over = read_mark(mark)
         replica = self._replica

@@ -22,7 +22,7 @@ from ..mqtt.batches import LONG
 from ..mqtt.connection import Connection
 
 if TYPE_CHECKING:
-    from ...broker.embedded.direct import Straight, Take
+    from ...broker.embedded.direct import Direct, Receiver
     from ..core.batches import Plain
     from ..core.sessions import Session
     from ..mqtt.batches import Head
@@ -45,41 +45,41 @@ class Known(NamedTuple):
     middle: bytes
 
 
-class Short:
+class Singles:
     """Of one metabroker: a `Guest`."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._straight: Straight | None = None
+        self._direct: Direct | None = None
         self._known: dict[bytes, Known] = {}  # by all that stands before the payload
 
-    def joined(self, straight: Straight) -> None:
+    def joined(self, direct: Direct) -> None:
         """See `Guest`."""
-        self._straight = straight
+        self._direct = direct
 
     # Requests
 
-    def way(self, topic: str) -> Take | None:
+    def receiver(self, topic: str) -> Receiver | None:
         """See `Guest`."""
         core = self._server.core
         session = core.sessions.get(topic[len(REQUEST) : -len(PUBLICATION)]) if topic.endswith(PUBLICATION) else None
         if session is None or session.remote.number not in self._server.fast.able:
             return None
-        return Way(self._server, session).take
+        return SessionRequests(self._server, session).take
 
     # Publications
 
     def message(self, number: int, wire: Wire, data: bytes, now: float) -> bool:
         """A remote has sent `data`, which begins with 0x30. False: nothing was done."""
-        if self._straight is None or self._server.failed.done():
+        if self._direct is None or self._server.failed.done():
             return False
         try:
-            return self._message(self._straight, number, wire, data, now)
+            return self._message(self._direct, number, wire, data, now)
         except Exception as error:
             self._server.fail(error)
             return True
 
-    def _message(self, straight: Straight, number: int, wire: Wire, data: bytes, now: float) -> bool:
+    def _message(self, direct: Direct, number: int, wire: Wire, data: bytes, now: float) -> bool:
         """A PUBLISH of a topic whose recipients are known goes to each of them."""
         start = lone_body(data)
         if not start:
@@ -99,24 +99,24 @@ class Short:
         sessions = remote.routes.get(known.key) if remote is not None else None
         if remote is None or remote.congested or sessions is None:  # the general way looks whether it still is
             return False
-        fans = []
+        given = []
         for session, _, plain in sessions:
-            fan = straight.recipients(plain.topic)
-            if fan is None or session.durable is not None or not community.takes(ROOM + len(plain.topic) + len(known.middle) + end):
+            recipients = direct.recipients(plain.topic)
+            if recipients is None or session.durable is not None or not community.takes(ROOM + len(plain.topic) + len(known.middle) + end):
                 return False
-            fans.append(fan)
+            given.append(recipients)
         if not community.at_once(now) or not wire.lone():
             return False
         core.counts.incoming += 1
-        core.counts.delivered += len(fans)
+        core.counts.delivered += len(given)
         content = data[payload:]
-        for (session, _, plain), fan in zip(sessions, fans, strict=True):
+        for (session, _, plain), recipients in zip(sessions, given, strict=True):
             session.number += 1
             body = body_of(session.number, known.middle, content)
-            target = fan.sessions[0].connection if fan.sessions else None
+            target = recipients.targets[0].session.connection if recipients.targets else None
             version = target.version if target is not None else 5
-            straight.give(fan, version, plain.straight[version].of(len(body)) + body, now)
-        straight.flush()
+            direct.give(recipients, version, plain.straight[version].of(len(body)) + body, now)
+        direct.flush()
         return True
 
     def _learn(self, wire: Wire, head: bytes, start: int, payload: bytes) -> Known | None:
@@ -130,7 +130,7 @@ class Short:
         return known
 
 
-class Way:
+class SessionRequests:
     """Requests to publish of one session. They want no answer, and have QoS 0."""
 
     __slots__ = ("_plain", "_server", "_session", "_shapes")
@@ -142,7 +142,7 @@ class Way:
         self._shapes: dict[int, Shape] = {}  # by the size of the body
 
     def take(self, body: bytes, now: float) -> bool:
-        """See `Take`."""
+        """See `Receiver`."""
         server, session = self._server, self._session
         core, remote = server.core, session.remote
         if remote.congested or not remote.up or remote.joining or core.sessions.get(session.id) is not session or server.failed.done():

@@ -77,10 +77,7 @@ class Joined(Connection[Wire]):
         if joint is None:
             super().flush()
             return
-        joint.expected = True
-        super().flush()
-        joint.expected = False
-        joint.pump()
+        joint.pump_after(super().flush)
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ from ..mqtt.connection import Connection
 from ..policy import Policy
 from . import status
 from .deliveries import Group, Run
-from .direct import Short
+from .direct import Singles
 from .resolver import Resolver
 from .store import Keeper, Later
 
@@ -134,9 +134,9 @@ class Server:
         self._groups: dict[int, Group] = {}
         self._runs: dict[int, Run] = {}
         self.fast = Fast(self.core, community.login.version)
-        self.short: Short | None = None
+        self.short: Singles | None = None
         if self.community.inside:
-            self.short = self.community.guest = Short(self)
+            self.short = self.community.guest = Singles(self)
         self._dirty: set[int] = set()  # remotes with something to write
         self._token = TOPIC
         self._paused = False

@@ -1,23 +1,22 @@
-"""Messages of one publisher that differ in topic, size and properties, treated as one: a run whose frames are not alike.
+"""Frames of one publisher that differ in topic, size and properties, moved as the block of bytes in which they came.
 
-Traffic that is not uniform makes no long runs. But frames of one QoS, without retain flag and without properties that a broker acts
-on, whose topics have the same recipients, can still be moved together: as the block of bytes that came. For a recipient of
-the same version at QoS 0 the block is what is sent. At QoS 1 and 2 the identifiers are written at their offsets. Only for a
-recipient of another version or QoS are the frames taken apart.
+Traffic whose messages are not alike makes no long runs. But frames of one QoS, without retain flag and without properties that a broker
+acts on, whose topics have the same recipients, can still be moved together. A recipient of the same version at QoS 0 gets the block
+as it came. At QoS 1 and 2 the packet identifiers are written at their offsets. Only for a recipient of another version or QoS are
+the frames taken apart.
 
 Invariants: every frame has the same first byte (no DUP, no retain); no property block holds a Topic Alias, a Message Expiry Interval or
-a Subscription Identifier; all is validated before.
+a Subscription Identifier; everything is validated before.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ..length import encode_length, known_length
+from .batch import Batch
+from .parts import PartsBatch
 from .run import PIDS, Run
-
-if TYPE_CHECKING:
-    from .parts import PartsBatch
 
 
 class Frame(NamedTuple):
@@ -30,36 +29,41 @@ class Frame(NamedTuple):
     stop: int
 
 
-class PacketBatch(Run):
-    """`count` messages of QoS `qos` as they came from a client of `version`.
-
-    offsets: where the packet identifiers stand in the block, when the caller knows.
-    """
+class PacketBatch(Batch):
+    """`count` messages of QoS `qos` as they came from a client of `version`."""
 
     __slots__ = ("_block", "_encoded", "_frames", "_offsets", "_version")
 
+    topic = b""
+    properties = b""
+    retain = False
+    expiry = None
+
     def __init__(self, block: bytes, version: int, qos: int, count: int, received: float, offsets: list[int] | None = None) -> None:
-        self.topic = b""
+        """block: the frames. offsets: where the packet identifiers stand in it, when the caller knows."""
         self.qos = qos
-        self.retain = False
-        self.properties = b""
-        self.expiry = None
         self.received = received
         self.count = count
-        self.length = -(-len(block) // count)  # on average, for accounts of memory
+        self.length = -(-len(block) // count)
         self._block = block
         self._version = version
         self._offsets = offsets
         self._frames: list[Frame] | None = None
-        self._encoded: dict[tuple[int, int], tuple[bytes, list[int]]] | None = None
+        self._encoded: dict[tuple[int, int, bool, bytes], tuple[bytes, list[int]]] | None = None
+
+    def block(self, version: int, retain: bool = False, more: bytes = b"") -> bytes:
+        """See `Batch`."""
+        if version == self._version and not self.qos and not retain and not more:
+            return self._block
+        return self.encoded(version, 0, retain, more)[0]
 
     def stamped(
-        self, version: int, qos: int, retain: bool, properties: bytes, start: int, count: int, first: int, duplicate: bool
+        self, version: int, qos: int, retain: bool, more: bytes, start: int, count: int, first: int, duplicate: bool
     ) -> bytes | bytearray:
-        """See `Run.stamped`."""
+        """See `Batch`."""
         if count < self.count:
-            return self.part(start, start + count).stamped(version, qos, retain, properties, 0, count, first, duplicate)
-        data, offsets = self.encoded(version, qos)
+            return self.part(start, start + count).stamped(version, qos, retain, more, 0, count, first, duplicate)
+        data, offsets = self.encoded(version, qos, retain, more)
         if count == 1 and not duplicate:
             offset = offsets[0]
             return b"".join((data[:offset], PIDS[2 * first : 2 * first + 2], data[offset + 2 :]))
@@ -79,22 +83,23 @@ class PacketBatch(Run):
         """All of it as one block of frames at its own QoS, and their version: `PacketBatch` makes the same of it again."""
         return self._block, self._version
 
-    def encoded(self, version: int, qos: int) -> tuple[bytes, list[int]]:
-        """The frames for recipients of a version at a QoS, and where their identifiers stand (at QoS 0 nowhere)."""
-        if version == self._version and qos == self.qos:
+    def encoded(self, version: int, qos: int, retain: bool = False, more: bytes = b"") -> tuple[bytes, list[int]]:
+        """The frames for one kind of recipient, and where their packet identifiers stand (at QoS 0 nowhere)."""
+        if version == self._version and qos == self.qos and not retain and (not more or version == 4):
             if qos and self._offsets is None:
                 self._offsets = [frame.topic_end for frame in self._cut()]
             return self._block, self._offsets or []
         if self._encoded is None:
             self._encoded = {}
-        encoded = self._encoded.get((version, qos))
+        key = (version, qos, retain, more if version == 5 else b"")
+        encoded = self._encoded.get(key)
         if encoded is None:
-            encoded = self._encoded[version, qos] = self._encode_all(version, qos)
+            encoded = self._encoded[key] = self._encode_all(*key)
         return encoded
 
-    def _encode_all(self, version: int, qos: int) -> tuple[bytes, list[int]]:
+    def _encode_all(self, version: int, qos: int, retain: bool, more: bytes) -> tuple[bytes, list[int]]:
         block = self._block
-        header = bytes((0x30 | qos << 1,))
+        header = bytes((0x30 | qos << 1 | retain,))
         identifier = b"\0\0" if qos else b""
         properties = b""
         parts: list[bytes] = []
@@ -103,6 +108,9 @@ class PacketBatch(Run):
         for _, topic, topic_end, payload, stop in self._cut():
             if version == 5:
                 properties = block[topic_end + 2 if self.qos else topic_end : payload] or b"\0"
+                if more:
+                    properties = _unprefixed(properties) + more
+                    properties = encode_length(len(properties)) + properties
             body = topic_end - topic + len(identifier) + len(properties) + stop - payload
             length = encode_length(body)
             if qos:
@@ -132,15 +140,8 @@ class PacketBatch(Run):
                 position = stop
         return self._frames
 
-    @property
-    def payloads(self) -> list[bytes]:
-        """The payloads in order."""
-        return [self._block[frame.payload : frame.stop] for frame in self._cut()]
-
-    def loose(self) -> PartsBatch:
-        """The same messages as topics and payloads; there must be no properties."""
-        from .parts import PartsBatch
-
+    def parts(self) -> PartsBatch:
+        """See `Batch`."""
         block = self._block
         names, payloads = [], []
         skip = (2 if self.qos else 0) + (1 if self._version == 5 else 0)
@@ -160,26 +161,29 @@ class PacketBatch(Run):
         return PartsBatch(names, payloads, self.qos, self.received)
 
     def messages(self) -> list[tuple[bytes, bytes]]:
-        """(topic, payload) of each message, in order."""
+        """See `Batch`."""
         block = self._block
         return [(block[frame.topic + 2 : frame.topic_end], block[frame.payload : frame.stop]) for frame in self._cut()]
 
     def part(self, start: int, stop: int) -> PacketBatch:
-        """The messages from `start` up to `stop`, order kept; it holds on to no other bytes than theirs."""
+        """See `Batch`."""
         frames = self._cut()
         begin = frames[start].start
         return PacketBatch(self._block[begin : frames[stop - 1].stop], self._version, self.qos, stop - start, self.received)
 
+    def chosen(self, indexes: list[int]) -> PacketBatch:
+        """See `Batch`."""
+        frames = self._cut()
+        block = b"".join([self._block[frames[index].start : frames[index].stop] for index in indexes])
+        return PacketBatch(block, self._version, self.qos, len(indexes), self.received)
+
     def single(self, index: int) -> Run:
-        """One of the messages as a run."""
+        """See `Batch`."""
         block = self._block
         _, topic, topic_end, payload, stop = self._cut()[index]
         properties = b""
         if self._version == 5:
-            start = topic_end + 2 if self.qos else topic_end
-            while block[start] >= 128:
-                start += 1
-            properties = block[start + 1 : payload]
+            properties = _unprefixed(block[topic_end + 2 if self.qos else topic_end : payload])
         return Run(block[topic + 2 : topic_end], self.qos, False, [block[payload:stop]], properties, None, self.received)
 
 
@@ -187,3 +191,9 @@ def _end(block: bytes | bytearray, position: int) -> int:
     """Where the frame that begins at `position` ends."""
     length, start = known_length(block, position + 1)
     return start + length
+
+
+def _unprefixed(properties: bytes) -> bytes:
+    """A property block without the length in front of it."""
+    _, start = known_length(properties, 0)
+    return properties[start:]

@@ -1,8 +1,8 @@
-"""Messages of different topics and sizes without properties, held as topics and payloads: a run that has no frames yet.
+"""Messages of different topics and sizes without properties, held as topics and payloads.
 
-Such a run is what the mesh holds in custody and what it delivers of a span. It becomes frames by one join over a flat list of parts, in
-which what differs from recipient to recipient (packet identifiers, envelopes) stands at a fixed stride and is put in with one
-slice assignment. So each message costs some slots of a list, whatever its topic and size.
+This is what the mesh holds in custody and what it delivers of messages that are not alike. It becomes frames by one join over a flat list
+of parts. What differs from recipient to recipient (packet identifiers, envelopes) stands at a fixed stride in that list and is put in
+with one slice assignment, so that each message costs some slots of a list, whatever its topic and size.
 
 Invariants: no retain flag, no properties, no expiry; topics are validated.
 """
@@ -10,7 +10,7 @@ Invariants: no retain flag, no properties, no expiry; topics are validated.
 from __future__ import annotations
 
 from ..length import encode_length
-from .packets import PacketBatch
+from .batch import Batch
 from .run import PIDS, Run
 
 HEADLINES_MAX = 20_000  # fixed headers kept for one first byte
@@ -32,85 +32,94 @@ class Headlines(dict[int, bytes]):
         return headline
 
 
-HEADLINES = {first: Headlines(first) for first in (0x30, 0x32, 0x34, 0x3A, 0x3C)}
+HEADLINES = {first: Headlines(first) for first in range(0x30, 0x3E)}
 
 
-class PartsBatch(PacketBatch):
-    """Messages of QoS `qos`. names: their topics as they stand on the wire, two bytes of length in front."""
+class PartsBatch(Batch):
+    """Messages of QoS `qos`.
 
-    __slots__ = ("_flats", "_given", "names")
+    names: their topics as they stand on the wire, with two bytes of length in front.
+    """
+
+    __slots__ = ("_encoded", "_flats", "_payloads", "names")
+
+    topic = b""
+    properties = b""
+    retain = False
+    expiry = None
 
     def __init__(self, names: list[bytes], payloads: list[bytes], qos: int, received: float) -> None:
-        self.topic = b""
         self.qos = qos
-        self.retain = False
-        self.properties = b""
-        self.expiry = None
         self.received = received
         self.count = len(names)
         self.names = names
-        self.length = -(-(sum(map(len, names)) + sum(map(len, payloads))) // len(names))  # on average, for accounts of memory
-        self._given = payloads
-        self._flats: dict[tuple[int, int], list[bytes]] | None = None
-        self._encoded = None
+        self.length = -(-(sum(map(len, names)) + sum(map(len, payloads))) // len(names))
+        self._payloads = payloads
+        self._flats: dict[tuple[int, int, bool, bytes], list[bytes]] | None = None
+        self._encoded: dict[tuple[int, bool, bytes], bytes] | None = None
 
     @property
     def topics(self) -> list[bytes]:
-        """The topics in order."""
+        """See `Batch`."""
         return [name[2:] for name in self.names]
 
     @property
     def payloads(self) -> list[bytes]:
-        """The payloads in order."""
-        return self._given
+        """See `Batch`."""
+        return self._payloads
 
-    def loose(self) -> PartsBatch:
-        """This very run."""
+    def messages(self) -> list[tuple[bytes, bytes]]:
+        """See `Batch`."""
+        return list(zip(self.topics, self._payloads, strict=True))
+
+    def parts(self) -> PartsBatch:
+        """See `Batch`."""
         return self
 
     def written(self) -> tuple[bytes, int]:
-        """See `PacketBatch.written`."""
+        """See `Batch`."""
         return b"".join(self.flat(0x30 | self.qos << 1, b"\0\0" if self.qos else b"")), 4
 
-    def messages(self) -> list[tuple[bytes, bytes]]:
-        """(topic, payload) of each message, in order."""
-        return list(zip(self.topics, self._given, strict=True))
-
     def part(self, start: int, stop: int) -> PartsBatch:
-        """The messages from `start` up to `stop`, order kept."""
-        return PartsBatch(self.names[start:stop], self._given[start:stop], self.qos, self.received)
+        """See `Batch`."""
+        return PartsBatch(self.names[start:stop], self._payloads[start:stop], self.qos, self.received)
+
+    def chosen(self, indexes: list[int]) -> PartsBatch:
+        """See `Batch`."""
+        return PartsBatch([self.names[i] for i in indexes], [self._payloads[i] for i in indexes], self.qos, self.received)
 
     def single(self, index: int) -> Run:
-        """One of the messages as a run."""
-        return Run(self.names[index][2:], self.qos, False, [self._given[index]], b"", None, self.received)
+        """See `Batch`."""
+        return Run(self.names[index][2:], self.qos, False, [self._payloads[index]], b"", None, self.received)
 
-    def encoded(self, version: int, qos: int) -> tuple[bytes, list[int]]:
-        """The frames for recipients of a version at QoS 0."""
-        assert not qos, "frames of QoS 1 and 2 are made for each recipient"
+    def block(self, version: int, retain: bool = False, more: bytes = b"") -> bytes:
+        """See `Batch`."""
         if self._encoded is None:
             self._encoded = {}
-        encoded = self._encoded.get((version, 0))
-        if encoded is None:
-            encoded = self._encoded[version, 0] = b"".join(self.flat(0x30, b"\0" if version == 5 else b"")), []
-        return encoded
+        key = (version, retain, more if version == 5 else b"")
+        block = self._encoded.get(key)
+        if block is None:
+            block = self._encoded[key] = b"".join(self.flat(0x30 | retain, _block_of(version, key[2])))
+        return block
 
     def stamped(
-        self, version: int, qos: int, retain: bool, properties: bytes, start: int, count: int, first: int, duplicate: bool
+        self, version: int, qos: int, retain: bool, more: bytes, start: int, count: int, first: int, duplicate: bool
     ) -> bytes | bytearray:
-        """See `Run.stamped`."""
-        key = (version, qos)
+        """See `Batch`."""
+        key = (version, qos, retain, more if version == 5 else b"")
         if self._flats is None:
             self._flats = {}
+        block = _block_of(version, key[3])
         flat = self._flats.get(key)
         if flat is None:
-            flat = self._flats[key] = self.flat(0x30 | qos << 1, b"\0\0\0" if version == 5 else b"\0\0")
+            flat = self._flats[key] = self.flat(0x30 | qos << 1 | retain, b"\0\0" + block)
         stamped = flat[4 * start : 4 * (start + count)]
-        if version == 5:
-            stamped[2::4] = [PIDS[at : at + 2] + b"\0" for at in range(2 * first, 2 * (first + count), 2)]
+        if block:
+            stamped[2::4] = [PIDS[at : at + 2] + block for at in range(2 * first, 2 * (first + count), 2)]
         else:
             stamped[2::4] = [PIDS[at : at + 2] for at in range(2 * first, 2 * (first + count), 2)]
         if duplicate:
-            stamped[0::4] = [bytes((0x38 | qos << 1,)) + headline[1:] for headline in stamped[0::4]]
+            stamped[0::4] = [bytes((0x38 | qos << 1 | retain,)) + headline[1:] for headline in stamped[0::4]]
         return b"".join(stamped)
 
     def flat(self, first: int, between: bytes, more: int = 0, start: int = 0) -> list[bytes]:
@@ -120,9 +129,14 @@ class PartsBatch(PacketBatch):
         """
         headlines = HEADLINES[first]
         more += len(between)
-        names, payloads = (self.names[start:], self._given[start:]) if start else (self.names, self._given)
+        names, payloads = (self.names[start:], self._payloads[start:]) if start else (self.names, self._payloads)
         return [
             part
             for name, payload in zip(names, payloads, strict=True)
             for part in (headlines[len(name) + len(payload) + more], name, between, payload)
         ]
+
+
+def _block_of(version: int, more: bytes) -> bytes:
+    """The property block of each message: nothing for version 4."""
+    return encode_length(len(more)) + more if version == 5 else b""

@@ -1,9 +1,7 @@
-"""A *run*: PUBLISH packets in a row that differ in nothing but their payload bytes and packet identifiers.
+"""A *run*: PUBLISH packets in a row that differ only in their payload bytes and packet identifiers.
 
-The broker's unit of work is not the message but the run. A publisher that sends quickly puts many packets of one
-topic, one QoS, one size into one TCP segment; they are recognised by comparing bytes, and what is done once for
-the run (look up the topic, choose recipients, patch identifiers or visited bits, append to an output list) costs
-the same for one message and for a thousand. A lone message is a run of one: there is no second path.
+A publisher that sends quickly puts many packets of one topic, one QoS and one size into one TCP segment. They are found by comparing
+bytes. A single message is a run of one.
 
 Invariants
 - all payloads of a run have the same length, so that each *variant* (protocol version, QoS, retain flag, further
@@ -15,7 +13,12 @@ What it does not know: recipients, sessions, links, clocks.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+from .batch import Batch
+
+if TYPE_CHECKING:
+    from .parts import PartsBatch
 
 # PID_HIGH[p:p+k] and PID_LOW[p:p+k] are the byte columns of the packet identifiers p, p+1, .. p+k-1.
 from ..length import encode_length
@@ -49,16 +52,12 @@ class Frames(NamedTuple):
     pid_offset: int  # 0 when the frames carry no packet identifier (QoS 0)
 
 
-class Run:
-    """`count` messages of one topic, QoS, retain flag, property block and payload length.
+class Run(Batch):
+    """`count` messages of one topic, QoS, retain flag, property block and payload length."""
 
-    topic: UTF-8 bytes, already validated. qos: the publisher's. retain: the publisher's flag.
-    properties: the encoded MQTT 5 properties that travel to subscribers (no length in front; no Topic Alias, no
-    Subscription Identifier); b"" from a 3.1.1 publisher. expiry: Message Expiry Interval in seconds, None without.
-    received: when the broker took it, in seconds of the caller's clock.
-    """
+    __slots__ = ("_payloads", "_raw", "_raw_version", "_variants", "expiry", "properties", "retain", "topic")
 
-    __slots__ = ("_own", "_payloads", "_raw", "_variants", "count", "expiry", "length", "properties", "qos", "received", "retain", "topic")
+    uniform = True
 
     def __init__(
         self,
@@ -70,8 +69,14 @@ class Run:
         expiry: int | None = None,
         received: float = 0.0,
         raw: tuple[bytes, int, int, int] | None = None,
+        raw_version: int = 0,
     ) -> None:
-        """Give either `payloads`, or `raw` = (data, first payload's offset, frame size, payload length) to cut them from later."""
+        """Give `payloads`, or `raw` to cut them from later.
+
+        topic: UTF-8, already validated.
+        raw: (data, offset of the first payload, frame size, payload length): the frames as they came.
+        raw_version: 4 or 5 when recipients of this version may get the raw frames: their QoS, retain flag and properties are the run's own.
+        """
         self.topic = topic
         self.qos = qos
         self.retain = retain
@@ -80,7 +85,7 @@ class Run:
         self.received = received
         self._payloads = payloads
         self._raw = raw
-        self._own = 0
+        self._raw_version = raw_version
         self._variants: dict[tuple[int, int, bool, bytes], Frames] | None = None
         if payloads is not None:
             self.count = len(payloads)
@@ -100,36 +105,24 @@ class Run:
         return self._payloads
 
     def messages(self) -> list[tuple[bytes, bytes]]:
-        """(topic, payload) of each message, in order."""
+        """See `Batch`."""
         return [(self.topic, payload) for payload in self.payloads]
 
-    def expired(self, now: float) -> bool:
-        """Whether its lifetime is over (MQTT-3.3.2-5); `now` on the clock of `received`. A lifetime of 0 is for those who are there."""
-        return self.expiry is not None and now - self.received > self.expiry
+    @property
+    def topics(self) -> list[bytes]:
+        """See `Batch`."""
+        return [self.topic] * self.count
 
-    def as_received(self, version: int) -> None:
-        """The raw frames are good for recipients of this version as they are: QoS, retain flag and properties are the run's own."""
-        self._own = version
-
-    def seed(self, version: int, qos: int, retain: bool, properties: bytes, frames: Frames) -> None:
-        """Give a variant that exists already: the bytes as they were received."""
-        if self._variants is None:
-            self._variants = {}
-        self._variants[(version, qos, retain, properties)] = frames
-
-    def frames(self, version: int, qos: int, retain: bool = False, properties: bytes = b"") -> Frames:
-        """The run as PUBLISH frames, DUP clear, for one kind of recipient; packet identifiers are whatever they are.
-
-        version: 4 or 5. qos: the delivery's. properties: the *whole* encoded property block without its length
-        (ignored for version 4); pass ``run.properties`` for the message's own, or those with more behind them.
-        """
-        if version == self._own and qos == self.qos and retain == self.retain and (version == 4 or properties == self.properties):
+    def frames(self, version: int, qos: int, retain: bool = False, more: bytes = b"") -> Frames:
+        """The run as PUBLISH packets of one size, DUP clear; their packet identifiers are whatever they are."""
+        if version == self._raw_version and qos == self.qos and retain == self.retain and (version == 4 or not more):
             assert self._raw is not None
             data, offset, size, _ = self._raw
             if qos and version == 5:
-                offset -= len(properties) + (1 if len(properties) < 128 else len(encode_length(len(properties))))
+                own = len(self.properties)
+                offset -= own + (1 if own < 128 else len(encode_length(own)))
             return Frames(data, size, offset - 2 if qos else 0)
-        key = (version, qos, retain, properties if version == 5 else b"")
+        key = (version, qos, retain, more if version == 5 else b"")
         if self._variants is None:
             self._variants = {}
         frames = self._variants.get(key)
@@ -137,14 +130,15 @@ class Run:
             frames = self._variants[key] = self._encode(*key)
         return frames
 
-    def stamped(
-        self, version: int, qos: int, retain: bool, properties: bytes, start: int, count: int, first: int, duplicate: bool
-    ) -> bytes | bytearray:
-        """`count` messages from `start` on as PUBLISH packets of QoS 1 or 2 with the identifiers first, first+1, ...
+    def block(self, version: int, retain: bool = False, more: bytes = b"") -> bytes:
+        """See `Batch`."""
+        return self.frames(version, 0, retain, more).data
 
-        version, qos, retain, properties: as in `frames`. duplicate: with DUP set.
-        """
-        data, size, offset = self.frames(version, qos, retain, properties)
+    def stamped(
+        self, version: int, qos: int, retain: bool, more: bytes, start: int, count: int, first: int, duplicate: bool
+    ) -> bytes | bytearray:
+        """See `Batch`."""
+        data, size, offset = self.frames(version, qos, retain, more)
         if len(data) != count * size:
             data = data[start * size : (start + count) * size]
         if count == 1 and not duplicate:
@@ -156,10 +150,11 @@ class Run:
             stamped[0::size] = bytes((data[0] | 8,)) * count
         return stamped
 
-    def _encode(self, version: int, qos: int, retain: bool, properties: bytes) -> Frames:
+    def _encode(self, version: int, qos: int, retain: bool, more: bytes) -> Frames:
         topic = self.topic
         middle = b"\0\0" if qos else b""
         if version == 5:
+            properties = self.properties + more if more else self.properties
             middle += encode_length(len(properties)) + properties
         header = bytes((0x30 | qos << 1 | retain,))
         length = encode_length(2 + len(topic) + len(middle) + self.length)
@@ -168,23 +163,32 @@ class Run:
         return Frames(prefix + prefix.join(self.payloads), len(prefix) + self.length, pid_offset)
 
     def part(self, start: int, stop: int) -> Run:
-        """The messages from `start` up to `stop` as a run of their own, order kept; it holds on to no other bytes than theirs."""
+        """See `Batch`."""
         if self._raw is not None and self._payloads is None:
             data, offset, size, length = self._raw
             raw = (data[start * size : stop * size], offset, size, length)
-            piece = Run(self.topic, self.qos, self.retain, None, self.properties, self.expiry, self.received, raw)
-            piece._own = self._own
-            return piece
+            return Run(self.topic, self.qos, self.retain, None, self.properties, self.expiry, self.received, raw, self._raw_version)
         return self._with(self.payloads[start:stop])
 
     def every(self, start: int, step: int) -> Run:
-        """Each `step`-th message from `start` on, as a run of their own, order kept."""
+        """See `Batch`."""
         return self._with(self.payloads[start::step])
 
     def chosen(self, indexes: list[int]) -> Run:
-        """The messages at these places as a run of their own."""
+        """See `Batch`."""
         payloads = self.payloads
         return self._with([payloads[i] for i in indexes])
+
+    def single(self, index: int) -> Run:
+        """See `Batch`."""
+        return self.part(index, index + 1)
+
+    def parts(self) -> PartsBatch:
+        """See `Batch`."""
+        from .parts import PartsBatch
+
+        name = len(self.topic).to_bytes(2, "big") + self.topic
+        return PartsBatch([name] * self.count, self.payloads, self.qos, self.received)
 
     def _with(self, payloads: list[bytes]) -> Run:
         return Run(self.topic, self.qos, self.retain, payloads, self.properties, self.expiry, self.received)

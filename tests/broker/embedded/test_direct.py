@@ -21,7 +21,7 @@ from mqmesh.broker.server import Broker
 from mqmesh.metabroker.mqtt import connection as connections
 from mqmesh.metabroker.mqtt.client import Login
 from mqmesh.metabroker.policy import parse
-from mqmesh.metabroker.shell import direct as straight
+from mqmesh.metabroker.shell import direct
 from mqmesh.metabroker.shell import server as servers
 from mqmesh.metabroker.shell.embedded import HERE, Around
 from mqmesh.metabroker.shell.resolver import Chain
@@ -217,7 +217,7 @@ async def play(version: int, steps: list[Any]) -> list[Any]:
 @given(st.sampled_from([4, 5]), STEPS)
 def test_same_effect_as_the_general_way(version: int, steps: list[Any]) -> None:
     short = run(play(version, steps))
-    with mock.patch.object(straight.Short, "way", return_value=None), mock.patch.object(straight.Short, "message", return_value=False):
+    with mock.patch.object(direct.Singles, "receiver", return_value=None), mock.patch.object(direct.Singles, "message", return_value=False):
         general = run(play(version, steps))
     assert short == general
 
@@ -236,7 +236,7 @@ def coming(topic: str = "down/a", size: int = 20) -> tuple[Any, int]:
 def counted() -> Iterator[Counter[str]]:
     """How many messages the short way has taken."""
     taken: Counter[str] = Counter()
-    take, message = straight.Way.take, straight.Short.message
+    take, message = direct.SessionRequests.take, direct.Singles.message
 
     def one(self: Any, *arguments: Any) -> bool:
         done = take(self, *arguments)
@@ -248,7 +248,7 @@ def counted() -> Iterator[Counter[str]]:
         taken["publications"] += done
         return done
 
-    with mock.patch.object(straight.Way, "take", one), mock.patch.object(straight.Short, "message", other):
+    with mock.patch.object(direct.SessionRequests, "take", one), mock.patch.object(direct.Singles, "message", other):
         yield taken
 
 
@@ -309,10 +309,10 @@ def test_a_fault_ends_the_metabroker_and_not_the_broker(monkeypatch: pytest.Monk
             made.look()
             assert isinstance(made.said["two"][-1], Pingresp)
 
-    monkeypatch.setattr(straight.Shape, "read", fail)
+    monkeypatch.setattr(direct.Shape, "read", fail)
     run(main(quiet()[0]))
     monkeypatch.undo()
-    monkeypatch.setattr(straight, "body_of", fail)
+    monkeypatch.setattr(direct, "body_of", fail)
     run(main(coming()[0]))
 
 
@@ -324,9 +324,9 @@ def test_who_joins_anew_does_not_get_what_was_for_the_one_before() -> None:
             for _ in range(2):
                 made.clients["one"].give(made.frame("one", "publish", msgpack.packb({"topic": "up/a", "payload": b"x"})))
                 await made.turns()
-            assert made.here.router.straight
+            assert made.here.router.receivers
             made.here.join(asyncio.Protocol(), lambda _: None, mock.Mock())
-            assert not made.here.router.straight
+            assert not made.here.router.receivers
 
     run(main())
 
@@ -335,5 +335,5 @@ def test_every_size_counts_the_same() -> None:
     """Also where a frame's length needs a byte more in one version than in the other."""
     steps = [step for size in range(50) for step in (quiet(size=size), quiet(size=size, client="two"), coming(size=size))]
     short = run(play(4, steps))
-    with mock.patch.object(straight.Short, "way", return_value=None), mock.patch.object(straight.Short, "message", return_value=False):
+    with mock.patch.object(direct.Singles, "receiver", return_value=None), mock.patch.object(direct.Singles, "message", return_value=False):
         assert run(play(4, steps)) == short

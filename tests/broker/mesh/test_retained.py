@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from unittest import mock
 
 import pytest
 from mqmesh.broker.config import MeshSettings, PeerSettings
@@ -280,12 +281,10 @@ async def test_a_will_that_finds_no_room_is_in_the_store_until_it_does():
     store = MemoryStore()
     async with Site(store=store) as site:
         client = await mortal(site, Will("will/x", b"gone", 1, True))
-        accept = site.broker.accept
-        site.broker.accept = lambda *_: None
-        await client.cut()
-        await site.gone("mortal")
-        await until(lambda: list(store.values("wills")) != [])
-        site.broker.accept = accept
+        with mock.patch("mqmesh.broker.server.accept", return_value=False):
+            await client.cut()
+            await site.gone("mortal")
+            await until(lambda: list(store.values("wills")) != [])
         copy = crashed(store)
         await site.later(1)
         await until(lambda: list(store.values("wills")) == [])

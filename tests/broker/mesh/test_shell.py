@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from mqmesh.broker.mesh.incoming import Arrivals
+from mqmesh.broker.publish.publication import Publication
 from mqmesh.mqtt.batch.parts import PartsBatch
 from mqmesh.mqtt.codec import encode
 from mqmesh.mqtt.packets import Connack, Connect, Pingreq, Pingresp, Puback, Pubcomp, Publish, Pubrec, Pubrel, Subscription, Will
@@ -28,9 +29,9 @@ class FakeMesh:
         self.filters: list[tuple[str, str | None, int]] = []
         self.room: int | None = None
         self.answer = 0
-        self.far: int | None = None  # the brokers that want what they can get in spans
-        self.spans: list[int] = []  # how many messages came in each
-        self.span_room: int | None = None  # 0: for none of QoS 1 and 2
+        self.far: int | None = None  # the brokers that want messages of several topics
+        self.packets: list[int] = []  # how many messages came in each batch that was no run
+        self.packets_room: int | None = None  # 0: for no such batch of QoS 1 and 2
 
     def accept(self, connection: Any, connect: Connect) -> None:
         self.accepted.append(connect)
@@ -41,7 +42,13 @@ class FakeMesh:
     def hold(self, connection: Any) -> None:
         self.held.append(connection)
 
-    def publish(self, route: Any, run: Any, hold: bool = False) -> int | None:
+    def publish(self, to: Any, run: Any, hold: bool = False) -> int | None:
+        if not run.uniform:
+            if run.qos and self.packets_room is not None:
+                return None
+            self.packets.append(run.count)
+            self.published += [(topic, run.qos, [payload]) for topic, payload in run.messages()]
+            return 0
         if run.qos and self.room is not None:
             if not self.room:
                 return None
@@ -55,13 +62,6 @@ class FakeMesh:
 
     def mask(self, route: object) -> int | None:
         return self.far
-
-    def publish_span(self, mask: int, run: Any) -> bool:
-        if run.qos and self.span_room is not None:
-            return False
-        self.spans.append(run.count)
-        self.published += [(topic, run.qos, [payload]) for topic, payload in run.messages()]
-        return True
 
     def subscribe(self, topic_filter: str, group: str | None, weight: int) -> None:
         self.filters.append((topic_filter, group, weight))
@@ -140,7 +140,7 @@ async def test_messages_of_many_topics_go_into_the_mesh_once(qos, version):
     publisher.send(*packets[:3])  # their routes are not known yet
     publisher.send(*packets[3:], Publish("near", b"n", qos, packet_id=99 if qos else 0))
     assert mesh.published == [(packet.topic.encode(), qos, [packet.payload]) for packet in packets]
-    assert mesh.spans
+    assert mesh.packets
     assert [packet.payload for packet in subscriber.packets()] == [*[packet.payload for packet in packets], b"n"]
     if qos:
         assert [(answer.packet_id, answer.reason) for answer in publisher.packets()] == [
@@ -150,18 +150,18 @@ async def test_messages_of_many_topics_go_into_the_mesh_once(qos, version):
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-async def test_of_a_span_that_finds_no_room_what_fits_is_taken(qos):
+async def test_of_packets_that_find_no_room_what_fits_is_taken(qos):
     broker, mesh = await in_mesh()
     mesh.far = 6
     publisher = Wire(broker, 5).connect("p")
     packets = [Publish(f"far/{n % 3}", b"%d" % n * n, qos, packet_id=n + 1) for n in range(9)]
     publisher.send(*packets[:3])
     publisher.take()
-    mesh.room, mesh.span_room = 2, 0
+    mesh.room, mesh.packets_room = 2, 0
     publisher.send(*packets[3:])
     assert mesh.held == [publisher.connection]
     assert [answer.packet_id for answer in publisher.packets()] == [4, 5]
-    mesh.room = mesh.span_room = None
+    mesh.room = mesh.packets_room = None
     publisher.connection.release()
     assert [answer.packet_id for answer in publisher.packets()] == [6, 7, 8, 9]
     assert mesh.published == [(packet.topic.encode(), qos, [packet.payload]) for packet in packets]
@@ -175,11 +175,11 @@ async def test_with_properties_each_message_goes_into_the_mesh_by_itself():
     publisher.send(*packets[:3])
     publisher.send(*packets[3:])
     assert mesh.published == [(packet.topic.encode(), 0, [packet.payload]) for packet in packets]
-    assert all(count == 1 for count in mesh.spans)
+    assert all(count == 1 for count in mesh.packets)
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
-async def test_a_span_from_the_mesh_goes_to_everyone_who_wants_it(qos):
+async def test_parts_from_the_mesh_go_to_everyone_who_wants_it(qos):
     broker, _ = await in_mesh()
     wires = {
         "all": Wire(broker, 4).connect("all", Subscription("#", 2)),
@@ -192,7 +192,7 @@ async def test_a_span_from_the_mesh_goes_to_everyone_who_wants_it(qos):
     topics = [b"a/1", b"a/2", b"b", b"b", b"c", b"far/x", b"a/1", b"b", b"a/2"]
     run = PartsBatch([len(topic).to_bytes(2, "big") + topic for topic in topics], [b"%d" % n * n for n in range(9)], qos, 0.0)
     for _ in range(2):  # routes are not known, then they are
-        arrivals._deliver_span(run)
+        arrivals._deliver_parts(run, Publication())
         broker.flush()
         got = {name: wire.packets() for name, wire in wires.items()}
         for name, most, wanted in (("all", 2, topics), ("some", 1, [b"a/1", b"a/2"]), ("identified", 2, [b"b"]), ("shared", 2, [])):

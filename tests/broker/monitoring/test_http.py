@@ -119,7 +119,7 @@ async def test_a_store_that_refuses_is_a_reason():
 
 async def test_a_broker_that_stops_says_so():
     async with Site(http=ANY) as site:
-        site.broker.draining = True
+        site.broker.context.stopping = True
         assert await get(site, "/ready") == (503, '{"ready":false,"reasons":["the broker is stopping"]}')
     with pytest.raises(urllib.error.URLError):
         await get(site, "/health")

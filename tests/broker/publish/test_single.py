@@ -83,14 +83,14 @@ def test_same_effect_as_the_general_path(case):
 def test_it_is_used():
     """Else the comparison would say nothing."""
     taken: list[bool] = []
-    real = connection.lone
+    real = connection.take_single
 
     def counting(*arguments: Any) -> bool:
         taken.append(real(*arguments))
         return taken[-1]
 
     steps = [("publish", Publish("one/a", b"x", 1, packet_id=7)), ("answer", "same", 1)]
-    with mock.patch.object(connection, "lone", counting):
+    with mock.patch.object(connection, "take_single", counting):
         run(play(5, steps))
         run(play(4, steps))
     assert taken.count(True) == 4

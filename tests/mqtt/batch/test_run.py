@@ -34,9 +34,8 @@ def received(topic: str, qos: int, retain: bool, payloads: list[bytes], version:
         encode(Publish(topic, payload, qos, retain, False, n if qos else 0, properties), version) for n, payload in enumerate(payloads, 7)
     ]
     size, length = len(frames[0]), len(payloads[0])
-    run = Run(topic.encode(), qos, retain, None, encode_properties(properties), raw=(b"".join(frames), size - length, size, length))
-    run.as_received(version)
-    return run
+    raw = (b"".join(frames), size - length, size, length)
+    return Run(topic.encode(), qos, retain, None, encode_properties(properties), raw=raw, raw_version=version)
 
 
 payload_lists = st.integers(0, 200).flatmap(lambda size: st.lists(st.binary(min_size=size, max_size=size), min_size=1, max_size=6))
@@ -57,7 +56,7 @@ def test_every_variant_is_what_the_codec_encodes(payloads, came, goes, qos, want
     properties = properties if came == 5 else {}
     run = received(topic, qos, retain, payloads, came, properties)
     for one in (run, Run(topic.encode(), qos, retain, payloads, encode_properties(properties)), run.part(0, run.count)):
-        frames = one.frames(goes, wanted, keep, one.properties)
+        frames = one.frames(goes, wanted, keep)
         assert with_identifier_1(frames, run.count) == expected(run, goes, wanted, keep, properties, payloads)
 
 
@@ -78,13 +77,6 @@ def test_a_part_does_not_hold_on_to_the_whole_run():
     payloads = [bytes(1000) for _ in range(100)]
     part = received("t", 1, False, payloads, 4, {}).part(3, 5)
     assert len(part.frames(4, 1).data) < 2100
-
-
-def test_a_seeded_variant_is_the_one_given():
-    run = Run(b"t", 0, False, [b"x"])
-    frames = Frames(b"given", 5, 0)
-    run.seed(4, 0, False, b"", frames)
-    assert run.frames(4, 0) is frames
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,255 @@
+"""The way of every batch that a client publishes: admission, acceptance, acknowledgement.
+
+    publish    called by `parse.py` for each batch that it finds
+    admit      may this client publish there? The only place that asks; what it answers is remembered per connection and topic
+    accept     relay to other brokers, deliver here, retain: all that an acknowledgement promises. Wills come in here
+    answer     PUBACK or PUBREC for each message
+
+A batch is taken as a whole or, where some session has no room, up to a message. MQTT 5 publishers are told which ones were refused.
+MQTT 3.1.1 has no way to say it: its publishers get a plain acknowledgement, and the refusal is counted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...mqtt.errors import PeerError
+from ...mqtt.reasons import Reason
+from ..mesh.receipts import wish_of
+from .acknowledge import TEXTS, acknowledge, refuse
+from .publication import Publication
+
+if TYPE_CHECKING:
+    from ...mqtt.batch.batch import Batch
+    from ...mqtt.publish import PublishProperties
+    from ..client.connection import Connection
+    from ..mesh.receipts import Receipts
+    from ..routing.route import Recipients, Route, Service
+    from ..server import Broker
+    from ..session.session import Session
+    from .publication import Numbers
+
+
+def publish_run(
+    connection: Connection, session: Session, run: Batch, route: Route, numbers: Numbers, properties: PublishProperties | None
+) -> bool:
+    """Take a run that a client published to any topic, or refuse it. False: it has to be given again after `release`."""
+    publication = Publication(connection, session.face, numbers, properties)
+    ill_formed = properties is not None and properties.payload_format == 1 and not all_utf8(run.payloads)
+    if ill_formed and not (run.qos and route.writable):
+        raise PeerError(Reason.PAYLOAD_FORMAT_INVALID, TEXTS[Reason.PAYLOAD_FORMAT_INVALID], "3.3.2.3.2")
+    if not route.writable:
+        if route.service is not None:
+            serve(publication, session, run, route.service)
+            return True
+        connection.broker.counters.dropped += run.count
+        publication.refuse(run.count, Reason.NOT_AUTHORIZED)
+    elif not admit(publication, run, route):
+        publication.refuse(run.count, Reason.NOT_AUTHORIZED, publication.text)
+    else:
+        return (publish_well_formed if ill_formed else publish)(publication, session, run, route)
+    if run.qos:
+        refuse(connection, session, run, numbers, publication.reason, publication.text)
+    return True
+
+
+def admit(publication: Publication, run: Batch, route: Route) -> bool:
+    """Whether the publisher may publish this run; if not, `publication.text` says why, and it is counted and logged.
+
+    A topic that it may publish plain messages to is remembered: batches and single messages for it are not asked for again.
+    """
+    connection = publication.connection
+    assert connection is not None
+    broker, rights, allowed = connection.broker, route.rights, connection.allowed
+    text = None if allowed is None or run.topic in allowed else broker.guard.topic(connection, route.topic, run)
+    if text is None and rights is not None and rights.refuses(connection.client_id, run.retain):
+        text = rights.text
+    if text is not None:
+        broker.router.access.dropped(connection, run, text)
+        publication.text = text
+        if broker.context.hooks is not None:
+            broker.context.hooks.dropped(connection.client_id, run, run.count, text)
+        return False
+    if route.recipients is not None and (connection.admitted is not broker.router.recipients or (rights is not None and rights.owners)):
+        connection.remember(run.topic, route.recipients)
+    return True
+
+
+def publish(publication: Publication, session: Session, batch: Batch, to: Route | Recipients) -> bool:
+    """Take a batch that its publisher may publish, and acknowledge it. False: nothing was done.
+
+    session: the publisher's. A run that finds no room is held: it has to be given again after `release`. Another batch has to be
+    given as runs.
+    """
+    connection = publication.connection
+    assert connection is not None
+    broker, numbers = connection.broker, publication.numbers
+    if not batch.qos:
+        return accept(broker, batch, to, publication) or batch.uniform
+    durable = broker.durable
+    repeatable = batch.qos == 2 and durable is not None and session.stored
+    if durable is not None:
+        durable.begin()
+        if repeatable:
+            durable.received(session)
+    fresh: Batch | None = batch
+    fresh_numbers = numbers
+    if batch.qos == 2:
+        new = session.inbound.new(numbers)
+        if new is not None:
+            fresh = batch.chosen(new) if new else None
+            fresh_numbers = [numbers[index] for index in new]
+    taken = connection.taken
+    if connection.receive_maximum:
+        check_quota(connection, session, batch)
+    receipts = _receipts(publication, to)
+    position = receipts.node.position() if receipts is not None else (0, 0)
+    if fresh is not None:
+        if repeatable and durable is not None:
+            publication.commit = durable.next_commit
+        if not accept(broker, fresh, to, publication):
+            if not (connection.refuse_when_full and batch.uniform):
+                connection.taken = taken
+                if batch.qos == 2:
+                    session.inbound.release(fresh_numbers)
+                if batch.uniform:
+                    connection.hold(publication.wants_store)
+                return False
+            broker.counters.dropped += fresh.count
+            publication.refuse(fresh.count, Reason.QUOTA_EXCEEDED)
+    if broker.context.hooks is not None and fresh is not None and publication.refused < fresh.count:
+        broker.context.hooks.acknowledged(connection.client_id, fresh)
+    refused = publication.refused
+    kept, rejected = numbers, fresh_numbers[:0]
+    if refused:
+        rejected = fresh_numbers[len(fresh_numbers) - refused :]
+        kept = numbers[: len(numbers) - refused] if fresh is batch else [number for number in numbers if number not in set(rejected)]
+    if kept:
+        reason = 0 if refused else publication.reason
+        if receipts is None:
+            acknowledge(connection, batch.qos, kept, reason)
+        else:
+            receipts.acknowledge(connection, batch, kept, fresh_numbers if fresh is not None else [], position, reason)
+    if rejected:
+        text = publication.text
+        if text is None and durable is not None and durable.closed and publication.reason == Reason.QUOTA_EXCEEDED:
+            text = durable.why()
+        refuse(connection, session, batch, rejected, publication.reason, text)
+    return True
+
+
+def _receipts(publication: Publication, to: Route | Recipients) -> Receipts | None:
+    """What the acknowledgement waits for, if its publisher or the configuration wants that."""
+    connection, properties = publication.connection, publication.properties
+    assert connection is not None
+    mesh = connection.broker.mesh
+    if mesh is None:
+        return None
+    wish = wish_of(properties.user_properties) if properties is not None and properties.user_properties else None
+    if wish is None:
+        wish = to.receipts if connection.ack is None else connection.ack
+    return mesh.receipts if wish else None
+
+
+def accept(broker: Broker, batch: Batch, to: Route | Recipients, publication: Publication) -> bool:
+    """Relay, deliver and retain a batch: everything that its acknowledgement promises.
+
+    False: the mesh or the store has no room, or the messages of a batch that is no run do not go together any more; then nothing was done.
+    Otherwise `publication` says how many messages were refused and with which reason.
+    """
+    durable, mesh, qos = broker.durable, broker.mesh, batch.qos
+    connection = publication.connection
+    if qos and durable is not None and durable.closed and durable.needed(to, batch):
+        if not batch.uniform:
+            return False
+        if (durable.error is None and durable.bound.text is None) or connection is None or connection.version != 5:
+            publication.wants_store = True
+            return False
+        durable.bound.refused += batch.count
+        publication.refuse(batch.count, Reason.QUOTA_EXCEEDED)
+        return True
+    if mesh is not None and (to.elsewhere or batch.retain):
+        verdict = mesh.publish(to, batch, connection is None)
+        if verdict is None and (qos or not batch.uniform):
+            return False
+        if verdict and qos:
+            publication.refuse(batch.count, verdict)
+            return True
+    hooks = broker.context.hooks
+    publisher = connection.client_id if connection is not None else None
+    if hooks is not None:
+        hooks.admitted(publisher, batch)
+    broker.router.deliver(batch, to, publication)
+    if batch.retain and not broker.retain(batch):
+        publication.refused = batch.count
+    if hooks is not None:
+        hooks.delivered(publisher, batch, [target.session.client_id for target in to.targets])
+        if publication.refused:
+            hooks.dropped(publisher, batch, publication.refused, "no room at a recipient")
+    if publication.refused:
+        publication.reason = Reason.QUOTA_EXCEEDED
+    elif qos and connection is not None:
+        broker.pressure.press(connection, to.targets)
+        for group in to.shares:
+            broker.pressure.press(connection, group.members)
+        publication.reason = Reason.NO_MATCHING_SUBSCRIBERS if to.empty else Reason.SUCCESS
+    return True
+
+
+def publish_well_formed(publication: Publication, session: Session, run: Batch, route: Route) -> bool:
+    """`publish` for messages whose Payload Format Indicator says UTF-8 and is wrong for some of them: these are refused.
+
+    The publisher is not disconnected: a client that comes back would send what is unacknowledged again, for ever.
+    """
+    connection, numbers = publication.connection, publication.numbers
+    assert connection is not None
+    good = [index for index, payload in enumerate(run.payloads) if all_utf8([payload])]
+    if good:
+        part = Publication(connection, publication.session, [numbers[index] for index in good], publication.properties)
+        if not publish(part, session, run.chosen(good), route):
+            return False
+    taken = set(good)
+    bad = [number for index, number in enumerate(numbers) if index not in taken]
+    connection.broker.counters.dropped += len(bad)
+    refuse(connection, session, run, bad, Reason.PAYLOAD_FORMAT_INVALID)
+    return True
+
+
+def all_utf8(payloads: list[bytes]) -> bool:
+    """Payload Format Indicator 1: the payload has to be UTF-8 (MQTT 5: 3.3.2.3.2)."""
+    try:
+        b"\n".join(payloads).decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def serve(publication: Publication, session: Session, run: Batch, service: Service) -> None:
+    """A request to the broker itself: its answers, then the acknowledgement."""
+    connection, numbers = publication.connection, publication.numbers
+    assert connection is not None
+    durable = connection.broker.durable
+    if durable is not None:
+        durable.begin()
+        if run.qos == 2 and session.stored:
+            durable.received(session)
+    fresh: Batch | None = run
+    if run.qos == 2:
+        new = session.inbound.new(numbers)
+        if new is not None:
+            fresh = run.chosen(new) if new else None
+    if connection.receive_maximum and run.qos:
+        check_quota(connection, session, run)
+    answered = fresh is None or service(connection, fresh, publication.properties)
+    if run.qos:
+        acknowledge(connection, run.qos, numbers, 0 if answered else Reason.NO_MATCHING_SUBSCRIBERS)
+
+
+def check_quota(connection: Connection, session: Session, batch: Batch) -> None:
+    """Our Receive Maximum (MQTT-3.3.4-7): what came in one piece was sent before any of it was acknowledged."""
+    if batch.qos == 1:
+        connection.taken += batch.count
+    waiting = connection.tracker.waiting_1 if connection.tracker is not None else 0
+    if connection.taken + waiting + len(session.inbound.open) > connection.receive_maximum:
+        text = f"more than {connection.receive_maximum} unacknowledged QoS 1 and 2 messages"
+        raise PeerError(Reason.RECEIVE_MAXIMUM_EXCEEDED, text, "MQTT-3.3.4-7")

@@ -1,0 +1,155 @@
+"""The direct lane: a chunk of bytes that is one PUBLISH or one PUBACK, and nothing else.
+
+What a broker adds to the latency of a single message is the Python that it runs, on a processor that has just woken up. So the most common
+case, one plain PUBLISH of QoS 0 or 1 for one recipient that waits for nothing, takes as few steps as there are. The recipient is a
+subscriber of the publisher's version, the metabroker in this process, or the mesh where only other brokers want the message. Everything
+else goes the general way (`parse.py`), which has the same effect. A test holds the two against each other.
+
+Only what the general way has admitted goes here: `Connection.admitted` has the topic then, with its recipients.
+
+Invariant: `take_single` does everything or nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...mqtt.batch.packets import PacketBatch
+from ...mqtt.batch.run import PIDS, Run
+from ...mqtt.framing import lone_body
+from ...mqtt.session import PUBACKS, Delivery
+
+if TYPE_CHECKING:
+    from ..client.connection import Connection
+    from ..routing.route import Target
+    from ..session.session import Session
+
+LARGEST = 16_386 + 2  # bytes of a packet whose Remaining Length is two bytes, and what another version adds
+
+
+def take_single(connection: Connection, session: Session, data: bytes) -> bool:
+    """Take `data`, which came from a connected client with nothing before it. False: nothing was done.
+
+    session: the client's. data: 1 to `LARGEST` bytes.
+    """
+    first = data[0]
+    if first == 0x40:
+        return len(data) == 4 and _acknowledged(connection, session, data)
+    if first != 0x30 and first != 0x32:
+        return False
+    start = lone_body(data)
+    if not start:
+        return False
+    end = start + 2 + (data[start] << 8 | data[start + 1])
+    topic = data[start + 2 : end]
+    broker = connection.broker
+    if connection.admitted_at != broker.router.changes:
+        connection.review()
+    recipients = connection.admitted.get(topic)
+    if recipients is None or len(data) > connection.limits.max_packet_size or broker.context.hooks is not None:
+        return False
+    if recipients.sole is None:
+        if not recipients.mask or recipients.targets or recipients.receipts:
+            return False
+        return _publish_elsewhere(connection, recipients.mask, topic, data, end)
+    if first == 0x32:
+        return _publish_acknowledged(connection, recipients.sole, data, end)
+    target = recipients.sole.session.connection
+    if target is None:
+        return False
+    if target is broker.within:
+        return broker.direct is not None and broker.direct.request(connection, topic, data, start, end)
+    version = connection.version
+    size = len(data)
+    if version == 5:
+        if end >= size or data[end]:
+            return False
+    elif end > size:
+        return False
+    if target.version != version or target.special or target.congested:
+        return False
+    target.sent += 1
+    target.send(data)
+    connection.received += 1
+    counters = broker.counters
+    counters.publish_bytes_received += size
+    counters.publish_bytes_sent += size
+    return True
+
+
+def _publish_acknowledged(connection: Connection, sole: Target, data: bytes, end: int) -> bool:
+    """A PUBLISH of QoS 1 without DUP and RETAIN. end: of its topic."""
+    recipient: Session = sole.session  # type: ignore[assignment]  # what stands for a session while it moves counts as stored
+    target = recipient.connection
+    if target is None or not sole.qos or recipient.stored or connection.receive_maximum or connection.tracker is not None:
+        return False
+    version = connection.version
+    size = len(data)
+    payload = end + 2
+    if payload > size or (version == 5 and (payload == size or data[payload])):
+        return False
+    number = data[end] << 8 | data[end + 1]
+    if not number or target.version != version or target.special or target.congested or target.sends:
+        return False
+    outbound = recipient.outbound
+    if recipient.queue or recipient.resending or recipient.replays or outbound.in_flight >= outbound.limit:
+        return False
+    if outbound.bytes >= recipient.max_bytes and outbound.in_flight:
+        return False
+    broker = connection.broker
+    if broker.durable is not None:
+        broker.durable.begin()
+    first = 2 * outbound.send_one(Delivery(PacketBatch(data, version, 1, 1, broker.now, [end]), 1))
+    target.sent += 1
+    target.send(data[:end] + PIDS[first : first + 2] + data[payload:])
+    connection.received += 1
+    counters = broker.counters
+    counters.publish_bytes_received += size
+    counters.publish_bytes_sent += size
+    counters.packets_sent += 1
+    connection.answer(PUBACKS[4 * number : 4 * number + 4])
+    return True
+
+
+def _publish_elsewhere(connection: Connection, mask: int, topic: bytes, data: bytes, end: int) -> bool:
+    """A PUBLISH of QoS 0 or 1 that only other brokers want. end: of its topic."""
+    broker = connection.broker
+    qos = data[0] >> 1 & 1
+    size = len(data)
+    payload = end + 2 * qos
+    if connection.version == 5:
+        if payload >= size or data[payload]:
+            return False
+        payload += 1
+    if payload > size or broker.mesh is None:
+        return False
+    number = 0
+    if qos:
+        number = data[end] << 8 | data[end + 1]
+        if not number or connection.receive_maximum or connection.tracker is not None or connection.ack:
+            return False
+        if broker.durable is not None:
+            if broker.durable.closed:
+                return False
+            broker.durable.begin()
+    if not broker.mesh.publish_one(mask, Run(topic, qos, False, [data[payload:]], received=broker.now)):
+        return False
+    connection.received += 1
+    counters = broker.counters
+    counters.publish_bytes_received += size
+    if qos:
+        counters.packets_sent += 1
+        connection.answer(PUBACKS[4 * number : 4 * number + 4])
+    return True
+
+
+def _acknowledged(connection: Connection, session: Session, data: bytes) -> bool:
+    """A PUBACK without reason code."""
+    number = data[2] << 8 | data[3]
+    if data[1] != 2 or not number or session.stored:
+        return False
+    connection.broker.counters.packets_received += 1
+    session.outbound.acknowledge(1, number, 1)
+    if session.queue or session.resending or session.replays:
+        session.pump()
+    return True
