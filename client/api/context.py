@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def message_of(body: Body) -> Message:
-    """A message for a Python value: str, bytes, dict (a map), None (no body); a message is itself."""
+    """The message for a Python value: str, bytes, dict (a map message) or None (no body). A message is returned unchanged."""
     if isinstance(body, Message):
         return body
     if isinstance(body, str):
@@ -37,7 +37,7 @@ def message_of(body: Body) -> Message:
 
 
 class Producer(Properties):
-    """Sends with what has been set on it: ``context.create_producer().set_priority(9).send(topic, "text")``. Cheap to make."""
+    """Sends messages with the options set on it: ``context.create_producer().set_priority(9).send(topic, "text")``. Cheap to create."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -86,7 +86,7 @@ class Producer(Properties):
         return self
 
     def prepare(self, body: Body) -> Message:
-        """The message for a body, with what has been set."""
+        """The message for a body, with the headers and properties set here."""
         message = message_of(body)
         for name, value in self.properties.typed.items():
             message.properties.set(name, value[1], value[0])
@@ -102,8 +102,10 @@ class Producer(Properties):
 
 
 class Context(MessageMaker):
-    """One connection, one session, started by its first consumer (`auto_start`). `create_context` makes another session of the same
-    connection; the connection closes with the last of them."""
+    """One connection with one session. Its first consumer starts it (`auto_start`).
+
+    `create_context` makes another session of the same connection. The connection closes with the last context.
+    """
 
     def __init__(self, connection: Connection, mode: AckMode, shared: list[Context] | None = None) -> None:
         self.connection, self.auto_start = connection, True
@@ -143,7 +145,7 @@ class Context(MessageMaker):
         self.connection.stop()
 
     def close(self) -> None:
-        """Close the session, and with the last context the connection. Not from a listener."""
+        """Close the session; the last context closes the connection too. Not from a listener."""
         if self.session.dispatcher.current:
             raise IllegalStateError("a listener cannot close its own context: close it from another thread")
         if self._closed:
@@ -201,7 +203,7 @@ class Context(MessageMaker):
     # acknowledgement
 
     def acknowledge(self) -> None:
-        """Mode CLIENT: everything delivered so far; nothing in the others."""
+        """In mode CLIENT acknowledge everything delivered so far. In other modes do nothing."""
         if self._mode is AckMode.CLIENT:
             self.session.acknowledge_all()
 

@@ -1,4 +1,4 @@
-"""A session's own thread: it runs message listeners and completion listeners, one at a time, and nothing else does."""
+"""A session's own thread. It runs all message listeners and completion listeners, one at a time."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ Job = Callable[[], None]
 
 
 class Dispatcher:
-    """cond: the session's condition. find: called with it held; returns what to do next, or the seconds to wait for it (None: for ever).
+    """Runs jobs one at a time. Its thread starts when it is first needed, and ends with `end`.
 
-    The thread starts when it is first needed and ends with `end`.
+    cond: the session's condition.
+    find: called with the condition held. Returns the next job, or the seconds to wait for one (None: until the condition is notified).
     """
 
     def __init__(self, cond: threading.Condition, find: Callable[[], Job | float | None], name: str) -> None:
@@ -27,7 +28,7 @@ class Dispatcher:
 
     @property
     def current(self) -> bool:
-        """Whether the caller runs on this thread: inside a listener."""
+        """Whether the caller is this thread, which means a listener."""
         return threading.current_thread() is self._thread
 
     @property
@@ -35,20 +36,20 @@ class Dispatcher:
         return not self.busy and not self._posted
 
     def start(self) -> None:
-        """With the condition held."""
+        """Start the thread, unless it runs. With the condition held."""
         if self._thread is None and not self._ending:
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
 
     def post(self, job: Job) -> None:
-        """Have `job` done before any further message. Without waiting."""
+        """Run a job before the next message. Does not wait for it."""
         with self._cond:
             self._posted.append(job)
             self.start()
             self._cond.notify_all()
 
     def end(self) -> None:
-        """What was posted is still done; waits for it unless called from the thread."""
+        """End after the posted jobs. Waits for the end unless called from the thread."""
         with self._cond:
             self._ending = True
             self._cond.notify_all()
@@ -77,5 +78,5 @@ class Dispatcher:
                 self.busy = True
             try:
                 job()
-            except BaseException:  # also SystemExit: this thread must say that it is free again
+            except BaseException:  # also SystemExit: this thread must continue
                 log.exception("event=listener_failed thread=%s", self._name)

@@ -1,4 +1,4 @@
-"""Where a program begins: factories of connections and contexts (6.1.1, 7.1 of the simplified API)."""
+"""Factories of connections and contexts, where a program starts (6.1.1, 7.1 of the simplified API)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,12 @@ class ConnectionFactory:
     """Connections to one MQTT 5 broker.
 
     url: ``mqtt://host:port`` or ``mqtts://host:port``, over WebSocket ``ws://host:port/path`` or ``wss://host:port/path``, with
-    ``user:password@`` where the broker wants it. client_id: JMS client identifier, to which durable subscriptions belong; also the MQTT
-    client identifier of the connection's own link, so one connection at a time. tls: for ``mqtts://`` and ``wss://``; by default the
-    system's authorities. Everything else is in `Settings`.
+        ``user:password@`` if the broker asks for them.
+    client_id: JMS client identifier, to which durable subscriptions belong. It is also the MQTT client identifier of the connection's own
+        link, so only one connection at a time can have it.
+    tls: for ``mqtts://`` and ``wss://``; the system's authorities by default.
+    keep_alive, retry_first, retry_last: seconds, see `Network`.
+    settings: see `Settings`.
     """
 
     def __init__(
@@ -48,14 +51,14 @@ class ConnectionFactory:
         self._network = (tls if self.address.tls else None, keep_alive, retry_first, retry_last)
 
     def make_transport(self, user: str | None, password: str | None) -> Transport:
-        """The network of one connection; another kind of network is a subclass with another one of these."""
+        """The network of one connection. Override this method to use another network."""
         address = self.address
         if user is not None:
             address = address._replace(user=user, password=password)
         return PahoTransport(Network(address, *self._network))
 
     def create_connection(self, user: str | None = None, password: str | None = None) -> Connection:
-        """Connect; raises `JMSSecurityError`, `InvalidClientIDError`, or `JMSError` when there is no broker. Start it to receive."""
+        """Connect. Raises `JMSSecurityError`, `InvalidClientIDError`, or `JMSError` without a broker. Start the connection to receive."""
         transport = self.make_transport(user, password)
         try:
             return Connection(transport, self.settings, self.client_id)

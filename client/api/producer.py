@@ -1,4 +1,4 @@
-"""Producers: what is sent, with which delivery mode, priority, time to live and delay."""
+"""Producers send messages, with a delivery mode, priority, time to live and delivery delay."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from .session import Session
 
 CompletionListener = Callable[[Message, "JMSError | None"], None]
-"""Called by the session's thread: the broker has the message, or (second argument) why not."""
+"""Called by the session's thread with the message, and with the error if the broker does not accept it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SendOptions:
-    """time_to_live, delivery_delay: milliseconds; 0: for ever, at once."""
+    """Options of a send. time_to_live: milliseconds, 0: for ever. delivery_delay: milliseconds, 0: at once."""
 
     delivery_mode: DeliveryMode = DeliveryMode.PERSISTENT
     priority: int = DEFAULT_PRIORITY
@@ -39,7 +39,7 @@ class SendOptions:
 
 
 class MessageProducer:
-    """Made by a session. Sending returns once the broker has the message; with a completion listener at once."""
+    """Made by a session. A send returns once the broker has the message, with a completion listener at once."""
 
     def __init__(self, session: Session, destination: Destination | None) -> None:
         self.session, self.destination = session, destination
@@ -56,7 +56,7 @@ class MessageProducer:
         time_to_live: int | None = None,
         completion_listener: CompletionListener | None = None,
     ) -> None:
-        """Send to the producer's destination, or to `destination` when it has none. What is not given is the producer's.
+        """Send to the producer's destination, or to `destination` if it has none. Other arguments override the producer's options.
 
         Raises what the broker answers: `InvalidDestinationError`, `JMSSecurityError`, `ResourceAllocationError`, and `JMSError` when the
         broker does not answer within `send_timeout`.
@@ -91,7 +91,7 @@ class MessageProducer:
 
     @property
     def time_to_live(self) -> int:
-        """Milliseconds; 0: for ever."""
+        """Milliseconds until a message expires; 0: never."""
         return self.options.time_to_live
 
     @time_to_live.setter
@@ -100,7 +100,7 @@ class MessageProducer:
 
     @property
     def delivery_delay(self) -> int:
-        """Milliseconds before which a message is not delivered."""
+        """Milliseconds that pass before a message is delivered."""
         return self.options.delivery_delay
 
     @delivery_delay.setter

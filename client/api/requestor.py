@@ -13,9 +13,9 @@ from .session import Session
 
 
 class TopicRequestor:
-    """Sends a request with `reply_to` set to a temporary topic, and waits for the reply to it. One request at a time.
+    """Sends a request with a temporary topic as `reply_to`, and waits for the reply. One request at a time.
 
-    session: not transacted, not in mode CLIENT; closed with the requestor.
+    session: in mode AUTO or DUPS_OK. The requestor closes it.
     """
 
     def __init__(self, session: Session, topic: Topic) -> None:
@@ -27,8 +27,8 @@ class TopicRequestor:
         self._consumer = session.create_consumer(self._replies)
 
     def request(self, message: Message, timeout: float | None = None) -> Message | None:
-        """The first reply; None when none comes within `timeout` seconds. Replies to earlier requests that carry their identifier as
-        correlation identifier are passed over."""
+        """The first reply, or None after `timeout` seconds. Replies to earlier requests are ignored if their correlation identifier names
+        the request."""
         message.reply_to = self._replies
         self._producer.send(message)
         deadline = None if timeout is None else time.monotonic() + timeout

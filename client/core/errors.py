@@ -1,7 +1,7 @@
 """The exceptions of Jakarta Messaging 3.1 (chapter 8) under Python names: `JMSException` is `JMSError` here, and so on.
 
-One tree serves both interfaces: what Jakarta splits into checked exceptions and `JMSRuntimeException` is the same class.
-`error_code` is a word or the MQTT 5 reason code as `0x87`; the linked exception (8.1) is Python's ``__cause__``.
+One tree serves both interfaces. Where Jakarta has a checked exception and a `JMSRuntimeException`, there is one class.
+`error_code` is a word, or the MQTT 5 reason code as `0x87`. The linked exception (8.1) is Python's ``__cause__``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from .transport import Outcome
 
 
 class JMSError(Exception):
-    """The root: anything that went wrong in the client, on the way, or at the broker."""
+    """The root of all errors: of the client, the network or the broker."""
 
     def __init__(self, text: str, error_code: str = "") -> None:
         super().__init__(text)
@@ -27,7 +27,7 @@ class InvalidClientIDError(JMSError):
 
 
 class InvalidDestinationError(JMSError):
-    """Not a destination to send to or to consume from, or the broker refuses it."""
+    """The destination cannot be sent to or consumed from, or the broker refuses it."""
 
 
 class InvalidSelectorError(JMSError):
@@ -35,15 +35,15 @@ class InvalidSelectorError(JMSError):
 
 
 class JMSSecurityError(JMSError):
-    """The broker refuses user name and password, or the permission."""
+    """The broker refuses the user name and password, or a permission."""
 
 
 class MessageEOFError(JMSError):
-    """A stream or bytes message has no more to read."""
+    """A stream or bytes message has no more values."""
 
 
 class MessageFormatError(JMSError):
-    """A value of the wrong type, a conversion that the specification does not have, a body that cannot be read."""
+    """A value has the wrong type, the specification has no such conversion, or a body cannot be read."""
 
 
 class MessageNotReadableError(JMSError):
@@ -63,9 +63,9 @@ class TransactionInProgressError(JMSError):
 
 
 class TransactionRolledBackError(JMSError):
-    """The commit failed and everything received in the transaction will come again.
+    """The commit failed. Messages received in the transaction come again.
 
-    already_sent: identifiers of the transaction's messages that the broker had taken before the failure.
+    already_sent: identifiers of the transaction's messages that the broker accepted before the failure.
     """
 
     def __init__(self, text: str, error_code: str = "", already_sent: tuple[str, ...] = ()) -> None:
@@ -102,7 +102,7 @@ _BY_WORD: dict[str, type[JMSError]] = {  # what a metabroker answers (docs/metab
 
 
 def error_from_outcome(outcome: Outcome, text: str) -> JMSError:
-    """The exception for a failed outcome. text: what was tried, and what was said."""
+    """The exception for a failed outcome. text: what was tried, and the answer."""
     if outcome.word:
         return _BY_WORD.get(outcome.word, JMSError)(text or outcome.word.replace("_", " "), outcome.word)
     return error_from_reason(outcome.code, text)

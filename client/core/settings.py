@@ -1,4 +1,4 @@
-"""How a connection behaves, checked once."""
+"""Settings of a connection and acknowledgement modes; waiting for an outcome."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .transport import NEVER, Outcome
 
 
 class AckMode(IntEnum):
-    """When a received message counts as consumed (6.2.10). INDIVIDUAL is ours: `Message.acknowledge` is for that message alone."""
+    """When a received message counts as consumed (6.2.10). INDIVIDUAL is an extension: `Message.acknowledge` acknowledges that message."""
 
     SESSION_TRANSACTED = 0
     AUTO = 1
@@ -22,15 +22,17 @@ class AckMode(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """
-    prefetch: messages that the broker sends to one consumer before it must wait for acknowledgements (Receive Maximum), 1 to 65535.
-    once_window: identifiers of acknowledged messages that a consumer remembers to recognise repeats; 0 turns once-only off.
-    persistent_qos: 1 or 2, of PERSISTENT messages.
-    connect_timeout, send_timeout: seconds, for a connection or subscription, and for the broker's acknowledgement of one message.
-    redeliveries: how often a message is delivered again after its listener has raised, before it is given up.
-    session_keep: seconds that the broker keeps what is not durable while the connection is broken.
-    durable_keep: the same for durable subscriptions; by default for ever.
-    instance: tells apart the programs that share one shared durable subscription; each needs its own, the same after a restart.
+    """Settings of a connection.
+
+    prefetch: messages that the broker sends to one consumer before it waits for acknowledgements (Receive Maximum), 1 to 65535.
+    once_window: acknowledged messages that a consumer remembers to recognise repeats; 0 turns once-only off.
+    persistent_qos: QoS of PERSISTENT messages, 1 or 2.
+    connect_timeout: seconds for a connection or a subscription.
+    send_timeout: seconds for the broker's acknowledgement of one message.
+    redeliveries: how often a message is delivered again after its listener raised, before it is given up.
+    session_keep: seconds that the broker keeps sessions that are not durable while the connection is broken.
+    durable_keep: the same for durable subscriptions; for ever by default.
+    instance: identifies the program among those that share a shared durable subscription. Each needs its own, the same after a restart.
     async_sends: sends with a completion listener that may be under way in a session before the next one waits.
     """
 
@@ -66,7 +68,7 @@ class Settings:
 
 
 class Waiter:
-    """One outcome, waited for. Called by the network thread as a `transport.Done`."""
+    """Waits for one outcome. The network thread calls it as a `transport.Done`."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
@@ -77,7 +79,7 @@ class Waiter:
         self._event.set()
 
     def wait(self, timeout: float, what: str, late: str) -> None:
-        """Return once it is done. Raises the error of a failed outcome, and `JMSError` (`late` added) after `timeout` seconds."""
+        """Wait for the outcome. Raises the error of a failed one, and `JMSError` (with `late` in its text) after `timeout` seconds."""
         if not self._event.wait(timeout):
             raise JMSError(f"{what}: not answered within {timeout:g} s; {late}", "timeout")
         if self.outcome.failed:

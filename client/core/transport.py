@@ -1,12 +1,11 @@
-"""What the client needs from a network: links that publish, subscribe, deliver and come back by themselves.
+"""The interface between the client and a network: links that publish, subscribe, receive and reconnect by themselves.
 
-`Connection` and `Session` know nothing else of the network. `PahoTransport` (paho_transport.py) is a broker reached by MQTT 5;
-`MetabrokerTransport` (remote_transport.py) one reached through a metabroker. A *link* is one MQTT session: the connection has one to
-publish, each consumer has its own, so that a consumer that is slow (its prefetch is full) stops nobody else.
+`Connection` and `Session` know the network only through this interface. `PahoTransport` (client/paho) reaches a broker by MQTT 5,
+`MetabrokerTransport` (client/metabroker) reaches one through a metabroker. A *link* is one MQTT session. A connection has one link to
+publish, and each consumer has its own. So a slow consumer, whose prefetch is full, stops no other.
 
-Threads: every method may be called from any thread, never blocks and calls back only later (or at once, when it is closed). All
-callbacks of one transport come from one thread of its own, one after another; they must be quick and must not wait for anything that a
-callback brings.
+Threads: any thread may call any method. No method blocks, and each calls back later (at once after the link is closed). All callbacks of
+one transport come from one thread, one after another. They must be quick, and must not wait for something that another callback brings.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class Properties:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """What is published."""
+    """A message to publish."""
 
     topic: str
     payload: bytes
@@ -42,7 +41,13 @@ class Publication:
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """What came in. token: for `Link.acknowledge`, None for QoS 0. duplicate: the DUP flag. subscriptions: Subscription Identifiers."""
+    """A received message.
+
+    duplicate: the DUP flag.
+    subscriptions: Subscription Identifiers.
+    token: for `Link.acknowledge`; None for QoS 0.
+    packet: packet identifier, the same when a resumed session sends the message again; 0 for QoS 0.
+    """
 
     topic: str
     payload: bytes
@@ -51,13 +56,17 @@ class Incoming:
     properties: Properties
     subscriptions: tuple[int, ...] = ()
     token: object = None
-    packet: int = 0  # packet identifier, the same when a resumed session sends the message again; 0 for QoS 0
+    packet: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a request ended: an MQTT 5 reason code (>= 0x80: failed) and what was said about it. word: says more than the code does, for
-    networks that are not MQTT alone; it becomes the `error_code`."""
+    """How a request ended.
+
+    code: an MQTT 5 reason code. 0x80 and above: the request failed.
+    text: an explanation.
+    word: the `error_code`, for networks other than MQTT, whose errors have no reason code.
+    """
 
     code: int = 0
     text: str = ""
@@ -68,14 +77,19 @@ class Outcome:
         return self.code >= 0x80
 
 
-Done = Callable[[Outcome], None]
+Done = Callable[[Outcome], None]  # receives the outcome of a request
 
 
 @dataclass(frozen=True, slots=True)
 class LinkSpec:
-    """client_id: MQTT client identifier. expiry: seconds that the broker keeps the session without us. resume: whether the first
-    connection takes over a session that the broker already has. prefetch: Receive Maximum, messages sent to us and not acknowledged.
-    sends: nothing is subscribed to on this link."""
+    """How to open a link.
+
+    client_id: MQTT client identifier.
+    expiry: seconds that the broker keeps the session without a connection.
+    resume: the first connection resumes a session that the broker has.
+    prefetch: Receive Maximum, messages sent to us and not acknowledged.
+    sends: the link has no subscriptions.
+    """
 
     client_id: str
     expiry: int
@@ -85,54 +99,56 @@ class LinkSpec:
 
 
 class LinkHandler(Protocol):
-    """What a link tells its user."""
+    """The user of a link."""
 
     def received(self, incoming: Incoming) -> None:
-        """A message; acknowledge it some time later, or never: then the broker sends it again when the session is resumed."""
+        """A message has arrived. Acknowledge it later. The broker repeats it until then when the session is resumed."""
 
     def connected(self, resumed: bool) -> None:
-        """Connected, for the first time or again. resumed False: the broker has no session of ours (any more); the link has made its
-        subscriptions again by itself, what the broker held for us is gone."""
+        """The link is connected, for the first time or again. resumed: the broker still has the session. If not, the link has renewed its
+        subscriptions, and the messages that the broker held are lost."""
 
     def disconnected(self, text: str, word: str = "") -> None:
-        """An attempt to connect failed, or the connection broke; the link goes on trying. word: as in `Outcome`."""
+        """An attempt to connect failed, or the connection is lost. The link tries again. word: see `Outcome`."""
 
     def notified(self, text: str, word: str) -> None:
-        """Something that the user should know, and that the link survives. word: as in `Outcome`."""
+        """The user should know this. The link continues. word: see `Outcome`."""
 
     def failed(self, outcome: Outcome) -> None:
-        """The link has given up: refused for good, or another took the client identifier over."""
+        """The link has ended: the broker refuses it for good, or another client has taken the client identifier over."""
 
 
 class Link(Protocol):
     """One MQTT session."""
 
     def publish(self, publication: Publication, done: Done) -> None:
-        """done: the broker has taken it (PUBACK, PUBCOMP) or refuses it; for QoS 0, it has been written. QoS 1 and 2 survive any number
-        of reconnections, in order; QoS 0 fails at once when there is no connection."""
+        """Publish a message. done: called when the broker has acknowledged or refused it (PUBACK, PUBCOMP), for QoS 0 when it is written.
+
+        Messages of QoS 1 and 2 survive any number of reconnections, in order. QoS 0 fails at once without a connection.
+        """
 
     def subscribe(self, filter_: str, qos: int, identifier: int, done: Done, selector: str = "") -> None:
-        """Messages retained at the broker are not asked for. identifier: Subscription Identifier, 0 for none. selector: only for
-        transports that evaluate selectors, ``""`` for none."""
+        """Subscribe, without retained messages. identifier: Subscription Identifier, 0 for none. selector: for transports that evaluate
+        selectors, ``""`` for none."""
 
     def unsubscribe(self, filter_: str, done: Done) -> None: ...
 
     def acknowledge(self, token: object) -> None:
-        """Of no effect when the connection that brought the token is gone: the broker will send the message again."""
+        """Acknowledge a message. Without effect when the connection that brought it is lost: the broker sends the message again."""
 
     def close(self, forget: bool, done: Done) -> None:
-        """Disconnect, behind everything asked for before. forget: the broker shall drop the session."""
+        """Disconnect after all earlier requests. forget: the broker drops the session."""
 
 
 class Transport(Protocol):
-    """One network, as many links as are opened."""
+    """A network, with any number of links."""
 
     @property
     def evaluates_selectors(self) -> bool:
-        """Whether selectors are evaluated on the far side. If not, the client evaluates them."""
+        """Whether the network evaluates selectors. If not, the client does."""
 
     def open(self, spec: LinkSpec, handler: LinkHandler) -> Link:
-        """Begin to connect; the handler hears how it goes."""
+        """Start to connect a link. Its events go to the handler."""
 
     def close(self) -> None:
-        """End every link and the thread. Requests still open end with an outcome of 0x8B."""
+        """End every link and the thread. Open requests get the outcome 0x8B."""

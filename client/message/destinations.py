@@ -1,4 +1,4 @@
-"""Where messages go: topics, temporary topics, and the names of queues."""
+"""Destinations: topics, temporary topics, and names of queues."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ...mqtt.errors import MqttError
 from ...mqtt.topics import check_filter, check_topic
 from ..core.errors import InvalidDestinationError, JMSError
 
-TEMPORARY = "jms/temporary/"  # before the topics of temporary destinations: jms/temporary/{connection}/{number}
+TEMPORARY = "jms/temporary/"  # temporary topics are jms/temporary/{connection}/{number}
 
 
 @dataclass(frozen=True)
 class Destination:
-    """name: an MQTT topic name; for a topic that is only consumed from, an MQTT topic filter (``plant/+/temperature``)."""
+    """Where messages go. name: an MQTT topic name. To consume, it may be an MQTT topic filter (``plant/+/temperature``)."""
 
     name: str
 
@@ -32,7 +32,7 @@ class Topic(Destination):
 
 
 class Queue(Destination):
-    """Each message goes to one consumer. Only a name until a broker offers queues to this client."""
+    """Each message goes to one consumer. No broker offers queues to this client yet."""
 
     @property
     def queue_name(self) -> str:
@@ -61,18 +61,18 @@ class TemporaryTopic(Topic):
 
 
 class TemporaryQueue(Queue):
-    """Needs queues."""
+    """A queue of one connection. No broker offers queues to this client yet."""
 
 
 def no_queues(what: str) -> JMSError:
-    """The answer to everything that needs queues."""
+    """The error for everything that needs queues."""
     return JMSError(
         f"{what} needs an mqmesh broker with queues; use a topic, or a shared durable subscription for a pool of consumers", "queues"
     )
 
 
 def topic_to_send(destination: Destination | None) -> str:
-    """The topic name of a destination; raises `InvalidDestinationError` where nothing can be sent."""
+    """The topic name of a destination. Raises `InvalidDestinationError` if it cannot be sent to."""
     if not isinstance(destination, Topic):
         if isinstance(destination, Queue):
             raise no_queues(f"sending to the queue {destination.name!r}")
@@ -84,7 +84,7 @@ def topic_to_send(destination: Destination | None) -> str:
 
 
 def filter_to_consume(destination: Destination) -> str:
-    """The topic filter of a destination; raises `InvalidDestinationError` when it is none."""
+    """The topic filter of a destination. Raises `InvalidDestinationError` if it cannot be consumed from."""
     if not isinstance(destination, Topic):
         if isinstance(destination, Queue):
             raise no_queues(f"consuming from the queue {destination.name!r}")
@@ -99,7 +99,9 @@ def filter_to_consume(destination: Destination) -> str:
 
 
 def durable_client_id(client_id: str, name: str, instance: str = "") -> str:
-    """The MQTT client identifier of a durable subscription: ``jms/{client id}/{name}``, and ``/{instance}`` when it is shared; the
-    parts percent-encoded. Any language that builds the same finds the same subscription."""
+    """The MQTT client identifier of a durable subscription: ``jms/{client id}/{name}``, with ``/{instance}`` for a shared one.
+
+    The parts are percent-encoded. A client in another language that builds the same identifier finds the same subscription.
+    """
     parts = [client_id, name, *([instance] if instance else [])]
     return "jms/" + "/".join(quote(part, safe="") for part in parts)

@@ -27,11 +27,12 @@ DEFAULT_PRIORITY = 4
 
 
 class Message(Properties):
-    """A message without a body, and the root of those that have one.
+    """A message without a body, and the base class of those that have one.
 
-    Headers that sending sets: `destination`, `delivery_mode`, `message_id`, `timestamp`, `expiration`, `delivery_time` (milliseconds since
-    1970; 0: never expires, at once), `priority`. The application's: `correlation_id`, `reply_to`, `jms_type`. Set on receipt:
-    `redelivered`, `delivery_count` (1 for the first time).
+    Sending sets `destination`, `delivery_mode`, `message_id`, `timestamp`, `expiration`, `delivery_time` and `priority`. Times are
+    milliseconds since 1970; `expiration` 0 means never.
+    The application sets `correlation_id`, `reply_to` and `jms_type`.
+    Receipt sets `redelivered` and `delivery_count` (1 for the first delivery).
     """
 
     kind = "none"
@@ -54,12 +55,12 @@ class Message(Properties):
         self.acknowledger: Callable[[], None] | None = None
 
     def acknowledge(self) -> None:
-        """CLIENT: everything that the session has delivered; INDIVIDUAL: this message. Nothing in other modes, or when not received."""
+        """Acknowledge in mode CLIENT everything that the session has delivered, in mode INDIVIDUAL this message. Else do nothing."""
         if self.acknowledger is not None:
             self.acknowledger()
 
     def clear_body(self) -> None:
-        """Back to an empty body that can be written."""
+        """Empty the body, and make it writable."""
         self.body_read_only = False
         self._clear()
 
@@ -78,17 +79,17 @@ class Message(Properties):
         return self.body is None or isinstance(self.body, wanted)
 
     def is_body_receivable_as(self, wanted: type[Any]) -> bool:
-        """Whether `receive_body` can give it: there is a body of that type, and it is no stream (8.6)."""
+        """Whether `receive_body` can return the body: it has this type and is no stream (8.6)."""
         return self.body is not None and isinstance(self.body, wanted)
 
     def get_body(self, wanted: type[B]) -> B:
-        """The body; `MessageFormatError` when it is not of that type."""
+        """The body. Raises `MessageFormatError` if it has another type."""
         body = self.body
         if body is None or isinstance(body, wanted):
             return cast(B, body)
         raise MessageFormatError(f"the body is {type(body).__name__}, not {wanted.__name__}")
 
-    # what goes over the wire; see wire.py
+    # the wire format, see wire.py
 
     content_type: str | None = None
 
@@ -96,10 +97,10 @@ class Message(Properties):
         return b""
 
     def decode_body(self, payload: bytes) -> None:
-        """Raises ValueError when the bytes are not such a body."""
+        """Set the body from its wire format. Raises ValueError for other bytes."""
 
     def freeze(self) -> None:
-        """As received: nothing can be changed until it is cleared."""
+        """Make body and properties read-only, as in a received message."""
         self.body_read_only = self.properties.read_only = True
 
     def __repr__(self) -> str:
@@ -142,7 +143,7 @@ class TextMessage(Message):
 
 
 class ObjectMessage(Message):
-    """A value of None, bool, int, float, str, bytes, list and dict with string keys; as msgpack, or as JSON (then without bytes)."""
+    """A value of None, bool, int, float, str, bytes, list and dict with string keys, as msgpack, or without bytes as JSON."""
 
     kind = "object"
 
@@ -155,7 +156,7 @@ class ObjectMessage(Message):
 
     @property
     def object(self) -> Any:
-        """A copy each time: what was set, not what became of it."""
+        """A new copy of the value on each call."""
         return self._unpack(self._packed)
 
     @object.setter

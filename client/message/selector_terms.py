@@ -1,4 +1,4 @@
-"""The terms of a selector: functions from a message's values to True, False, a number, a string, or None for unknown."""
+"""The terms of a selector: functions of a message's values that return True, False, a number, a string, or None for unknown."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Typed values and the conversions between them (Jakarta Messaging 3.1, 3.5.4, 3.11.3): properties, map and stream bodies.
 
-A value is kept with its kind, one of the words below, since Python's `int` does not say whether it was a short or a long. Where the
-application gives none, `kind_of` chooses: bool, int up to 32 bits, long up to 64, double, string, bytes.
+A value is kept with its kind, one of the words below, because Python's `int` does not distinguish short and long. Without a kind of the
+application, `kind_of` chooses: boolean, int up to 32 bits, long up to 64, double, string or bytes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NUMBERS = ("byte", "short", "int", "long", "float", "double")
 PROPERTY_KINDS = frozenset(("boolean", *NUMBERS, "string"))
 BODY_KINDS = PROPERTY_KINDS | {"char", "bytes"}
 
-_WIDENS = {  # a value of the first kind may be read as any of these (table 3-4 and 3-7)
+_WIDENS = {  # a kind -> kinds that it can be read as (tables 3-4 and 3-7)
     "boolean": {"boolean", "string"},
     "byte": {"byte", "short", "int", "long", "string"},
     "short": {"short", "int", "long", "string"},
@@ -34,7 +34,7 @@ _WIDENS = {  # a value of the first kind may be read as any of these (table 3-4 
 
 
 def kind_of(value: Any) -> str:
-    """The kind of a Python value; `MessageFormatError` when there is none."""
+    """The kind of a Python value. Raises `MessageFormatError` without one."""
     if isinstance(value, bool):
         return "boolean"
     if isinstance(value, int):
@@ -49,7 +49,7 @@ def kind_of(value: Any) -> str:
 
 
 def typed(value: Any, kind: str | None = None, kinds: frozenset[str] = PROPERTY_KINDS) -> Typed:
-    """`value` with its kind, checked for range; `MessageFormatError` when it is not of that kind, or the kind is not one of `kinds`."""
+    """The value with its kind. Raises `MessageFormatError` if it is not of that kind or out of range, or the kind is not in `kinds`."""
     kind = kind or kind_of(value)
     if kind not in kinds:
         raise MessageFormatError(f"a value of kind {kind} cannot stand here")
@@ -82,8 +82,10 @@ def _real(value: Any, kind: str) -> float:
 
 
 def convert(stored: Typed | None, kind: str) -> Value:
-    """What was stored, read as `kind`. Nothing stored reads as None for a string and bytes, False for a boolean, and is an error for a
-    number, as a string that is no number is."""
+    """A stored value, read as `kind`.
+
+    A missing value is None as string and bytes, False as boolean, and an error as number. So is a string that is no number.
+    """
     have, value = stored or ("string", None)
     if kind not in _WIDENS[have] and not (kind == "bytes" and value is None):
         raise MessageFormatError(f"a {have} cannot be read as a {kind}")
@@ -95,7 +97,7 @@ def convert(stored: Typed | None, kind: str) -> Value:
 
 
 def _parsed(value: Value, kind: str) -> Value:
-    """A string read as something else, as Java's valueOf does."""
+    """A string read as another kind, with the rules of Java's valueOf."""
     if kind == "boolean":
         return isinstance(value, str) and value.lower() == "true"
     if value is None:
@@ -108,12 +110,12 @@ def _parsed(value: Value, kind: str) -> Value:
 
 
 def text_of(kind: str, value: Value) -> str:
-    """A property's value in a User Property."""
+    """The text of a property's value in a User Property."""
     return ("true" if value else "false") if kind == "boolean" else str(value)
 
 
 def of_text(kind: str, text: str) -> Typed:
-    """Back from `text_of`; `MessageFormatError` if the text is not of that kind."""
+    """The value of a text made by `text_of`. Raises `MessageFormatError` if the text is not of that kind."""
     if kind not in PROPERTY_KINDS:
         raise MessageFormatError(f"unknown kind of property {kind!r}")
     return (kind, text) if kind == "string" else (kind, _parsed(text, kind))

@@ -30,7 +30,7 @@ LONGEST = 65535  # bytes of a UTF-8 string in MQTT [MQTT-1.5.4]
 
 
 def encode(message: Message, qos: int, now: int) -> Publication:
-    """The publication of a message whose headers are set. now: milliseconds since 1970, to say how long it may live."""
+    """The publication of a message whose headers are set. now: milliseconds since 1970, from which its remaining time to live follows."""
     headers = [("JMSMessageID", message.message_id or ""), ("JMSTimestamp", str(message.timestamp))]
     if message.delivery_mode == DeliveryMode.NON_PERSISTENT:
         headers.append(("JMSDeliveryMode", "1"))
@@ -85,8 +85,8 @@ def _reply_topic(reply_to: Destination | None) -> str | None:
 
 
 def decode(incoming: Incoming) -> Message:
-    """The message of a publication, of this client or of any MQTT client. Never fails: a body that is not what its header says is a
-    `BytesMessage`, a header that cannot be read is left out."""
+    """The message of a publication of any MQTT client. Never fails: a body that does not match its header becomes a `BytesMessage`, an
+    unreadable header is left out."""
     found: dict[str, str] = {}
     values: dict[str, str] = {}
     for name, value in incoming.properties.user:

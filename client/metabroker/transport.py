@@ -52,7 +52,7 @@ class MetabrokerTransport:
         """Begin to connect."""
         link = RemoteLink(self, spec, handler)
         self.community.call(lambda: self._join(link))
-        self.community.begin(link.inner)
+        self.community.connect(link.inner)
         return link
 
     def close(self) -> None:

@@ -1,10 +1,10 @@
-"""One MQTT session of the transport over paho: its connection, its reconnections, what it has asked for and what is under way.
+"""One MQTT session over paho: its connections, its subscriptions, and its publications that wait or are under way.
 
-Everything but the five requests of `transport.Link` runs on the network thread.
+The network thread runs everything except the five requests of `transport.Link`.
 
-- Publications wait here until the link is up and the broker's Receive Maximum has room; paho keeps and repeats what is under way.
-- Subscriptions are kept, and asked for again when the broker has no session of ours.
-- A token is (connection, packet identifier): an acknowledgement never goes out on another connection than the message came in on.
+- Publications wait here until the link is connected and the broker's Receive Maximum has room. paho keeps and repeats those under way.
+- Subscriptions are kept, and renewed when the broker has no session of ours.
+- A token is (connection, packet identifier): a message is acknowledged only on the connection that brought it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("mqmesh.client")
 
 ENDED = Outcome(Reason.SERVER_SHUTTING_DOWN, "the connection is closed")
-FINAL = {  # CONNACK and DISCONNECT reasons after which trying again is of no use, or would be a fight with another client
+FINAL = {  # CONNACK and DISCONNECT reasons after which the link does not connect again: it would be refused, or fight another client
     Reason.MALFORMED_PACKET,
     Reason.PROTOCOL_ERROR,
     Reason.UNSUPPORTED_PROTOCOL_VERSION,
@@ -48,31 +48,31 @@ FINAL = {  # CONNACK and DISCONNECT reasons after which trying again is of no us
     Reason.BAD_AUTHENTICATION_METHOD,
     Reason.SESSION_TAKEN_OVER,
 }
-IN_FLIGHT = 1000  # publications under way at most, whatever the broker allows
-STABLE = 1.0  # seconds after which a connection counts as good; shorter ones make the next attempt wait longer
-NOWHERE = "jms/closing"  # nobody subscribes to this: unsubscribing is a question that every broker answers
-# A broker that leaves Nagle's algorithm on (Mosquitto) holds a second small packet back until the kernel has confirmed the first, which it
-# puts off for 40 ms. Linux can be told not to.
+IN_FLIGHT = 1000  # publications under way at most, even if the broker allows more
+STABLE = 1.0  # seconds after which a connection counts as good. After a shorter one the next pause is longer
+CLOSING_FILTER = "jms/closing"  # never subscribed to. Every broker answers an UNSUBSCRIBE of it
+# A broker with Nagle's algorithm (Mosquitto) delays a second small packet until our kernel acknowledges the first. The kernel delays that
+# by up to 40 ms. This option of Linux turns the kernel's delay off.
 QUICK_ACK: int | None = getattr(socket, "TCP_QUICKACK", None)
-GOODBYE = 3.0  # seconds until a closing connection is just closed
+CLOSE_TIMEOUT = 3.0  # seconds for an orderly close
 
 
 class _Token(NamedTuple):
-    """What acknowledges a message: life counts the connections."""
+    """Acknowledges a message. connection: number of the connection that brought it."""
 
-    life: int
+    connection: int
     packet: int
     qos: int
 
 
 @dataclass(eq=False, slots=True)
 class _Sending:
-    """A publication that waits or is under way. life: the connection that it first went out on."""
+    """A publication that waits or is under way. connection: number of the connection that sent it first."""
 
     publication: Publication
     packed: _Packed
     done: Done
-    life: int = 0
+    connection: int = 0
 
 
 class PahoLink:
@@ -83,9 +83,9 @@ class PahoLink:
         self.retry_at: float | None = None
         self._backoff = Backoff(transport.network.retry_first, transport.network.retry_last)
         self._up = self._ended = False
-        self._life = 0  # counts connections; part of a token
+        self._connection = 0  # number of the current one
         self._up_since = 0.0
-        self._events = 0  # that the selector looks for
+        self._events = 0  # of the socket that the selector watches
         self._window = 0  # the broker's Receive Maximum
         self._waiting: deque[_Sending] = deque()
         self._under_way: dict[int, _Sending] = {}  # by packet identifier, in the order of sending
@@ -94,10 +94,10 @@ class PahoLink:
         self._unsubscriptions: dict[str, Done] = {}
         self._asked: dict[int, str] = {}  # packet identifier of SUBSCRIBE or UNSUBSCRIBE -> filter
         self._refusal: Outcome | None = None
-        self._goodbye: tuple[float, Done] | None = None
+        self._closing: tuple[float, Done] | None = None  # until when, and whom to tell
         self._client = self._make()
 
-    # any thread
+    # requests, from any thread
 
     def publish(self, publication: Publication, done: Done) -> None:
         try:
@@ -120,10 +120,10 @@ class PahoLink:
     def close(self, forget: bool, done: Done) -> None:
         self._transport.call(lambda: self._close(forget, done))
 
-    # requests, on the network thread
+    # the same, on the network thread
 
     def _publish(self, publication: Publication, packed: _Packed, done: Done) -> None:
-        if self._ended or self._goodbye is not None:
+        if self._ended or self._closing is not None:
             done(self._refusal or ENDED)
         elif publication.qos == 0 and not self._up:
             done(Outcome(Reason.SERVER_UNAVAILABLE, "no connection"))
@@ -131,15 +131,15 @@ class PahoLink:
             self._waiting.append(_Sending(publication, packed, done))
 
     def _subscribe(self, filter_: str, qos: int, identifier: int, done: Done) -> None:
-        if self._ended or self._goodbye is not None:
+        if self._ended or self._closing is not None:
             done(self._refusal or ENDED)
             return
-        moot = self._unsubscriptions.pop(filter_, None)
+        superseded = self._unsubscriptions.pop(filter_, None)
         self._subscriptions[filter_] = (qos, identifier, done)
         if self._up:
             self._send_subscribe(filter_)
-        if moot is not None:
-            moot(Outcome())
+        if superseded is not None:
+            superseded(Outcome())
 
     def _unsubscribe(self, filter_: str, done: Done) -> None:
         if self._ended:
@@ -151,7 +151,7 @@ class PahoLink:
             self._send_unsubscribe(filter_)
 
     def _acknowledge(self, token: object) -> None:
-        if isinstance(token, _Token) and token.life == self._life and self._up:
+        if isinstance(token, _Token) and token.connection == self._connection and self._up:
             self._client.ack(token.packet, token.qos)
 
     def _close(self, forget: bool, done: Done) -> None:
@@ -160,12 +160,12 @@ class PahoLink:
             done(Outcome())
             return
         self._drain()
-        self._goodbye = (time.monotonic() + GOODBYE, done)
+        self._closing = (time.monotonic() + CLOSE_TIMEOUT, done)
         if forget:
             self._disconnect(Outcome(), forget)
             return
-        # The next connection of this session may be faster than what stands in this one's socket: let the broker answer first.
-        self._unsubscribe(NOWHERE, lambda outcome: self._disconnect(outcome, forget))
+
+        self._unsubscribe(CLOSING_FILTER, lambda outcome: self._disconnect(outcome, forget))
 
     def _disconnect(self, answer: Outcome, forget: bool) -> None:
         if answer.failed:
@@ -178,21 +178,21 @@ class PahoLink:
     # life, on the network thread
 
     def start(self) -> None:
-        self._transport.joined(self)
+        self._transport.add_link(self)
         self._connect()
 
     def abandon(self) -> None:
-        """End at once: the transport closes."""
+        """End at once, because the transport closes."""
         self._end(ENDED)
 
     def tick(self) -> None:
-        """Keep-alive, and the end of a DISCONNECT that does not get out."""
+        """Keep the connection alive. End a close that takes too long."""
         self._guard(self._client.loop_misc)
-        if self._goodbye is not None and time.monotonic() > self._goodbye[0]:
+        if self._closing is not None and time.monotonic() > self._closing[0]:
             self._end(ENDED)
 
     def work(self, now: float) -> None:
-        """What is due: a new attempt to connect, publications that have room, what paho has to write."""
+        """Do what is due: connect, send publications, write what paho has queued."""
         if self.retry_at is not None and now >= self.retry_at:
             self.retry_at = None
             self._connect()
@@ -207,7 +207,7 @@ class PahoLink:
             self._transport.watch(self, sock, events)
 
     def ready(self, events: int) -> None:
-        """The socket can be read, or written: that is for `work`."""
+        """Read the socket. `work` writes it."""
         if events & selectors.EVENT_READ:
             self._guard(self._read)
 
@@ -215,13 +215,15 @@ class PahoLink:
         self._client.loop_read()
         sock: Any = self._client.socket()
         if sock is not None and QUICK_ACK is not None:
-            _tune(sock, QUICK_ACK)  # holds once only, so after every read
-        while sock is not None and hasattr(sock, "pending") and sock.pending():  # bytes that TLS has read ahead: no event tells of them
+            _tune(sock, QUICK_ACK)  # it holds once, so set it after every read
+        while (
+            sock is not None and hasattr(sock, "pending") and sock.pending()
+        ):  # TLS has read these bytes ahead: there is no event for them
             self._client.loop_read()
             sock = self._client.socket()
 
     def _guard(self, step: Any) -> None:
-        """paho raises on packets that it cannot read: such a connection is broken."""
+        """Drop the connection on a packet that paho cannot read."""
         try:
             step()
         except Exception as error:
@@ -240,7 +242,7 @@ class PahoLink:
         )
         if network.address.websocket:
             client.ws_set_options(network.address.path)
-        client.max_inflight_messages_set(0)  # the window is kept here
+        client.max_inflight_messages_set(0)  # this class keeps the window
         if network.address.user is not None:
             client.username_pw_set(network.address.user, network.address.password)
         if network.tls is not None:
@@ -259,11 +261,11 @@ class PahoLink:
     def _connect(self) -> None:
         address = self._transport.network.address
         try:
-            if self._life == 0:
+            if self._connection == 0:
                 properties = _properties(PacketTypes.CONNECT)
                 properties.SessionExpiryInterval = self.spec.expiry
                 properties.ReceiveMaximum = self.spec.prefetch
-                self._life = 1
+                self._connection = 1
                 self._client.connect(
                     address.host,
                     address.port,
@@ -272,7 +274,7 @@ class PahoLink:
                     properties=properties,
                 )
             else:
-                self._life += 1
+                self._connection += 1
                 self._client.reconnect()
         except socket.gaierror as error:
             self._lost(f"cannot connect to {address}: the host name {address.host!r} is not known ({error.strerror})", "no_such_host")
@@ -282,7 +284,7 @@ class PahoLink:
             self._lost(f"cannot connect to {address}: {error}")
 
     def _drop(self, text: str) -> None:
-        """Close the socket without a word, as paho does not: `on_disconnect` is not called."""
+        """Close the socket without DISCONNECT. paho does not call `on_disconnect` then."""
         sock = self._client.socket()
         if sock is not None:
             self._transport.watch(self, sock, 0)
@@ -290,16 +292,16 @@ class PahoLink:
         self._lost(text)
 
     def _lost(self, text: str, word: str = "") -> None:
-        """No connection: try again later, unless this is the end. word: see `LinkHandler.down`."""
+        """The connection is lost. Connect again later, unless the link ends. word: see `LinkHandler.disconnected`."""
         if self._up and time.monotonic() > self._up_since + STABLE:
             self._backoff.reset()
         self._up = False
         for packet, sending in list(self._under_way.items()):
             if sending.publication.qos == 0:
                 del self._under_way[packet]
-                sending.done(Outcome())  # written, perhaps: at most once
+                sending.done(Outcome())  # it may be written: QoS 0 is at most once
         self._asked.clear()
-        if self._goodbye is not None:
+        if self._closing is not None:
             self._end(ENDED)
         elif self._refusal is not None:
             refusal = self._refusal
@@ -313,7 +315,7 @@ class PahoLink:
         if self._ended:
             return
         self._ended, self._up, self.retry_at = True, False, None
-        self._transport.left(self)
+        self._transport.remove_link(self)
         self._client.on_disconnect = None
         sock = self._client.socket()
         if sock is not None:
@@ -323,8 +325,8 @@ class PahoLink:
         open_requests += [done for *_, done in self._subscriptions.values() if done is not None] + list(self._unsubscriptions.values())
         for done in open_requests:
             done(outcome)
-        if self._goodbye is not None:
-            self._goodbye[1](Outcome())
+        if self._closing is not None:
+            self._closing[1](Outcome())
 
     # sending
 
@@ -337,11 +339,11 @@ class PahoLink:
             except ValueError as error:
                 sending.done(Outcome(Reason.TOPIC_NAME_INVALID, str(error)))
                 continue
-            sending.life = self._life
+            sending.connection = self._connection
             self._under_way[info.mid] = sending
 
     def _send_again(self) -> None:
-        """The broker knows nothing of what was under way: all of it is new, whatever was answered (paho would go on with PUBREL)."""
+        """The broker has lost the session: publish everything under way anew. Without this, paho would continue with PUBREL."""
         self._client.drop_out_messages()
         self._waiting.extendleft(reversed(self._under_way.values()))
         self._under_way.clear()
@@ -374,7 +376,7 @@ class PahoLink:
             if reason.value in FINAL:
                 said = getattr(properties, "ReasonString", "")
                 self._refusal = Outcome(reason.value, f"{self._transport.network.address} refuses the connection{said and ': '}{said}")
-            return  # paho closes the socket, and `_on_disconnect` follows
+            return  # paho closes the socket and calls `_on_disconnect`
         self._up, self._up_since = True, time.monotonic()
         self._window = min(getattr(properties, "ReceiveMaximum", 65535), IN_FLIGHT)
         if not flags.session_present:
@@ -408,18 +410,23 @@ class PahoLink:
                 message.dup,
                 from_paho(properties),
                 tuple(getattr(properties, "SubscriptionIdentifier", ())),
-                _Token(self._life, message.mid, message.qos) if message.qos else None,
+                _Token(self._connection, message.mid, message.qos) if message.qos else None,
                 message.mid if message.qos else 0,
             )
         )
 
     def _on_publish(self, _client: Client, _data: Any, packet: int, reason: Any, properties: Any) -> None:
-        """PUBACK or PUBCOMP. A PUBREL sent again in a resumed session finds nothing when the first one had arrived: the broker has the
-        message (4.3.3). Without a new connection between, that answer means that PUBREC had refused it, which paho does not tell."""
+        """PUBACK or PUBCOMP.
+
+        A repeated PUBREL in a resumed session is answered with PACKET_IDENTIFIER_NOT_FOUND when the first had arrived: the broker has the
+        message (4.3.3). On the same connection this answer means that PUBREC refused the message, which paho does not report.
+        """
         sending = self._under_way.pop(packet, None)
         if sending is None:
             return
-        again = sending.publication.qos == 2 and sending.life < self._life and reason.value == Reason.PACKET_IDENTIFIER_NOT_FOUND
+        again = (
+            sending.publication.qos == 2 and sending.connection < self._connection and reason.value == Reason.PACKET_IDENTIFIER_NOT_FOUND
+        )
         sending.done(Outcome() if again else Outcome(reason.value, getattr(properties, "ReasonString", "")))
 
     def _on_subscribe(self, _client: Client, _data: Any, packet: int, reasons: Any, properties: Any) -> None:
@@ -449,7 +456,7 @@ class PahoLink:
 
 
 def _tune(sock: Any, option: int) -> None:
-    """Switch an option of TCP on; paho hides the socket of a WebSocket."""
+    """Turn an option of TCP on. paho wraps the socket of a WebSocket."""
     with contextlib.suppress(OSError):
         getattr(sock, "_socket", sock).setsockopt(socket.IPPROTO_TCP, option, 1)
 
@@ -459,7 +466,7 @@ def _properties(packet: int) -> PahoProperties:
 
 
 class _Packed(PahoProperties):
-    """Properties that are bytes already: paho's own take longer to write than the rest of a message."""
+    """Encoded properties. paho's own encoder takes longer than the rest of a message."""
 
     def __init__(self, block: bytes) -> None:
         object.__setattr__(self, "block", encode_length(len(block)) + block)
@@ -471,7 +478,7 @@ class _Packed(PahoProperties):
 
 
 def to_paho(properties: Properties) -> _Packed:
-    """Properties of a PUBLISH in paho's form. Raises `MqttError` for what MQTT cannot carry."""
+    """The properties of a PUBLISH for paho. Raises `MqttError` for values that MQTT cannot carry."""
     found: dict[int, int | str | bytes | list[int] | list[tuple[str, str]]] = {}
     if properties.text is not None:
         found[Property.PAYLOAD_FORMAT_INDICATOR] = int(properties.text)
@@ -489,7 +496,7 @@ def to_paho(properties: Properties) -> _Packed:
 
 
 def from_paho(properties: Any) -> Properties:
-    """Properties of a received PUBLISH."""
+    """The properties of a received PUBLISH."""
     text = getattr(properties, "PayloadFormatIndicator", None)
     return Properties(
         None if text is None else bool(text),

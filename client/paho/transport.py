@@ -1,7 +1,7 @@
 """The transport over MQTT 5: one thread, one selector, and a paho-mqtt client for each link.
 
-paho's clients are driven from that thread alone. What other threads ask for is put into a queue and done there, so that there is no
-lock around a socket, and no callback ever runs inside somebody else's `publish`.
+Only that thread calls paho's clients. Requests of other threads go through a queue. So there is no lock around a socket, and no callback
+runs inside a `publish`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,16 @@ from .link import PahoLink
 
 log = logging.getLogger("mqmesh.client")
 
-TICK = 0.5  # seconds between two looks at keep-alives
+TICK = 0.5  # seconds between two checks of keep-alives
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """How to reach the broker. keep_alive, retry_first, retry_last: seconds."""
+    """How to reach the broker.
+
+    keep_alive: seconds, the Keep Alive of MQTT.
+    retry_first, retry_last: seconds, the first and the longest pause between attempts to connect.
+    """
 
     address: Address
     tls: ssl.SSLContext | None = None
@@ -39,17 +43,17 @@ class Network:
 
 
 class Timer(Protocol):
-    """Something that wants to be called at a time."""
+    """An object that the network thread calls at given times."""
 
     def deadline(self) -> float | None:
-        """When, of the monotonic clock; None: never."""
+        """When to call `work`, of the monotonic clock; None: not at a fixed time."""
 
     def work(self, now: float) -> None:
-        """Called when something has happened, and at the deadline at the latest."""
+        """Called after each event, at the latest at the deadline."""
 
 
 class PahoTransport:
-    """See `transport.Transport`. The thread starts with the first link and ends with `close`."""
+    """See `core.transport.Transport`. The thread starts with the first link and ends with `close`."""
 
     evaluates_selectors = False
 
@@ -71,31 +75,31 @@ class PahoTransport:
     # any thread
 
     def open(self, spec: LinkSpec, handler: LinkHandler) -> PahoLink:
-        """Begin to connect."""
+        """Open a link and start to connect it."""
         link = PahoLink(self, spec, handler)
-        self.begin(link)
+        self.connect(link)
         return link
 
-    def begin(self, link: PahoLink) -> None:
-        """Begin to connect a link that was made before."""
+    def connect(self, link: PahoLink) -> None:
+        """Start to connect a link."""
         if self._started.acquire(blocking=False):
             self._thread.start()
         self.call(link.start)
 
     def call(self, command: Callable[[], None]) -> None:
-        """Have `command` done by the network thread, in the order of the calls."""
+        """Have the network thread run `command`. Commands run in the order of the calls."""
         self._commands.append(command)
         if not self._awake:
             self._awake = True
             with contextlib.suppress(BlockingIOError, OSError):
                 self._wake_out.send(b"\0")
         if self._ended:
-            self._leftovers()
+            self._run_late_commands()
 
     def close(self) -> None:
-        """End every link and the thread; waits for it, unless it is the caller."""
+        """End every link and the thread. Waits for the thread, unless called by it."""
         if self._started.acquire(blocking=False):
-            self._shut()
+            self._release()
             return
         self.call(self._end)
         if threading.current_thread() is not self._thread:
@@ -104,16 +108,16 @@ class PahoTransport:
     # the network thread
 
     def watch(self, link: PahoLink, sock: Any, events: int) -> None:
-        """Have the selector look for these events at the link's socket, 0 for none."""
+        """Watch the link's socket for these events, 0 for none."""
         with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(sock)
-        if events and sock.fileno() >= 0:  # paho tells of sockets that are closed already
+        if events and sock.fileno() >= 0:  # paho also reports closed sockets
             self._selector.register(sock, events, link)
 
-    def joined(self, link: PahoLink) -> None:
+    def add_link(self, link: PahoLink) -> None:
         self._links.add(link)
 
-    def left(self, link: PahoLink) -> None:
+    def remove_link(self, link: PahoLink) -> None:
         self._links.discard(link)
 
     def _end(self) -> None:
@@ -135,7 +139,7 @@ class PahoTransport:
                 if key.data is None:
                     with contextlib.suppress(BlockingIOError):
                         self._wake_in.recv(65536)
-                    self._awake = False  # before the commands are done: one that comes later wakes us again
+                    self._awake = False  # before the commands run: a later one wakes the thread again
                 else:
                     key.data.ready(events)
             while self._commands:
@@ -149,17 +153,17 @@ class PahoTransport:
                 timer.work(now)
             for link in list(self._links):
                 link.work(now)
-        self._shut()
+        self._release()
 
-    def _shut(self) -> None:
+    def _release(self) -> None:
         self._ended = True
         self._selector.close()
         self._wake_in.close()
         self._wake_out.close()
-        self._leftovers()
+        self._run_late_commands()
 
-    def _leftovers(self) -> None:
-        """What was asked for while we were ending: the links answer that they are closed."""
+    def _run_late_commands(self) -> None:
+        """Run commands that arrived during the end. The links answer that they are closed."""
         with contextlib.suppress(IndexError):
             while True:
                 self._commands.popleft()()
