@@ -20,7 +20,9 @@ from mqmesh.broker.config import Limits
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-NAMING = [ROOT / "CONTRIBUTING.md", ROOT / "docs" / "architecture.md", ROOT / "docs" / "embedding.md"]  # every name in these is of our code
+CONTRIBUTING, ARCHITECTURE = ROOT / "CONTRIBUTING.md", ROOT / "docs" / "architecture.md"
+TOUR = "A tour"  # its heading in CONTRIBUTING.md
+NAMING = [CONTRIBUTING, ARCHITECTURE, ROOT / "docs" / "embedding.md"]  # every name in these is of our code
 LAYERS = ("base", "mqtt", "store", "mesh", "client", "broker", "directory", "metabroker", "cli")
 OTHERS = ("tests", "docs", "examples", "benchmarks", "packaging", "topologies")
 FILE = re.compile(r"[\w.\-/]+\.(?:py|md|toml|svg|sh|html|json|service|lock)|[\w.\-/]*/")
@@ -131,8 +133,9 @@ def is_defined(name: str) -> bool:
 
 def similar(name: str, among: list[str]) -> str:
     """Advice: what has the same last part, else what looks alike."""
-    last = re.split(r"[./]", name.rstrip("/"))[-1]
-    close = [one for one in among if re.split(r"[./]", one.rstrip("/"))[-1] == last] or difflib.get_close_matches(name, among, 3, 0.6)
+    cut = "/" if "/" in name else "."
+    last = name.rstrip(cut).split(cut)[-1]
+    close = [one for one in among if one.rstrip(cut).split(cut)[-1] == last] or difflib.get_close_matches(name, among, 3, 0.75)
     return f" Is it {' or '.join(f'`{one}`' for one in sorted(close)[:4])} now?" if close else " Nothing has a similar name."
 
 
@@ -231,6 +234,32 @@ def test_links_lead_to_headings(page: Path) -> None:
 def test_files_in_pictures_exist(picture: Path) -> None:
     for name in re.findall(r">([\w./]+(?:\.py|/))<", picture.read_text()):
         assert (ROOT / name).exists(), f"{page_id(picture)}: {name} is no file or folder.{similar(name, paths())} Mend the picture."
+
+
+def table(page: Path, heading: str) -> list[list[str]]:
+    """The cells of the rows of the first table below a heading."""
+    section = page.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line.startswith("|")]
+    return rows[2:]
+
+
+def test_the_tour_leads_to_code() -> None:
+    """Each question names a room that architecture.md lists, a file in it, and what to read there, which that file defines."""
+    listed = set(re.findall(r"`(\w+(?:/\w+)*/)`", ARCHITECTURE.read_text()))
+    wrong = []
+    for question, room, way in table(CONTRIBUTING, TOUR):
+        folder, (path, *names) = room.strip("`"), re.findall(r"`([^`]+)`", way)
+        code = definitions().get(path)
+        if folder not in listed:
+            wrong.append(f"{question}: docs/architecture.md lists no room `{folder}`.{similar(folder, sorted(listed))}")
+        elif code is None or not path.startswith(folder):
+            wrong.append(f"{question}: `{path}` is no file of `{folder}`.{similar(path, list(sources()))}")
+        for name in names if code else ():
+            if name not in code.names:
+                elsewhere = [f"{file} ({name})" for file in everywhere().get(name, [])] or sorted(code.names)
+                wrong.append(f"{question}: `{path}` does not define `{name}`.{similar(name, elsewhere) if elsewhere else ''}")
+    assert len(table(CONTRIBUTING, TOUR)) >= 20
+    assert not wrong, "\n" + "\n".join(wrong) + f"\nMend the table of '{TOUR}' in CONTRIBUTING.md."
 
 
 def test_every_page_is_in_the_index() -> None:
