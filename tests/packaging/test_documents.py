@@ -213,6 +213,18 @@ def test_limits_exist(page: Path) -> None:
     check(page, wrong)
 
 
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_options_of_commands_exist(page: Path) -> None:
+    """`--durability` in a line that shows `mqmesh broker`."""
+    known = set(re.findall(r"--[a-z][a-z0-9-]*", "".join(text for path, text in sources().items() if path.startswith("cli/"))))
+    wrong = []
+    for number, line in enumerate(page.read_text().splitlines(), 1):
+        for command in re.findall(r"\bmqmesh [a-z]+ [^`|#]*", line):
+            options = re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", command)
+            wrong += [(number, f"no command has {option}.{similar(option, sorted(known))}") for option in options if option not in known]
+    check(page, wrong)
+
+
 def anchors(page: Path) -> set[str]:
     """The anchors of a page's headings, as GitHub makes them."""
     headings = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL), re.MULTILINE)
