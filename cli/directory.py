@@ -110,7 +110,7 @@ def account(
 ) -> None:
     """Make an account in the database, or give it a new secret; the secret is printed once and kept as a hash."""
     store = _store(database)
-    from ..directory.accounts import add_account
+    from ..directory.storage.accounts import add_account
 
     given = sys.stdin.readline().rstrip("\n") if from_stdin else None
     if given is not None and not 16 <= len(given) <= 1024:
@@ -280,8 +280,8 @@ def _store(database: str) -> Any:
     try:
         from sqlalchemy.exc import SQLAlchemyError
 
-        from ..directory.errors import DirectoryError
-        from ..directory.store import Store
+        from ..directory.storage.errors import DirectoryError
+        from ..directory.storage.store import Store
     except ImportError as error:
         raise fail(f"{NEEDED} ({error})", WRONG_USE) from error
     try:

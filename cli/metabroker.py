@@ -66,7 +66,7 @@ class CommunityOptions:
 
     def resolve(self, where: Address, durable_expiry: int | None) -> Community:
         """The community broker as the metabroker takes it. durable_expiry: seconds that the session is kept there, None without --data."""
-        from ..metabroker.mqtt.client import Login
+        from ..metabroker.mqtt.login import Login
         from ..metabroker.shell.server import Community
         from ..metabroker.shell.status import GONE
         from ..mqtt.packets import Will

@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import records as all_records
-from .errors import DirectoryError
 from .records import MOST, Record
-from .store import Account, Lease, Records
+from .storage.errors import DirectoryError
+from .storage.store import Account, Lease, Records
 from .uddi import saving
 
 SHORTEST, LONGEST = 1.0, 86400.0  # seconds of a lease

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..base.address import parse_address
-from .errors import DirectoryError
-from .store import ORGANISATION, PUBLIC, Account, Entity, Records
+from .storage.errors import DirectoryError
+from .storage.store import ORGANISATION, PUBLIC, Account, Entity, Records
 from .uddi import saving
 from .uddi.documents import (
     ALTERNATIVE,

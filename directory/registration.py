@@ -1,6 +1,6 @@
 """A broker's side of its lease: register, renew, be told a number, leave; and where its neighbours are.
 
-`Upkeep` decides when to ask and what to say about the answers: no clock, no socket, no log in it. `Registration` is the shell: one
+`LeaseSchedule` decides when to ask and what to say about the answers: no clock, no socket, no log in it. `Registration` is the shell: one
 thread that asks with `client.Client`. The thread has nothing to do with messages: while the directory is away, the broker goes on with
 what is known, which a file in the data folder remembers over its lives.
 """
@@ -42,7 +42,7 @@ class Refused(Exception):
     """The directory will not have this broker; one line says why."""
 
 
-class Upkeep:
+class LeaseSchedule:
     """When to ask next, and which lines to log: each state once, and again when it changes.
 
     lease: seconds. `state` is "starting", "registered", "away" (no directory answers) or "refused".
@@ -88,7 +88,7 @@ class Upkeep:
 
 
 @dataclass(slots=True)
-class Memory:
+class RegistrationState:
     """What a broker remembers of its directory over its lives. number: in `mesh`, None before there is one."""
 
     holder: str
@@ -98,7 +98,7 @@ class Memory:
     folder: Path | None = None
 
     @classmethod
-    def load(cls, folder: Path | None, mesh: str) -> Memory:
+    def load(cls, folder: Path | None, mesh: str) -> RegistrationState:
         """Read the file in the data folder, or begin anew; OSError when it cannot be kept."""
         made = cls(str(uuid.uuid4()), mesh, folder=folder)
         if folder is None:
@@ -144,8 +144,8 @@ class Registration:
         self._config = config
         self._clients = [Client(url, TIMEOUT) for url in self.settings.urls]
         self._logged_in: set[Client] = set()
-        self.memory = Memory.load(config.data, self.settings.mesh)
-        self.upkeep = Upkeep(self.settings.lease, random.random())
+        self.remembered = RegistrationState.load(config.data, self.settings.mesh)
+        self.schedule = LeaseSchedule(self.settings.lease, random.random())
         self._addresses: list[str] = []
         self._broker: Broker | None = None
         self._ended = threading.Event()
@@ -157,28 +157,28 @@ class Registration:
         """This broker's number: the configured one, the remembered one, or, waiting for the directory, a new one. Raises Refused."""
         if self._config.number != UNASSIGNED:
             return self._config.number
-        while self.memory.number is None:
+        while self.remembered.number is None:
             self._claim()
-            if self.memory.number is None:
-                self._ended.wait(max(0.0, self.upkeep.due - time.monotonic()))
-        return self.memory.number
+            if self.remembered.number is None:
+                self._ended.wait(max(0.0, self.schedule.due - time.monotonic()))
+        return self.remembered.number
 
     def begin(self, broker: Broker) -> None:
         """See `Registrar`."""
         self._broker = broker
         self._addresses = self.settings.addresses or [one for one in broker.addresses if reachable(one)]
         if self.settings.neighbours:
-            self._meet(sorted(self.memory.neighbours))
+            self._meet(sorted(self.remembered.neighbours))
         self._thread.start()
 
     def where(self, name: str) -> list[str]:
         """See `Registrar`."""
-        return self.memory.neighbours.get(name, [])
+        return self.remembered.neighbours.get(name, [])
 
     def values(self) -> dict[str, str]:
         """See `Registrar`."""
-        upkeep = self.upkeep
-        values = {"state": upkeep.state, "requests/granted": upkeep.asked, "requests/failed": upkeep.failed}
+        schedule = self.schedule
+        values = {"state": schedule.state, "requests/granted": schedule.asked, "requests/failed": schedule.failed}
         return {f"directory/{name}": str(value) for name, value in values.items()}
 
     def end(self) -> None:
@@ -190,7 +190,7 @@ class Registration:
     # The thread
 
     def _run(self) -> None:
-        self.upkeep.due = 0.0
+        self.schedule.due = 0.0
         while not self._ended.is_set():
             try:
                 self._claim()
@@ -198,9 +198,9 @@ class Registration:
                 self._refused(str(refusal))
             except Exception:
                 log.exception("event=directory-failed")  # ours; the next round tries again
-                self.upkeep.refused(time.monotonic(), "")
-            self._ended.wait(max(0.0, self.upkeep.due - time.monotonic()))
-        if self.settings.register and self.upkeep.asked and self.upkeep.state != "refused":
+                self.schedule.refused(time.monotonic(), "")
+            self._ended.wait(max(0.0, self.schedule.due - time.monotonic()))
+        if self.settings.register and self.schedule.asked and self.schedule.state != "refused":
             self._leave()  # also when it was away a moment ago: a claim whose answer was lost may stand there
 
     def _claim(self) -> None:
@@ -223,11 +223,11 @@ class Registration:
             self._clients.insert(0, self._clients.pop(at))
             self._granted(answer)
             return
-        if self.upkeep.missed(time.monotonic(), "; ".join(texts)):
+        if self.schedule.missed(time.monotonic(), "; ".join(texts)):
             log.warning("event=directory-away text=%s", "; ".join(texts))
 
     def _refused(self, text: str) -> None:
-        if self.upkeep.refused(time.monotonic(), text):
+        if self.schedule.refused(time.monotonic(), text):
             log.error("event=directory-refused mesh=%s name=%s text=%s", self.settings.mesh, self._config.name, text)
 
     def _ask(self, client: Client) -> dict[str, Any]:
@@ -247,10 +247,10 @@ class Registration:
 
     def _register(self, client: Client) -> dict[str, Any]:
         settings, config = self.settings, self._config
-        asked = config.number if config.mesh is not None and config.number != UNASSIGNED else self.memory.number
+        asked = config.number if config.mesh is not None and config.number != UNASSIGNED else self.remembered.number
         return client.claim(
             settings.mesh,
-            self.memory.holder,
+            self.remembered.holder,
             config.name,
             settings.lease,
             number=asked,
@@ -272,26 +272,26 @@ class Registration:
     def _granted(self, answer: dict[str, Any]) -> None:
         number, neighbours = answer.get("number"), answer.get("neighbours")
         text = f"number={number} static={str(answer.get('static')).lower()} refused={'; '.join(answer.get('refused', ())) or '-'}"
-        if self.upkeep.granted(time.monotonic(), text):
+        if self.schedule.granted(time.monotonic(), text):
             log.info("event=directory-registered mesh=%s lease=%g %s", self.settings.mesh, self.settings.lease, text)
-        changed = number is not None and number != self.memory.number
+        changed = number is not None and number != self.remembered.number
         if changed:
-            self.memory.number = number
+            self.remembered.number = number
         if neighbours is not None:
             changed = self._note(neighbours) or changed
         if changed:
             try:
-                self.memory.save()
+                self.remembered.save()
             except OSError as error:
                 log.error("event=directory-memory-failed error=%s", error)
 
     def _note(self, found: dict[str, list[str]]) -> bool:
         """Take over where the neighbours are. One that the directory does not name at this moment may be back soon: it is remembered."""
-        known = self.memory.neighbours
+        known = self.remembered.neighbours
         fresh = sorted(name for name in found if name not in known)
         changed = any(known.get(name) != addresses for name, addresses in found.items())
         if changed:
-            self.memory.neighbours = {**known, **found}
+            self.remembered.neighbours = {**known, **found}
         if fresh and self.settings.neighbours and self._broker is not None:
             self._broker.loop.call_soon_threadsafe(self._meet, fresh)
         return changed
@@ -309,7 +309,7 @@ class Registration:
 
     def _leave(self) -> None:
         try:
-            self._clients[0].leave(self.settings.mesh, self.memory.holder)
+            self._clients[0].leave(self.settings.mesh, self.remembered.holder)
             log.info("event=directory-left mesh=%s", self.settings.mesh)
         except ClientError as error:
             log.warning("event=directory-not-left text=%s", error)

@@ -17,10 +17,10 @@ from starlette.routing import Route
 
 from . import leases
 from . import records as all_records
-from .accounts import TOKEN_LIFE, discard_token, draw_token, identify
-from .errors import DirectoryError
 from .openapi import description
-from .store import Account, Records, Store
+from .storage.accounts import TOKEN_LIFE, discard_token, draw_token, identify
+from .storage.errors import DirectoryError
+from .storage.store import Account, Records, Store
 from .uddi.documents import SORTS
 
 MOST = 1000  # records in one answer

@@ -22,11 +22,11 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from .errors import DirectoryError
 from .leases import KEEP
 from .rest import Answer, Rest
-from .slow_clients import Patient
-from .store import Store
+from .slow_clients import SlowClientProtocol
+from .storage.errors import DirectoryError
+from .storage.store import Store
 from .uddi import soap
 from .uddi.saving import prepare
 from .uddi.schema import schema_text, xml_schema_text
@@ -110,7 +110,7 @@ def configured(app: Starlette, certificate: Path | None = None, key: Path | None
     settings: dict[str, Any] = {"limit_concurrency": TOGETHER, "log_config": None, "log_level": "warning", "access_log": False}
     if certificate is not None:
         settings |= {"ssl_certfile": certificate, "ssl_keyfile": key}
-    return uvicorn.Config(app, http=Patient, timeout_keep_alive=15, proxy_headers=False, server_header=False, **settings)
+    return uvicorn.Config(app, http=SlowClientProtocol, timeout_keep_alive=15, proxy_headers=False, server_header=False, **settings)
 
 
 class _Server(uvicorn.Server):

@@ -13,7 +13,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 PATIENCE = 10.0  # seconds
 
 
-class Patient(H11Protocol):
+class SlowClientProtocol(H11Protocol):
     """HTTP/1.1 with a clock for request heads."""
 
     _hurry: asyncio.TimerHandle | None = None

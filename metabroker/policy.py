@@ -25,7 +25,7 @@ from ..base.settings import ConfigError, expanded, guess, is_file, read_toml
 from ..mqtt.errors import MqttError
 from ..mqtt.topics import check_filter, covers, matches
 from . import credentials
-from .extras import lacking
+from .libraries import missing_library
 
 VERSIONS = {"5": 5, "3.1.1": 4}
 _READ = ("password", "credentials")  # from files
@@ -128,7 +128,7 @@ def _rule(file: str, where: str, table: dict[str, Any], folder: Path | None) -> 
     remotes = _texts(file, where, table, "remotes", needed=True)
     for remote in remotes:
         scheme = SCHEMES.get(remote.partition("://")[0])
-        if scheme is not None and (text := lacking(scheme.protocol)) is not None:
+        if scheme is not None and (text := missing_library(scheme.protocol)) is not None:
             raise ConfigError(file, f"{where}remotes", remote, text)
     publish = _filters(file, where, table, "publish")
     subscribe = _filters(file, where, table, "subscribe")

@@ -243,9 +243,9 @@ class Act:
         self._processes.append(self._broker)
 
     def _register(self, url: str, address: str) -> None:
-        from ...directory.accounts import add_account
         from ...directory.client import Client
-        from ...directory.store import Store
+        from ...directory.storage.accounts import add_account
+        from ...directory.storage.store import Store
 
         store = Store(f"sqlite:///{self.folder / 'directory.db'}")
         secret = add_account(store, "demo", "demo")

@@ -12,8 +12,8 @@ from typing import Any
 
 from lxml import etree
 
-from ..errors import DirectoryError
-from ..store import ORGANISATION, PUBLIC, Entity
+from ..storage.errors import DirectoryError
+from ..storage.store import ORGANISATION, PUBLIC, Entity
 
 NAMESPACE = "urn:uddi-org:api_v3"
 DOMAIN = "uddi:mqmesh:"  # keys that only a directory makes

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from ..accounts import discard_token, draw_token, identify
-from ..errors import DirectoryError
-from ..store import Account, Entity, Records, Store
+from ..storage.accounts import discard_token, draw_token, identify
+from ..storage.errors import DirectoryError
+from ..storage.store import Account, Entity, Records, Store
 from . import saving
 from .documents import KINDS, add, element_of, make, plain, q, tmodels
 from .schema import OPERATIONS

@@ -11,8 +11,8 @@ import copy
 import uuid
 from typing import Any
 
-from ..errors import DirectoryError
-from ..store import NODE, PUBLIC, Account, Entity, Records, Store
+from ..storage.errors import DirectoryError
+from ..storage.store import NODE, PUBLIC, Account, Entity, Records, Store
 from .documents import DOMAIN, KINDS, OWN_TMODELS, TRANSPORT, columns, element_of, make, put_inside, q, text_of, used_tmodels
 
 WELL_KNOWN = "uddi:uddi.org:"  # tModels of the standard itself: known without being saved here

@@ -9,8 +9,8 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ..errors import DirectoryError
-from ..store import Entity
+from ..storage.errors import DirectoryError
+from ..storage.store import Entity
 from .documents import add, local, make, names, plain, q, references
 from .schema import SIGNATURES
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from lxml import etree
 
-from ..errors import CODES, DirectoryError
-from ..store import Store
+from ..storage.errors import CODES, DirectoryError
+from ..storage.store import Store
 from .documents import NAMESPACE, add, make
 from .operations import perform
 from .schema import OPERATIONS, validator

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 from ...base.address import Address
 from ...mqtt.packets import Publish
-
-if TYPE_CHECKING:
-    from . import Owner
+from .connector import Owner
 
 
 class Absent:

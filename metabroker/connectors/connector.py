@@ -1,27 +1,39 @@
-"""What the metabroker asks of a connector: the side of a remote that the core's actions go to and its events come from.
+"""The interface of connectors: the core's actions go to a connector, events of one remote come from it.
 
-A connector stays connected to one remote while its `run` lives. It speaks MQTT's terms to its owner, whatever it speaks to the remote:
-topics, filters, QoS, reason codes. What happens is told with the events of `wire.py`: `Up` when a connection is accepted, `Message`,
-`Published` for each token that is not 0, `Subscribed` for each asking.
+A connector stays connected to one remote while its `run` lives. Whatever it speaks to the remote, it speaks MQTT's terms to its owner:
+topics, filters, QoS, reason codes. It reports with the events of `protocol/events.py`: `Up` when a connection is accepted, `Message`,
+`Published` for each token that is not 0, `Subscribed` for each `subscribe`.
 
 What holds for every connector
-- A publication of QoS 1 or 2 is kept until the remote has taken it, over lost connections too, and sent again in order. One of QoS 0
-  that comes while there is no connection is kept as well (the core does not send any then).
-- `Message` carries a packet identifier that is not 0 when it is to be acknowledged; that goes to the remote once the owner says so.
-- A topic, filter or message that the remote cannot have as it is, is refused with a reason of MQTT; it never becomes another one.
-- What waits is counted in `backlog`: the owner refuses publications while it is too much. `pause` bounds the other way.
-- After a lost connection askings without an answer are forgotten: the core asks anew after `Up`.
-- Nothing blocks, and nothing is told from inside a call: events come from the connector's own task or transport.
+- A publication of QoS 1 or 2 is kept until the remote has taken it, also over lost connections, and is sent again in order. One of QoS 0
+  that comes while there is no connection is kept too (the core does not send any then).
+- `Message` has a packet identifier that is not 0 if it is to be acknowledged. The remote is told once the owner acknowledges it.
+- A topic, filter or message that the remote cannot represent is refused with a reason of MQTT. It never becomes another one.
+- Pending bytes are counted in `backlog`: the owner refuses publications while they are too many. `pause` bounds the other direction.
+- After a lost connection subscribes without an answer are forgotten: the core subscribes again after `Up`.
+- Nothing blocks, and no event is told from inside a call: events come from the connector's own task or transport.
 """
 
 from __future__ import annotations
 
-import builtins
-from typing import Protocol
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
 
 from ...base.address import Address
 from ...mqtt.packets import Publish
-from ..mqtt.client import Event, State
+from ..protocol.events import Event
+
+
+class Owner(NamedTuple):
+    """Whom a connector tells.
+
+    on_events: is given what has come.
+    on_down: is called when a connection has ended, or when every address was tried in vain. Its arguments: whether the server refused our
+    credentials (None: it did not refuse us), and one line.
+    """
+
+    on_events: Callable[[list[Event]], None]
+    on_down: Callable[[bool | None, str], None]
 
 
 class Connector(Protocol):
@@ -61,45 +73,3 @@ class Connector(Protocol):
     @property
     def backlog(self) -> int:
         """Bytes that the remote has not taken."""
-
-
-class Machine(Protocol):
-    """What speaks a protocol, without sockets: bytes and times in, bytes and events out. `Connection` makes a `Connector` of it.
-
-    state: of the connection. bytes: payloads that the remote has not taken. reading: False while the owner reads nothing, so that silence
-    means nothing.
-    """
-
-    state: State
-    bytes: int
-    reading: bool
-
-    def begin(self, now: float) -> None:
-        """A transport is open."""
-
-    def receive(self, data: builtins.bytes, now: float) -> list[Event]:
-        """Take bytes. Raises PeerError when the server breaks a rule or ends the connection; the owner closes then."""
-
-    def on_timer(self, now: float) -> None:
-        """Called about twice a second. Raises PeerError when the server has been silent for too long."""
-
-    def take(self) -> builtins.bytes:
-        """What is to be written now."""
-
-    def end(self, now: float, forget: bool = True) -> bool:
-        """Take leave. forget: the remote is to forget what it keeps for us. The connection is closed next, if True by the server."""
-
-    def lost(self) -> None:
-        """The connection has ended."""
-
-    def publish(self, publish: Publish, token: int, now: float) -> None:
-        """See `Connector`."""
-
-    def subscribe(self, filter_: str, qos: int, identifier: int, token: int, now: float) -> None:
-        """See `Connector`."""
-
-    def unsubscribe(self, filter_: str, token: int, now: float) -> None:
-        """See `Connector`; token 0: nobody waits for the answer."""
-
-    def acknowledge(self, packet_id: int, epoch: int, now: float) -> None:
-        """See `Connector`."""

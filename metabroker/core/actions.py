@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ...mqtt.packets import Publish
-from ..mqtt.batches import Outgoing
 from ..policy import Rule
+from ..protocol.messages import Outgoing
 
 
 class Respond(NamedTuple):
@@ -31,7 +31,7 @@ class Deliver(NamedTuple):
 
 
 class SendMany(NamedTuple):
-    """Publish messages of one QoS, 0 or 1, to a remote; at QoS 1 the answers go to `Fast.on_settled` under the token."""
+    """Publish messages of one QoS, 0 or 1, to a remote; at QoS 1 the answers go to `BatchPath.on_batch_settled` under the token."""
 
     remote: int
     token: int
@@ -91,7 +91,7 @@ class Send(NamedTuple):
     publish: Publish
 
 
-class Ask(NamedTuple):
+class Subscribe(NamedTuple):
     """Subscribe at a remote; the answer goes to `Core.on_subscribed`. identifier: Subscription Identifier, 0: none."""
 
     remote: int
@@ -101,14 +101,14 @@ class Ask(NamedTuple):
     identifier: int
 
 
-class Drop(NamedTuple):
+class Unsubscribe(NamedTuple):
     """Unsubscribe at a remote."""
 
     remote: int
     filter: str
 
 
-class Note(NamedTuple):
+class LogLine(NamedTuple):
     """A line for the log. warning: the client's or the remote's fault. what: the same within a minute is one line; empty: each is."""
 
     warning: bool
@@ -116,7 +116,7 @@ class Note(NamedTuple):
     what: str = ""
 
 
-class Fetch(NamedTuple):
+class ReadPage(NamedTuple):
     """Read a durable session's publications behind `after` up to `last`; the answer goes to `Core.on_fetched` under the token."""
 
     session: str
@@ -125,10 +125,25 @@ class Fetch(NamedTuple):
     last: int
 
 
-class After(NamedTuple):
+class AfterCommit(NamedTuple):
     """Do these once everything that has been put so far is kept."""
 
     actions: list[Action]
 
 
-Action = Respond | RespondMany | Deliver | DeliverMany | SendMany | Resolve | Open | Close | Send | Ask | Drop | Note | Fetch | After
+Action = (
+    Respond
+    | RespondMany
+    | Deliver
+    | DeliverMany
+    | SendMany
+    | Resolve
+    | Open
+    | Close
+    | Send
+    | Subscribe
+    | Unsubscribe
+    | LogLine
+    | ReadPage
+    | AfterCommit
+)

@@ -1,14 +1,13 @@
-"""The metabroker's machine: requests of clients and what remotes say in, actions out. No socket, clock, task or log.
+"""The metabroker's core: requests of clients and events of remotes go in, actions come out. No socket, clock, task or log.
 
-Strategy: a *session* is one client's use of one remote; a *remote* (`remote.py`) is one connection with one set of credentials, made for
-the first session that needs it and left with the last one. A request is answered when the remote has answered, and each request is
-answered once; the core remembers the last identifiers of a session's requests to publish, so that one that comes again is not published
-again. Everything that can grow has a bound in the policy.
+A *session* is one client's use of one remote. A *remote* (`remote.py`) is one connection with one set of credentials. It is opened for the
+first session that needs it and closed with the last one. A request is answered when the remote has answered, and each request is answered
+once. Everything that can grow has a bound in the policy.
 
 Invariants
-- a session is in `sessions` from its connect request until its end; its identifier is known to nobody before its connack;
-- a session's messages come from its own remote, for its own filters;
-- an error in a request changes nothing but what its answer says.
+- a session is in `sessions` from its connect request until its end; nobody knows its identifier before its connack;
+- a session's messages come only from its own remote, and only for its own filters;
+- an error in a request changes nothing except what its answer says.
 """
 
 from __future__ import annotations
@@ -20,22 +19,24 @@ from ...base.metabroker import ANSWERS, CONNECT, REQUEST, Code, response_topic
 from ...mqtt.packets import Publish
 from ...mqtt.properties import Properties
 from ...store.records import StoredDelivery, StoredRun
-from ..mqtt.events import Abilities
 from ..policy import Policy, Rule
-from ..protocol import bodies
-from ..protocol.bodies import BodyError
-from .actions import After, Close, Deliver, Note, Open, Resolve, Respond
+from ..protocol import requests as bodies
+from ..protocol.events import Abilities
+from ..protocol.requests import BodyError
+from .actions import AfterCommit, Close, Deliver, LogLine, Open, Resolve, Respond
 from .publishing import Publishing
 from .records import Changes
 from .remote import Credentials, Remote
 from .sessions import Durable, Session
+from .state import CoreState
+from .subscriptions import Subscriptions
 
 LONGEST_SESSION = 64 + bodies.LONGEST_NAME  # characters of a session's identifier
 RETRY = 10.0  # seconds until a service that could not be resolved is looked up again
 
 
-class Core(Publishing):
-    """The machine. Its arguments are those of `Answering`.
+class Core:
+    """The machine. new_id: gives identifiers that nobody can guess. changes, offset: see `CoreState`.
 
     by_client: identifiers of sessions begin with their clients' and a slash, for access rules that know clients alone.
     """
@@ -43,7 +44,13 @@ class Core(Publishing):
     by_client = False
 
     def __init__(self, policy: Policy, new_id: Callable[[], str], changes: Changes | None = None, offset: float = 0.0) -> None:
-        super().__init__(policy, new_id, changes, offset)
+        self._state = state = CoreState(policy, changes, offset)
+        self.policy, self.counts, self.persistence = policy, state.counts, state.persistence
+        self.sessions, self.remotes = state.sessions, state.remotes
+        self.take, self.do, self.new_token = state.take, state.do, state.new_token
+        self.subscriptions = Subscriptions(state)
+        self.publishing = Publishing(state)
+        self._new_id = new_id
         self._shared: dict[Credentials, Remote] = {}
         self._clients: dict[str, int] = {}  # client -> its sessions
         self._next_look = 0.0
@@ -54,37 +61,38 @@ class Core(Publishing):
         """A message has come from the community under `metabroker/request/`. properties: of its PUBLISH. True: acknowledge it when what
         has been put is kept."""
         self.hear(1, now)
-        self._late = False
+        self._state.late = False
         if topic == CONNECT:
             self._connect(body, now, bodies.sender_of(properties or {}))
         else:
             self._request(topic, body, now)
-        return self._late
+        return self._state.late
 
     def hear(self, requests: int, now: float) -> None:
         """So many requests have come."""
         self.counts.requests += requests
-        self._now = now
-        if self.memory is not None:
-            self.memory.heard(now)
+        self._state.now = now
+        if self.persistence is not None:
+            self.persistence.heard(now)
 
     def _request(self, topic: str, body: bytes, now: float) -> None:
+        state = self._state
         session_id, _, verb = topic.removeprefix(REQUEST).rpartition("/")
         if verb not in ANSWERS or not topic.startswith(REQUEST) or not 0 < len(session_id) <= LONGEST_SESSION:
-            self._do(Note(True, f"event=request-ignored topic={topic[:80]!r} error=unknown-request", "request ignored"))
+            state.do(LogLine(True, f"event=request-ignored topic={topic[:80]!r} error=unknown-request", "request ignored"))
             return
         session = self.sessions.get(session_id)
         if session is None or session_id in session.remote.joining:
-            if verb == "publish" and self._publish_to_nobody(session_id, body):
+            if verb == "publish" and self.publishing.publish_without_session(session_id, body):
                 return
-            self._refuse(session_id, verb, None, Code.UNKNOWN_SESSION, "there is no such session")
+            state.refuse(session_id, verb, None, Code.UNKNOWN_SESSION, "there is no such session")
             return
         session.ends = now + session.life
         if verb == "disconnect":
             self._disconnect(session, body)
             return
         if len(body) > self.policy.limits.body:
-            self._refuse(session_id, verb, None, Code.TOO_LARGE, f"a body has at most {self.policy.limits.body} bytes")
+            state.refuse(session_id, verb, None, Code.TOO_LARGE, f"a body has at most {self.policy.limits.body} bytes")
             return
         message = None
         try:
@@ -93,19 +101,19 @@ class Core(Publishing):
                 self._acknowledge(session, bodies.number_of(read, session.number))
                 return
             if verb == "publish" and "message" not in read:
-                self._publish_quietly(session, read)
+                self.publishing.publish_unanswered(session, read)
                 return
             message = bodies.message_of(read)
             if verb == "resume":
                 self._resume(session, message, bodies.number_of(read, session.number))
             elif verb == "publish":
-                self._publish(session, bodies.publish_request(read))
+                self.publishing.publish(session, bodies.publish_request(read))
             elif verb == "subscribe":
-                self._subscribe(session, bodies.subscribe_request(read))
+                self.subscriptions.subscribe(session, bodies.subscribe_request(read))
             else:
-                self._unsubscribe(session, bodies.subscribe_request(read))
+                self.subscriptions.unsubscribe(session, bodies.subscribe_request(read))
         except BodyError as error:
-            self._refuse(session_id, verb, message, Code.MALFORMED, str(error))
+            state.refuse(session_id, verb, message, Code.MALFORMED, str(error))
 
     # Connect
 
@@ -130,7 +138,7 @@ class Core(Publishing):
                 name = request.remote
         except BodyError as error:
             if client is None:
-                self._do(Note(True, f"event=request-ignored request=connect error={str(error)!r}", "connect ignored"))
+                self._state.do(LogLine(True, f"event=request-ignored request=connect error={str(error)!r}", "connect ignored"))
             else:
                 self._no_session(client, Code.MALFORMED, str(error))
             return
@@ -142,7 +150,7 @@ class Core(Publishing):
         account = (rule.username, rule.password) if own else (request.username, request.password)
         credentials = Credentials(name, *account, rule)
         if request.durable:
-            if self.memory is None:
+            if self.persistence is None:
                 self._no_session(client, Code.NOT_SUPPORTED, "this metabroker keeps nothing: it has no folder for data")
                 return
             earlier = self._durable_session(client, credentials)
@@ -160,21 +168,23 @@ class Core(Publishing):
         """A request in another client's name: it hears nothing of it, and nothing counts for it."""
         code = Code.REFUSED_BY_POLICY
         text = f"event=connect-refused client={client!r} sender={sender!r} code={code.name} error='not its name'"
-        self._do(Note(True, text, f"name {sender}"))
+        self._state.do(LogLine(True, text, f"name {sender}"))
         if bodies.is_level(sender):
-            self._answer(sender, "connack", code=code, reason=f"client: your client identifier here is {sender!r}")
+            self._state.answer(sender, "connack", code=code, reason=f"client: your client identifier here is {sender!r}")
 
     def _no_session(self, client: str, code: Code, reason: str) -> None:
         self.counts.refused[code] = self.counts.refused.get(code, 0) + 1
-        self._do(Note(True, f"event=connect-refused client={client!r} code={code.name} error={reason!r}", f"connect {client} {code.name}"))
-        self._answer(client, "connack", code=code, reason=reason)
+        self._state.do(
+            LogLine(True, f"event=connect-refused client={client!r} code={code.name} error={reason!r}", f"connect {client} {code.name}")
+        )
+        self._state.answer(client, "connack", code=code, reason=reason)
 
     def _join(self, client: str, credentials: Credentials, durable: int, expiry: int, now: float) -> None:
         remote = self._shared.get(credentials)
         if remote is None:
-            remote = self.add_remote(credentials, self.new_client_id() if self.memory is not None else "")
-            if self.memory is not None:
-                self.memory.put_remote(remote)
+            remote = self.add_remote(credentials, self.new_client_id() if self.persistence is not None else "")
+            if self.persistence is not None:
+                self.persistence.put_remote(remote)
             self.reach(remote)
         remote.leaves = None
         id_ = f"{client}/{self._new_id()}" if self.by_client else self._new_id()
@@ -191,7 +201,7 @@ class Core(Publishing):
 
     def add_remote(self, credentials: Credentials, client_id: str) -> Remote:
         """A remote that nobody has used yet."""
-        remote = Remote(self._token(), credentials, client_id=client_id)
+        remote = Remote(self._state.new_token(), credentials, client_id=client_id)
         self._shared[credentials] = remote
         self.remotes[remote.number] = remote
         return remote
@@ -221,37 +231,38 @@ class Core(Publishing):
         if "://" in name:
             self._open(remote, [name])
         else:
-            self._do(Resolve(remote.number, name))
+            self._state.do(Resolve(remote.number, name))
 
     def _open(self, remote: Remote, addresses: list[str]) -> None:
+        state = self._state
         _, username, password, rule = remote.credentials
         opened = Open(remote.number, addresses, username, password, rule)
-        if self.memory is not None:
+        if self.persistence is not None:
             opened = opened._replace(client_id=remote.client_id, known=remote.ready, expiry=self.policy.limits.durable)
-        if self.memory is not None and not remote.ready:
-            self._do(After([opened]))  # so that nobody is left at the remote of whom we know nothing
+        if self.persistence is not None and not remote.ready:
+            state.do(AfterCommit([opened]))  # so that nobody is left at the remote of whom we know nothing
         else:
-            self._do(opened)
+            state.do(opened)
         remote.opened = True
         for send in remote.waiting:
-            self._do(send)
+            state.do(send)
         remote.waiting.clear()
 
     def _accept(self, session: Session) -> None:
         remote = session.remote
         remote.joining.pop(session.id, None)
-        self._note_session("begin", session)
-        if self.memory is not None:
-            self.memory.put_session(session)
+        self._state.log_session("begin", session)
+        if self.persistence is not None:
+            self.persistence.put_session(session)
         self._answer_session(session, None if session.durable is None else False)
         if not remote.up:
-            self._status(session, Code.REMOTE_UNREACHABLE, remote.reason)
+            self._state.tell_status(session, Code.REMOTE_UNREACHABLE, remote.reason)
 
     def _answer_session(self, session: Session, present: bool | None) -> None:
         """The connack: which session it is, and how much it may ask."""
         limits = self.policy.limits
         bounds = {"body": limits.body, "requests": limits.waiting, "quiet": True}
-        self._answer_kept(session.client, "connack", code=Code.OK, session=session.id, present=present, **bounds)
+        self._state.answer_after_commit(session.client, "connack", code=Code.OK, session=session.id, present=present, **bounds)
 
     # Durable sessions
 
@@ -268,32 +279,32 @@ class Core(Publishing):
         """The client of a durable session connects again: it is told which one it has, and is sent what it has not when it says so."""
         if session.id in session.remote.joining:
             return  # the answer is still to come
-        assert self.memory is not None
+        assert self.persistence is not None
         assert session.durable is not None
         session.durable.expiry = min(durable, self.policy.limits.durable)
         session.life = session.durable.expiry
         session.ends = now + session.life
-        self.memory.leave(session)
+        self.persistence.leave(session)
         self._answer_session(session, True)
         if not session.remote.up:
-            self._status(session, Code.REMOTE_UNREACHABLE, session.remote.reason)
+            self._state.tell_status(session, Code.REMOTE_UNREACHABLE, session.remote.reason)
 
     def _resume(self, session: Session, message: str | int, number: int) -> None:
         durable = session.durable
-        if durable is None or self.memory is None:
-            self._answer(session.id, "resume", message=message, code=Code.OK, id=session.number)
+        if durable is None or self.persistence is None:
+            self._state.answer(session.id, "resume", message=message, code=Code.OK, id=session.number)
             return
         number = max(number, durable.acked)
         waiting = session.number - number
         sent = max(durable.sent, number)
-        self._answer_kept(
+        self._state.answer_after_commit(
             session.id, "resume", message=message, code=Code.OK, id=session.number, waiting=waiting, dropped=durable.dropped, sent=sent
         )
-        self.memory.resume(session, number)
+        self.persistence.resume(session, number)
 
     def _acknowledge(self, session: Session, number: int) -> None:
-        if session.durable is not None and self.memory is not None:
-            self.memory.acknowledge(session, number)
+        if session.durable is not None and self.persistence is not None:
+            self.persistence.acknowledge(session, number)
 
     def _disconnect(self, session: Session, body: bytes) -> None:
         """A durable session that holds subscriptions outlives this, unless the client wants it clean."""
@@ -302,17 +313,17 @@ class Core(Publishing):
         except BodyError:
             clean = False
         stays = session.durable is not None and bool(session.filters or session.open) and not clean
-        if stays and self.memory is not None:
-            self.memory.leave(session)
+        if stays and self.persistence is not None:
+            self.persistence.leave(session)
         else:
             self._end(session)
-        self._answer_kept(session.id, "disconnect", code=Code.OK, present=True if stays else None)
+        self._state.answer_after_commit(session.id, "disconnect", code=Code.OK, present=True if stays else None)
 
     def on_fetched(self, session_id: str, token: int, last: int, rows: list[tuple[StoredDelivery, StoredRun]] | None) -> None:
         """The answer to `Fetch`: rows as the store has them; None: it failed."""
         session = self.sessions.get(session_id)
-        if session is not None and self.memory is not None:
-            self.memory.on_fetched(session, token, last, rows)
+        if session is not None and self.persistence is not None:
+            self.persistence.on_fetched(session, token, last, rows)
 
     def service(self, number: int) -> str:
         """The service that a remote was asked for as; "" when it was asked for by its address, or is gone."""
@@ -329,7 +340,7 @@ class Core(Publishing):
             try:
                 good.append(str(parse_address(text, REMOTE)))
             except ValueError:
-                self._do(Note(True, f"event=address-ignored service={remote.credentials.remote!r} address={text[:80]!r}"))
+                self._state.do(LogLine(True, f"event=address-ignored service={remote.credentials.remote!r} address={text[:80]!r}"))
         if good:
             self._open(remote, good)
         elif remote.ready:  # of sessions from before this process
@@ -357,51 +368,47 @@ class Core(Publishing):
             del self._clients[session.client]
         remote.sessions.discard(session.id)
         remote.joining.pop(session.id, None)
-        self._note_session("end", session)
-        self.quiet.forget(session)
-        if self.memory is not None:
-            self.memory.forget_session(session)
-        if not remote.sessions and (remote.up or not remote.ready or self.memory is None):
+        self._state.log_session("end", session)
+        if self.persistence is not None:
+            self.persistence.forget_session(session)
+        if not remote.sessions and (remote.up or not remote.ready or self.persistence is None):
             self._leave(remote)
         else:
             for filter_ in session.filters:
-                self._release(remote, filter_, session.id)
+                self.subscriptions.release(remote, filter_, session.id)
             if not remote.sessions:  # it keeps a session of ours, and is told when it is back
-                remote.leaves = self._now + self.policy.limits.durable
-        if session.open:
-            self._published = {token: to for token, to in self._published.items() if to[0] != session.id}
-        for request in [number for number, one in self._subscribing.items() if one.session == session.id]:
-            del self._subscribing[request]
-            del self._places[request]
+                remote.leaves = self._state.now + self.policy.limits.durable
+        self.publishing.forget_session(session)
+        self.subscriptions.forget_session(session.id)
 
     def _leave(self, remote: Remote) -> None:
         """Nobody needs a remote any more."""
         del self._shared[remote.credentials]
         del self.remotes[remote.number]
-        self._askings = {token: held for token, held in self._askings.items() if remote.held.get(held.filter) is not held}
-        if self.memory is not None:
-            self.memory.forget_remote(remote)
-        self._do(Close(remote.number))
+        self.subscriptions.forget_remote(remote)
+        if self.persistence is not None:
+            self.persistence.forget_remote(remote)
+        self._state.do(Close(remote.number))
 
     # Sessions from before
 
     def come_back(self) -> None:
         """Every session goes on behind the end of an earlier process: tell the clients, and send what waits."""
         for session in self.sessions.values():
-            self._status(session, Code.RESUMED, "the metabroker has been restarted: repeat the requests that have no answer")
-            if session.durable is not None and self.memory is not None:
-                self.memory.pump(session)
+            self._state.tell_status(session, Code.RESUMED, "the metabroker has been restarted: repeat the requests that have no answer")
+            if session.durable is not None and self.persistence is not None:
+                self.persistence.pump(session)
         if self.sessions:
-            self._do(Note(False, f"event=sessions-resumed sessions={len(self.sessions)} remotes={len(self.remotes)}"))
+            self._state.do(LogLine(False, f"event=sessions-resumed sessions={len(self.sessions)} remotes={len(self.remotes)}"))
 
     def refuse_restored(self, session: Session) -> None:
         """A session from before that the policy does not allow any more."""
-        self._status(session, Code.SESSION_ENDED, "the policy does not allow this remote to this client any more")
+        self._state.tell_status(session, Code.SESSION_ENDED, "the policy does not allow this remote to this client any more")
         self._end(session)
 
     def note(self, text: str) -> None:
         """A warning for the log."""
-        self._do(Note(True, text))
+        self._state.do(LogLine(True, text))
 
     # What remotes say
 
@@ -411,31 +418,16 @@ class Core(Publishing):
         if remote is None:
             return
         returned, remote.ready, remote.up, remote.abilities = remote.ready, True, True, abilities
-        self._do(Note(False, f"event=remote-up remote={remote.credentials.remote} session_present={str(present).lower()}"))
+        self._state.do(LogLine(False, f"event=remote-up remote={remote.credentials.remote} session_present={str(present).lower()}"))
         if remote.leaves is not None:
             self._leave(remote)
             return
-        self._drop_stale(remote, present)
         if returned:
             for session_id in remote.sessions:
-                self._status(self.sessions[session_id], Code.OK)
+                self._state.tell_status(self.sessions[session_id], Code.OK)
         for session_id in list(remote.joining):
             self._accept(self.sessions[session_id])
-        for held in list(remote.held.values()):
-            if held.token:  # its answer went with the connection
-                self._askings.pop(held.token, None)
-                held.token = 0
-                held.next[:0] = held.asking
-                held.asking = []
-            if held.idle():
-                remote.forget(held)
-                self._give_up(remote, held.filter, present)
-            elif held.holders and (not present or held.granted < 0):
-                held.granted = -1
-                held.asking, held.next = held.next, []
-                self._send_ask(remote, held, frozenset((*held.holders, *(waiter.session for waiter in held.asking))))
-            else:
-                self._ask(remote, held)
+        self.subscriptions.on_up(remote, present)
 
     def on_failed(self, number: int, code: Code, reason: str) -> None:
         """A connection has ended, or every address was tried in vain; it is tried again for the sessions that exist."""
@@ -446,12 +438,12 @@ class Core(Publishing):
         changed = reason != remote.reason or was_up
         remote.reason = reason
         if changed:
-            self._do(Note(True, f"event=remote-down remote={remote.credentials.remote} code={code.name} error={reason!r}"))
+            self._state.do(LogLine(True, f"event=remote-down remote={remote.credentials.remote} code={code.name} error={reason!r}"))
         if not remote.ready:
             self._fail_joining(remote, code, reason)
         elif changed:
             for session_id in remote.sessions:
-                self._status(self.sessions[session_id], code, reason)
+                self._state.tell_status(self.sessions[session_id], code, reason)
 
     def on_congested(self, number: int, congested: bool) -> None:
         """Whether a remote takes bytes more slowly than they come."""
@@ -482,8 +474,8 @@ class Core(Publishing):
             else:
                 body = bodies.publication(0, publish, qos, publish.retain)
             responses.append(Respond(response_topic(session_id, "publish"), body, qos))
-        kept = bool(durable) and self.memory is not None and self.memory.collect(publish, durable)
-        self._do(Deliver(number, publish.packet_id, epoch, responses, kept))
+        kept = bool(durable) and self.persistence is not None and self.persistence.collect(publish, durable)
+        self._state.do(Deliver(number, publish.packet_id, epoch, responses, kept))
 
     # Time
 
@@ -495,22 +487,22 @@ class Core(Publishing):
         """Answer connect requests that took too long; end sessions without a request."""
         if now < self._next_look:
             return
-        self._now = now
+        self._state.now = now
         for session in list(self.sessions.values()):
             until = session.remote.joining.get(session.id)
             if until is not None and now >= until:
                 self._end(session)
                 self._no_session(session.client, Code.REMOTE_UNREACHABLE, session.remote.reason or "the remote does not answer")
             elif until is None and now >= session.ends:
-                self._status(session, Code.SESSION_ENDED, f"no request for {session.life:.0f} s")
+                self._state.tell_status(session, Code.SESSION_ENDED, f"no request for {session.life:.0f} s")
                 self._end(session)
-            elif session.durable is not None and self.memory is not None:
-                self.memory.on_timer(session, now)
+            elif session.durable is not None and self.persistence is not None:
+                self.persistence.on_timer(session, now)
         for remote in list(self.remotes.values()):
             if remote.leaves is not None and now >= remote.leaves:
                 self._leave(remote)
             elif remote.retry is not None and now >= remote.retry:
                 remote.retry = None
                 self.reach(remote)
-        self.quiet.on_timer(now)
+        self.publishing.unanswered.on_timer(now)
         self._next_look = now + 1.0

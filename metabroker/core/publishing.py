@@ -1,159 +1,171 @@
-"""Requests to publish, a part of the core: each goes to the session's remote once, and is answered when the remote has answered.
+"""Requests to publish: each goes to the session's remote once, and is answered when the remote has answered.
 
-The core remembers the last identifiers of a session's requests, so that one that comes again is not published again. A request without an
-identifier is published or refused and forgotten (`quiet.py`).
+The core remembers the last identifiers of a session's requests, so that a repeated request is not published again. A request without an
+identifier is published or refused, and forgotten (`unanswered.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from ...base.metabroker import Code
 from ...mqtt.packets import Publish
 from ...mqtt.reasons import Reason
-from ..mqtt.client import fits
-from ..mqtt.events import Abilities
-from ..policy import Policy
-from ..protocol import bodies
-from ..protocol.bodies import BodyError
+from ..protocol import requests as bodies
+from ..protocol.events import Abilities
+from ..protocol.messages import fits
+from ..protocol.requests import BodyError
 from .actions import Send
-from .base import words
-from .records import Changes
-from .refusals import Quiet
 from .remote import Remote
 from .sessions import Session
-from .subscribing import Subscribing
+from .state import CoreState, words
+from .unanswered import UnansweredRefusals
 
 NOBODY = "the remote has it, and nobody there subscribes to this topic"
 SLOW = "the remote does not keep up"
 
 
-class Publishing(Subscribing):
-    """quiet: what is told of requests that want no answer."""
+class Publishing:
+    """Requests to publish of all sessions. quiet: tells of requests that want no answer."""
 
-    def __init__(self, policy: Policy, new_id: Callable[[], str], changes: Changes | None = None, offset: float = 0.0) -> None:
-        super().__init__(policy, new_id, changes, offset)
-        self.quiet = Quiet(self.do, self.counts)
+    def __init__(self, state: CoreState) -> None:
+        self._state = state
+        self.unanswered = UnansweredRefusals(state.do, state.counts)
         self._published: dict[int, tuple[str, str | int]] = {}  # token -> session, message
 
-    def _publish(self, session: Session, request: bodies.PublishRequest) -> None:
+    def publish(self, session: Session, request: bodies.PublishRequest) -> None:
+        state = self._state
         message, publish, remote = request.message, request.publish, session.remote
         assert message is not None
         if message in session.done:
             code = session.done[message]
-            self.counts.repeated += 1
+            state.counts.repeated += 1
             if code is not None:  # the answer got lost, or the request came twice
-                self._answer(session.id, "publish", message=message, code=code)
+                state.answer(session.id, "publish", message=message, code=code)
             return
         if not session.rule.may_publish(publish.topic):
-            self._refuse(session.id, "publish", message, Code.REFUSED_BY_POLICY, "the policy does not allow this topic")
-        elif session.open >= self.policy.limits.waiting or remote.congested or (self.memory is not None and self.memory.congested):
-            self._refuse(session.id, "publish", message, Code.TOO_MANY_REQUESTS, "too many requests have no answer yet")
+            state.refuse(session.id, "publish", message, Code.REFUSED_BY_POLICY, "the policy does not allow this topic")
+        elif (
+            session.open >= state.policy.limits.waiting
+            or remote.congested
+            or (state.persistence is not None and state.persistence.congested)
+        ):
+            state.refuse(session.id, "publish", message, Code.TOO_MANY_REQUESTS, "too many requests have no answer yet")
         elif (cannot := _cannot(remote.abilities, publish)) is not None:
-            self._refuse(session.id, "publish", message, *cannot)
+            state.refuse(session.id, "publish", message, *cannot)
         elif not publish.qos and not remote.up:
-            self._refuse(session.id, "publish", message, Code.REMOTE_UNREACHABLE, remote.reason)
+            state.refuse(session.id, "publish", message, Code.REMOTE_UNREACHABLE, remote.reason)
         elif not publish.qos:
-            self.counts.published += 1
-            self._do(Send(remote.number, 0, publish))
+            state.counts.published += 1
+            state.do(Send(remote.number, 0, publish))
             self.remember(session, message, Code.OK)
-            self._answer(session.id, "publish", message=message, code=Code.OK)
+            state.answer(session.id, "publish", message=message, code=Code.OK)
         else:
-            token = self._token()
+            token = state.new_token()
             self._published[token] = (session.id, message)
             self.remember(session, message, None)
             session.open += 1
-            self.counts.published += 1
-            if session.durable is not None and self.memory is not None:
-                self.memory.keep_request(session, token, message, publish)
-                self._late = True
+            state.counts.published += 1
+            if session.durable is not None and state.persistence is not None:
+                state.persistence.keep_request(session, token, message, publish)
+                state.late = True
             self._send(remote, Send(remote.number, token, publish))
 
     def _send(self, remote: Remote, send: Send) -> None:
         """To a remote, or to be sent when its addresses are known."""
         if remote.opened:
-            self._do(send)
+            self._state.do(send)
         else:
             remote.waiting.append(send)
 
-    def _publish_quietly(self, session: Session, read: dict[str, Any]) -> None:
+    def publish_unanswered(self, session: Session, read: dict[str, Any]) -> None:
         """A request without an identifier: it has no place in what is remembered, nor among those that wait for an answer."""
+        state = self._state
         remote = session.remote
         try:
             publish = bodies.publish_request(read).publish
         except BodyError as error:
-            self.quiet.refuse(session, Code.MALFORMED, str(error), self._now)
+            self.unanswered.refuse(session, Code.MALFORMED, str(error), state.now)
             return
         if not session.rule.may_publish(publish.topic):
-            self.quiet.refuse(session, Code.REFUSED_BY_POLICY, "the policy does not allow this topic", self._now)
+            self.unanswered.refuse(session, Code.REFUSED_BY_POLICY, "the policy does not allow this topic", state.now)
         elif (cannot := _cannot(remote.abilities, publish)) is not None:
-            self.quiet.refuse(session, *cannot, self._now)
-        elif not self.refuses_quietly(session):
-            self.counts.published += 1
-            self._do(Send(remote.number, 0, publish))
+            self.unanswered.refuse(session, *cannot, state.now)
+        elif not self.refuses_unanswered(session):
+            state.counts.published += 1
+            state.do(Send(remote.number, 0, publish))
 
-    def refuses_quietly(self, session: Session) -> bool:
+    def refuses_unanswered(self, session: Session) -> bool:
         """Whether the remote takes nothing now; then a request without an identifier is refused."""
         remote = session.remote
         if remote.congested:
-            self.quiet.refuse(session, Code.TOO_MANY_REQUESTS, SLOW, self._now)
+            self.unanswered.refuse(session, Code.TOO_MANY_REQUESTS, SLOW, self._state.now)
         elif not remote.up:
-            self.quiet.refuse(session, Code.REMOTE_UNREACHABLE, remote.reason, self._now)
+            self.unanswered.refuse(session, Code.REMOTE_UNREACHABLE, remote.reason, self._state.now)
         else:
             return False
         return True
 
-    def _publish_to_nobody(self, session_id: str, body: bytes) -> bool:
+    def publish_without_session(self, session_id: str, body: bytes) -> bool:
         """A request without an identifier for a session that there is not. True: it is dealt with."""
         try:
-            if len(body) > self.policy.limits.body or "message" in bodies.unpack(body):
+            if len(body) > self._state.policy.limits.body or "message" in bodies.unpack(body):
                 return False
         except BodyError:
             return False
-        return not self.quiet.stranger(session_id, self._now)
+        return not self.unanswered.stranger(session_id, self._state.now)
+
+    def forget_session(self, session: Session) -> None:
+        """A session has ended: nobody waits for its requests."""
+        self.unanswered.forget(session)
+        if session.open:
+            self._published = {token: to for token, to in self._published.items() if to[0] != session.id}
 
     def send_again(self, session: Session, message: str | int, sequence: int, publish: Publish) -> None:
         """A kept request that was under way when the process before this one ended."""
-        assert self.memory is not None
-        token = self._token()
+        state = self._state
+        assert state.persistence is not None
+        token = state.new_token()
         self._published[token] = (session.id, message)
         session.open += 1
-        self.memory.found_request(session, token, sequence)
+        state.persistence.found_request(session, token, sequence)
         self._send(session.remote, Send(session.remote.number, token, publish))
 
     def remember(self, session: Session, message: str | int, code: Code | None) -> None:
         """Keep the identifier; the oldest one makes room."""
+        state = self._state
         session.done[message] = code
-        while len(session.done) > 2 * self.policy.limits.waiting:
+        while len(session.done) > 2 * state.policy.limits.waiting:
             oldest, code_ = session.done.popitem(last=False)
             if code_ is None:
                 session.done[oldest] = None  # it has no answer yet
-            elif session.durable is not None and self.memory is not None:
-                self.memory.forget_request(session, oldest)
+            elif session.durable is not None and state.persistence is not None:
+                state.persistence.forget_request(session, oldest)
 
     def on_published(self, token: int, reason: int) -> None:
         """The remote has acknowledged or refused what was sent under a token."""
+        state = self._state
         session_id, message = self._published.pop(token, ("", ""))
-        session = self.sessions.get(session_id)
+        session = state.sessions.get(session_id)
         if session is None:
             return
         session.open -= 1
-        if session.durable is not None and self.memory is not None:
-            self.memory.request_done(session, token, message, reason < 0x80)
+        if session.durable is not None and state.persistence is not None:
+            state.persistence.request_done(session, token, message, reason < 0x80)
         self.answer_published(session, message, reason)
 
     def answer_published(self, session: Session, message: str | int, reason: int) -> None:
         """Say what the remote has said of a message."""
-        durable = session.durable is not None and self.memory is not None
+        state = self._state
+        durable = session.durable is not None and state.persistence is not None
         if reason < 0x80:
             if message in session.done:
                 session.done[message] = Code.OK
             why = NOBODY if reason == Reason.NO_MATCHING_SUBSCRIBERS else None
-            (self._answer_kept if durable else self._answer)(session.id, "publish", message=message, code=Code.OK, reason=why)
+            (state.answer_after_commit if durable else state.answer)(session.id, "publish", message=message, code=Code.OK, reason=why)
         else:
             session.done.pop(message, None)
-            self._refuse(session.id, "publish", message, Code.REMOTE_REFUSED, words(reason), [reason])
+            state.refuse(session.id, "publish", message, Code.REMOTE_REFUSED, words(reason), [reason])
 
 
 def _cannot(abilities: Abilities, publish: Publish) -> tuple[Code, str] | None:

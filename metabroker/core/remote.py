@@ -1,13 +1,14 @@
 """One remote broker with one set of credentials, shared by sessions: who holds which filter, and who gets a message.
 
-Subscriptions are counted: a filter is asked for at the remote when the first session wants it and given up when the last one has left.
-For a session that comes later it is asked for again, so that the remote sends its retained messages again. Each asking has a number
-that an MQTT 5 remote gives back with each message (Subscription Identifier); retained messages under a number go to those alone
-who asked then. Where a remote sends a copy for each of several filters, a session takes the copy that belongs to its oldest one.
+Subscriptions are counted: the remote is asked for a filter when the first session wants it, and asked to drop it when the last one has
+left. For a session that comes later the filter is subscribed again, so that the remote sends its retained messages again. Each SUBSCRIBE
+has a number (Subscription Identifier) that an MQTT 5 remote returns with each message. Retained messages with a number go only to the
+sessions for which that SUBSCRIBE was sent. Where a remote sends a copy for each of several filters, a session takes the copy of its
+oldest filter.
 
-Without identifiers (MQTT 3.1.1) retained messages go to all who hold the filter, and copies to each who matches.
+Without Subscription Identifiers (MQTT 3.1.1) retained messages go to all who hold the filter, and copies to each who matches.
 
-Invariant: of each filter at most one asking is under way; who comes meanwhile waits for the next.
+Invariant: of each filter at most one SUBSCRIBE is under way; sessions that come meanwhile wait for the next.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from typing import Any, NamedTuple
 from ...mqtt.packets import Publish
 from ...mqtt.properties import Property
 from ...mqtt.topics import FilterTree
-from ..mqtt.client import Abilities
 from ..policy import Rule
+from ..protocol.events import Abilities
 from .actions import Send
 
 FEW = 8  # sessions that are remembered by name behind a number
@@ -44,7 +45,7 @@ class Waiter(NamedTuple):
 
 
 @dataclass(slots=True)
-class Held:
+class RemoteFilter:
     """One filter. holders: session -> QoS, from their asking on. granted: at the remote, -1: nothing.
 
     asking: whose asking is under way, `token` is its own. next: who waits for the next one.
@@ -68,12 +69,12 @@ class Held:
         return not (self.holders or self.asking or self.next)
 
 
-class Target(NamedTuple):
+class FilterHolder(NamedTuple):
     """Of one holder in the tree."""
 
     session: str
     qos: int
-    held: Held
+    held: RemoteFilter
 
 
 @dataclass(slots=True)
@@ -90,9 +91,9 @@ class Remote:
     congested: bool = False
     abilities: Abilities = field(default_factory=Abilities)
     reason: str = ""
-    held: dict[str, Held] = field(default_factory=dict)
-    tree: FilterTree[Target] = field(default_factory=FilterTree)
-    asked: dict[int, tuple[Held, frozenset[str]]] = field(default_factory=dict)  # number -> filter, who asked then
+    held: dict[str, RemoteFilter] = field(default_factory=dict)
+    tree: FilterTree[FilterHolder] = field(default_factory=FilterTree)
+    asked: dict[int, tuple[RemoteFilter, frozenset[str]]] = field(default_factory=dict)  # number -> filter, who asked then
     stale: set[str] = field(default_factory=set)  # filters that were given up while it was away
     leaves: float | None = None  # nobody needs it; it is left when it is up, or forgotten then
     retry: float | None = None  # when its service's addresses are asked for again
@@ -102,15 +103,15 @@ class Remote:
     _order: int = 0
     _number: int = 0
 
-    def hold(self, filter_: str) -> Held:
+    def hold(self, filter_: str) -> RemoteFilter:
         """The entry of a filter, made if it is not there."""
         held = self.held.get(filter_)
         if held is None:
             self._order += 1
-            held = self.held[filter_] = Held(filter_, self._order)
+            held = self.held[filter_] = RemoteFilter(filter_, self._order)
         return held
 
-    def restored(self, held: Held, order: int, numbers: list[tuple[int, frozenset[str]]]) -> None:
+    def restored(self, held: RemoteFilter, order: int, numbers: list[tuple[int, frozenset[str]]]) -> None:
         """A filter as it was known before this process."""
         held.order = order
         self._order = max(self._order, order)
@@ -119,7 +120,7 @@ class Remote:
             held.numbers.append(number)
             self._number = max(self._number, number)
 
-    def number_for(self, held: Held, who: frozenset[str]) -> int:
+    def number_for(self, held: RemoteFilter, who: frozenset[str]) -> int:
         """A number for an asking on behalf of these sessions; 0 when the remote takes none."""
         if not self.abilities.identifiers:
             return 0
@@ -131,11 +132,11 @@ class Remote:
             self.asked.pop(held.numbers.pop(0), None)
         return self._number
 
-    def grant(self, held: Held, session: str, qos: int) -> None:
+    def grant(self, held: RemoteFilter, session: str, qos: int) -> None:
         """A session holds a filter from now on."""
         self.routes.clear()
         held.holders[session] = qos
-        self.tree.add(held.filter, session, Target(session, qos, held))
+        self.tree.add(held.filter, session, FilterHolder(session, qos, held))
 
     def release(self, filter_: str, session: str) -> bool:
         """A session gives a filter up; True if nobody needs the filter any more, which is forgotten then."""
@@ -152,7 +153,7 @@ class Remote:
         self.forget(held)
         return True
 
-    def forget(self, held: Held) -> None:
+    def forget(self, held: RemoteFilter) -> None:
         """Nobody needs a filter."""
         self.routes.clear()
         del self.held[held.filter]
@@ -166,7 +167,7 @@ class Remote:
         whole = bool(known) and len(known) == len(numbers)
         if publish.retain and whole:
             return self._askers(known)
-        oldest: dict[str, Held] = {}
+        oldest: dict[str, RemoteFilter] = {}
         found: dict[str, int] = {}
         for target in self.tree.match(publish.topic):
             session = target.session
@@ -179,7 +180,7 @@ class Remote:
         return {session: qos for session, qos in found.items() if id(oldest[session]) in copies}
 
     @staticmethod
-    def _askers(known: list[tuple[Held, frozenset[str]]]) -> dict[str, int]:
+    def _askers(known: list[tuple[RemoteFilter, frozenset[str]]]) -> dict[str, int]:
         found: dict[str, int] = {}
         for held, who in known:
             for session in who:

@@ -1,10 +1,10 @@
-"""A core as it was: what a store holds of a metabroker that has ended goes into one that begins.
+"""Restores a core from a store after a restart.
 
-Strategy: sessions come back under their identifiers, and with them their remotes, known there as the same client, so that a remote that has
-kept its session goes on sending where it was. The policy of now decides what they may do: sessions that it does not allow any more end.
-Requests that were under way go to the remote again, in order, and repeats of those that were answered are still known.
+Sessions keep their identifiers. Their remotes know the metabroker as the same client, so that a remote that has kept its session goes on
+sending. The present policy decides what sessions may do: those that it does not allow any more end. Requests without an answer go to the
+remote again, in order. Repeats of answered requests are still recognised.
 
-Publications of a session that is not durable count on from a number that no life before can have reached.
+A session that is not durable goes on with a publication number that no earlier life can have reached.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from ...base.metabroker import Code
 from ..policy import Policy, Rule
 from .core import Core
-from .durable import Memory
+from .persistence import Persistence
 from .records import (
     ACKED,
     ASKED,
@@ -42,20 +42,20 @@ _SELF = b"metabroker"
 
 
 def restore(core: Core, store: Readable, now: float) -> None:
-    """Take over what a store holds. core: new, with a memory. now: the core's time."""
-    memory = core.memory
-    assert memory is not None
-    memory.heard(now)
-    memory.next_run = store.highest_run() + 1
+    """Take over what a store holds. core: new, with a persistence. now: the core's time."""
+    persistence = core.persistence
+    assert persistence is not None
+    persistence.heard(now)
+    persistence.next_run = store.highest_run() + 1
     life = dict(store.values(LIFE)).get(_SELF)
     lives = read(life) + 1 if life is not None else 0
-    memory.changes.put_value(LIFE, _SELF, write(lives))
+    persistence.changes.put_value(LIFE, _SELF, write(lives))
     records = {key.decode(): RemoteRecord(*read(value)) for key, value in store.values(REMOTE)}
     refused: list[Session] = []
     remotes = _sessions(core, store, records, refused, lives * LIVES, now)
     _filters(core, store, remotes, records)
     _publications(core, store)
-    _requests(core, store, memory)
+    _requests(core, store, persistence)
     for client_id, record in records.items():
         if client_id not in remotes:  # its sessions have ended; it may not know yet
             remote = core.add_remote(_credentials(record, _any_rule(core.policy, record)), client_id)
@@ -85,8 +85,8 @@ def _sessions(
     core: Core, store: Readable, records: dict[str, RemoteRecord], refused: list[Session], number: int, now: float
 ) -> dict[str, Remote]:
     """Make the sessions and their remotes; the remotes by our client identifier there. refused: those that the policy does not allow."""
-    memory = core.memory
-    assert memory is not None
+    persistence = core.persistence
+    assert persistence is not None
     remotes: dict[str, Remote] = {}
     for key, value in store.values(SESSION):
         kept = SessionRecord(*read(value))
@@ -98,28 +98,28 @@ def _sessions(
             # sessions that shared a remote under one rule may have different ones now: the first has the connection
             client_id = kept.remote if kept.remote not in remotes else core.new_client_id()
             remote = remotes[client_id] = core.add_remote(credentials, client_id)
-            memory.put_remote(remote)
+            persistence.put_remote(remote)
         session = core.add_session(key.decode(), kept.client, remote, credentials.rule, kept.expiry, now, kept.life)
         if session.durable is None:
             session.number = number
         else:
-            session.ends = kept.seen - memory.offset + session.life
+            session.ends = kept.seen - persistence.offset + session.life
             session.durable.away, session.durable.dropped, session.durable.noted = kept.away, kept.dropped, kept.seen
         if remote.client_id != kept.remote:
-            memory.put_session(session)
+            persistence.put_session(session)
         if rule is None:
             refused.append(session)
     return remotes
 
 
 def _filters(core: Core, store: Readable, remotes: dict[str, Remote], records: dict[str, RemoteRecord]) -> None:
-    memory = core.memory
-    assert memory is not None
+    persistence = core.persistence
+    assert persistence is not None
     for key, value in store.values(FILTER):
         session_id, filter_ = split(key)
         session = core.sessions.get(session_id)
         if session is None or not session.rule.may_subscribe(filter_):
-            memory.forget_filter(session_id, filter_)
+            persistence.forget_filter(session_id, filter_)
             if session is not None:
                 core.note(f"event=subscription-ended client={session.client!r} filter={filter_[:80]!r} error=refused-by-policy")
             continue
@@ -132,7 +132,7 @@ def _filters(core: Core, store: Readable, remotes: dict[str, Remote], records: d
         remote, record = remotes.get(client_id), AskedRecord(*read(value))
         if remote is None:
             if client_id not in records:
-                memory.changes.delete_value(ASKED, key)
+                persistence.changes.delete_value(ASKED, key)
         elif filter_ not in remote.held:
             remote.stale.add(filter_)
         else:
@@ -144,12 +144,12 @@ def _filters(core: Core, store: Readable, remotes: dict[str, Remote], records: d
 
 
 def _publications(core: Core, store: Readable) -> None:
-    memory = core.memory
-    assert memory is not None
+    persistence = core.persistence
+    assert persistence is not None
     for key, value in store.values(ACKED):
         durable = _durable(core.sessions.get(key.decode()))
         if durable is None:
-            memory.changes.delete_value(ACKED, key)
+            persistence.changes.delete_value(ACKED, key)
         else:
             core.sessions[key.decode()].number = durable.acked = durable.sent = durable.shown = read(value)
     for delivery in store.deliveries():
@@ -158,27 +158,27 @@ def _publications(core: Core, store: Readable) -> None:
         session = core.sessions.get(delivery.recipient.removeprefix(INCOMING))
         durable = _durable(session)
         if session is None or durable is None:
-            memory.changes.delete_delivery(delivery.recipient, delivery.order)
+            persistence.changes.delete_delivery(delivery.recipient, delivery.order)
             continue
         durable.kept[delivery.order] = weight = int.from_bytes(delivery.extra, "big")
         durable.bytes += weight
         session.number = max(session.number, delivery.order)
 
 
-def _requests(core: Core, store: Readable, memory: Memory) -> None:
+def _requests(core: Core, store: Readable, persistence: Persistence) -> None:
     """The identifiers of requests, in order; those that are under way go to the remote again."""
     found: dict[str, list[tuple[int, str | int, int]]] = {}
     for key, value in store.values(REQUEST):
         session_id, sequence = number_in(key)
         message, code = read(value)
         if _durable(core.sessions.get(session_id)) is None:
-            memory.changes.delete_value(REQUEST, key)
+            persistence.changes.delete_value(REQUEST, key)
         else:
             found.setdefault(session_id, []).append((sequence, message, code))
     runs = {(one.recipient, one.order): one.run for one in store.deliveries() if one.recipient.startswith(OUTGOING)}
     for recipient, order in runs:
         if _durable(core.sessions.get(recipient.removeprefix(OUTGOING))) is None:
-            memory.changes.delete_delivery(recipient, order)
+            persistence.changes.delete_delivery(recipient, order)
     for session_id, requests in found.items():
         session = core.sessions[session_id]
         durable = session.durable
@@ -190,14 +190,14 @@ def _requests(core: Core, store: Readable, memory: Memory) -> None:
             if code >= 0:
                 continue
             run = store.run(runs[OUTGOING + session_id, sequence])
-            publish = memory.message_in(run) if run is not None else None
+            publish = persistence.message_in(run) if run is not None else None
             if publish is not None:
-                core.send_again(session, message, sequence, publish)
+                core.publishing.send_again(session, message, sequence, publish)
             else:  # its time is over
-                memory.changes.delete_delivery(OUTGOING + session_id, sequence)
-                memory.forget_request(session, message)
+                persistence.changes.delete_delivery(OUTGOING + session_id, sequence)
+                persistence.forget_request(session, message)
                 session.done.pop(message)
-                memory.counts.expired += 1
+                persistence.counts.expired += 1
 
 
 def _durable(session: Session | None) -> Durable | None:

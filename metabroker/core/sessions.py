@@ -67,7 +67,7 @@ class Session:
 
 
 @dataclass(slots=True)
-class Counts:
+class Counters:
     """Since the metabroker began. published, incoming: messages to and from remotes. delivered: publications for sessions.
 
     refused: code -> answers with it. dropped: publications of durable sessions without room; expired: those that waited too long.

@@ -1,69 +1,32 @@
-"""Many messages as one, at a connection of the metabroker: bursts of PUBLISH packets that leave, runs of them that come.
+"""Batches at a connection of the metabroker: outgoing batches of PUBLISH packets, incoming runs of them.
 
-What leaves: a `Burst` is messages of QoS 0 or 1 in a row, each a payload with the `Head` of its topic. No packet is built for one of them:
-what stands before the payload depends on nothing but topic and length and is remembered, and the packet identifiers are cut from a
-table. In flight a burst is one entry, under the packet identifier of its first message that is not acknowledged.
+An `OutgoingBatch` is messages of QoS 0 or 1 in a row, each a payload with the `PublishHeader` of its topic. No packet object is made for a
+message: its header depends only on topic and length and is remembered, and packet identifiers are slices of a table. In flight a batch is
+one entry, under the packet identifier of its first message that is not acknowledged.
 
-What comes: frames of one size that differ in nothing but packet identifier and payload are a run (as in broker/publish/parse.py). What was
-checked for the first holds for all, and a topic and properties that were checked once are not decoded again.
+An incoming run is frames of one size that differ only in packet identifier and payload (as in broker/publish/parse.py). What is checked
+for the first frame holds for all. A topic and properties that were checked once are not decoded again.
 
-What it does not know: sockets, sessions of the metabroker, times.
+It does not know sockets, sessions of the metabroker, or times.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 from ...base.cache import Cache
 from ...mqtt.batch.run import PIDS
 from ...mqtt.decode import decode
-from ...mqtt.fields import write_string
-from ...mqtt.length import encode_length
 from ...mqtt.packets import Publish
 from ...mqtt.properties import Property
+from ..protocol.messages import LONG, IncomingRun, Outgoing
 
 # What is remembered is bounded, whatever clients and remotes send:
-SIZES = 32  # of payloads, for each topic
 TOPICS = 1024  # of a connection
-LONG = 256  # bytes of a topic, with its properties, beyond which nothing is remembered of it
 OVERHEAD = 150  # bytes of memory that a message takes beside its payload, in accounts: small ones need a bound, too
 PIDS5 = b"".join(pid.to_bytes(2, "big") + b"\0" for pid in range(65536))  # an identifier and no properties, at 3*p
 
 
-class Head:
-    """What stands before the payload of messages of one topic. qos: 0 or 1. version: of MQTT, 4 or 5."""
-
-    __slots__ = ("_first", "_name", "known", "largest", "qos", "topic", "version")
-
-    def __init__(self, topic: str, qos: int, retain: bool, version: int, largest: int = 0) -> None:
-        """largest: bytes of a packet that the server takes; 0: any. Raises UsageError."""
-        self._first = bytes((0x30 | qos << 1 | retain,))
-        self.topic = topic
-        self._name = write_string(topic, "the topic")
-        self.qos = qos
-        self.version = version
-        self.largest = largest - len(self._name) - 16 if largest else 268_435_455 - 65_600  # bytes of a payload
-        self.known: dict[int, bytes] = {}
-
-    def of(self, size: int) -> bytes:
-        """For a payload of this size: all up to the packet identifier, at QoS 0 up to the payload."""
-        head = self.known.get(size)
-        if head is None:
-            middle = (2 if self.qos else 0) + (self.version == 5)
-            length = encode_length(len(self._name) + middle + size)
-            head = self._first + length + self._name + (b"\0" if self.version == 5 and not self.qos else b"")
-            if len(self._name) <= LONG:
-                if len(self.known) >= SIZES:
-                    self.known.clear()
-                self.known[size] = head
-        return head
-
-
-Outgoing = tuple[Head, bytes]  # a message that leaves
-
-
-class Burst:
-    """Messages from place `done` on, all of QoS `qos`, with packet identifiers from `first` on (0: not sent).
+class OutgoingBatch:
+    """IncomingRun from place `done` on, all of QoS `qos`, with packet identifiers from `first` on (0: not sent).
 
     token, start: the first of `messages` is number `start` of what was published under the token. serial: place in the order of sending.
     size: bytes of all payloads with `OVERHEAD` for each, for accounts.
@@ -79,9 +42,9 @@ class Burst:
         self.first = self.done = self.serial = 0
         self.size = sum([len(payload) for _, payload in messages]) + OVERHEAD * len(messages)
 
-    def cut(self, place: int) -> Burst:
+    def cut(self, place: int) -> OutgoingBatch:
         """The messages from a place in `messages` on become a burst of their own, which is returned; identifiers and order stay."""
-        rest = Burst(self.messages[place:], self.qos, self.token, self.start + place)
+        rest = OutgoingBatch(self.messages[place:], self.qos, self.token, self.start + place)
         rest.first = self.first + place if self.first else 0
         rest.serial = self.serial
         rest.done = max(0, self.done - place)
@@ -107,37 +70,14 @@ class Burst:
             at += width
 
 
-class Messages(NamedTuple):
-    """A run of messages that has come, not retained. At QoS 1 `acknowledge_run` takes `acks`, or a part of it, four bytes a message.
-
-    identifiers: Subscription Identifiers, in order.
-    """
-
-    topic: str
-    qos: int
-    payloads: list[bytes]
-    identifiers: tuple[int, ...]
-    acks: bytes
-    epoch: int
-
-    def singles(self) -> list[Publish]:
-        """The same as packets."""
-        properties: dict[int, Any] = {Property.SUBSCRIPTION_IDENTIFIER: list(self.identifiers)} if self.identifiers else {}
-        acks = self.acks
-        return [
-            Publish(self.topic, payload, self.qos, False, False, acks[4 * i + 2] << 8 | acks[4 * i + 3] if acks else 0, dict(properties))
-            for i, payload in enumerate(self.payloads)
-        ]
-
-
-class Scanner:
+class RunScanner:
     """Finds runs in what a server sends. version: of MQTT, 4 or 5."""
 
     def __init__(self, version: int) -> None:
         self.version = version
         self._known: Cache[bytes, tuple[str, tuple[int, ...]]] = Cache(TOPICS)  # topic and property block as they stand in the packet
 
-    def run(self, data: bytes, position: int, start: int, stop: int, epoch: int) -> tuple[Messages, int] | None:
+    def run(self, data: bytes, position: int, start: int, stop: int, epoch: int) -> tuple[IncomingRun, int] | None:
         """The run that begins with the PUBLISH at `position`, and where it ends; None where the packet has to be looked at alone.
 
         start, stop: of its body. Its first byte is 0x30 or 0x32. Raises what `decode` raises.
@@ -183,7 +123,7 @@ class Scanner:
             if 0 in low and 0 in [a | b for a, b in zip(high, low, strict=True)]:
                 return None  # identifier 0: an error that decoding names
             acks = bytes(made)
-        return Messages(known[0], qos, payloads, known[1], acks, epoch), after
+        return IncomingRun(known[0], qos, payloads, known[1], acks, epoch), after
 
     def known(self, name: bytes) -> tuple[str, tuple[int, ...]] | None:
         """Topic and Subscription Identifiers of a name that was learnt."""

@@ -9,7 +9,7 @@ kept at the server over lost connections (Session Expiry Interval), so that what
 A message at QoS 1 or 2 is acknowledged to the server when its owner says so (`acknowledge`), and not before: who passes it on
 loses nothing. At most `receive_maximum` of them are open with MQTT 5.
 
-Invariants: a packet identifier is free or belongs to one entry of `_flight`, `_bursts`, `_asked`; at most the server's Receive Maximum of
+Invariants: a packet identifier is free or belongs to one entry of `_flight`, `_batches`, `_asked`; at most the server's Receive Maximum of
 publications are in flight [MQTT-3.3.4-9]; `_busy` says which identifiers are not free.
 What it does not know: sockets, addresses, sessions of the metabroker.
 """
@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from enum import Enum
 
 from ...mqtt.codec import decode, encode
 from ...mqtt.errors import MalformedPacket, PeerError, UsageError, protocol_error
@@ -42,55 +41,29 @@ from ...mqtt.packets import (
     Unsuback,
     Unsubscribe,
 )
-from ...mqtt.properties import Properties, Property, encode_properties
+from ...mqtt.properties import Properties, Property
 from ...mqtt.reasons import ConnectReturn, Reason
 from ...mqtt.session import PUBACKS
-from .batches import OVERHEAD, Burst, Outgoing, Scanner
-from .events import (
+from ..protocol.events import (
     Abilities,
-    Dropped,
+    BatchSettled,
     Event,
     Message,
     Published,
     Refused,
-    Settled,
+    State,
     Subscribed,
-    Trouble,
     Unsubscribed,
     Up,
 )
+from ..protocol.messages import Outgoing, fits
+from .batches import OVERHEAD, OutgoingBatch, RunScanner
 from .login import Login
-
-__all__ = [
-    "Abilities",
-    "Dropped",
-    "Event",
-    "Login",
-    "Message",
-    "Published",
-    "Refused",
-    "Settled",
-    "State",
-    "Subscribed",
-    "Trouble",
-    "Unsubscribed",
-    "Up",
-    "Wire",
-    "fits",
-]
 
 IN_FLIGHT = 65_000  # publications at most, so that there are identifiers for SUBSCRIBE
 PATIENCE = 15.0  # seconds for a CONNACK and for a PINGRESP
 _CREDENTIALS = frozenset((Reason.BAD_USER_NAME_OR_PASSWORD, Reason.NOT_AUTHORIZED, Reason.BAD_AUTHENTICATION_METHOD))
 _CREDENTIALS_V4 = frozenset((ConnectReturn.BAD_USER_NAME_OR_PASSWORD, ConnectReturn.NOT_AUTHORIZED))
-
-
-class State(Enum):
-    """Of the connection."""
-
-    DOWN = "down"
-    CONNECTING = "CONNECT sent"
-    UP = "up"
 
 
 @dataclass(slots=True)
@@ -103,7 +76,7 @@ class _Sent:
     released: bool = False
 
 
-class Wire:
+class ClientMachine:
     """The machine. The owner takes what is to be written from `take`, and calls `lost` when a connection has ended."""
 
     def __init__(self, login: Login) -> None:
@@ -117,10 +90,10 @@ class Wire:
         self._out: list[bytes] = []
         self._kept = bytearray()  # the beginning of a packet
         self._need = 0  # that packet's size, 0 while unknown
-        self._scanner = Scanner(login.version)
-        self._waiting: deque[tuple[Publish, int] | Burst] = deque()
+        self._scanner = RunScanner(login.version)
+        self._waiting: deque[tuple[Publish, int] | OutgoingBatch] = deque()
         self._flight: dict[int, _Sent] = {}
-        self._bursts: dict[int, Burst] = {}  # by the identifier of the first message that is not acknowledged
+        self._batches: dict[int, OutgoingBatch] = {}  # by the identifier of the first message that is not acknowledged
         self._in_flight = 0  # messages of both
         self._serial = 0
         self._busy = bytearray((1,)) + bytes(65_535)  # by packet identifier; 0 does not exist
@@ -138,7 +111,7 @@ class Wire:
     @property
     def waiting(self) -> int:
         """How many publications are not acknowledged, or not sent."""
-        return self._in_flight + sum(len(one.messages) if isinstance(one, Burst) else 1 for one in self._waiting)
+        return self._in_flight + sum(len(one.messages) if isinstance(one, OutgoingBatch) else 1 for one in self._waiting)
 
     def take(self) -> bytes:
         """What is to be written now."""
@@ -198,9 +171,9 @@ class Wire:
             self._waiting.append((publish, token))
             self.bytes += len(publish.payload) + OVERHEAD
 
-    def publish_burst(self, messages: list[Outgoing], qos: int, token: int, now: float) -> None:
-        """Send messages of one QoS, 0 or 1, or keep them until they can be sent. At QoS 1 the token, unless 0, comes back in `Settled`."""
-        burst: Burst | None = Burst(messages, qos, token)
+    def publish_batch(self, messages: list[Outgoing], qos: int, token: int, now: float) -> None:
+        """Send messages of one QoS, 0 or 1, or keep them until they can be sent. At QoS 1 a token above 0 comes back in `BatchSettled`."""
+        burst: OutgoingBatch | None = OutgoingBatch(messages, qos, token)
         if self.state is State.UP and not self._waiting:
             burst = self._start_burst(burst, now)  # type: ignore[arg-type]
         if burst is not None:
@@ -258,7 +231,7 @@ class Wire:
             self._send(Pubrec(packet_id), now)
 
     def acknowledge_run(self, acks: bytes, epoch: int, now: float) -> None:
-        """Messages of a run of QoS 1 are in safe hands: `acks` of `Messages`, or a part of it."""
+        """Messages of a run of QoS 1 are in safe hands: `acks` of `IncomingRun`, or a part of it."""
         if epoch == self.epoch and self.state is State.UP and acks:
             self._out.append(acks)
             if not self._pinged:
@@ -357,7 +330,7 @@ class Wire:
     def _pubacks(self, first: int, count: int, events: list[Event], now: float, reason: int = 0) -> None:
         """PUBACKs for a block of identifiers."""
         while count:
-            burst = self._bursts.pop(first, None)
+            burst = self._batches.pop(first, None)
             if burst is None and first not in self._flight and self._busy[first]:
                 burst = self._out_of_turn(first)
             if burst is None:
@@ -368,22 +341,22 @@ class Wire:
                 continue
             taken = min(count, len(burst.messages) - burst.done)
             if burst.token:
-                events.append(Settled(burst.token, burst.start + burst.done, taken, reason))
+                events.append(BatchSettled(burst.token, burst.start + burst.done, taken, reason))
             burst.done += taken
             self._busy[first : first + taken] = bytes(taken)
             self._in_flight -= taken
             first += taken
             count -= taken
             if burst.done < len(burst.messages):
-                self._bursts[first] = burst
+                self._batches[first] = burst
             else:
                 self.bytes -= burst.size
         if self._waiting:
             self._more(now)
 
-    def _out_of_turn(self, packet_id: int) -> Burst | None:
+    def _out_of_turn(self, packet_id: int) -> OutgoingBatch | None:
         """The burst that begins with a message in the middle of one: what stands before it stays in flight by itself."""
-        for burst in self._bursts.values():
+        for burst in self._batches.values():
             if burst.first + burst.done < packet_id < burst.first + len(burst.messages):
                 return burst.cut(packet_id - burst.first)
         return None
@@ -443,10 +416,10 @@ class Wire:
 
     def _resume(self, present: bool, events: list[Event], now: float) -> None:
         """Send again what is in flight, in order. Without a session: released messages are done, the rest begins anew."""
-        entries: list[tuple[int, int, _Sent | Burst]] = [(sent.serial, packet_id, sent) for packet_id, sent in self._flight.items()]
-        entries += [(burst.serial, first, burst) for first, burst in self._bursts.items()]
+        entries: list[tuple[int, int, _Sent | OutgoingBatch]] = [(sent.serial, packet_id, sent) for packet_id, sent in self._flight.items()]
+        entries += [(burst.serial, first, burst) for first, burst in self._batches.items()]
         for _, packet_id, one in sorted(entries, key=lambda entry: entry[:2]):
-            if isinstance(one, Burst):
+            if isinstance(one, OutgoingBatch):
                 one.encode(self._out, self.login.version, dup=present)
             elif one.released and present:
                 self._send(Pubrel(packet_id), now)
@@ -504,11 +477,11 @@ class Wire:
         """Send what has waited, as far as there is room."""
         while self._waiting:
             one = self._waiting[0]
-            qos = one.qos if isinstance(one, Burst) else one[0].qos
+            qos = one.qos if isinstance(one, OutgoingBatch) else one[0].qos
             if qos and self._in_flight >= self._limit:
                 return
             self._waiting.popleft()
-            if isinstance(one, Burst):
+            if isinstance(one, OutgoingBatch):
                 self.bytes -= one.size
                 rest = self._start_burst(one, now)
                 if rest is not None:
@@ -527,9 +500,9 @@ class Wire:
             self.bytes += len(publish.payload) + OVERHEAD
         self._send(publish, now)
 
-    def _start_burst(self, burst: Burst, now: float) -> Burst | None:
+    def _start_burst(self, burst: OutgoingBatch, now: float) -> OutgoingBatch | None:
         """Send a burst as far as there is room; what has to wait."""
-        rest: Burst | None = burst
+        rest: OutgoingBatch | None = burst
         while rest is not None:
             burst, rest = rest, None
             if burst.qos:
@@ -543,7 +516,7 @@ class Wire:
                     burst.first = first
                 self._serial += 1
                 burst.serial = self._serial
-                self._bursts[burst.first] = burst
+                self._batches[burst.first] = burst
                 self._in_flight += count
                 self.bytes += burst.size
             burst.encode(self._out, self.login.version)
@@ -573,11 +546,3 @@ class Wire:
         busy[first : first + count] = b"\1" * count
         self._next = first + count
         return first, count
-
-
-def fits(publish: Publish, largest: int) -> bool:
-    """Whether a publication is no larger than this, properties included."""
-    if not largest:
-        return True
-    properties = len(encode_properties(publish.properties))
-    return len(publish.payload) + len(publish.topic.encode()) + properties + 16 <= largest  # 16: header, lengths, identifier

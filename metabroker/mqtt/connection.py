@@ -1,6 +1,6 @@
-"""A machine on asyncio: it connects, tries again with growing pauses, and tells its owner what comes. One task a broker.
+"""The MQTT connection of the metabroker on asyncio: it connects, tries again with growing pauses, and tells its owner what comes in.
 
-The machine is a `Wire` (MQTT) or what speaks another protocol behind the same face (`connectors/connector.py`).
+One task a broker. `ClientMachine` speaks the protocol.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import socket
 import ssl
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from ...base.address import Address, interchangeable
 from ...broker.embedded.direct import Guest
@@ -20,10 +20,10 @@ from ...broker.transport.websocket.client import dial
 from ...mqtt.errors import PeerError
 from ...mqtt.packets import Publish
 from ...mqtt.reasons import Reason
-from ..connectors.connector import Machine
-from .client import Event, Refused, State, Up, Wire
-from .read_batching import REST, Pace
-from .retry import CONNECT_TIMEOUT, Ended, stay_connected, why_not
+from ..connectors.reconnect import CONNECT_TIMEOUT, Ended, stay_connected, why_not
+from ..protocol.events import Event, Refused, State, Up
+from .client import ClientMachine
+from .read_pacing import REST, ReadPacing
 
 LEAVING = 5.0  # seconds for the server to answer when we take our leave
 # A broker that leaves Nagle's algorithm on (Mosquitto) holds a second small packet back until the kernel has confirmed the first, which it
@@ -31,10 +31,7 @@ LEAVING = 5.0  # seconds for the server to answer when we take our leave
 QUICK_ACK: int | None = getattr(socket, "TCP_QUICKACK", None)
 
 
-M = TypeVar("M", bound=Machine)
-
-
-class Connection(Generic[M]):
+class Connection:
     """Stays connected to one broker while its task `run` lives. forget: whether the server is to forget our session when we leave.
 
     may_rest: whether what comes may wait a moment for more (`pace.py`). inside: it is to the broker of this process, whose requests go the
@@ -49,22 +46,22 @@ class Connection(Generic[M]):
     def __init__(
         self,
         addresses: list[Address],
-        wire: M,
+        machine: ClientMachine,
         ca: str | None,
         on_events: Callable[[list[Event]], None],
         on_down: Callable[[bool | None, str], None],
     ) -> None:
-        self.wire = wire
+        self.machine = machine
         self.addresses = addresses
         self._ca = ca
         self._on_events = on_events
         self._on_down = on_down
-        self._line: Line[M] | None = None
+        self._line: Line | None = None
         self._paused = False
         self.guest: Guest | None = None
         self.lone: Callable[[bytes, float], bool] | None = None
         self.forget = True
-        self.farewell: Machine | None = None  # what we are then for a moment, where leaving alone does not do
+        self.farewell: ClientMachine | None = None  # what we are then for a moment, where leaving alone does not do
 
     async def run(self) -> None:
         """Until it is cancelled; the connection is left in order then."""
@@ -96,7 +93,7 @@ class Connection(Generic[M]):
         """For TLS. The authorities of a system are hundreds of certificates: they are read in a thread."""
         return await asyncio.to_thread(ssl.create_default_context, cafile=self._ca) if address.tls else None
 
-    async def _dial(self, line: Line[M], address: Address, context: ssl.SSLContext | None) -> None:
+    async def _dial(self, line: Line, address: Address, context: ssl.SSLContext | None) -> None:
         """Connect a transport to a line."""
         if address.websocket:
             await dial(line, address.host, address.port, address.path, context, CONNECT_TIMEOUT)
@@ -106,7 +103,7 @@ class Connection(Generic[M]):
     async def _leave(self) -> None:
         line = self._line
         if line is not None:
-            answered = self.wire.end(line.now(), self.forget)
+            answered = self.machine.end(line.now(), self.forget)
             line.write()
             if answered:
                 with contextlib.suppress(TimeoutError):
@@ -114,18 +111,18 @@ class Connection(Generic[M]):
                         await line.closed.wait()
             line.transport.close()
 
-    async def _forget(self, wire: Machine) -> None:
+    async def _forget(self, machine: ClientMachine) -> None:
         """Make a server of MQTT 3.1.1 forget our session: it does when we come once more and want none."""
         for address in self.addresses:
             with contextlib.suppress(OSError, TimeoutError, PeerError):
                 async with asyncio.timeout(CONNECT_TIMEOUT):
                     context = await self._context(address)
                     reader, writer = await asyncio.open_connection(address.host, address.port, ssl=context)
-                    wire.begin(0.0)
-                    writer.write(wire.take())
-                    wire.receive(await reader.read(64), 0.0)
-                    wire.end(0.0)
-                    writer.write(wire.take())
+                    machine.begin(0.0)
+                    writer.write(machine.take())
+                    machine.receive(await reader.read(64), 0.0)
+                    machine.end(0.0)
+                    writer.write(machine.take())
                     writer.close()
                     return
 
@@ -133,22 +130,22 @@ class Connection(Generic[M]):
 
     def publish(self, publish: Publish, token: int, now: float) -> None:
         """See `Connector`, as all of these."""
-        self.wire.publish(publish, token, now)
+        self.machine.publish(publish, token, now)
 
     def subscribe(self, filter_: str, qos: int, identifier: int, token: int, now: float) -> None:
-        self.wire.subscribe(filter_, qos, identifier, token, now)
+        self.machine.subscribe(filter_, qos, identifier, token, now)
 
     def unsubscribe(self, filter_: str, now: float) -> None:
-        self.wire.unsubscribe(filter_, 0, now)
+        self.machine.unsubscribe(filter_, 0, now)
 
     def acknowledge(self, packet_id: int, epoch: int, now: float) -> None:
-        self.wire.acknowledge(packet_id, epoch, now)
+        self.machine.acknowledge(packet_id, epoch, now)
 
     def pause(self, paused: bool) -> None:
         """Read nothing, or read on."""
         if paused != self._paused:
             self._paused = paused
-            self.wire.reading = not paused
+            self.machine.reading = not paused
             if self._line is not None:
                 self._line.pause(paused)
 
@@ -157,14 +154,14 @@ class Connection(Generic[M]):
         self.addresses = interchangeable(self.addresses[0], addresses) or self.addresses
 
     def flush(self) -> None:
-        """Write what the wire has to say."""
+        """Write what the machine has to say."""
         if self._line is not None:
             self._line.write()
 
     def write_at_once(self, frame: bytes, now: float) -> bool:
         """Write a PUBLISH of QoS 0, if the server has taken all that stands before it. False: nothing was done."""
-        line, wire = self._line, self.wire
-        if line is None or not isinstance(wire, Wire) or not wire.at_once(now):
+        line, machine = self._line, self.machine
+        if line is None or not isinstance(machine, ClientMachine) or not machine.at_once(now):
             return False
         transport = line.transport
         if transport.get_write_buffer_size() or transport.is_closing():
@@ -173,22 +170,22 @@ class Connection(Generic[M]):
         return True
 
     def tick(self) -> None:
-        """Let the wire see the time."""
+        """Let the machine see the time."""
         if self._line is not None:
             self._line.tick()
 
     @property
     def backlog(self) -> int:
         """Bytes that the broker has not taken."""
-        return self.wire.bytes + (self._line.transport.get_write_buffer_size() if self._line is not None else 0)
+        return self.machine.bytes + (self._line.transport.get_write_buffer_size() if self._line is not None else 0)
 
 
-class Line(asyncio.Protocol, Generic[M]):
+class Line(asyncio.Protocol):
     """One transport."""
 
     transport: asyncio.Transport
 
-    def __init__(self, owner: Connection[M]) -> None:
+    def __init__(self, owner: Connection) -> None:
         self.owner = owner
         self.closed = asyncio.Event()
         self.accepted = False
@@ -196,8 +193,8 @@ class Line(asyncio.Protocol, Generic[M]):
         self.error = ""
         self.now = asyncio.get_running_loop().time
         self._socket: socket.socket | None = None
-        self._pace: Pace | None = None
-        self._packets = owner.wire.packets if isinstance(owner.wire, Wire) else 0  # that had come with what was read before
+        self._pace: ReadPacing | None = None
+        self._packets = owner.machine.packets if isinstance(owner.machine, ClientMachine) else 0  # that had come with what was read before
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
@@ -205,12 +202,12 @@ class Line(asyncio.Protocol, Generic[M]):
             # one of our own: uvloop's makes a new one for each call
             self._socket = socket.socket(found.family, found.type, found.proto, fileno=os.dup(found.fileno()))
         if self.owner.may_rest:
-            self._pace = Pace()
+            self._pace = ReadPacing()
         self.owner._line = self
         if self.owner._paused:
             transport.pause_reading()
         try:
-            self.owner.wire.begin(self.now())
+            self.owner.machine.begin(self.now())
         except PeerError as error:
             self.fail(error)
             return
@@ -220,11 +217,11 @@ class Line(asyncio.Protocol, Generic[M]):
         if self.owner._line is not self or self.transport.is_closing():
             return
         owner, now = self.owner, self.now()
-        wire = owner.wire
+        machine = owner.machine
         if owner.lone is None or data[0] != 0x30 or not owner.lone(data, now):
             self._receive(data, now)
-        if self._pace is not None and isinstance(wire, Wire):
-            packets, self._packets = wire.packets - self._packets, wire.packets
+        if self._pace is not None and isinstance(machine, ClientMachine):
+            packets, self._packets = machine.packets - self._packets, machine.packets
             if self._pace.rests(packets, len(data), self.now()) and not owner._paused and not self.transport.is_closing():
                 self.transport.pause_reading()
                 asyncio.get_running_loop().call_later(REST, self._go_on)
@@ -235,7 +232,7 @@ class Line(asyncio.Protocol, Generic[M]):
     def _receive(self, data: bytes, now: float) -> None:
         """Take bytes the general way."""
         try:
-            events = self.owner.wire.receive(data, now)
+            events = self.owner.machine.receive(data, now)
         except PeerError as error:
             self.fail(error)
             return
@@ -267,11 +264,11 @@ class Line(asyncio.Protocol, Generic[M]):
             self.error = getattr(exc, "strerror", None) or str(exc)
         if self.owner._line is self:
             self.owner._line = None
-            self.owner.wire.lost()
+            self.owner.machine.lost()
         self.closed.set()
 
     def write(self) -> None:
-        data = self.owner.wire.take()
+        data = self.owner.machine.take()
         if data and not self.transport.is_closing():
             self.transport.write(data)
 
@@ -284,7 +281,7 @@ class Line(asyncio.Protocol, Generic[M]):
 
     def tick(self) -> None:
         try:
-            self.owner.wire.on_timer(self.now())
+            self.owner.machine.on_timer(self.now())
         except PeerError as error:
             self.fail(error)
             return
@@ -293,6 +290,6 @@ class Line(asyncio.Protocol, Generic[M]):
     def fail(self, error: PeerError) -> None:
         """The server broke a rule, or ended the connection."""
         self.error = error.text
-        if error.reason in (Reason.NOT_AUTHORIZED, Reason.BAD_USER_NAME_OR_PASSWORD) and self.owner.wire.state is not State.UP:
+        if error.reason in (Reason.NOT_AUTHORIZED, Reason.BAD_USER_NAME_OR_PASSWORD) and self.owner.machine.state is not State.UP:
             self.refused = True
         self.transport.abort()

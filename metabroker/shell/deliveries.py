@@ -1,11 +1,11 @@
-"""Messages of remotes at the community: what is told to the remote once every recipient has acknowledged."""
+"""Messages of remotes on their way to the community: the remote is acknowledged once every recipient has acknowledged."""
 
 from __future__ import annotations
 
 from ..core.actions import Deliver, DeliverMany
 
 
-class Group:
+class PendingDelivery:
     """A remote's message at the community: how many of its publications are not acknowledged there."""
 
     __slots__ = ("epoch", "left", "packet_id", "remote")
@@ -15,7 +15,7 @@ class Group:
         self.left = left
 
 
-class Run:
+class PendingRun:
     """A run of a remote's messages at the community. recipients: sessions that acknowledge it. left: of each message, how many have to."""
 
     __slots__ = ("acks", "epoch", "left", "open", "recipients", "remote")

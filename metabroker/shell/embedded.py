@@ -1,8 +1,8 @@
-"""The metabroker inside a broker's process: the same `Server`, in the broker's event loop, joined to the broker without a socket.
+"""The metabroker in a broker's process: the same `Server`, in the broker's event loop, connected to the broker without a socket.
 
-What it does for a message happens in the turn of the loop in which the message came, from a client or from a remote. What blocks is in
-threads: directories, the store's commits and reading, certificates. A fault of the metabroker ends it and not the broker; it begins again
-(`supervisor.py`). A policy that was read anew takes effect the same way: the metabroker ends in order and the next one begins with it.
+A message is handled in the turn of the loop in which it came in, from a client or from a remote. Blocking work is done in threads:
+directories, commits and reads of the store, certificates. An internal error ends the metabroker and not the broker; it begins again
+(`supervisor.py`). A policy that was read again takes effect the same way: the metabroker ends in order and the next one begins with it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ from ...base.settings import ConfigError
 from ...broker.server import StartError
 from ...mqtt.packets import Will
 from ...store.base import StoreError
-from ..mqtt.client import Event, Login, Wire
+from ..mqtt.client import ClientMachine
 from ..mqtt.connection import Connection, Line
+from ..mqtt.login import Login
 from ..policy import Policy, load
+from ..protocol.events import Event
 from .resolver import Chain, Directory, Resolver, Services
 from .server import Community, Server
 from .status import GONE
@@ -39,17 +41,17 @@ log = logging.getLogger(__name__)
 REQUESTS = 20_000  # that may wait for the metabroker
 
 
-class Here(Address):
+class InProcessAddress(Address):
     """The address of the broker of this process."""
 
     def __str__(self) -> str:
         return "inside"
 
 
-HERE = Here("mqtt", "inside")
+IN_PROCESS = InProcessAddress("mqtt", "inside")
 
 
-class Joined(Connection[Wire]):
+class InProcessConnection(Connection):
     """Stays connected to the broker of this process."""
 
     may_rest = False  # what comes in one turn of the loop comes at once
@@ -58,21 +60,21 @@ class Joined(Connection[Wire]):
     def __init__(
         self,
         broker: Broker,
-        wire: Wire,
+        machine: ClientMachine,
         on_events: Callable[[list[Event]], None],
         on_down: Callable[[bool | None, str], None],
         on_error: Callable[[Exception], None],
     ) -> None:
-        super().__init__([HERE], wire, None, on_events, on_down)
+        super().__init__([IN_PROCESS], machine, None, on_events, on_down)
         self._broker = broker
         self._on_error = on_error
         self._joint: Joint | None = None
 
-    async def _dial(self, line: Line[Wire], address: Address, context: ssl.SSLContext | None) -> None:
+    async def _dial(self, line: Line, address: Address, context: ssl.SSLContext | None) -> None:
         self._joint = self._broker.join(line, self._on_error, self.guest)
 
     def flush(self) -> None:
-        """Write what the wire has to say, and have the broker do it now."""
+        """Write what the machine has to say, and have the broker do it now."""
         joint = self._joint
         if joint is None:
             super().flush()
@@ -81,7 +83,7 @@ class Joined(Connection[Wire]):
 
 
 @dataclass(frozen=True)
-class Around(Community):
+class EmbeddedCommunity(Community):
     """The broker of this process."""
 
     broker: Broker | None = None
@@ -93,14 +95,14 @@ class Around(Community):
 
     def connection(
         self, on_events: Callable[[list[Event]], None], on_down: Callable[[bool | None, str], None], on_error: Callable[[Exception], None]
-    ) -> Connection[Wire]:
+    ) -> Connection:
         """See `Community`."""
         assert self.broker is not None
-        return Joined(self.broker, Wire(self.login), on_events, on_down, on_error)
+        return InProcessConnection(self.broker, ClientMachine(self.login), on_events, on_down, on_error)
 
 
 @dataclass(frozen=True)
-class Plan:
+class EmbeddedFiles:
     """What its files say. settings: of the broker's file. table: of services."""
 
     settings: EmbeddedSettings
@@ -108,7 +110,7 @@ class Plan:
     table: dict[str, list[str]]
 
     @classmethod
-    def read(cls, settings: EmbeddedSettings) -> Plan:
+    def read(cls, settings: EmbeddedSettings) -> EmbeddedFiles:
         """Read the files. Raises ConfigError."""
         services = Services.load(settings.services) if settings.services is not None else None
         return cls(settings, load(settings.policy), services.table if services is not None else {})
@@ -120,7 +122,7 @@ class Metabroker:
     def __init__(self, settings: MetabrokerSettings) -> None:
         assert settings.inside is not None
         self._client = settings.client
-        self._plan = Plan.read(settings.inside)
+        self._plan = EmbeddedFiles.read(settings.inside)
         self._directory = _directory(settings.inside)
         self._broker: Broker | None = None
         self._supervisor: Supervisor | None = None
@@ -148,7 +150,7 @@ class Metabroker:
             log.error("event=reload-failed text=%s", "metabroker.policy and metabroker.client are read at the start: restart the broker")
             return
         try:
-            plan = Plan.read(settings.inside)
+            plan = EmbeddedFiles.read(settings.inside)
             if plan == self._plan:
                 return
             if plan.settings.directory != self._plan.settings.directory:
@@ -197,7 +199,7 @@ class Metabroker:
         status = f"{STATUS}{client}" if topic is None else topic
         if status:
             login = replace(login, will=Will(status, GONE, retain=True))
-        community = Around(HERE, login, status=status, broker=self._broker)
+        community = EmbeddedCommunity(IN_PROCESS, login, status=status, broker=self._broker)
         resolvers: list[Resolver] = [Services(plan.table)]
         if self._directory is not None:
             resolvers.append(self._directory)

@@ -1,4 +1,4 @@
-"""From a service's name to addresses: a file of services, a directory, or one after the other."""
+"""Resolves the name of a service to addresses: from a file of services, from a directory, or from one after the other."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...base.address import REMOTE, parse_address
 from ...base.settings import ConfigError, read_toml
 from ...directory.client import ClientError
 from ...directory.lookups import Lookups
-from ..extras import lacking
+from ..libraries import missing_library
 
 FRESH, AGAIN = 30.0, 2.0  # seconds for which an answer is good, and where it led nowhere
 
@@ -46,7 +46,7 @@ class Services:
                     parsed = parse_address(address if type(address) is str else repr(address), REMOTE)
                 except ValueError as error:
                     raise ConfigError(name, f"services.{service}", address, str(error)) from None
-                if (text := lacking(parsed.protocol)) is not None:
+                if (text := missing_library(parsed.protocol)) is not None:
                     raise ConfigError(name, f"services.{service}", address, text)
         return cls(services)
 
@@ -64,7 +64,7 @@ class Directory:
     """
 
     def __init__(self, url: str, account: tuple[str, str] | None = None, fresh: float = FRESH) -> None:
-        from ...directory.uddi.inquiry import Inquiry
+        from ...directory.uddi_client import Inquiry
 
         self._lookups = Lookups(Inquiry(url, account), fresh=fresh)
         self._lookups.__enter__()

@@ -23,36 +23,39 @@ from ...base.address import REMOTE, Address, parse_address
 from ...base.metabroker import REQUEST, Code
 from ...base.refusals import Refusals
 from ...mqtt.packets import Publish
-from ..connectors import Connector, Owner, make
+from ..connectors.connector import Connector, Owner
 from ..core.actions import (
     Action,
-    After,
-    Ask,
+    AfterCommit,
     Close,
     Deliver,
     DeliverMany,
-    Drop,
-    Fetch,
-    Note,
+    LogLine,
     Open,
+    ReadPage,
     Resolve,
     Respond,
     RespondMany,
     Send,
     SendMany,
+    Subscribe,
+    Unsubscribe,
 )
-from ..core.batches import Fast
+from ..core.batch_path import BatchPath
 from ..core.core import Core
 from ..core.restore import restore
-from ..mqtt.batches import Messages
-from ..mqtt.client import Dropped, Event, Login, Message, Published, Settled, State, Subscribed, Trouble, Up, Wire
+from ..mqtt.client import ClientMachine
 from ..mqtt.connection import Connection
+from ..mqtt.login import Login
 from ..policy import Policy
+from ..protocol.events import BatchSettled, Dropped, Event, Message, Published, State, Subscribed, Trouble, Up
+from ..protocol.messages import IncomingRun
 from . import status
-from .deliveries import Group, Run
+from .deliveries import PendingDelivery, PendingRun
 from .direct import Singles
+from .make_connector import make_connector
 from .resolver import Resolver
-from .store import Keeper, Later
+from .session_store import Later, SessionStore
 
 log = logging.getLogger(__name__)
 TICK = 0.5  # seconds
@@ -85,9 +88,9 @@ class Community:
 
     def connection(
         self, on_events: Callable[[list[Event]], None], on_down: Callable[[bool | None, str], None], on_error: Callable[[Exception], None]
-    ) -> Connection[Wire]:
+    ) -> Connection:
         """A connection to it, not begun. on_events, on_down: see `Connection`. on_error: told of a fault of ours that ended it."""
-        return Connection([self.address], Wire(self.login), self.ca, on_events, on_down)
+        return Connection([self.address], ClientMachine(self.login), self.ca, on_events, on_down)
 
 
 P = ParamSpec("P")
@@ -115,7 +118,7 @@ class Server:
     """
 
     def __init__(
-        self, community: Community, policy: Policy, resolver: Resolver, on_ready: Callable[[], None], keeper: Keeper | None = None
+        self, community: Community, policy: Policy, resolver: Resolver, on_ready: Callable[[], None], keeper: SessionStore | None = None
     ) -> None:
         self._now = asyncio.get_running_loop().time
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -131,9 +134,9 @@ class Server:
         self.remotes: dict[int, Connector] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._others: set[asyncio.Task[None]] = set()  # lookups, and connections that are being left
-        self._groups: dict[int, Group] = {}
-        self._runs: dict[int, Run] = {}
-        self.fast = Fast(self.core, community.login.version)
+        self._groups: dict[int, PendingDelivery] = {}
+        self._runs: dict[int, PendingRun] = {}
+        self.batch_path = BatchPath(self.core, community.login.version)
         self.short: Singles | None = None
         if self.community.inside:
             self.short = self.community.guest = Singles(self)
@@ -158,7 +161,7 @@ class Server:
         """A metabroker as it was when it ended. data: the folder where it keeps its sessions, None: nowhere. Raises StoreError."""
         if data is None:
             return cls(community, policy, resolver, on_ready)
-        keeper = await asyncio.to_thread(Keeper, data, asyncio.get_running_loop())
+        keeper = await asyncio.to_thread(SessionStore, data, asyncio.get_running_loop())
         try:
             server = cls(community, policy, resolver, on_ready, keeper)
             await asyncio.to_thread(restore, server.core, keeper.store, server._now())
@@ -244,8 +247,8 @@ class Server:
 
     def _tell(self, told: bytes, now: float) -> None:
         """The status topic; only the last one counts, so nothing waits for a connection."""
-        if self._status_topic and self.community.wire.state is State.UP:
-            self.community.wire.publish(Publish(self._status_topic, told, 0, retain=True), 0, now)
+        if self._status_topic and self.community.machine.state is State.UP:
+            self.community.machine.publish(Publish(self._status_topic, told, 0, retain=True), 0, now)
 
     def leave(self) -> None:
         """Say that the metabroker ends in order; to be called before `run` is cancelled."""
@@ -259,27 +262,27 @@ class Server:
         now = self._now()
         for event in events:
             match event:
-                case Messages():
-                    acknowledge = partial(self.community.wire.acknowledge_run, event.acks, event.epoch, now)
-                    if self.fast.on_requests(event, now):
+                case IncomingRun():
+                    acknowledge = partial(self.community.machine.acknowledge_run, event.acks, event.epoch, now)
+                    if self.batch_path.on_requests(event, now):
                         self._later.append(acknowledge)
                     else:
                         acknowledge()
-                case Settled(token, start, many, reason):
+                case BatchSettled(token, start, many, reason):
                     self._settled(token, start, many, reason, now)
                 case Message(publish, epoch):
                     late = self.core.on_request(publish.topic, publish.payload, now, publish.properties)
                     if publish.qos and late:
-                        self._later.append(partial(self.community.wire.acknowledge, publish.packet_id, epoch, now))
+                        self._later.append(partial(self.community.machine.acknowledge, publish.packet_id, epoch, now))
                     elif publish.qos:
-                        self.community.wire.acknowledge(publish.packet_id, epoch, now)
+                        self.community.machine.acknowledge(publish.packet_id, epoch, now)
                 case Published(token, reason):
                     self._delivered(token, reason, now)
                 case Up(present, _):
                     log.info("event=community-up session_present=%s", str(present).lower())
                     self._next_report, self._reported = 0.0, {}  # our will may have been published
                     if not present or self._on_ready is not None:
-                        self.community.wire.subscribe(REQUEST + "#", 2, 0, TOPIC, now)
+                        self.community.machine.subscribe(REQUEST + "#", 2, 0, TOPIC, now)
                 case Subscribed(_, reason):
                     self._subscribed(reason)
         self._carry_out()
@@ -299,7 +302,7 @@ class Server:
         if group is not None:
             self._part_done(group, now)
 
-    def _part_done(self, group: Group, now: float) -> None:
+    def _part_done(self, group: PendingDelivery, now: float) -> None:
         group.left -= 1
         remote = self.remotes.get(group.remote)
         if not group.left and remote is not None:
@@ -318,7 +321,7 @@ class Server:
             del self._runs[token]
         remote = self.remotes.get(run.remote)
         if isinstance(remote, Connection) and (acks := run.settled(start, count)):
-            remote.wire.acknowledge_run(acks, run.epoch, now)
+            remote.machine.acknowledge_run(acks, run.epoch, now)
             self._dirty.add(run.remote)
 
     @staticmethod
@@ -334,18 +337,18 @@ class Server:
         now = self._now()
         for event in events:
             match event:
-                case Messages():
-                    self.fast.on_messages(number, event)
-                case Settled(token, start, many, reason):
-                    self.fast.on_settled(number, token, start, many, reason)
+                case IncomingRun():
+                    self.batch_path.on_messages(number, event)
+                case BatchSettled(token, start, many, reason):
+                    self.batch_path.on_batch_settled(number, token, start, many, reason)
                 case Message(publish, epoch):
                     self.core.on_message(number, publish, epoch)
                 case Published(token, reason):
-                    self.core.on_published(token, reason)
+                    self.core.publishing.on_published(token, reason)
                 case Subscribed(token, reason):
-                    self.core.on_subscribed(number, token, reason)
+                    self.core.subscriptions.on_subscribed(number, token, reason)
                 case Dropped(filter_):
-                    self.core.on_dropped(number, filter_)
+                    self.core.subscriptions.on_dropped(number, filter_)
                 case Up(present, abilities):
                     self.core.on_up(number, present, abilities)
                 case Trouble(text):
@@ -404,11 +407,11 @@ class Server:
             for action in actions:
                 # those that come for messages first; the others cost what they cost
                 if type(action) is SendMany:
-                    self.remotes[action.remote].wire.publish_burst(action.messages, action.qos, action.token, now)  # type: ignore[attr-defined]
+                    self.remotes[action.remote].machine.publish_batch(action.messages, action.qos, action.token, now)  # type: ignore[attr-defined]
                     self._congestion(action.remote, now)
                     self._dirty.add(action.remote)
                 elif type(action) is RespondMany:
-                    self.community.wire.publish_burst(action.messages, 1, 0, now)
+                    self.community.machine.publish_batch(action.messages, 1, 0, now)
                 elif type(action) is DeliverMany:
                     self._deliver_many(action, now)
                 else:
@@ -429,13 +432,13 @@ class Server:
             case Send(number, token, publish):
                 self.remotes[number].publish(publish, token, now)
                 self._congestion(number, now)
-            case Ask(number, token, filter_, qos, identifier):
+            case Subscribe(number, token, filter_, qos, identifier):
                 self.remotes[number].subscribe(filter_, qos, identifier, token, now)
-            case Drop(number, filter_):
+            case Unsubscribe(number, filter_):
                 self.remotes[number].unsubscribe(filter_, now)
-            case After(later):
+            case AfterCommit(later):
                 self._later += later
-            case Fetch():
+            case ReadPage():
                 self._spawn(self._fetch(action))
             case Open():
                 self._open(action)
@@ -443,12 +446,12 @@ class Server:
                 self._close(number)
             case Resolve(number, name):
                 self._spawn(self._resolve(number, name))
-            case Note(warning, text, what):
+            case LogLine(warning, text, what):
                 if what:
                     self._warn(text, what)
                 else:
                     log.log(logging.WARNING if warning else logging.INFO, "%s", text)
-        if isinstance(action, Send | Ask | Drop | Deliver):
+        if isinstance(action, Send | Subscribe | Unsubscribe | Deliver):
             self._dirty.add(action.remote)
 
     def _flush_remotes(self) -> None:
@@ -466,7 +469,7 @@ class Server:
             match action:
                 case Respond(topic, body, qos):
                     self._respond(Publish(topic, body, qos), 0, now)
-                case Fetch():
+                case ReadPage():
                     self._spawn(self._fetch(action))
                 case Open():
                     self._open(action)
@@ -475,23 +478,23 @@ class Server:
         self._flush_remotes()
         self.community.flush()
 
-    async def _fetch(self, action: Fetch) -> None:
+    async def _fetch(self, action: ReadPage) -> None:
         assert self._keeper is not None
         rows = await self._keeper.read(action)
         self.core.on_fetched(action.session, action.token, action.last, rows)
         self._carry_out()
 
     def _respond(self, publish: Publish, token: int, now: float) -> bool:
-        if not self.community.wire.fits(publish):
+        if not self.community.machine.fits(publish):
             log.warning(
                 "event=response-dropped topic=%s bytes=%d error=too-large-for-the-community-broker", publish.topic, len(publish.payload)
             )
             return False
-        self.community.wire.publish(publish, token, now)
+        self.community.machine.publish(publish, token, now)
         return True
 
     def _deliver(self, action: Deliver, now: float) -> None:
-        group = Group(action, 0)
+        group = PendingDelivery(action, 0)
         for topic, body, qos in action.responses:
             token = 0
             if action.packet_id and qos:
@@ -506,11 +509,11 @@ class Server:
             self.remotes[action.remote].acknowledge(action.packet_id, action.epoch, now)
 
     def _deliver_many(self, action: DeliverMany, now: float) -> None:
-        wire = self.community.wire
-        run = Run(action)
+        machine = self.community.machine
+        run = PendingRun(action)
         for qos, messages in action.bursts:
             head, body = messages[0]  # all have this size
-            if not wire.fits(Publish(head.topic, body, qos)):
+            if not machine.fits(Publish(head.topic, body, qos)):
                 log.warning(
                     "event=response-dropped topic=%s bytes=%d messages=%d error=too-large-for-the-community-broker",
                     head.topic,
@@ -524,9 +527,9 @@ class Server:
                 self._runs[token] = run
                 run.open[token] = len(messages)
                 run.recipients += 1
-            wire.publish_burst(messages, qos, token, now)
+            machine.publish_batch(messages, qos, token, now)
         if action.acks and not run.recipients:
-            self.remotes[action.remote].wire.acknowledge_run(action.acks, action.epoch, now)  # type: ignore[attr-defined]
+            self.remotes[action.remote].machine.acknowledge_run(action.acks, action.epoch, now)  # type: ignore[attr-defined]
             self._dirty.add(action.remote)
 
     def _open(self, action: Open) -> None:
@@ -534,13 +537,13 @@ class Server:
         if number not in self.core.remotes:
             return  # it waited to be kept, and is not wanted any more
         addresses = [parse_address(text, REMOTE) for text in action.addresses]
-        connection = make(action, addresses, Owner(partial(self._on_remote, number), partial(self._remote_down, number)))
+        connection = make_connector(action, addresses, Owner(partial(self._on_remote, number), partial(self._remote_down, number)))
         connection.pause(self._paused)
         self.remotes[number] = connection
-        if isinstance(connection, Connection) and isinstance(connection.wire, Wire):
-            self.fast.enable(number)
+        if isinstance(connection, Connection):
+            self.batch_path.enable(number)
             if self.short is not None:
-                connection.lone = partial(self.short.message, number, connection.wire)
+                connection.lone = partial(self.short.message, number, connection.machine)
         self._tasks[number] = asyncio.get_running_loop().create_task(self._stay(number, connection), name=f"remote-{number}")
 
     async def _stay(self, number: int, connection: Connector) -> None:
@@ -556,7 +559,7 @@ class Server:
 
     def _close(self, number: int) -> None:
         self.remotes.pop(number, None)
-        self.fast.forget(number)
+        self.batch_path.forget(number)
         task = self._tasks.pop(number, None)
         if task is not None:
             self._keep(task)
@@ -596,9 +599,9 @@ class Server:
     def _pressure(self) -> None:
         """Read the remotes while the community keeps up."""
         backlog = self.community.backlog
-        if self._keeper is not None and self.core.memory is not None:
+        if self._keeper is not None and self.core.persistence is not None:
             backlog += self._keeper.writer.bytes_pending
-            self.core.memory.congested = self._keeper.writer.bytes_pending > self._limits.buffer
+            self.core.persistence.congested = self._keeper.writer.bytes_pending > self._limits.buffer
         paused = backlog > (self._limits.buffer // 2 if self._paused else self._limits.buffer)
         if paused != self._paused:
             self._paused = paused

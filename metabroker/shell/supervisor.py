@@ -1,4 +1,4 @@
-"""One metabroker after the other: a fault of ours ends one, and the next begins after a pause that grows with each."""
+"""Runs one metabroker after the other: an internal error ends one, and the next begins after a pause that grows with each."""
 
 from __future__ import annotations
 

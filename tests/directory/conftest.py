@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from mqmesh.directory.uddi import inquiry
+from mqmesh.directory import uddi_client
 from support.directories import Directory
 from support.services import PATIENCE
 
@@ -13,8 +13,8 @@ from support.services import PATIENCE
 def _patient() -> Iterator[None]:
     """A directory on a busy machine takes its time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(inquiry, "TIMEOUT", PATIENCE)
-        patch.setattr(inquiry, "LONGEST", PATIENCE)
+        patch.setattr(uddi_client, "TIMEOUT", PATIENCE)
+        patch.setattr(uddi_client, "LONGEST", PATIENCE)
         yield
 
 

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from mqmesh.directory import leases
 from mqmesh.directory import records as all_records
-from mqmesh.directory.accounts import add_account
-from mqmesh.directory.errors import DirectoryError
 from mqmesh.directory.leases import Claim
 from mqmesh.directory.records import Record
-from mqmesh.directory.store import Account, Store
+from mqmesh.directory.storage.accounts import add_account
+from mqmesh.directory.storage.errors import DirectoryError
+from mqmesh.directory.storage.store import Account, Store
 from mqmesh.directory.uddi.saving import prepare
 
 ALICE, BOB = Account("alice", "acme"), Account("bob", "other")

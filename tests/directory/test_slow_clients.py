@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from mqmesh.directory import server
 from mqmesh.directory import slow_clients as patience
-from mqmesh.directory.store import Store
+from mqmesh.directory.storage.store import Store
 from support.directories import in_this_process
 from support.services import PATIENCE
 

@@ -10,10 +10,10 @@ import msgpack
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mqmesh.base.metabroker import IDENTITY, Code
-from mqmesh.metabroker.core.actions import Ask, Close, Deliver, Drop, Note, Open, Resolve, Respond, Send
+from mqmesh.metabroker.core.actions import Close, Deliver, LogLine, Open, Resolve, Respond, Send, Subscribe, Unsubscribe
 from mqmesh.metabroker.core.core import Core
-from mqmesh.metabroker.mqtt.client import Abilities
 from mqmesh.metabroker.policy import parse
+from mqmesh.metabroker.protocol.events import Abilities
 from mqmesh.mqtt.packets import Publish
 from mqmesh.mqtt.properties import Property
 from mqmesh.mqtt.topics import check_filter, check_topic
@@ -139,21 +139,21 @@ class World:
                 core.on_up(number, False, Abilities())
             case Resolve(number, _):
                 core.on_resolved(number, [], "there is no such service", self.now)
-            case Ask(number, token, filter_, qos, _):
+            case Subscribe(number, token, filter_, qos, _):
                 check_filter(filter_)
-                core.on_subscribed(number, token, qos)
+                core.subscriptions.on_subscribed(number, token, qos)
             case Send(_, token, publish):
                 check_topic(publish.topic.encode())
                 if token:
-                    core.on_published(token, 0)
+                    core.publishing.on_published(token, 0)
             case Respond(topic, body, _):
                 check_topic(topic.encode())
                 self.answers.append((topic.removeprefix("metabroker/response/"), msgpack.unpackb(body)))
-            case Note(_, text):
+            case LogLine(_, text):
                 assert "\n" not in text, "one line"
                 assert "password" not in text.lower() or "error=" in text
             case _:
-                assert isinstance(action, Close | Drop), action
+                assert isinstance(action, Close | Unsubscribe), action
 
     def snapshot(self) -> Any:
         one = self.session

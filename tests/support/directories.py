@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import uvicorn
-from mqmesh.directory.accounts import add_account
 from mqmesh.directory.client import Client
-from mqmesh.directory.store import Store
+from mqmesh.directory.storage.accounts import add_account
+from mqmesh.directory.storage.store import Store
 
 from support import command
 from support.services import PATIENCE, free_port, wait_until

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import zeep
-from mqmesh.directory.errors import CODES
+from mqmesh.directory.storage.errors import CODES
 
 OASIS = Path(__file__).parents[1] / "directory" / "oasis" / "uddi_v3_service.wsdl"
 

@@ -18,7 +18,7 @@ from aiormq.abc import DeliveredMessage
 from aiormq.channel import Channel
 
 from ....mqtt.reasons import Reason
-from ...mqtt.client import Dropped, Event, Message, Subscribed, Trouble
+from ...protocol.events import Dropped, Event, Message, Subscribed, Trouble
 from . import mapping
 from .errors import UNWRITABLE, Over, code_of, reason_of, words
 from .guard import Guard
@@ -151,7 +151,7 @@ class Consumer:
         if forget and self._control is not None:
             await self._control.queue_delete(self._queue)
 
-    # Messages
+    # IncomingRun
 
     async def _come(self, message: DeliveredMessage) -> None:
         """A message; the library makes a task of it, which begins in the order of the messages."""

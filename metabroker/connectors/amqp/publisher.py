@@ -22,7 +22,7 @@ from aiormq.channel import Channel
 from ....base.cache import Cache
 from ....mqtt.packets import Publish
 from ....mqtt.reasons import Reason
-from ...mqtt.client import Event, Published, Trouble
+from ...protocol.events import Event, Published, Trouble
 from . import mapping
 from .errors import UNWRITABLE, Over, code_of, reason_of, words
 

@@ -23,7 +23,7 @@ from nats.errors import BadHeaderError, BadSubjectError, MaxPayloadError
 from ....mqtt.packets import Publish
 from ....mqtt.properties import Property
 from ....mqtt.reasons import Reason
-from ...mqtt.client import Event, Published, Trouble
+from ...protocol.events import Event, Published, Trouble
 from . import mapping
 from .client import Client
 from .headers import Headers, Pairs

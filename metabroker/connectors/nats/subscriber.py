@@ -24,7 +24,7 @@ from nats.js import JetStreamContext
 
 from ....mqtt.properties import Property
 from ....mqtt.reasons import Reason
-from ...mqtt.client import Event, Message, Subscribed, Trouble
+from ...protocol.events import Event, Message, Subscribed, Trouble
 from . import jetstream, mapping
 from .client import Client
 from .headers import Headers
@@ -265,7 +265,7 @@ class Subscriber:
         if part.consumer:
             await self._delete(part.consumer)
 
-    # Messages
+    # IncomingRun
 
     async def _take(self, held: _Held, part: _Part, message: Msg) -> None:
         """A message for a subscription."""

@@ -19,11 +19,11 @@ from mqmesh.broker.auth.metabroker_secret import MetabrokerSettings
 from mqmesh.broker.config import BrokerConfig, Limits
 from mqmesh.broker.server import Broker
 from mqmesh.metabroker.mqtt import connection as connections
-from mqmesh.metabroker.mqtt.client import Login
+from mqmesh.metabroker.mqtt.login import Login
 from mqmesh.metabroker.policy import parse
 from mqmesh.metabroker.shell import direct
 from mqmesh.metabroker.shell import server as servers
-from mqmesh.metabroker.shell.embedded import HERE, Around
+from mqmesh.metabroker.shell.embedded import IN_PROCESS, EmbeddedCommunity
 from mqmesh.metabroker.shell.resolver import Chain
 from mqmesh.metabroker.shell.server import Server
 from mqmesh.mqtt.codec import encode
@@ -120,7 +120,9 @@ async def world(version: int = 5, policy: dict[str, Any] = POLICY) -> AsyncItera
         mock.patch.object(connections.Connection, "may_rest", False),
         mock.patch.object(servers.secrets, "token_hex", side_effect=lambda _: f"{next(names):032x}"),
     ):
-        server = await Server.open(Around(HERE, Login("metabroker", keep_alive=0), broker=here), parse(rules), Chain(), lambda: None)
+        server = await Server.open(
+            EmbeddedCommunity(IN_PROCESS, Login("metabroker", keep_alive=0), broker=here), parse(rules), Chain(), lambda: None
+        )
         task = asyncio.create_task(server.run())
         try:
             for _ in range(20):

@@ -19,8 +19,8 @@ from mqmesh.client.metabroker.flow_control import AHEAD, BYTES, EVERY, LARGE
 from mqmesh.client.metabroker.remote_session import RemoteSession
 from mqmesh.metabroker.core.actions import Open, Respond, Send
 from mqmesh.metabroker.core.core import Core
-from mqmesh.metabroker.mqtt.client import Abilities
 from mqmesh.metabroker.policy import parse
+from mqmesh.metabroker.protocol.events import Abilities
 
 REMOTE = "mqtt://far:1883"
 
@@ -88,7 +88,7 @@ class World:
                 case Send(_, token, publish):
                     self.got.append(publish.payload)
                     if token:
-                        self.core.on_published(token, 0)
+                        self.core.publishing.on_published(token, 0)
                         self.answer()
                 case Respond(topic, body, _):
                     if topic.endswith("connack") and not self.quiet:

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from mqmesh.directory import store
-from mqmesh.directory.accounts import add_account
-from mqmesh.directory.errors import CODES
-from mqmesh.directory.store import Store
+from mqmesh.directory.storage import store
+from mqmesh.directory.storage.accounts import add_account
+from mqmesh.directory.storage.errors import CODES
+from mqmesh.directory.storage.store import Store
 from mqmesh.directory.uddi import operations as uddi
 from mqmesh.directory.uddi import soap
 from mqmesh.directory.uddi.documents import NUMBER, RECORD, VISIBILITY

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lxml import etree
 from mqmesh.directory.server import LONGEST
-from mqmesh.directory.store import Store
+from mqmesh.directory.storage.store import Store
 from mqmesh.directory.uddi import soap
 from mqmesh.directory.uddi.documents import NAMESPACE, q
 from mqmesh.directory.uddi.saving import prepare

@@ -11,11 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mqmesh.base.metabroker import IDENTITY, Code
 from mqmesh.base.settings import ConfigError
-from mqmesh.metabroker.core.actions import Ask, Close, Deliver, Drop, Open, Resolve, Respond, Send
+from mqmesh.metabroker.core.actions import Close, Deliver, Open, Resolve, Respond, Send, Subscribe, Unsubscribe
 from mqmesh.metabroker.core.core import ANSWERS, Core
-from mqmesh.metabroker.mqtt.batches import Messages
-from mqmesh.metabroker.mqtt.client import Abilities, Login, Message, Published, Up, Wire
+from mqmesh.metabroker.mqtt.client import ClientMachine
+from mqmesh.metabroker.mqtt.login import Login
 from mqmesh.metabroker.policy import Policy, parse
+from mqmesh.metabroker.protocol.events import Abilities, Message, Published, Up
+from mqmesh.metabroker.protocol.messages import IncomingRun
 from mqmesh.mqtt.codec import encode
 from mqmesh.mqtt.packets import Connack, Puback, Pubcomp, Publish, Pubrec, Pubrel
 from mqmesh.mqtt.properties import Property
@@ -45,7 +47,7 @@ class World:
         return self.actions()
 
     def actions(self) -> list[Any]:
-        return [action for action in self.core.take() if type(action).__name__ != "Note"]
+        return [action for action in self.core.take() if type(action).__name__ != "LogLine"]
 
     def answers(self) -> list[tuple[str, dict[str, Any]]]:
         return [(one.topic.removeprefix("metabroker/response/"), msgpack.unpackb(one.body)) for one in self.actions()]
@@ -62,9 +64,9 @@ class World:
         self.actions()
         return max(self.core.remotes)
 
-    def subscribed(self, number: int, session: str, filter_: str, qos: int = 1) -> Ask:
+    def subscribed(self, number: int, session: str, filter_: str, qos: int = 1) -> Subscribe:
         [ask] = self.request(f"{session}/subscribe", message=0, topics=[filter_], qos=qos)
-        self.core.on_subscribed(number, ask.token, qos)
+        self.core.subscriptions.on_subscribed(number, ask.token, qos)
         self.actions()
         return ask
 
@@ -150,7 +152,7 @@ def test_puback_follows_the_remotes_and_repeats_are_not_published() -> None:
     [send] = world.request("s1/publish", message="m", topic="up/a", payload=b"x", qos=1)
     assert isinstance(send, Send)
     assert world.request("s1/publish", message="m", topic="up/a", payload=b"x", qos=1) == []
-    world.core.on_published(send.token, 0)
+    world.core.publishing.on_published(send.token, 0)
     assert world.answers() == [("s1/puback", {"message": "m", "code": 0})]
     [again] = world.request("s1/publish", message="m", topic="up/a", payload=b"x", qos=1)
     assert code(again) == 0
@@ -194,7 +196,7 @@ def test_a_thousand_sessions_share_one_connection_and_each_has_its_own() -> None
     assert code(world.request("connect", client="c", remote=REMOTE)[0]) == Code.TOO_MANY_SESSIONS
     assert all(world.deliver(opened.remote, f"down/{number}/x") == [f"s{number}"] for number in range(2, 1001))
     ended = [type(one) for number in range(1, 1001) for one in world.request(f"s{number}/disconnect")]
-    assert (ended.count(Close), ended.count(Drop)) == (1, 998)  # the last one leaves with the connection
+    assert (ended.count(Close), ended.count(Unsubscribe)) == (1, 998)  # the last one leaves with the connection
     assert not world.core.sessions
 
 
@@ -207,7 +209,7 @@ def test_subscriptions_are_counted() -> None:
     assert sorted(world.deliver(number, "down/x")) == ["s1", "s2"]
     assert [type(one) for one in world.request("s1/unsubscribe", message=1, topics=["down/#"])] == [Respond]
     assert world.deliver(number, "down/x") == ["s2"]
-    assert world.request("s2/unsubscribe", message=1, topics=["down/#"])[0] == Drop(number, "down/#")
+    assert world.request("s2/unsubscribe", message=1, topics=["down/#"])[0] == Unsubscribe(number, "down/#")
     assert code(world.request("s1/subscribe", message=1, topics=["#"])[0]) == Code.REFUSED_BY_POLICY
 
 
@@ -243,12 +245,12 @@ def test_after_a_lost_connection_what_is_missing_is_asked_anew(present: bool) ->
     world.core.on_failed(number, Code.REMOTE_UNREACHABLE, "lost")
     world.actions()
     world.up(number, present)
-    asks = [one for one in world.actions() if isinstance(one, Ask)]
+    asks = [one for one in world.actions() if isinstance(one, Subscribe)]
     assert sorted(one.filter for one in asks) == (["down/b"] if present else ["down/a", "down/b"])
-    world.core.on_subscribed(number, pending.token, 1)  # an answer to what is no longer asked
+    world.core.subscriptions.on_subscribed(number, pending.token, 1)  # an answer to what is no longer asked
     assert world.answers() == []
     for ask in asks:
-        world.core.on_subscribed(number, ask.token, 1)
+        world.core.subscriptions.on_subscribed(number, ask.token, 1)
     assert world.answers() == [("s1/suback", {"message": 2, "code": 0, "codes": [1]})]
 
 
@@ -256,7 +258,7 @@ def test_a_refused_subscription_is_nobodys() -> None:
     world = World()
     number = world.session()
     [ask] = world.request("s1/subscribe", message=1, topics=["down/a"], qos=1)
-    world.core.on_subscribed(number, ask.token, 0x87)
+    world.core.subscriptions.on_subscribed(number, ask.token, 0x87)
     [(topic, body)] = world.answers()
     assert (topic, body["code"], body["codes"]) == ("s1/suback", Code.REMOTE_REFUSED, [0x87])
     assert world.deliver(number, "down/a") == []
@@ -363,8 +365,8 @@ def test_a_misspelled_key_of_the_policy_is_guessed() -> None:
 # The wire
 
 
-def wire(version: int = 5, **connack: Any) -> Wire:
-    made = Wire(Login("c", version))
+def wire(version: int = 5, **connack: Any) -> ClientMachine:
+    made = ClientMachine(Login("c", version))
     made.begin(0.0)
     made.receive(encode(Connack(properties=connack.get("properties", {})), version), 0.0)
     made.take()
@@ -374,7 +376,7 @@ def wire(version: int = 5, **connack: Any) -> Wire:
 def test_the_wire_acknowledges_when_its_owner_does() -> None:
     made = wire()
     [message] = made.receive(encode(Publish("t", b"x", 1, packet_id=7), 5), 0.0)
-    assert isinstance(message, Messages)
+    assert isinstance(message, IncomingRun)
     assert made.take() == b""
     made.acknowledge_run(message.acks, message.epoch, 0.0)
     assert made.take() == encode(Puback(7), 5)

@@ -14,8 +14,8 @@ import msgpack
 import pytest
 from mqmesh.base.metabroker import Code
 from mqmesh.metabroker.core.actions import Respond, Send
-from mqmesh.metabroker.core.refusals import STRANGERS
-from mqmesh.metabroker.mqtt.client import Abilities
+from mqmesh.metabroker.core.unanswered import STRANGERS
+from mqmesh.metabroker.protocol.events import Abilities
 from support.brokers import RunningBroker, running_broker
 from support.paho_client import Paho
 from support.remotes import POLICY, Kept, Member, running_metabroker

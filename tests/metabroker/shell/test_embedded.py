@@ -24,18 +24,18 @@ EXAMPLE = Path(__file__).parents[3] / "examples" / "metabroker.sh"
 
 FAULTY = """
 import sys
-from mqmesh.metabroker.core import Core
-from mqmesh.metabroker.wire import Wire
-publish, receive = Core._publish, Wire.receive
-def core(self, session, request):
+from mqmesh.metabroker.core.publishing import Publishing
+from mqmesh.metabroker.mqtt.client import ClientMachine
+publish, receive = Publishing.publish, ClientMachine.receive
+def publishing(self, session, request):
     if request.publish.topic == "fault":
         raise RuntimeError("of the test")
     publish(self, session, request)
-def wire(self, data, now):
+def machine(self, data, now):
     if b"fault-in-the-wire" in data:
         raise RuntimeError("of the test")
     return receive(self, data, now)
-Core._publish, Wire.receive = core, wire
+Publishing.publish, ClientMachine.receive = publishing, machine
 sys.argv[0] = "mqmesh"
 from mqmesh.cli.main import app
 app()

@@ -13,12 +13,24 @@ from typing import Any
 
 import msgpack
 from mqmesh.base.metabroker import Code
-from mqmesh.metabroker.core.actions import After, Ask, Close, Deliver, Drop, Fetch, Note, Open, Resolve, Respond, Send
+from mqmesh.metabroker.core.actions import (
+    AfterCommit,
+    Close,
+    Deliver,
+    LogLine,
+    Open,
+    ReadPage,
+    Resolve,
+    Respond,
+    Send,
+    Subscribe,
+    Unsubscribe,
+)
 from mqmesh.metabroker.core.core import Core
 from mqmesh.metabroker.core.records import INCOMING
 from mqmesh.metabroker.core.restore import restore
-from mqmesh.metabroker.mqtt.client import Abilities
 from mqmesh.metabroker.policy import parse
+from mqmesh.metabroker.protocol.events import Abilities
 from mqmesh.mqtt.packets import Publish
 from mqmesh.mqtt.topics import matches
 from mqmesh.store.coalescer import Coalescer
@@ -124,7 +136,7 @@ class DurableWorld:
         self.coalescer.load(self.store.deliveries())
         self.core = Core(self.policy, lambda: f"s{next(self.names)}", self.coalescer, 1_000_000.0)
         self.later: list[Any] = []
-        self.fetches: list[Fetch] = []
+        self.fetches: list[ReadPage] = []
         self.sent: dict[int, tuple[Publish, bool]] = {}  # token -> message to the remote, whether it is there
         self.number = 0  # of the remote's connection, 0: none
         self.wanted: Open | None = None
@@ -169,18 +181,18 @@ class DurableWorld:
                     self.later.append(lambda: self.acknowledged(packet_id, epoch))
                 else:
                     self.acknowledged(packet_id, epoch)
-            case After(actions):
+            case AfterCommit(actions):
                 self.later += actions
-            case Fetch():
+            case ReadPage():
                 self.fetches.append(action)
             case Send(_, token, publish):
                 self.sent[token] = (publish, False)
                 self.send()
-            case Ask(number, token, filter_, qos, _):
+            case Subscribe(number, token, filter_, qos, _):
                 assert self.number
                 self.far.filters.add(filter_)
-                self.core.on_subscribed(number, token, qos)
-            case Drop(_, filter_):
+                self.core.subscriptions.on_subscribed(number, token, qos)
+            case Unsubscribe(_, filter_):
                 self.drops.append(filter_)
                 if not self.keeps:
                     self.drop()
@@ -194,7 +206,7 @@ class DurableWorld:
                 self.wanted, self.number = None, 0
             case Resolve(number, _):
                 self.resolving.append(number)
-            case Note(_, text):
+            case LogLine(_, text):
                 self.notes.append(text)
 
     def drop(self) -> None:
@@ -203,7 +215,7 @@ class DurableWorld:
         for filter_ in drops:
             self.far.filters.discard(filter_)
             if self.keeps:
-                self.core.on_dropped(self.number, filter_)
+                self.core.subscriptions.on_dropped(self.number, filter_)
 
     def acknowledged(self, packet_id: int, epoch: int) -> None:
         if epoch == self.epoch and self.number:
@@ -306,7 +318,7 @@ class DurableWorld:
         """The remote's acknowledgements arrive."""
         for token in [token for token, (_, there) in self.sent.items() if there and self.number]:
             del self.sent[token]
-            self.core.on_published(token, 0)
+            self.core.publishing.on_published(token, 0)
         self.carry_out()
 
     # The end

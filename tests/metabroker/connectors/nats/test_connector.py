@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from mqmesh.base.address import REMOTE, parse_address
 from mqmesh.metabroker.connectors.nats.connector import Login, NatsConnector
-from mqmesh.metabroker.mqtt.events import Event, Message, Published, Subscribed, Trouble, Up
+from mqmesh.metabroker.protocol.events import Event, Message, Published, Subscribed, Trouble, Up
 from mqmesh.mqtt.packets import Publish
 from mqmesh.mqtt.reasons import Reason
 from support.certificates import Certificates

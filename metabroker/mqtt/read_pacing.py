@@ -1,9 +1,9 @@
-"""When a connection that brings messages in many small pieces is better read in fewer, larger ones. Sans-IO.
+"""Decides when to read a connection in fewer and larger pieces. No I/O.
 
-A broker that writes each message by itself wakes the metabroker for each of them, which wakes the next broker, and so on: most of the
-work is then waking up. When messages come fast, the reader rests for a moment after each piece, and takes what has come meanwhile at
-once. That costs each message up to `REST` seconds, so it is done only as long as it pays: a rest that brings fewer than `ENOUGH`
-messages shows that the other side waits for us, and then there is none for a while, twice as long each time.
+A broker that writes each message separately wakes the metabroker for each of them, the metabroker wakes the next broker, and so on: most
+of the work is waking up. When messages come fast, the reader rests for a moment after each piece and then takes everything that came
+meanwhile. A rest costs each message up to `REST` seconds, so it is done only while it pays. A rest that brings fewer than `ENOUGH`
+messages shows that the sender waits for us; then there are no rests for a while, twice as long each time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LARGE = 32_768  # bytes that come at once: no need to wait for more
 PAUSES = (0.05, 3.2)  # seconds without rests: first, longest
 
 
-class Pace:
+class ReadPacing:
     """Of one connection."""
 
     def __init__(self) -> None:

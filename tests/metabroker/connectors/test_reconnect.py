@@ -7,9 +7,10 @@ import socket
 
 import pytest
 from mqmesh.base.address import Address
-from mqmesh.metabroker.mqtt.client import Login, Wire
+from mqmesh.metabroker.connectors.reconnect import why_not
+from mqmesh.metabroker.mqtt.client import ClientMachine
 from mqmesh.metabroker.mqtt.connection import Connection
-from mqmesh.metabroker.mqtt.retry import why_not
+from mqmesh.metabroker.mqtt.login import Login
 from support.services import PATIENCE, free_port
 
 
@@ -31,7 +32,7 @@ def test_the_first_attempt_says_it(monkeypatch: pytest.MonkeyPatch, known: bool)
 
     async def first() -> str:
         said: asyncio.Queue[str] = asyncio.Queue()
-        connection = Connection([address], Wire(Login("m")), None, lambda events: None, lambda _, text: said.put_nowait(text))
+        connection = Connection([address], ClientMachine(Login("m")), None, lambda events: None, lambda _, text: said.put_nowait(text))
         task = asyncio.create_task(connection.run())
         try:
             return await asyncio.wait_for(said.get(), PATIENCE)

@@ -1,18 +1,18 @@
-"""Durable sessions: publications and requests that are kept until their recipient has acknowledged them. A part of the core.
+"""What the core keeps in the store: sessions, their subscriptions, publications and requests of durable sessions.
 
-Strategy: what is to be kept goes into the open batch of a store as soon as it is known (`Changes`), and what may only be said once it
-is kept goes into an `After`. So one group commit serves everything that came in one chunk, and nobody waits for the disk in between.
+Changes go into the open batch of a store at once (`Changes`). Actions that must follow the commit are wrapped in `AfterCommit`. So one
+group commit serves everything that came in one chunk, and nobody waits for the disk in between.
 
-A publication for a durable session gets the next identifier, is kept, and then sent, while the client keeps up: at most `window` are
-sent and not acknowledged. The others are read from the store in pages when there is room (`Fetch`), so that memory holds a number
-for each, not its body. A client that comes back says what it has, and is sent what follows.
+A publication for a durable session gets the next identifier, is stored, and is sent while the client keeps up: at most `window` are sent
+and not acknowledged. The others are read from the store in pages when there is room (`ReadPage`), so that memory holds only a number for
+each. A client that comes back says what it has, and is sent what follows.
 
 Invariants
-- identifiers of a durable session have no gap between `acked` and the session's `number`, but for what expired;
-- nothing is sent before it is kept, so that no identifier is ever given to two messages;
-- a page that is read for a client that has left or come back meanwhile is not used (its token is another one).
+- identifiers of a durable session have no gap between `acked` and the session's `number`, except for expired ones;
+- nothing is sent before the commit, so that no identifier is ever given to two messages;
+- a page that was read for a client that has left or come back meanwhile is not used (its token differs).
 
-What it does not know: files, threads, the shell that carries out its actions.
+It does not know files, threads, or the shell that carries out its actions.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from ...mqtt.packets import Publish
 from ...mqtt.properties import PacketKind, Property, decode_properties, encode_properties
 from ...store.records import RUN_WEIGHT, StoredDelivery, StoredRun
 from ..policy import Limits
-from ..protocol import bodies
-from .actions import Action, After, Fetch, Note, Respond
+from ..protocol import requests as bodies
+from .actions import Action, AfterCommit, LogLine, ReadPage, Respond
 from .records import (
     ACKED,
     ASKED,
@@ -45,18 +45,18 @@ from .records import (
     pair,
     write,
 )
-from .remote import FEW, Held, Remote
-from .sessions import LONGEST_PROBE, PROBE, Counts, Session
+from .remote import FEW, Remote, RemoteFilter
+from .sessions import LONGEST_PROBE, PROBE, Counters, Session
 
 PAGE, PAGE_BYTES = 200, 1_048_576  # what one page of the store holds at most; one message in any case
 OUT_BYTES = 4_194_304  # of publications that are sent and not acknowledged; one message in any case
 AGAIN = 0  # the token of a page with one publication that is sent again
 
 
-class Memory:
+class Persistence:
     """What is kept of sessions. changes: where. offset: from the core's time to the wall clock. do: takes actions."""
 
-    def __init__(self, changes: Changes, limits: Limits, counts: Counts, offset: float, do: Callable[[Action], None]) -> None:
+    def __init__(self, changes: Changes, limits: Limits, counts: Counters, offset: float, do: Callable[[Action], None]) -> None:
         self.changes = changes
         self.limits = limits
         self.counts = counts
@@ -117,7 +117,7 @@ class Memory:
         """It does no longer."""
         self.changes.delete_value(FILTER, pair(session_id, filter_))
 
-    def put_asked(self, remote: Remote, held: Held) -> None:
+    def put_asked(self, remote: Remote, held: RemoteFilter) -> None:
         """How a remote knows a filter."""
         numbers = [(number, sorted(remote.asked[number][1])) for number in held.numbers]
         record = AskedRecord(held.order, held.granted, [(number, who if len(who) <= FEW else None) for number, who in numbers])
@@ -148,7 +148,7 @@ class Memory:
             if not durable.away and not durable.fetching and durable.sent == number - 1 and self._room(session):
                 responses.append(self._publication(session, number, publish, qos, weight))
         if responses:
-            self._do(After(responses))
+            self._do(AfterCommit(responses))
         return bool(run)
 
     def acknowledge(self, session: Session, number: int) -> None:
@@ -204,7 +204,7 @@ class Memory:
             size += durable.kept.get(last, 0)
         self._token += 1
         durable.fetching = self._token
-        self._do(After([Fetch(session.id, self._token, durable.sent, last)]))
+        self._do(AfterCommit([ReadPage(session.id, self._token, durable.sent, last)]))
 
     def on_fetched(self, session: Session, token: int, last: int, rows: list[tuple[StoredDelivery, StoredRun]] | None) -> None:
         """A page has been read, up to an identifier; None: the store did not answer, `on_timer` tries again."""
@@ -248,7 +248,7 @@ class Memory:
             durable.pause = min(2 * durable.pause, LONGEST_PROBE)
             durable.probe = now + durable.pause
             oldest = next(iter(durable.kept))
-            self._do(After([Fetch(session.id, AGAIN, oldest - 1, oldest)]))
+            self._do(AfterCommit([ReadPage(session.id, AGAIN, oldest - 1, oldest)]))
 
     def heard(self, now: float) -> None:
         """The time, for what has no other."""
@@ -298,7 +298,7 @@ class Memory:
             return
         durable.full = True
         text = f"{len(durable.kept)} publications of {durable.bytes} bytes wait: what comes is dropped until some are acknowledged"
-        self._do(Note(True, f"event=session-full client={session.client!r} messages={len(durable.kept)} bytes={durable.bytes}"))
+        self._do(LogLine(True, f"event=session-full client={session.client!r} messages={len(durable.kept)} bytes={durable.bytes}"))
         body = pack(code=Code.MESSAGES_DROPPED, reason=text, dropped=durable.dropped)
         self._do(Respond(response_topic(session.id, "status"), body, 1))
 

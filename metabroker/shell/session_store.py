@@ -1,7 +1,7 @@
-"""The metabroker's store: one SQLite file that only its owner may read, a thread that commits, and what waits for commits.
+"""The metabroker's store: one SQLite file that only its owner may read, a thread that commits, and actions that wait for commits.
 
-The file holds the passwords that clients gave for remotes, because the metabroker connects with them again after its restart: it is
-made with mode 0600 in a folder of mode 0700 and not encrypted.
+The file holds the passwords that clients gave for remotes, because the metabroker connects with them after its restart. It has mode 0600
+in a folder of mode 0700 and is not encrypted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ...store.folder import os_error
 from ...store.records import StoredDelivery, StoredRun
 from ...store.sqlite import SqliteStore
 from ...store.writer import Writer
-from ..core.actions import Action, Fetch
+from ..core.actions import Action, ReadPage
 from ..core.records import INCOMING
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ def _nobody(_: Later) -> None:
     pass
 
 
-class Keeper:
+class SessionStore:
     """An open store. folder: made if need be. Raises StoreError. Opening blocks: it may be done in any thread, all else in the loop's.
 
     on_kept: called in the loop with what waited for a commit, in order.
@@ -59,7 +59,7 @@ class Keeper:
         else:
             self._waiting.append((ticket, later))
 
-    async def read(self, fetch: Fetch) -> Rows | None:
+    async def read(self, fetch: ReadPage) -> Rows | None:
         """A page of a session's publications; None if the store fails."""
         try:
             return await asyncio.to_thread(self._rows, fetch)
@@ -82,7 +82,7 @@ class Keeper:
         if not self.writer.close(0.0):
             log.error("event=store-left bytes=%d error=%r", self.writer.bytes_pending, str(self.writer.error or "no answer in time"))
 
-    def _rows(self, fetch: Fetch) -> Rows:
+    def _rows(self, fetch: ReadPage) -> Rows:
         deliveries = list(self.store.deliveries(INCOMING + fetch.session, after=fetch.after, limit=fetch.last - fetch.after))
         runs = self.store.runs({one.run for one in deliveries})
         return [(one, runs[one.run]) for one in deliveries if one.order <= fetch.last and one.run in runs]

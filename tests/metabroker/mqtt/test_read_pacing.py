@@ -9,16 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mqmesh.base.address import parse_address
-from mqmesh.metabroker.mqtt.batches import Messages
-from mqmesh.metabroker.mqtt.client import Login, Wire
+from mqmesh.metabroker.mqtt.client import ClientMachine
 from mqmesh.metabroker.mqtt.connection import Connection
-from mqmesh.metabroker.mqtt.events import Event
-from mqmesh.metabroker.mqtt.read_batching import ENOUGH, FAST, LARGE, LOOK, PAUSES, REST, Pace
+from mqmesh.metabroker.mqtt.login import Login
+from mqmesh.metabroker.mqtt.read_pacing import ENOUGH, FAST, LARGE, LOOK, PAUSES, REST, ReadPacing
+from mqmesh.metabroker.protocol.events import Event
+from mqmesh.metabroker.protocol.messages import IncomingRun
 from mqmesh.mqtt.codec import encode
 from mqmesh.mqtt.packets import Connack, Publish
 
 
-def rests(made: Pace, each: int, every: float, seconds: float, waits: bool = False) -> int:
+def rests(made: ReadPacing, each: int, every: float, seconds: float, waits: bool = False) -> int:
     """How often it rests while pieces of `each` messages come. waits: the sender waits for us, so that a rest brings no more."""
     now = 100.0
     found, end = 0, now + seconds
@@ -35,31 +36,31 @@ def rests(made: Pace, each: int, every: float, seconds: float, waits: bool = Fal
 
 
 def test_it_rests_while_messages_come_fast() -> None:
-    assert rests(Pace(), 1, 0.5 / FAST, 1.0) > 0.9 / REST * (1 - LOOK * 2)
+    assert rests(ReadPacing(), 1, 0.5 / FAST, 1.0) > 0.9 / REST * (1 - LOOK * 2)
 
 
 @given(st.floats(0.001, 1.0), st.integers(1, 5))
 def test_it_never_rests_while_they_come_slowly(every: float, each: int) -> None:
-    assert rests(Pace(), min(each, int(every * FAST / 2)), every, 5.0) == 0
+    assert rests(ReadPacing(), min(each, int(every * FAST / 2)), every, 5.0) == 0
 
 
 @given(st.integers(1, ENOUGH - 1), st.floats(0.000_01, 0.5 / FAST))
 def test_who_waits_for_us_is_hardly_ever_kept_waiting(each: int, every: float) -> None:
-    assert 1 <= rests(Pace(), each, every, 3.0, waits=True) <= 8
-    late = Pace()
+    assert 1 <= rests(ReadPacing(), each, every, 3.0, waits=True) <= 8
+    late = ReadPacing()
     rests(late, each, every, 10.0, waits=True)
     assert rests(late, each, every, PAUSES[1], waits=True) <= 3
 
 
 def test_large_pieces_are_taken_as_they_come() -> None:
-    made = Pace()
+    made = ReadPacing()
     assert not any(made.rests(1000, LARGE, 0.02 * number) for number in range(100))
 
 
 @pytest.mark.parametrize("qos", [0, 1])
 def test_nothing_is_left_unread(monkeypatch: pytest.MonkeyPatch, qos: int) -> None:
     """A rest behind each piece, and pauses of the owner between them."""
-    monkeypatch.setattr(Pace, "rests", lambda *_: True)
+    monkeypatch.setattr(ReadPacing, "rests", lambda *_: True)
     count, chance = 3000, random.Random(qos)
 
     async def server(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -80,7 +81,7 @@ def test_nothing_is_left_unread(monkeypatch: pytest.MonkeyPatch, qos: int) -> No
 
         def on_events(events: list[Event]) -> None:
             for event in events:
-                if isinstance(event, Messages):
+                if isinstance(event, IncomingRun):
                     got.extend(int.from_bytes(payload, "big") for payload in event.payloads)
             if chance.random() < 0.3:
                 connection.pause(True)
@@ -88,7 +89,7 @@ def test_nothing_is_left_unread(monkeypatch: pytest.MonkeyPatch, qos: int) -> No
             if len(got) == count:
                 done.set()
 
-        connection = Connection([parse_address(f"mqtt://127.0.0.1:{port}")], Wire(Login("m")), None, on_events, lambda *_: None)
+        connection = Connection([parse_address(f"mqtt://127.0.0.1:{port}")], ClientMachine(Login("m")), None, on_events, lambda *_: None)
         task = asyncio.get_running_loop().create_task(connection.run())
         try:
             async with asyncio.timeout(60):

@@ -1,14 +1,18 @@
-"""The core's way for many messages at once: requests to publish, and publications of remotes, without a packet for each.
+"""Many messages at once: requests to publish, and messages of remotes, without a packet for each.
 
-Strategy: a request to publish is *plain* when it asks for QoS 0 or 1 without properties, when its topic, QoS and retain flag were found
-right and allowed before in this session, and when nothing speaks against it now: the identifier is new, there is room, the remote is
-there. Plain requests in a row become one action to send and one to answer; those without an identifier, which want no answer, only one to
-send. Whatever else comes, and what durable sessions ask for with an identifier, goes to `Core.on_request`, in its place in the order, so
-that there is one set of rules; the tests hold both ways against each other.
+A request to publish is *plain* if all of this holds:
 
-Publications of a remote are matched once for each topic (`Remote.routes`, forgotten when subscriptions change).
+- it asks for QoS 0 or 1 and has no properties;
+- its topic, QoS and retain flag were checked and allowed before in this session;
+- its identifier is new, there is room, and the remote is connected.
 
-Invariant: for the same requests both ways send the same messages in the same order and give the same answers.
+Plain requests in a row become one action that sends and one that answers. Requests without an identifier want no answer. Everything else
+goes to `Core.on_request`, in its place in the order, and so do requests with an identifier in a durable session. There is one set of
+rules: the tests compare the two paths.
+
+Messages of a remote are matched once for each topic (`Remote.routes`), until subscriptions change.
+
+Invariant: for the same requests both paths send the same messages in the same order and give the same answers.
 """
 
 from __future__ import annotations
@@ -19,13 +23,13 @@ import msgpack
 
 from ...base.cache import Cache
 from ...base.metabroker import PUBLICATION, REQUEST, Code, response_topic
-from ..mqtt.batches import LONG, Head, Messages, Outgoing
-from ..protocol import bodies
-from ..protocol.bodies import BodyError
+from ..protocol import requests as bodies
+from ..protocol.messages import LONG, IncomingRun, Outgoing, PublishHeader
+from ..protocol.requests import BodyError
 from .actions import DeliverMany, RespondMany, SendMany
 
 if TYPE_CHECKING:
-    from ..mqtt.events import Abilities
+    from ..protocol.events import Abilities
     from .core import Core
     from .remote import Remote
     from .sessions import Session
@@ -42,20 +46,20 @@ TAILS = tuple(b"\xa3qos" + bytes((qos,)) + b"\xa6retain\xc2" for qos in (0, 1)) 
 _pack = msgpack.Packer(autoreset=True).pack
 
 
-def middle_of(topic: str, payload: bytes) -> bytes:
+def publication_middle(topic: str, payload: bytes) -> bytes:
     """What stands between the number and the payload in the body of a publication; it depends on the payload's size alone."""
     size = len(payload)
     return b"\xa5topic" + bytes(_pack(topic)) + b"\xa7payload" + (bytes(_pack(payload))[:-size] if size else b"\xc4\0")
 
 
-def body_of(number: int, middle: bytes, payload: bytes) -> bytes:
+def publication_body(number: int, middle: bytes, payload: bytes) -> bytes:
     """The body of a publication of QoS 0. number: of the session."""
     if number < NUMBERS:
         return b"".join((b"\x85\xa2id\xce", number.to_bytes(4, "big"), middle, payload, TAILS[0]))
     return b"".join((b"\x85\xa2id\xcf", number.to_bytes(8, "big"), middle, payload, TAILS[0]))
 
 
-class Plain:
+class SessionTopics:
     """What is known of a session's topics. heads: (topic, QoS, retain) -> how it is sent; answers: how it is answered.
 
     incoming: how publications go to the session, by QoS; straight: those of QoS 0 on the short way, by the version of MQTT that its client
@@ -67,15 +71,15 @@ class Plain:
     def __init__(self, session_id: str, abilities: Abilities, version: int) -> None:
         """version: of MQTT at the community broker."""
         self.abilities = abilities
-        self.heads: Cache[tuple[str, int, bool], Head] = Cache(TOPICS)
-        self.answers = Head(response_topic(session_id, "puback"), 1, False, version)
+        self.heads: Cache[tuple[str, int, bool], PublishHeader] = Cache(TOPICS)
+        self.answers = PublishHeader(response_topic(session_id, "puback"), 1, False, version)
         topic = response_topic(session_id, "publish")
-        self.incoming = (Head(topic, 0, False, version), Head(topic, 1, False, version))
-        self.straight = {one: Head(topic, 0, False, one) for one in (4, 5)}
+        self.incoming = (PublishHeader(topic, 0, False, version), PublishHeader(topic, 1, False, version))
+        self.straight = {one: PublishHeader(topic, 0, False, one) for one in (4, 5)}
         self.topic = topic.encode()
 
 
-class UnderWay:
+class PendingBatch:
     """A burst that a remote has not acknowledged whole. messages: identifiers of the requests. left: how many have no answer."""
 
     __slots__ = ("left", "messages", "session")
@@ -86,15 +90,15 @@ class UnderWay:
         self.left = len(messages)
 
 
-class Fast:
+class BatchPath:
     """Beside a `Core`. version: of MQTT at the community broker. able: the numbers of remotes whose connections take bursts."""
 
     def __init__(self, core: Core, version: int) -> None:
         self.core = core
         self.version = version
         self.able: set[int] = set()
-        self._plain: dict[str, Plain] = {}  # by session
-        self._under_way: dict[int, dict[int, UnderWay]] = {}  # remote -> token -> burst
+        self._plain: dict[str, SessionTopics] = {}  # by session
+        self._under_way: dict[int, dict[int, PendingBatch]] = {}  # remote -> token -> burst
 
     def enable(self, number: int) -> None:
         """A remote's connection takes bursts."""
@@ -105,9 +109,9 @@ class Fast:
         self.able.discard(number)
         self._under_way.pop(number, None)
 
-    # Requests
+    # RequestBatch
 
-    def on_requests(self, run: Messages, now: float) -> bool:
+    def on_requests(self, run: IncomingRun, now: float) -> bool:
         """Messages have come from the community under one topic. True: acknowledge them when what has been put is kept."""
         core, topic = self.core, run.topic
         session_id = topic[len(REQUEST) : -len(PUBLICATION)]
@@ -122,20 +126,20 @@ class Fast:
             late = [core.on_request(topic, body, now) for body in run.payloads]
             return any(late)
         session.ends = now + session.life
-        requests = Requests(self, session, topic, now)
+        requests = RequestBatch(self, session, topic, now)
         requests.take(run.payloads)
         return requests.late
 
-    def plain(self, session: Session) -> Plain:
+    def plain(self, session: Session) -> SessionTopics:
         """What is known of a session, as long as its remote takes the same."""
         plain = self._plain.get(session.id)
         if plain is None or plain.abilities is not session.remote.abilities:
             if len(self._plain) > 2 * len(self.core.sessions):
                 self._plain = {one: known for one, known in self._plain.items() if one in self.core.sessions}
-            plain = self._plain[session.id] = Plain(session.id, session.remote.abilities, self.version)
+            plain = self._plain[session.id] = SessionTopics(session.id, session.remote.abilities, self.version)
         return plain
 
-    def learn(self, session: Session, plain: Plain, request: dict[str, Any]) -> Head | None:
+    def learn(self, session: Session, plain: SessionTopics, request: dict[str, Any]) -> PublishHeader | None:
         """How a request's topic is sent, if it may be published and the remote takes it; None: the core says what is wrong."""
         try:
             publish = bodies.publish_request(request).publish
@@ -145,7 +149,7 @@ class Fast:
         takes = publish.qos <= abilities.qos and (abilities.retain or not publish.retain) and abilities.carries is None
         if not takes or not session.rule.may_publish(publish.topic):
             return None
-        head = Head(publish.topic, publish.qos, publish.retain, session.rule.version, abilities.largest)
+        head = PublishHeader(publish.topic, publish.qos, publish.retain, session.rule.version, abilities.largest)
         if len(publish.topic) <= LONG:
             plain.heads.keep((publish.topic, publish.qos, publish.retain), head)
         return head
@@ -153,10 +157,10 @@ class Fast:
     def under_way(self, number: int, session_id: str, messages: list[str | int]) -> int:
         """A token for requests that a remote will acknowledge."""
         token = self.core.new_token()
-        self._under_way.setdefault(number, {})[token] = UnderWay(session_id, messages)
+        self._under_way.setdefault(number, {})[token] = PendingBatch(session_id, messages)
         return token
 
-    def on_settled(self, number: int, token: int, start: int, count: int, reason: int) -> None:
+    def on_batch_settled(self, number: int, token: int, start: int, count: int, reason: int) -> None:
         """The remote has acknowledged or refused `count` messages of a burst, from number `start` on."""
         bursts = self._under_way.get(number, {})
         burst = bursts.get(token)
@@ -173,7 +177,7 @@ class Fast:
         done = session.done
         if reason:
             for message in messages:
-                self.core.answer_published(session, message, reason)
+                self.core.publishing.answer_published(session, message, reason)
             return
         answers = self.plain(session).answers
         before, behind = DONE
@@ -186,7 +190,7 @@ class Fast:
 
     # Publications
 
-    def on_messages(self, number: int, run: Messages) -> None:
+    def on_messages(self, number: int, run: IncomingRun) -> None:
         """A remote has sent messages of one topic: to each session that they are for."""
         core = self.core
         remote = core.remotes.get(number)
@@ -203,7 +207,7 @@ class Fast:
         core.counts.incoming += count
         core.counts.delivered += count * len(known)
         bursts: list[tuple[int, list[Outgoing]]] = []
-        middle = middle_of(run.topic, run.payloads[0])
+        middle = publication_middle(run.topic, run.payloads[0])
         for session, wanted, plain in known:
             qos = min(wanted, run.qos)
             head = plain.incoming[qos]
@@ -218,7 +222,7 @@ class Fast:
             bursts.append((qos, messages))
         core.do(DeliverMany(number, run.acks, run.epoch, bursts))
 
-    def _route(self, remote: Remote, run: Messages) -> list[tuple[Session, int, Plain]]:
+    def _route(self, remote: Remote, run: IncomingRun) -> list[tuple[Session, int, SessionTopics]]:
         """Who gets the messages of a topic, with which QoS at most."""
         known = []
         for session_id, qos in remote.recipients(run.singles()[0]).items():
@@ -231,7 +235,7 @@ class Fast:
         return known
 
 
-class Shape:
+class BodyShape:
     """What request bodies of one size have in common: all but `message`, a number of 2, 4 or 8 bytes, if they have one, and the payload.
 
     The others of a run are compared with it and not unpacked.
@@ -239,14 +243,14 @@ class Shape:
 
     __slots__ = ("_before", "_behind", "_between", "_first", "_message", "_payload", "head")
 
-    def __init__(self, before: bytes, message: slice | None, between: bytes, payload: slice, behind: bytes, head: Head) -> None:
+    def __init__(self, before: bytes, message: slice | None, between: bytes, payload: slice, behind: bytes, head: PublishHeader) -> None:
         self._before, self._between, self._behind = before, between, behind
         self._message, self._payload = message, payload
         self._first = min(message.stop, payload.stop) if message is not None else 0
         self.head = head
 
     @classmethod
-    def of(cls, body: bytes, read: dict[str, Any], head: Head) -> Shape | None:
+    def of(cls, body: bytes, read: dict[str, Any], head: PublishHeader) -> BodyShape | None:
         """The shape of a plain request; None if it is not written in the shortest way, or its identifier is no such number."""
         parts = [bytes((0x80 | len(read),))]
         places: dict[str, slice] = {}
@@ -282,12 +286,12 @@ class Shape:
         return None
 
 
-class Requests:
+class RequestBatch:
     """Requests to publish of one session, in the order in which they came, while they become actions."""
 
-    def __init__(self, fast: Fast, session: Session, topic: str, now: float) -> None:
-        self.fast, self.core, self.session, self.topic, self.now = fast, fast.core, session, topic, now
-        self.plain = fast.plain(session)
+    def __init__(self, batch_path: BatchPath, session: Session, topic: str, now: float) -> None:
+        self.batch_path, self.core, self.session, self.topic, self.now = batch_path, batch_path.core, session, topic, now
+        self.plain = batch_path.plain(session)
         self.qos = 0  # of all in `messages`
         self.messages: list[Outgoing] = []
         self.names: list[str | int] = []  # of those that are answered
@@ -295,12 +299,12 @@ class Requests:
 
     def take(self, payloads: list[bytes]) -> None:
         """All of them. One long function, because it runs for each message."""
-        session, limits, memory = self.session, self.core.policy.limits, self.core.memory
+        session, limits, persistence = self.session, self.core.policy.limits, self.core.persistence
         remote, done = session.remote, session.done
         keep = 2 * limits.waiting
-        shape: Shape | None = None
+        shape: BodyShape | None = None
         tries = SHAPES if len(payloads) > 2 else 0
-        head: Head | None = None
+        head: PublishHeader | None = None
         for body in payloads:
             found = shape.read(body) if shape is not None else None
             message: str | int | None
@@ -314,10 +318,10 @@ class Requests:
                     continue
                 message, payload = read.get("message"), read["payload"]
                 known = read["topic"], read.get("qos", 0), read.get("retain", False)
-                head = self.plain.heads.get(known) or self.fast.learn(session, self.plain, read)
+                head = self.plain.heads.get(known) or self.batch_path.learn(session, self.plain, read)
                 if tries and head is not None:
                     tries -= 1
-                    shape = Shape.of(body, read, head)
+                    shape = BodyShape.of(body, read, head)
             if message is None:
                 if head is None or len(payload) > head.largest:
                     self._unusual(body)
@@ -336,7 +340,7 @@ class Requests:
                 or len(payload) > head.largest
                 or session.open >= limits.waiting
                 or remote.congested
-                or (memory is not None and memory.congested)
+                or (persistence is not None and persistence.congested)
                 or not (head.qos or remote.up)
             ):
                 self._unusual(body)
@@ -355,7 +359,7 @@ class Requests:
                 oldest, code = done.popitem(last=False)
                 if code is None:  # it has no answer yet
                     done[oldest] = None
-                    self.core.remember(session, message, done[message])
+                    self.core.publishing.remember(session, message, done[message])
         self._flush()
 
     @staticmethod
@@ -391,7 +395,7 @@ class Requests:
         """One without an identifier, because the remote takes nothing now."""
         self._flush()
         self.core.hear(1, self.now)
-        self.core.refuses_quietly(self.session)
+        self.core.publishing.refuses_unanswered(self.session)
 
     def _flush(self) -> None:
         """What is plain becomes actions."""
@@ -401,7 +405,7 @@ class Requests:
         self.core.hear(len(self.messages), self.now)
         self.core.counts.published += len(self.messages)
         if self.qos:
-            token = self.fast.under_way(number, self.session.id, self.names)
+            token = self.batch_path.under_way(number, self.session.id, self.names)
             self.core.do(SendMany(number, token, 1, self.messages))
         else:
             before, behind = DONE

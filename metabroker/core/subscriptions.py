@@ -1,19 +1,16 @@
-"""Requests to subscribe and to unsubscribe, a part of the core: what sessions hold is asked for at their remote, once for all of them."""
+"""Requests to subscribe and to unsubscribe: what sessions hold is asked for at their remote, once for all of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...base.metabroker import Code
 from ...mqtt.reasons import Reason
-from ..policy import Policy
-from ..protocol import bodies
-from .actions import Ask, Drop, Note
-from .base import Answering, words
-from .records import Changes
-from .remote import Held, Remote, Waiter
+from ..protocol import requests as bodies
+from .actions import LogLine, Subscribe, Unsubscribe
+from .remote import Remote, RemoteFilter, Waiter
 from .sessions import Session
+from .state import CoreState, words
 
 LONGEST_FILTER = 60_000  # bytes, where filters are kept
 
@@ -28,39 +25,40 @@ class _Subscribe:
     left: int
 
 
-class Subscribing(Answering):
-    """Of each filter at most one asking is under way (`remote.py`)."""
+class Subscriptions:
+    """Subscriptions of all sessions. Of each filter at most one SUBSCRIBE is under way (`remote.py`)."""
 
-    def __init__(self, policy: Policy, new_id: Callable[[], str], changes: Changes | None = None, offset: float = 0.0) -> None:
-        super().__init__(policy, new_id, changes, offset)
+    def __init__(self, state: CoreState) -> None:
+        self._state = state
         self._subscribing: dict[int, _Subscribe] = {}  # request -> what is known
         self._places: dict[int, dict[str, list[int]]] = {}  # request -> filter -> places in the answer
-        self._askings: dict[int, Held] = {}  # token -> filter
+        self._askings: dict[int, RemoteFilter] = {}  # token -> filter
 
-    def _subscribe(self, session: Session, request: bodies.SubscribeRequest) -> None:
-        limits, remote, message = self.policy.limits, session.remote, request.message
+    def subscribe(self, session: Session, request: bodies.SubscribeRequest) -> None:
+        state = self._state
+        limits, remote, message = state.policy.limits, session.remote, request.message
         if request.durable and session.durable is None:
-            self._refuse(session.id, "subscribe", message, Code.NOT_SUPPORTED, "this session is not durable: connect with durable")
+            state.refuse(session.id, "subscribe", message, Code.NOT_SUPPORTED, "this session is not durable: connect with durable")
             return
         if request.durable and not request.qos:
-            self._refuse(session.id, "subscribe", message, Code.MALFORMED, "qos: a durable subscription has QoS 1 or 2")
+            state.refuse(session.id, "subscribe", message, Code.MALFORMED, "qos: a durable subscription has QoS 1 or 2")
             return
-        if self.memory is not None and any(len(filter_.encode()) > LONGEST_FILTER for filter_ in request.topics):
-            self._refuse(session.id, "subscribe", message, Code.TOO_LARGE, f"a filter has at most {LONGEST_FILTER} bytes")
+        if state.persistence is not None and any(len(filter_.encode()) > LONGEST_FILTER for filter_ in request.topics):
+            state.refuse(session.id, "subscribe", message, Code.TOO_LARGE, f"a filter has at most {LONGEST_FILTER} bytes")
             return
         if any(filter_.startswith("$share/") for filter_ in request.topics):
-            self._refuse(session.id, "subscribe", message, Code.NOT_SUPPORTED, "shared subscriptions are not served")
+            state.refuse(session.id, "subscribe", message, Code.NOT_SUPPORTED, "shared subscriptions are not served")
             return
         if not all(session.rule.may_subscribe(filter_) for filter_ in request.topics):
-            self._refuse(session.id, "subscribe", message, Code.REFUSED_BY_POLICY, "the policy does not allow this filter")
+            state.refuse(session.id, "subscribe", message, Code.REFUSED_BY_POLICY, "the policy does not allow this filter")
             return
         if len(session.filters.union(request.topics)) > limits.subscriptions or session.open >= limits.waiting:
-            self._refuse(session.id, "subscribe", message, Code.TOO_MANY_REQUESTS, "too many subscriptions, or requests without an answer")
+            state.refuse(session.id, "subscribe", message, Code.TOO_MANY_REQUESTS, "too many subscriptions, or requests without an answer")
             return
         if not request.topics:
-            self._answer(session.id, "subscribe", message=message, code=Code.OK, codes=[])
+            state.answer(session.id, "subscribe", message=message, code=Code.OK, codes=[])
             return
-        number = self._token()
+        number = state.new_token()
         places: dict[str, list[int]] = {}
         for index, filter_ in enumerate(request.topics):
             places.setdefault(filter_, []).append(index)
@@ -73,38 +71,40 @@ class Subscribing(Answering):
             held.next.append(Waiter(session.id, number, request.qos))
             self._ask(remote, held)
 
-    def _ask(self, remote: Remote, held: Held) -> None:
+    def _ask(self, remote: Remote, held: RemoteFilter) -> None:
         """Ask for a filter on behalf of those who wait, if nothing is under way."""
         if held.token or not held.next or not remote.up:
             return
         held.asking, held.next = held.next, []
         self._send_ask(remote, held, frozenset(waiter.session for waiter in held.asking))
 
-    def _send_ask(self, remote: Remote, held: Held, who: frozenset[str]) -> None:
-        held.token = self._token()
+    def _send_ask(self, remote: Remote, held: RemoteFilter, who: frozenset[str]) -> None:
+        state = self._state
+        held.token = state.new_token()
         self._askings[held.token] = held
         for waiter in held.asking:  # from now on: what is retained may come before the answer does (3.8.4)
             remote.grant(held, waiter.session, waiter.qos)
         remote.stale.discard(held.filter)
         number = remote.number_for(held, who)
-        if self.memory is not None:
-            self.memory.put_asked(remote, held)
-        self._do(Ask(remote.number, held.token, held.filter, held.wanted(), number))
+        if state.persistence is not None:
+            state.persistence.put_asked(remote, held)
+        state.do(Subscribe(remote.number, held.token, held.filter, held.wanted(), number))
 
     def on_subscribed(self, number: int, token: int, reason: int) -> None:
         """The remote has answered an asking: granted QoS, or a refusal."""
+        state = self._state
         held = self._askings.pop(token, None)
-        remote = self.remotes.get(number)
+        remote = state.remotes.get(number)
         if held is None or remote is None or held.token != token:
             return
         held.token = 0
         waiters, held.asking = held.asking, []
         if reason < 0x80:
             held.granted = reason
-            if self.memory is not None:
-                self.memory.put_asked(remote, held)
+            if state.persistence is not None:
+                state.persistence.put_asked(remote, held)
                 for waiter in waiters:
-                    self.memory.put_filter(self.sessions[waiter.session], held.filter, waiter.qos)
+                    state.persistence.put_filter(state.sessions[waiter.session], held.filter, waiter.qos)
             for waiter in waiters:
                 self._settle(waiter, held.filter, min(waiter.qos, reason))
         else:
@@ -114,24 +114,25 @@ class Subscribing(Answering):
             remote.forget(held)
             if reason < 0x80:
                 self._drop(remote, held.filter)
-            elif self.memory is not None:
-                self.memory.forget_asked(remote, held.filter)
+            elif state.persistence is not None:
+                state.persistence.forget_asked(remote, held.filter)
 
-    def _subscribe_refused(self, remote: Remote, held: Held, waiters: list[Waiter], reason: int) -> None:
+    def _subscribe_refused(self, remote: Remote, held: RemoteFilter, waiters: list[Waiter], reason: int) -> None:
         """Who asked does not get the filter; if the remote has none of ours any more, nobody has it."""
-        self._do(Note(True, f"event=subscribe-refused remote={remote.credentials.remote} error={words(reason)!r}"))
+        state = self._state
+        state.do(LogLine(True, f"event=subscribe-refused remote={remote.credentials.remote} error={words(reason)!r}"))
         asked = {waiter.session for waiter in waiters}
         for session_id in list(held.holders) if held.granted < 0 else asked:
             held.holders.pop(session_id, None)
             remote.tree.remove(held.filter, session_id)
             remote.routes.clear()
-            session = self.sessions[session_id]
+            session = state.sessions[session_id]
             if not any(waiter.session == session_id for waiter in held.next):
                 session.filters.discard(held.filter)
-                if self.memory is not None:
-                    self.memory.forget_filter(session_id, held.filter)
+                if state.persistence is not None:
+                    state.persistence.forget_filter(session_id, held.filter)
             if session_id not in asked:
-                self._status(session, Code.REMOTE_REFUSED, f"{held.filter}: {words(reason)}")
+                state.tell_status(session, Code.REMOTE_REFUSED, f"{held.filter}: {words(reason)}")
         for waiter in waiters:
             self._settle(waiter, held.filter, reason)
 
@@ -147,26 +148,29 @@ class Subscribing(Answering):
             return
         del self._subscribing[waiter.request]
         del self._places[waiter.request]
-        self.sessions[request.session].open -= 1
+        self._state.sessions[request.session].open -= 1
         refused = all(code >= 0x80 for code in request.codes)
         reason = words(request.codes[0]) if refused else None
         code_ = Code.REMOTE_REFUSED if refused else Code.OK
-        self._answer_kept(request.session, "subscribe", message=request.message, code=code_, reason=reason, codes=request.codes)
+        self._state.answer_after_commit(
+            request.session, "subscribe", message=request.message, code=code_, reason=reason, codes=request.codes
+        )
 
-    def _unsubscribe(self, session: Session, request: bodies.SubscribeRequest) -> None:
+    def unsubscribe(self, session: Session, request: bodies.SubscribeRequest) -> None:
+        state = self._state
         for filter_ in request.topics:
             if filter_ in session.filters:
                 session.filters.discard(filter_)
-                if self.memory is not None:
-                    self.memory.forget_filter(session.id, filter_)
+                if state.persistence is not None:
+                    state.persistence.forget_filter(session.id, filter_)
                 held = session.remote.held[filter_]
                 waiters = [waiter for waiter in (*held.asking, *held.next) if waiter.session == session.id]
-                self._release(session.remote, filter_, session.id)
+                self.release(session.remote, filter_, session.id)
                 for waiter in waiters:
                     self._settle(waiter, filter_, Reason.UNSPECIFIED_ERROR)
-        self._answer_kept(session.id, "unsubscribe", message=request.message, code=Code.OK)
+        state.answer_after_commit(session.id, "unsubscribe", message=request.message, code=Code.OK)
 
-    def _release(self, remote: Remote, filter_: str, session_id: str) -> None:
+    def release(self, remote: Remote, filter_: str, session_id: str) -> None:
         if remote.release(filter_, session_id):
             self._drop(remote, filter_)
 
@@ -182,11 +186,40 @@ class Subscribing(Answering):
         is remembered until it has answered."""
         keeps = remote.abilities.keeps
         if known or keeps:
-            self._do(Drop(remote.number, filter_))
+            self._state.do(Unsubscribe(remote.number, filter_))
         if keeps:
             remote.stale.add(filter_)
         else:
             self._forget_stale(remote, filter_)
+
+    def on_up(self, remote: Remote, present: bool) -> None:
+        """A connection is accepted. present: the remote has kept the subscriptions."""
+        self._drop_stale(remote, present)
+        for held in list(remote.held.values()):
+            if held.token:  # its answer went with the connection
+                self._askings.pop(held.token, None)
+                held.token = 0
+                held.next[:0] = held.asking
+                held.asking = []
+            if held.idle():
+                remote.forget(held)
+                self._give_up(remote, held.filter, present)
+            elif held.holders and (not present or held.granted < 0):
+                held.granted = -1
+                held.asking, held.next = held.next, []
+                self._send_ask(remote, held, frozenset((*held.holders, *(waiter.session for waiter in held.asking))))
+            else:
+                self._ask(remote, held)
+
+    def forget_session(self, session_id: str) -> None:
+        """A session has ended: nobody waits for its requests."""
+        for request in [number for number, one in self._subscribing.items() if one.session == session_id]:
+            del self._subscribing[request]
+            del self._places[request]
+
+    def forget_remote(self, remote: Remote) -> None:
+        """A remote is left: no answers come from it."""
+        self._askings = {token: held for token, held in self._askings.items() if remote.held.get(held.filter) is not held}
 
     def _drop_stale(self, remote: Remote, present: bool) -> None:
         """Give up what nobody wants any more since the last connection. present: see `on_up`."""
@@ -196,11 +229,11 @@ class Subscribing(Answering):
 
     def on_dropped(self, number: int, filter_: str) -> None:
         """A remote that keeps subscriptions has given one up."""
-        remote = self.remotes.get(number)
+        remote = self._state.remotes.get(number)
         if remote is not None and filter_ not in remote.held:
             self._forget_stale(remote, filter_)
 
     def _forget_stale(self, remote: Remote, filter_: str) -> None:
         remote.stale.discard(filter_)
-        if self.memory is not None:
-            self.memory.forget_asked(remote, filter_)
+        if self._state.persistence is not None:
+            self._state.persistence.forget_asked(remote, filter_)

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mqmesh.directory import uddi_client
 from mqmesh.directory.client import ClientError
-from mqmesh.directory.store import Account, Store
-from mqmesh.directory.uddi import inquiry, saving
+from mqmesh.directory.storage.store import Account, Store
+from mqmesh.directory.uddi import saving
 from mqmesh.directory.uddi.documents import add, make
-from mqmesh.directory.uddi.inquiry import Inquiry
+from mqmesh.directory.uddi_client import Inquiry
 from support.directories import Directory
 from support.uddi_clients import OASIS
 
@@ -138,8 +139,8 @@ EMPTY = b'<definitions xmlns="http://schemas.xmlsoap.org/wsdl/"/>'
 
 @pytest.mark.parametrize("body", [b"", b"no XML", b"<html/>", DTD, EMPTY, b"<a>" * 3000, None])
 def test_a_server_that_means_no_good_is_no_answer(monkeypatch: pytest.MonkeyPatch, body: bytes | None) -> None:
-    monkeypatch.setattr(inquiry, "LONGEST", 0.3)
-    monkeypatch.setattr(inquiry, "LARGEST", 100_000)
+    monkeypatch.setattr(uddi_client, "LONGEST", 0.3)
+    monkeypatch.setattr(uddi_client, "LARGEST", 100_000)
     ended = threading.Event()
 
     class Server(http.server.BaseHTTPRequestHandler):
@@ -164,7 +165,7 @@ def test_a_server_that_means_no_good_is_no_answer(monkeypatch: pytest.MonkeyPatc
 def test_an_answer_has_a_limit(monkeypatch: pytest.MonkeyPatch, world: Directory) -> None:
     asked = Inquiry(world.url)
     assert found(asked, "porto") != []
-    monkeypatch.setattr(inquiry, "LARGEST", 100)
+    monkeypatch.setattr(uddi_client, "LARGEST", 100)
     with pytest.raises(ClientError, match="100 bytes"):
         found(asked, "porto")
 

@@ -7,7 +7,7 @@ import importlib
 LIBRARIES = {"amqp": "aio_pika", "nats": "nats"}  # by an address's kind; the extra has its name
 
 
-def lacking(kind: str) -> str | None:
+def missing_library(kind: str) -> str | None:
     """What to do before remotes of this kind can be reached; None: nothing."""
     try:
         if kind in LIBRARIES:

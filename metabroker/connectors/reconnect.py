@@ -1,4 +1,4 @@
-"""Staying connected: the addresses of a broker are tried in turn, with growing pauses between the rounds."""
+"""Stays connected: tries the addresses of a broker in turn, with growing pauses between the rounds."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ import urllib3
 import zeep
 from lxml import etree
 
-from ..client import ClientError
+from .client import ClientError
 
 RECORD = "uddi:mqmesh:record"  # as documents.RECORD, which needs the directory's own libraries
 TIMEOUT = 5.0  # seconds without a byte

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum
 from typing import NamedTuple
 
 from ...mqtt.packets import Publish
-from .batches import Messages
+from .messages import IncomingRun
+
+
+class State(Enum):
+    """Of a connection."""
+
+    DOWN = "down"
+    CONNECTING = "CONNECT sent"
+    UP = "up"
 
 
 class Abilities(NamedTuple):
@@ -52,7 +61,7 @@ class Published(NamedTuple):
     reason: int
 
 
-class Settled(NamedTuple):
+class BatchSettled(NamedTuple):
     """Of the burst published under a token, `many` messages from number `start` on are acknowledged, or refused."""
 
     token: int
@@ -87,4 +96,4 @@ class Trouble(NamedTuple):
     text: str
 
 
-Event = Up | Refused | Message | Messages | Published | Settled | Subscribed | Dropped | Unsubscribed | Trouble
+Event = Up | Refused | Message | IncomingRun | Published | BatchSettled | Subscribed | Dropped | Unsubscribed | Trouble

@@ -191,7 +191,7 @@ def test_what_a_remote_keeps_is_wanted_again() -> None:
     for verb in ("subscribe", "unsubscribe", "subscribe"):
         client.ask(verb, topics=["down/a"], qos=1, **({"durable": True} if verb == "subscribe" else {}))
         world.commit()
-    world.core.on_dropped(world.number, "down/a")  # of the unsubscribing; the remote knows it by the second subscribing
+    world.core.subscriptions.on_dropped(world.number, "down/a")  # of the unsubscribing; the remote knows it by the second subscribing
     world.drops.clear()
     world.commit()
     client.ask("unsubscribe", topics=["down/a"])

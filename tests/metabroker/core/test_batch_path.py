@@ -12,12 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mqmesh.metabroker.core.actions import Deliver, DeliverMany, Respond, RespondMany, Send, SendMany
-from mqmesh.metabroker.core.batches import Fast
+from mqmesh.metabroker.core.batch_path import BatchPath
 from mqmesh.metabroker.core.core import Core
-from mqmesh.metabroker.mqtt.batches import Head, Messages
-from mqmesh.metabroker.mqtt.client import Abilities, Login, Message, Published, Settled, Up, Wire
+from mqmesh.metabroker.mqtt.client import ClientMachine
+from mqmesh.metabroker.mqtt.login import Login
 from mqmesh.metabroker.policy import parse
-from mqmesh.metabroker.shell.deliveries import Run
+from mqmesh.metabroker.protocol.events import Abilities, BatchSettled, Message, Published, Up
+from mqmesh.metabroker.protocol.messages import IncomingRun, PublishHeader
+from mqmesh.metabroker.shell.deliveries import PendingRun
 from mqmesh.mqtt.codec import decode, encode
 from mqmesh.mqtt.framing import Framer
 from mqmesh.mqtt.packets import Connack, Puback, Publish, Suback
@@ -34,7 +36,7 @@ class World:
         names = itertools.count(1)
         rule = {"clients": ["*"], "remotes": ["mqtt://far:*"], "publish": ["up/#"], "subscribe": ["down/#"]}
         self.core = Core(parse({"limits": limits, "allow": [rule]}), lambda: f"s{next(names)}")
-        self.fast = Fast(self.core, 5) if fast else None
+        self.fast = BatchPath(self.core, 5) if fast else None
         self.sent: list[Sent] = []
         self.answers: list[tuple[str, Any]] = []
         self.open: list[tuple[int, int]] = []  # (token, place in its burst, -1: alone) of what the remote has to acknowledge
@@ -78,7 +80,7 @@ class World:
                 self.core.on_request(topic, body, self.now)
         else:
             for _, group in itertools.groupby(bodies, len):  # as they come from the wire: bodies of one size
-                self.fast.on_requests(Messages(topic, 1, list(group), (), b"", 1), self.now)
+                self.fast.on_requests(IncomingRun(topic, 1, list(group), (), b"", 1), self.now)
         self.look()
 
     def acknowledge(self, place: int, count: int, reason: int) -> None:
@@ -90,10 +92,10 @@ class World:
             while first >= 0 and many < len(taken) and taken[many] == (token, first + many):
                 many += 1
             if first < 0:
-                self.core.on_published(token, reason)
+                self.core.publishing.on_published(token, reason)
             else:
                 assert self.fast is not None
-                self.fast.on_settled(self.number, token, first, many, reason)
+                self.fast.on_batch_settled(self.number, token, first, many, reason)
             del taken[:many]
         self.look()
 
@@ -271,7 +273,7 @@ def test_publications_reach_the_same_sessions_in_runs_and_one_by_one(runs: list[
                 topic_ = f"metabroker/request/{session}/subscribe"
                 world.core.on_request(topic_, body(message=1, topics=[filter_], qos=wanted), 0.0)
             acks = b"".join(encode(Puback(pid), 4) for pid in ids) if qos else b""
-            run = Messages(topic, qos, payloads, tuple(identifiers), acks, 1)
+            run = IncomingRun(topic, qos, payloads, tuple(identifiers), acks, 1)
             if world.fast is not None:
                 world.fast.on_messages(world.number, run)
             else:
@@ -286,7 +288,7 @@ def test_publications_reach_the_same_sessions_in_runs_and_one_by_one(runs: list[
 @given(st.integers(1, 300), st.integers(1, 20), st.integers(0, 1000))
 def test_a_message_is_acknowledged_when_all_its_sessions_have_it(recipients: int, count: int, seed: int) -> None:
     acks = b"".join(encode(Puback(pid), 4) for pid in range(1, count + 1))
-    run = Run(DeliverMany(1, acks, 1, []))
+    run = PendingRun(DeliverMany(1, acks, 1, []))
     run.recipients = recipients
     chance = random.Random(seed)
     left = dict.fromkeys(range(count), recipients)
@@ -307,8 +309,8 @@ def test_a_message_is_acknowledged_when_all_its_sessions_have_it(recipients: int
 # The wire
 
 
-def connected(version: int, maximum: int = 65_535) -> Wire:
-    made = Wire(Login("m", version))
+def connected(version: int, maximum: int = 65_535) -> ClientMachine:
+    made = ClientMachine(Login("m", version))
     made.begin(0.0)
     made.take()
     properties = {Property.RECEIVE_MAXIMUM: maximum} if version == 5 else {}
@@ -320,7 +322,7 @@ def connected(version: int, maximum: int = 65_535) -> Wire:
 def places(events: list[Any]) -> Iterator[tuple[int, int]]:
     """(number of the message, reason): alone its token is its number and one; in a burst the token is that of the first."""
     for event in events:
-        if isinstance(event, Settled):
+        if isinstance(event, BatchSettled):
             yield from ((event.token - 1 + event.start + i, event.reason) for i in range(event.many))
         else:
             assert isinstance(event, Published)
@@ -331,7 +333,7 @@ def places(events: list[Any]) -> Iterator[tuple[int, int]]:
 @given(st.randoms(use_true_random=False), st.sampled_from([4, 5]), st.sampled_from([1, 2, 7, 65_535]))
 def test_bursts_leave_as_the_same_bytes_as_single_messages(chance: random.Random, version: int, maximum: int) -> None:
     one, many = connected(version, maximum), connected(version, maximum)
-    heads = {qos: Head("t/é", qos, False, version) for qos in (0, 1)}
+    heads = {qos: PublishHeader("t/é", qos, False, version) for qos in (0, 1)}
     number = 0
     told: tuple[list[Any], list[Any]] = ([], [])
     flying: list[int] = []
@@ -351,7 +353,7 @@ def test_bursts_leave_as_the_same_bytes_as_single_messages(chance: random.Random
                 payloads = [chance.randbytes(chance.choice([0, 2, 200])) for _ in range(count)]
                 for place, payload in enumerate(payloads):
                     one.publish(Publish("t/é", payload, qos), number + place + 1, 0.0)
-                many.publish_burst([(heads[qos], payload) for payload in payloads], qos, number + 1, 0.0)
+                many.publish_batch([(heads[qos], payload) for payload in payloads], qos, number + 1, 0.0)
                 number += count
             case "acknowledge" if flying:
                 start = chance.choice([0, 0, chance.randrange(len(flying))])
@@ -432,7 +434,7 @@ def test_what_comes_in_runs_is_what_was_sent(groups: list[list[Any]], version: i
         data = data[size:]
     found = []
     for event in events:
-        if isinstance(event, Messages):
+        if isinstance(event, IncomingRun):
             found += event.singles()
             made.take()
             made.acknowledge_run(event.acks, event.epoch, 0.0)
@@ -449,4 +451,4 @@ def test_messages_of_one_size_with_other_identifiers_are_no_run(qos: int) -> Non
         Publish("t", b"x", qos, packet_id=qos * number, properties={Property.SUBSCRIPTION_IDENTIFIER: [number]}) for number in (5, 6)
     ]
     events = connected(5).receive(b"".join(encode(packet, 5) for packet in packets), 0.0)
-    assert [event.identifiers for event in events if isinstance(event, Messages)] == [(5,), (6,)]
+    assert [event.identifiers for event in events if isinstance(event, IncomingRun)] == [(5,), (6,)]

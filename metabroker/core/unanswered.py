@@ -1,11 +1,9 @@
-"""Requests to publish that want no answer: QoS 0, without `message`. What of them is refused is counted, and told at times.
+"""Refusals of requests to publish that want no answer (QoS 0, without `message`). They are counted, and reported now and then.
 
-A client that sends thousands of them a second must hear that they go nowhere, and must not be sent thousands of answers: the first
-refusal is told at once, then at most one in `PAUSE` seconds, each with the number of all so far. What is told is a puback without
-`message`.
+A client may send thousands of such requests a second. It must learn that they are refused, without thousands of answers: the first
+refusal is reported at once, then at most one in `PAUSE` seconds, with the number of all so far. A report is a puback without `message`.
 
-The same holds for sessions that there are not, so that a client that does not know it yet is not answered message by message; at most
-`STRANGERS` of them are told within `PAUSE`.
+The same holds for sessions that do not exist; at most `STRANGERS` of them are reported within `PAUSE`.
 """
 
 from __future__ import annotations
@@ -13,17 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...base.metabroker import Code, pack, response_topic
-from .actions import Action, Note, Respond
-from .sessions import Counts, Session
+from .actions import Action, LogLine, Respond
+from .sessions import Counters, Session
 
 PAUSE = 1.0  # seconds
 STRANGERS = 1000
 
 
-class Quiet:
+class UnansweredRefusals:
     """do: takes an action. counts: of the metabroker."""
 
-    def __init__(self, do: Callable[[Action], None], counts: Counts) -> None:
+    def __init__(self, do: Callable[[Action], None], counts: Counters) -> None:
         self._do, self._counts = do, counts
         self._sessions: dict[str, tuple[Session, Code, str]] = {}  # with refusals that are not told, and the last of them
         self._strangers: dict[str, int] = {}  # names of no sessions -> requests that were not answered
@@ -75,5 +73,5 @@ class Quiet:
         self._sessions.pop(session.id, None)
         refused = session.unpublished
         text = f"event=request-refused request=publish client={session.client!r} code={code.name} error={reason!r} refused={refused}"
-        self._do(Note(True, text, f"publish client={session.client!r} {code.name}"))
+        self._do(LogLine(True, text, f"publish client={session.client!r} {code.name}"))
         self._do(Respond(response_topic(session.id, "puback"), pack(code=code, reason=reason, refused=refused), 1))

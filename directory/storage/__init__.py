@@ -1,0 +1,1 @@
+"""The records in the database, the accounts that may write them, and errors."""
