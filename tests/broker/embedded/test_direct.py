@@ -311,10 +311,10 @@ def test_a_fault_ends_the_metabroker_and_not_the_broker(monkeypatch: pytest.Monk
             made.look()
             assert isinstance(made.said["two"][-1], Pingresp)
 
-    monkeypatch.setattr(direct.Shape, "read", fail)
+    monkeypatch.setattr(direct.BodyShape, "read", fail)
     run(main(quiet()[0]))
     monkeypatch.undo()
-    monkeypatch.setattr(direct, "body_of", fail)
+    monkeypatch.setattr(direct, "publication_body", fail)
     run(main(coming()[0]))
 
 
