@@ -13,9 +13,9 @@ def ring(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     """A ring of five under load: QoS 1 and 2 with mixed sizes and with runs of one size, everybody subscribed to everything."""
     with Scene(mesh(RING), tmp_path_factory.mktemp("ring")) as scene:
         scene.subscribe()
-        scene.publish(2000)
-        scene.publish(1000, sizes=SIZES)
-        scene.publish(500, qos=2)
-        scene.publish(200, qos=2, sizes=SIZES)
+        scene.publish(1000)
+        scene.publish(500, sizes=SIZES)
+        scene.publish(250, qos=2)
+        scene.publish(100, qos=2, sizes=SIZES)
         scene.start()
         yield scene

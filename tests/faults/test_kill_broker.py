@@ -16,7 +16,7 @@ ROUNDS = 5
 
 @pytest.mark.parametrize("store", STORES)
 def test_nothing_acknowledged_is_lost(store: str, tmp_path: Path) -> None:
-    verdict = asyncio.run(trial(tmp_path, 1, ROUNDS, [], rate=1500, store=store))
+    verdict = asyncio.run(trial(tmp_path, 1, ROUNDS, [], rate=800, store=store))
     print(verdict)
     assert verdict.good, verdict
     assert verdict.rounds == ROUNDS

@@ -69,8 +69,8 @@ def single(result: Round, ordered: bool = True) -> None:
 def test_cycles(links: list[tuple[str, str]], optimum: int, tmp_path: Path) -> None:
     with Scene(mesh(links), tmp_path, "memory") as scene:
         scene.subscribe()
-        scene.publish(1500)
-        scene.publish(500, qos=2)
+        scene.publish(800)
+        scene.publish(200, qos=2)
         scene.start()
         assert_clean(scene.round(scene.cut(("a", "b")), 0.3))
         assert_clean(scene.round(scene.kill("c"), 0.3))
@@ -83,7 +83,7 @@ def test_flood(links: list[tuple[str, str]], frames: int, tmp_path: Path) -> Non
     """Each message goes to every neighbour that is not marked as visited: the graph says how often at most; delivered once."""
     with Scene(patient(mesh(links, "flood")), tmp_path) as scene:
         scene.subscribe(qos=0)
-        scene.publish(2000, qos=0)
+        scene.publish(1000, qos=0)
         scene.start()
         assert len(scene.sites) - 1 <= frames_each(scene) <= frames
         assert_clean(scene.check("flood"))
@@ -93,7 +93,7 @@ def test_flood(links: list[tuple[str, str]], frames: int, tmp_path: Path) -> Non
 def test_qos_0_in_a_ring(tmp_path: Path) -> None:
     with Scene(patient(mesh(RING)), tmp_path) as scene:
         scene.subscribe(qos=0)
-        scene.publish(3000, qos=0)
+        scene.publish(1500, qos=0)
         scene.start()
         assert frames_each(scene) == 4
         assert_clean(scene.check("routed"))

@@ -27,8 +27,8 @@ pytestmark = pytest.mark.slow
 def triangle(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Scene]:
     with Scene(mesh(TRIANGLE), tmp_path_factory.mktemp("triangle"), request.param) as scene:
         scene.subscribe()
-        scene.publish(1500)
-        scene.publish(300, qos=2)
+        scene.publish(800)
+        scene.publish(150, qos=2)
         scene.start()
         yield scene
 

@@ -17,8 +17,8 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         scene.share(["a", "b", "d", "d"])
         scene.share(["b", "c"], "h")
         scene.subscribe(["e"])
-        scene.publish(1500)
-        scene.publish(500, qos=2, sizes=SIZES)
+        scene.publish(800)
+        scene.publish(200, qos=2, sizes=SIZES)
         scene.start()
         yield scene
 

@@ -59,9 +59,9 @@ def scene(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) 
     topology = encrypted(mesh(TRIANGLE), certificates, "certificate")
     with Scene(topology, tmp_path_factory.mktemp("triangle")) as made:
         made.subscribe()
-        made.publish(1500)
-        made.publish(500, sizes=SIZES)
-        made.publish(300, qos=2)
+        made.publish(800)
+        made.publish(200, sizes=SIZES)
+        made.publish(100, qos=2)
         made.start()
         yield made
 
