@@ -27,8 +27,8 @@ def _group() -> None:
 
 @acl.command()
 def check(
-    user: Annotated[str, typer.Argument(help="The user; '' for a client that does not say who it is.", show_default=False)],
-    topic: Annotated[str, typer.Argument(help="A topic; a filter with wildcards is judged for subscribing alone.", show_default=False)],
+    user: Annotated[str, typer.Argument(help="The user; '' for a client without a user name.", show_default=False)],
+    topic: Annotated[str, typer.Argument(help="A topic. A filter with wildcards is checked only for subscribing.", show_default=False)],
     config: Annotated[Path, typer.Option("--config", help="The broker's file.")] = Path("broker.toml"),
     client: Annotated[str, typer.Option("--client", "-i", help="The client identifier.")] = "client",
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
@@ -57,7 +57,7 @@ def check(
         raise fail(f"acl: {topic}: {getattr(error, 'text', error)}", WRONG_USE) from None
     rules: Rules = settings.rules
     known, why = _login(settings, user)
-    name = user if user and settings.asks else None  # as the broker has it: a name that nobody proves is none
+    name = user if user and settings.asks else None  # the broker ignores a name that is not proved
     verdicts = {"subscribe": rules.subscribe(name, client, topic)}
     if not has_wildcard(topic):
         verdicts = {"publish": rules.publish(name, client, topic), **verdicts}
@@ -77,7 +77,7 @@ WORDS = {True: "known", False: "refused", None: "unproven"}
 
 
 def _login(settings: AccessSettings, user: str) -> tuple[bool | None, str]:
-    """Whether such a client may come in at all (None: the files do not say), and why. Ends the program when they cannot be read."""
+    """Whether such a client may connect (None: the files do not say), and why. Ends the program if a file cannot be read."""
     if not settings.asks:
         return None, "the file has no users, certificates or tokens: names prove nothing, and rules with %u allow nothing"
     if not user:

@@ -1,7 +1,7 @@
-"""A certificate authority in a folder: makes itself once, then certificates for brokers and clients.
+"""A certificate authority in a folder: it creates itself, then issues certificates for brokers and clients.
 
-For tests and first steps, and for meshes whose owner has no other authority. Keys are elliptic (P-256) and readable for
-their owner alone; the authority's key stays where it was made and is needed only to make further certificates.
+It is for tests and first steps, and for meshes without another authority. Keys are elliptic (P-256), readable only for their owner. The
+authority's key stays in its folder. It is needed only to issue certificates.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-SKEW = timedelta(hours=1)  # by which clocks may differ: certificates begin so much earlier
+SKEW = timedelta(hours=1)  # certificates are valid from this time before now, because clocks differ
 
 
 class AuthorityError(Exception):
-    """The files of an authority cannot be used; one line says which and why."""
+    """Files of an authority cannot be used. The message names them and says why."""
 
 
 @dataclass(slots=True, frozen=True)
 class Made:
-    """A certificate's file, its key's, the names in it, its end, and whether it was made now or was there."""
+    """A certificate. names: that it is valid for. new: it was issued now; otherwise it existed."""
 
     name: str
     certificate: Path
@@ -38,7 +38,7 @@ class Made:
 
 
 class Authority:
-    """The authority with this certificate and this key, made when neither is there. Raises AuthorityError and OSError."""
+    """The authority with this certificate and key. Creates both if neither exists. Raises AuthorityError and OSError."""
 
     def __init__(self, name: str, certificate: Path, key: Path, days: int) -> None:
         self.name = name
@@ -62,9 +62,9 @@ class Authority:
         return builder.sign(self._key, hashes.SHA256())
 
     def issue(self, name: str, certificate: Path, key: Path, hosts: Iterable[str], days: int, server: bool, renew: bool) -> Made:
-        """A certificate and a new key for `name`, also valid for `hosts`; those that are there are kept unless `renew`.
+        """Issue a certificate with a new key for `name`, also valid for `hosts`. Keeps existing ones unless `renew`.
 
-        server: for a broker, which is a server to some and a client to others; else for a client only.
+        server: for a broker, which is a server and a client; otherwise only for a client.
         """
         if certificate.exists() and key.exists() and not renew:
             there = _load(certificate)
@@ -110,7 +110,7 @@ def _subject(name: str) -> x509.Name:
 
 
 def _usage(signs: bool) -> x509.KeyUsage:
-    """signs: certificates; else handshakes."""
+    """signs: the key signs certificates; otherwise it signs handshakes."""
     return x509.KeyUsage(
         digital_signature=not signs,
         key_cert_sign=signs,
@@ -125,7 +125,7 @@ def _usage(signs: bool) -> x509.KeyUsage:
 
 
 def _alternatives(name: str, hosts: Iterable[str]) -> list[x509.GeneralName]:
-    """The name and the hosts, each once. A name that DNS cannot hold stands in the common name alone, and with it no other DNS name."""
+    """The name and the hosts, each once. A name that is not ASCII stands only in the common name, and then there is no other DNS name."""
     found: dict[str, x509.GeneralName] = {}
     if name.isascii():
         found[name] = x509.DNSName(name)
@@ -175,12 +175,12 @@ def _key_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Readable for its owner alone, from the first byte on; an older file is replaced in one step."""
+    """Write a file that only its owner can read. Replaces an older file in one step."""
     _write(path, data, 0o600)
 
 
 def write_public(path: Path, data: bytes) -> None:
-    """Readable for all."""
+    """Write a file that everyone can read."""
     _write(path, data, 0o644)
 
 

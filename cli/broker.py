@@ -228,7 +228,7 @@ def _run(settings: BrokerConfig, reload: Callable[[], BrokerConfig] | None) -> i
 
 
 def _metabroker(settings: BrokerConfig) -> EmbeddedClient | None:
-    """What runs inside, as the file says."""
+    """The metabroker inside the broker, if the file asks for one."""
     if settings.metabroker is None or settings.metabroker.inside is None:
         return None
     from ..base.settings import ConfigError
@@ -241,11 +241,11 @@ def _metabroker(settings: BrokerConfig) -> EmbeddedClient | None:
 
 
 def _registration(settings: BrokerConfig) -> Registration:
-    """Who keeps the broker in its directory; it has its number afterwards, however long that takes."""
+    """The registration in the directory. Waits until the directory gives the broker its number."""
     from ..directory.registration import Refused, Registration
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: sys.exit(0))  # there is nothing yet that has to end in order
+        signal.signal(number, lambda *_: sys.exit(0))  # nothing runs yet that must end in order
     try:
         registration = Registration(settings)
         settings.number = registration.number()
@@ -255,7 +255,7 @@ def _registration(settings: BrokerConfig) -> Registration:
 
 
 def _stop_with_stdin() -> None:
-    """End in order when whoever started us is gone: the other end of our stdin closes then, however it died."""
+    """End in order when the parent process is gone, which closes our stdin."""
     with contextlib.suppress(OSError):
         while os.read(0, 4096):
             pass
@@ -270,7 +270,7 @@ def _peer(text: str) -> dict[str, Any]:
     peer: dict[str, Any] = {"address": address}
     for option, value in parse_qsl(query, keep_blank_values=True):
         if option not in ("cost", "number") or not value.isdigit():
-            raise ConfigError("command line", "mesh.peer", text, "behind ? stand cost=1..65535 and number=0..65535, as in ?cost=2&number=7")
+            raise ConfigError("command line", "mesh.peer", text, "after ? write cost=1..65535 and number=0..65535, as in ?cost=2&number=7")
         peer[option] = int(value)
     return peer
 

@@ -22,7 +22,7 @@ _ANY = ("0.0.0.0", "::")
 
 @dataclass(slots=True, frozen=True)
 class Wanted:
-    """One certificate to make: whose, where it goes, and the hosts that it is valid for besides."""
+    """A certificate to issue. hosts: that it is also valid for. server: for a broker."""
 
     name: str
     certificate: Path
@@ -33,25 +33,26 @@ class Wanted:
 
 def cert(
     file: Annotated[
-        Path | None, typer.Argument(metavar="[TOPOLOGY]", help="Make certificates for all of its brokers.", show_default=False)
+        Path | None, typer.Argument(metavar="[TOPOLOGY]", help="Issue certificates for all brokers of this topology.", show_default=False)
     ] = None,
     broker: Annotated[
-        list[str], typer.Option("--broker", metavar="NAME", help="For a broker of this name; again for more.", show_default=False)
+        list[str], typer.Option("--broker", metavar="NAME", help="Issue one for a broker of this name; again for more.", show_default=False)
     ] = [],  # noqa: B006
     client: Annotated[
-        list[str], typer.Option("--client", metavar="NAME", help="For a client of this name; again for more.", show_default=False)
+        list[str], typer.Option("--client", metavar="NAME", help="Issue one for a client of this name; again for more.", show_default=False)
     ] = [],  # noqa: B006
     host: Annotated[
         list[str],
-        typer.Option("--host", metavar="HOST", help="Host or address that brokers are reached at; again for more.", show_default=False),
+        typer.Option("--host", metavar="HOST", help="Host or address of the brokers; again for more.", show_default=False),
     ] = [],  # noqa: B006
     out: Annotated[
-        Path | None, typer.Option("--out", help="Folder; 'tls' beside the topology without, or where its [tls] says.", show_default=False)
+        Path | None,
+        typer.Option("--out", help="Folder. By default where the topology's [tls] says, else 'tls' beside it.", show_default=False),
     ] = None,
     days: Annotated[int, typer.Option("--days", min=1, max=36500, help="How long the certificates are valid.")] = 365,
-    ca_days: Annotated[int, typer.Option("--ca-days", min=1, max=36500, help="The same of a new authority.")] = 3650,
-    renew: Annotated[bool, typer.Option("--renew", help="Make those anew that are there (never the authority).")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="What was made as one JSON object.")] = False,
+    ca_days: Annotated[int, typer.Option("--ca-days", min=1, max=36500, help="How long a new authority is valid.")] = 3650,
+    renew: Annotated[bool, typer.Option("--renew", help="Replace existing certificates (never the authority).")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Make an authority and certificates, for tests, first steps, and meshes without another authority.
 
@@ -60,7 +61,7 @@ def cert(
       mqmesh cert sites.toml --client sensor-7 --client desk
 
     \b
-    For brokers that are no topology:
+    For brokers without a topology:
       mqmesh cert --broker porto --broker lyon --host porto.example.com --out tls
 
     \b
@@ -68,8 +69,8 @@ def cert(
       mqmesh cert sites.toml --renew
       kill -HUP $(cat sites/porto.pid)
 
-    A certificate names its broker, so that addresses may change; the hosts in the topology are in it too, for clients.
-    Private keys are readable for you alone. Keep the authority's (ca.key) where no broker runs.
+    A certificate names its broker, so addresses may change. It also names the hosts in the topology, for clients.
+    Only you can read the private keys. Keep the authority's key (ca.key) where no broker runs.
 
     Status: 0 done; 1 files cannot be read or written; 2 wrong command line or topology.
     """
@@ -106,7 +107,7 @@ def _topology(file: Path | None) -> Topology | None:
 
 
 def _of_topology(topology: Topology | None, folder: Path, elsewhere: bool, hosts: Iterable[str]) -> list[Wanted]:
-    """A certificate for each broker, where the topology looks for it. elsewhere: the user named another folder."""
+    """A certificate for each broker, in the files that the topology names. elsewhere: the user named another folder."""
     wanted = []
     for one in topology.brokers if topology else ():
         certificate, key = folder / f"{one.name}.crt", folder / f"{one.name}.key"
@@ -117,7 +118,7 @@ def _of_topology(topology: Topology | None, folder: Path, elsewhere: bool, hosts
 
 
 def _hosts(broker: BrokerEntry) -> tuple[str, ...]:
-    """What clients may call a broker: the hosts at which it listens, and this machine when it listens everywhere."""
+    """The hosts of a broker: those at which it listens, and this machine's names if it listens on all interfaces."""
     from ..base.address import parse_address
 
     found: list[str] = []
@@ -177,7 +178,7 @@ def _tell(authority: Made, made: list[Made], show_table: bool) -> None:
         kind = "authority" if one is authority else one.name
         print(f"{'made' if one.new else 'kept'} {kind}: {one.certificate}{names}, until {one.ends:%Y-%m-%d}; key {one.key}")
     if not all(one.new for one in made):
-        print("what was kept is made anew with --renew")
+        print("--renew replaces the certificates that were kept")
     if show_table and made:
         print(
             "in a broker's file or a topology (paths are relative to it, {name} is the broker's name):\n\n"

@@ -1,9 +1,8 @@
-"""One MQTT client's connection for a command: paho-mqtt underneath, one-line errors on top.
+"""The connection of a command that is an MQTT client: paho-mqtt, with errors of one line.
 
-paho's network thread calls back; the command's own thread waits in `wait`. Each way in which a connection can end is
-turned into `failure`, one line for the user, and wakes the waiter. A lost connection is opened again by paho with
-back-off; a refusal is not, and neither is a DISCONNECT that would come again (another client took our identifier, a
-packet too large, not authorised).
+paho's network thread calls back. The command's thread waits in `wait`. Each way in which a connection can end becomes `failure`, one line
+for the user, and wakes the waiter. paho opens a lost connection again, with back-off. It does not after a refusal, nor after a DISCONNECT
+that would come again (another client has taken the identifier, a packet is too large, not authorised).
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ def broker_address(options: ConnectionOptions) -> Address:
 
 
 def new_properties(packet_type: int) -> Any:
-    """Empty MQTT 5 properties of paho's `PacketTypes`; paho gives them no types."""
+    """Empty MQTT 5 properties of a packet type (paho's `PacketTypes`)."""
     return Properties(packet_type)  # type: ignore[no-untyped-call]
 
 
@@ -60,7 +59,7 @@ def describe(reason: ReasonCode) -> str:
 
 
 def _explain(error: OSError, address: Address) -> str:
-    """What an error on opening means and what to do about it."""
+    """What an error on opening means, and what the user can do."""
     match error:
         case WebsocketConnectionError():
             return "the server opens no WebSocket there. Are path, scheme and port right?"
@@ -83,13 +82,13 @@ def _explain(error: OSError, address: Address) -> str:
 
 
 def end_on_sigterm() -> None:
-    """Let SIGTERM do what Ctrl-C does: a command that is stopped takes leave of the broker, so that its will is not published."""
+    """Let SIGTERM do what Ctrl-C does: the command sends DISCONNECT, so that its will is not published."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @dataclass(slots=True)
 class Connection:
-    """A client and what became of its connection. Use as a context manager; leaving sends DISCONNECT."""
+    """A client and the state of its connection. A context manager: entering connects, leaving sends DISCONNECT."""
 
     options: ConnectionOptions
     on_ready: Callable[[Client, bool], None] | None = None  # called in paho's thread after each CONNACK, with Session Present
@@ -141,7 +140,7 @@ class Connection:
             raise OptionError(f"--will-topic {topic}: {error}") from None
 
     def __enter__(self) -> Connection:
-        """Connect; returns once the broker accepted. Raises ConnectionError with one line that says what to do."""
+        """Connect. Returns once the broker accepts. Raises ConnectionError with one line that says what to do."""
         try:
             if self.tls:
                 self._set_tls()
@@ -151,7 +150,7 @@ class Connection:
         try:
             self.client.loop_start()
             accepted = self.wait(lambda: self.connected, 30.0)
-        except KeyboardInterrupt:  # accepted perhaps, with a will: the broker must not think that this client died
+        except KeyboardInterrupt:  # the broker may have accepted: without DISCONNECT it would publish the will
             self._stop()
             raise
         if not accepted and self.failure is None:
@@ -200,7 +199,7 @@ class Connection:
         self.client.loop_stop()
 
     def wait(self, condition: Callable[[], bool], timeout: float | None = None) -> bool:
-        """Wait until `condition` holds (True), or the connection failed for good or `timeout` seconds passed (False)."""
+        """Wait for `condition`. False: the connection failed for good, or `timeout` seconds passed."""
         end = None if timeout is None else time.monotonic() + timeout
         with self.changed:
             while not condition():
@@ -212,12 +211,12 @@ class Connection:
         return True
 
     def wake(self) -> None:
-        """Let `wait` look at its condition again; from any thread."""
+        """Have `wait` check its condition again. Any thread may call it."""
         with self.changed:
             self.changed.notify_all()
 
     def guarded(self, callback: Callable[..., None]) -> Callable[..., None]:
-        """A callback for paho that ends the connection when it raises: paho's thread would end and the waiter wait for ever."""
+        """A callback for paho that fails the connection if it raises. Otherwise paho's thread would end and the waiter wait for ever."""
 
         def call(*arguments: Any) -> None:
             try:
@@ -229,7 +228,7 @@ class Connection:
         return call
 
     def fail(self, text: str) -> None:
-        """End the connection for good with this line."""
+        """End the connection for good. text: the line for the user."""
         if self.failure is None:
             self.failure = text
         self._ended = True

@@ -61,15 +61,15 @@ def serve(
     listen: Annotated[str, typer.Option("--listen", metavar="HOST:PORT", help="Port 0: any free one.")] = "127.0.0.1:8090",
     database: Database = DATABASE,
     public_url: Annotated[
-        str | None, typer.Option("--public-url", metavar="URL", help="Where clients reach it, if not where it listens; stands in the WSDL.")
+        str | None, typer.Option("--public-url", metavar="URL", help="Where clients reach it, if not where it listens. The WSDL names it.")
     ] = None,
     cert: Annotated[Path | None, typer.Option("--cert", metavar="FILE", help="PEM file of our certificate: https.")] = None,
     key: Annotated[Path | None, typer.Option("--key", metavar="FILE", help="PEM file of its private key.")] = None,
     behind_proxy: Annotated[
-        bool, typer.Option("--behind-proxy", help="Allow an address other than loopback without --cert: something before us does TLS.")
+        bool, typer.Option("--behind-proxy", help="Allow an address other than loopback without --cert, because a proxy does TLS.")
     ] = False,
     keep_numbers: Annotated[
-        float, typer.Option("--keep-numbers", metavar="DAYS", min=0, help="How long the number of a broker that is gone goes to no other.")
+        float, typer.Option("--keep-numbers", metavar="DAYS", min=0, help="How long the number of a broker that is gone stays reserved.")
     ] = 365.0,
 ) -> None:
     """Serve a directory; it prints one line that starts with 'ready' once it listens. Several may share one PostgreSQL database."""
@@ -104,11 +104,11 @@ def serve(
 @app.command()
 def account(
     name: Annotated[str, typer.Argument(help="The account's name.")],
-    organisation: Annotated[str, typer.Option("--organisation", help="Whose it is; records may be for an organisation alone.")],
+    organisation: Annotated[str, typer.Option("--organisation", help="Its organisation. Records may be visible only to an organisation.")],
     database: Database = DATABASE,
     from_stdin: Annotated[bool, typer.Option("--from-stdin", help="Read the secret from stdin instead of making one.")] = False,
 ) -> None:
-    """Make an account in the database, or give it a new secret; the secret is printed once and kept as a hash."""
+    """Make an account in the database, or give it a new secret; the secret is printed once and stored as a hash."""
     store = _store(database)
     from ..directory.storage.accounts import add_account
 
@@ -129,20 +129,20 @@ def account(
 def register(
     sort: Annotated[str, typer.Argument(metavar="mesh|broker|service|application", help="What it is.")],
     name: Annotated[str, typer.Argument(help="Its name.")],
-    mesh: Annotated[str, typer.Option("--mesh", help="The mesh that it belongs to; made if it is not there.")] = "",
-    address: Annotated[list[str] | None, typer.Option("--address", help="How it is reached; again for each.")] = None,
+    mesh: Annotated[str, typer.Option("--mesh", help="The mesh that it belongs to. Created if it does not exist.")] = "",
+    address: Annotated[list[str] | None, typer.Option("--address", help="Its address; again for more.")] = None,
     number: Annotated[int | None, typer.Option("--number", help="A broker's number in its mesh.")] = None,
     alternative: Annotated[
         list[str] | None, typer.Option("--alternative", help="A broker for an application, the preferred first.")
     ] = None,
     interval: Annotated[float | None, typer.Option("--interval", metavar="SECONDS", help="When an application looks again.")] = None,
-    permission: Annotated[list[str] | None, typer.Option("--permission", help="Whom a service is meant for; again for each.")] = None,
+    permission: Annotated[list[str] | None, typer.Option("--permission", help="Who may use a service; again for more.")] = None,
     description: Annotated[str | None, typer.Option("--description", help="A few words.")] = None,
     visibility: Annotated[str | None, typer.Option("--visibility", metavar="public|organisation", help="Who finds it.")] = None,
     url: Url = URL,
     account: AccountName = None,
 ) -> None:
-    """Register one record, or write it anew."""
+    """Register a record, or replace it."""
     if sort not in SORTS or (sort != "mesh") != bool(mesh):
         raise fail(f"{sort}: write mesh NAME, or {', '.join(SORTS[1:])} NAME --mesh MESH", WRONG_USE)
     lists = {"addresses": address, "alternatives": alternative, "permissions": permission}
@@ -161,7 +161,7 @@ def import_(
     url: Url = URL,
     account: AccountName = None,
 ) -> None:
-    """Register the mesh of a topology file and its brokers, all or none; records that are there are written anew, others stay."""
+    """Register the mesh of a topology file and its brokers, all or none. Existing records are replaced, others stay."""
     try:
         topology = load(file)
     except ConfigError as error:
@@ -184,7 +184,7 @@ def leases(
     url: Url = URL,
     account: AccountName = None,
 ) -> None:
-    """The numbers of our mesh that brokers hold which registered themselves, and those that are kept for brokers that are gone."""
+    """List the numbers of our mesh: those that registered brokers hold, and those reserved for brokers that are gone."""
     with _logged_in(url, account) as client:
         found = client.leases(mesh)
     if as_json:
@@ -200,12 +200,12 @@ def leases(
 
 @app.command()
 def forget(
-    number: Annotated[int, typer.Argument(min=0, max=65535, help="A number that is kept for a broker that does not come back.")],
+    number: Annotated[int, typer.Argument(min=0, max=65535, help="A number reserved for a broker that does not return.")],
     mesh: Annotated[str, typer.Option("--mesh", help="Our mesh.")],
     url: Url = URL,
     account: AccountName = None,
 ) -> None:
-    """Free a number. What brokers keep for the one that had it is returned once another broker has it."""
+    """Free a number. Messages that brokers hold for its former owner are returned once another broker has the number."""
     with _logged_in(url, account) as client:
         client.forget(mesh, number)
     note(f"number {number} of {mesh} is free")
@@ -220,7 +220,7 @@ def find(
     url: Url = URL,
     account: AccountName = None,
 ) -> None:
-    """Find records; the exit status is 1 when there is none. With --account also those for our organisation alone."""
+    """Find records; the exit status is 1 when there is none. With --account also those visible only to our organisation."""
     with _client(url) if account is None else _logged_in(url, account) as client:
         found = client.find(sort, mesh, name)
     if as_json:

@@ -1,4 +1,4 @@
-"""The log of a process that serves: stderr, lines of key=value, in UTC."""
+"""The log of a server process: lines of key=value on stderr, with times in UTC."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNI
 
 
 class _Lines(logging.Formatter):
-    """An event is one line, whatever peers have put into it; a traceback stands behind it. What libraries say has the event `note`."""
+    """Writes each event as one line, whatever peers put into it, then its traceback. Records of libraries have the event `note`."""
 
     converter = staticmethod(time.gmtime)
 
@@ -23,7 +23,7 @@ class _Lines(logging.Formatter):
 
 
 def start_logging(name: str, level: str = "info", kind: str = "broker") -> None:
-    """Send log records to stderr. name, kind: who speaks, in each line as `kind=name`. level: one of LEVELS."""
+    """Send log records to stderr. kind, name: stand in each line as `kind=name`. level: one of LEVELS."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         _Lines(f"%(asctime)s.%(msecs)03dZ level=%(levelname)s {kind}={name} logger=%(name)s %(message)s", "%Y-%m-%dT%H:%M:%S")

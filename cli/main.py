@@ -1,4 +1,4 @@
-"""The command `mqmesh`: only names and modules stand here, and a command's module is imported when it is called.
+"""The command `mqmesh`: a table of commands. The module of a command is imported when the command is called.
 
 `python -m mqmesh.cli.main` does the same.
 """
@@ -13,7 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from .output import command_group
 
-# command -> (module beside this one, what to take from it, the first line of its help)
+# command -> (module in this package, function or group in it, first line of its help)
 COMMANDS = {
     "broker": ("broker", "broker", "Run one broker; it prints one line that starts with 'ready' once it listens."),
     "up": (
@@ -28,7 +28,7 @@ COMMANDS = {
         "Check, draw or simulate a topology file: what does each failure do, how often is a message copied?",
     ),
     "cert": ("cert", "cert", "Make an authority and certificates, for tests, first steps, and meshes without another authority."),
-    "passwd": ("passwd", "passwd", "Give a user a password, or take the user out."),
+    "passwd": ("passwd", "passwd", "Give a user a password, or remove the user."),
     "status": (
         "status.command",
         "status",
@@ -44,7 +44,7 @@ COMMANDS = {
 
 
 class Commands(TyperGroup):
-    """The table above as typer's commands."""
+    """The commands of the table above, for typer."""
 
     _listing = False
 
@@ -52,7 +52,7 @@ class Commands(TyperGroup):
         return list(COMMANDS)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        self._listing = True  # the table's first lines are enough: no module is imported for them
+        self._listing = True  # the first lines of the table are enough, so no module is imported
         try:
             super().format_help(ctx, formatter)
         finally:

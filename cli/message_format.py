@@ -35,7 +35,7 @@ class FormatError(ValueError):
 
 @dataclass(slots=True)
 class Message:
-    """What arrived, free of any client library. `properties` has the keys that PROPERTY_NAMES lists."""
+    """A received message. properties: with the keys of PROPERTY_NAMES."""
 
     topic: str
     payload: bytes
@@ -60,7 +60,7 @@ def properties_of(properties: Any) -> dict[str, Any]:
 
 
 def as_json(message: Message, nested: bool = False) -> dict[str, Any]:
-    """One JSON object. A payload that is no UTF-8 stands under `payload_base64`; `nested` keeps a JSON payload as JSON."""
+    """A message as JSON object. A payload that is not UTF-8 stands under `payload_base64`. nested: a JSON payload stays JSON."""
     record: dict[str, Any] = {"topic": message.topic, "qos": message.qos, "retain": message.retain}
     record["received"] = message.received.isoformat(timespec="milliseconds")
     try:

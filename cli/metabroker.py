@@ -36,7 +36,7 @@ class CommunityOptions:
     ]
     status_topic: Annotated[
         str | None,
-        typer.Option("--status-topic", metavar="TOPIC", help="Where it says how it is, '' for nowhere; metabroker/status/ID without."),
+        typer.Option("--status-topic", metavar="TOPIC", help="Topic of its status, '' for none; metabroker/status/ID without this option."),
     ] = None
     client_id: Annotated[str, typer.Option("-i", "--id", help="Client Identifier at the community broker.")] = "metabroker"
     version: Annotated[str, typer.Option("-V", "--protocol", metavar="5|4", help="MQTT version there: 5, or 4 for MQTT 3.1.1.")] = "5"
@@ -44,7 +44,7 @@ class CommunityOptions:
     password: Annotated[
         str | None, typer.Option("-P", "--password", envvar="MQMESH_PASSWORD", show_envvar=True, help="Password at the community broker.")
     ] = None
-    password_file: Annotated[Path | None, typer.Option("--password-file", help="File with the password there in its first line.")] = None
+    password_file: Annotated[Path | None, typer.Option("--password-file", help="File whose first line is the password there.")] = None
     by_client: Annotated[
         bool, typer.Option("--by-client", help="Session identifiers begin with the client's: for Mosquitto's access rules.")
     ] = False
@@ -94,10 +94,12 @@ def metabroker(
     services: Annotated[Path | None, typer.Option("--services", metavar="FILE", help="Names of services and their addresses.")] = None,
     directory: Annotated[
         str | None,
-        typer.Option("--directory", metavar="URL", help="A directory, or the WSDL of a UDDI registry: for names that are not in the file."),
+        typer.Option(
+            "--directory", metavar="URL", help="A directory, or the WSDL of a UDDI registry, for services that are not in the file."
+        ),
     ] = None,
     data: Annotated[
-        Path | None, typer.Option("--data", metavar="DIR", help="A folder where sessions are kept over restarts; without it none are.")
+        Path | None, typer.Option("--data", metavar="DIR", help="Folder for sessions that survive a restart; none do without this option.")
     ] = None,
     log_level: Annotated[str, typer.Option("--log-level", metavar="|".join(LEVELS), help="What goes to stderr.")] = "info",
 ) -> None:

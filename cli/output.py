@@ -1,7 +1,10 @@
-"""How commands speak: results on stdout, everything else as one line on stderr, and an exit status.
+"""Output of commands: results on stdout, everything else as one line on stderr, and an exit status.
 
-Exit statuses of every command: 0 done; 1 the other side refused or failed, or the demo found a loss; 2 the command
-line or a file is wrong, nothing was started; 27 the time was over (the number that mosquitto_sub uses).
+Exit statuses of every command:
+0: done.
+1: the other side refused or failed, or the demo found a loss.
+2: the command line or a file is wrong; nothing was started.
+27: the time is up (the number that mosquitto_sub uses).
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ def command_group(**options: Any) -> typer.Typer:
 
 
 def note(text: str) -> None:
-    """One line on stderr: what happens while the command goes on."""
+    """Print one line on stderr while the command continues."""
     print(f"mqmesh: {text}", file=sys.stderr, flush=True)
 
 

@@ -13,21 +13,21 @@ from .output import FAILED, WRONG_USE, fail, note
 
 
 def passwd(
-    file: Annotated[Path, typer.Argument(help="The file of users; made if it is not there.", show_default=False)],
+    file: Annotated[Path, typer.Argument(help="The file of users. Created if it does not exist.", show_default=False)],
     user: Annotated[str, typer.Argument(help="Whose password.", show_default=False)],
-    delete: Annotated[bool, typer.Option("--delete", "-D", help="Take the user out.")] = False,
-    stdin: Annotated[bool, typer.Option("--stdin", help="The password is the first line of stdin; else you are asked.")] = False,
+    delete: Annotated[bool, typer.Option("--delete", "-D", help="Remove the user.")] = False,
+    stdin: Annotated[bool, typer.Option("--stdin", help="Read the password from the first line of stdin instead of asking.")] = False,
 ) -> None:
-    """Give a user a password, or take the user out.
+    """Give a user a password, or remove the user.
 
     \b
       mqmesh passwd users alice
       pass mqtt/alice | mqmesh passwd users alice --stdin
       mqmesh passwd users alice --delete
 
-    The broker's file names it, as users = "users" in the table access. Hashes are argon2id. A running broker reads the file anew on SIGHUP.
+    The broker's file names it: users = "users" in the table access. Hashes are argon2id. A running broker reads the file again on SIGHUP.
 
-    Status: 0 done; 1 the file cannot be written, or there is no such user to take out; 2 wrong name or password.
+    Status: 0 done; 1 the file cannot be written, or there is no such user to remove; 2 wrong name or password.
     """
     from ..broker.auth import passwords
 
@@ -41,7 +41,7 @@ def passwd(
         raise fail(f"passwd: {file}: {error.strerror or error}", FAILED) from None
     if delete and not known:
         raise fail(f"passwd: {file} has no user {user!r}", FAILED)
-    note(f"{user}: {'taken out' if delete else 'new password' if known else 'added'}")
+    note(f"{user}: {'removed' if delete else 'new password' if known else 'added'}")
 
 
 def _password(stdin: bool) -> bytes:

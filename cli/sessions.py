@@ -1,4 +1,4 @@
-"""`mqmesh sessions`: the sessions that a broker keeps, and their end."""
+"""`mqmesh sessions`: list the sessions that a broker keeps, and end some."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 TOPIC = "$mqmesh/sessions"
 ANSWER = "$mqmesh/sessions/answer"
-PATIENCE = 30.0  # seconds for an answer
+PATIENCE = 30.0  # seconds to wait for an answer
 ORDERS = ("bytes", "messages", "away")
 
 
@@ -27,10 +27,10 @@ def sessions(
     *,
     client: Annotated[list[str], typer.Argument(help="Only the sessions of these client identifiers.", show_default=False)] = [],  # noqa: B006
     by: Annotated[
-        str, typer.Option("--by", metavar="bytes|messages|away", help="Which first: the largest, or the longest away.")
+        str, typer.Option("--by", metavar="bytes|messages|away", help="Order: the largest first, or the longest away.")
     ] = "bytes",
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many.")] = 20,
-    end: Annotated[bool, typer.Option("--end", help="End the sessions that are named: what waits for them is lost.")] = False,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many sessions are shown.")] = 20,
+    end: Annotated[bool, typer.Option("--end", help="End the named sessions. Messages that wait for them are lost.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
     options: ConnectionOptions,
 ) -> None:
@@ -41,7 +41,7 @@ def sessions(
       mqmesh sessions -u ops -P secret sensor-17
       mqmesh sessions -u ops -P secret --end sensor-17 sensor-18
 
-    The broker answers users that access.operators names, and whoever comes over its Unix socket as the user that runs it.
+    The broker answers the users of access.operators, and the user that runs it over its Unix socket.
 
     Status: 0 done; 1 the broker refuses, cannot be reached, or has no such session; 2 wrong command line.
     """
@@ -50,7 +50,7 @@ def sessions(
     if by not in ORDERS:
         raise fail(f"sessions: --by {by}: one of {', '.join(ORDERS)}", WRONG_USE)
     if end and not client:
-        raise fail("sessions: --end needs the client identifiers of the sessions that shall end", WRONG_USE)
+        raise fail("sessions: --end needs the client identifiers of the sessions to end", WRONG_USE)
     requests: list[dict[str, object]] = [{"do": "end" if end else "list", "client": one} for one in client]
     if not requests:
         requests = [{"do": "list", "by": by, "limit": limit}]
@@ -138,7 +138,7 @@ def table(shown: list[dict[str, Any]]) -> str:
 
 
 def summary(answer: dict[str, Any]) -> str:
-    """What the broker keeps in all."""
+    """The totals of the broker."""
     most = f" of {answer['most']:,}" if answer.get("most") else ""
     limit = f" of {size(answer['limit'])}" if answer.get("limit") else ""
     return f"{answer.get('total', 0):,}{most} sessions, {size(answer.get('bytes', 0))}{limit} in the store"

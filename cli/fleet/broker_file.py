@@ -1,4 +1,4 @@
-"""A broker's configuration written as the TOML file that `mqmesh broker --config` reads."""
+"""Writes a broker's configuration as the TOML file that `mqmesh broker --config` reads."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
 
 def write(path: Path, config: BrokerConfig) -> None:
-    """Write `config`, readable for its owner alone, because it holds the mesh's key. Raises OSError."""
+    """Write `config`. Only its owner can read the file, because it holds the mesh's key. Raises OSError."""
     path.touch(mode=0o600)
     path.chmod(0o600)
     path.write_text(render(config), encoding="utf-8")
 
 
 def render(config: BrokerConfig) -> str:
-    """The text of the file; `broker.config.load` reads it back as an equal configuration."""
+    """The text of the file. `broker.config.load` reads it as an equal configuration."""
     number = config.number if config.number >= 0 else None  # the directory gives it
     lines = _pairs({"name": config.name, "number": number, "listen": config.listen, "data": config.data})
     if config.mesh is not None:
         values = {field.name: getattr(config.mesh, field.name) for field in fields(config.mesh)}
         peers, rules = values.pop("peers"), values.pop("rules")
-        values["key"] = values["key"] or None  # certificates alone count
+        values["key"] = values["key"] or None  # no key: only certificates
         brokers = values.pop("brokers")
         lines += ["", "[mesh]", *_pairs(values)]
         if brokers is not None:
@@ -72,11 +72,11 @@ def _map(rules: LinkRules) -> list[str]:
 
 
 def _pairs(values: dict[str, Any]) -> list[str]:
-    """``key = value`` lines; None is left out. JSON's strings, numbers and lists of strings are TOML's too."""
+    """``key = value`` lines, without None. Strings, numbers and lists of strings are written the same in JSON and TOML."""
     return [f"{key} = {_value(value)}" for key, value in values.items() if value is not None]
 
 
 def _value(value: Any) -> str:
     if isinstance(value, Path):
         value = str(value.absolute())  # the file may lie in another folder
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # the one character that TOML alone wants escaped
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # the one character that only TOML escapes

@@ -1,4 +1,4 @@
-"""`mqmesh up`: every broker of a topology as a process of its own, watched until a signal ends them all."""
+"""`mqmesh up`: run every broker of a topology as a process of its own, until a signal ends them all."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ if TYPE_CHECKING:
 
 PAUSES = (0.5, 30.0)  # seconds before a dead broker is started again: first, longest
 HEALTHY = 60.0  # seconds of life after which the back-off begins anew
-PATIENCE = 3.0  # seconds until what is missing for `ready` is told
-LOOK = 0.5  # seconds between looks at the table
+PATIENCE = 3.0  # seconds before it says what is missing for `ready`
+LOOK = 0.5  # seconds between two updates of the table
 
 
 def up(
     file: Annotated[Path, typer.Argument(help="The topology, such as topologies/ring-of-five.toml.", show_default=False)],
-    data: Annotated[Path | None, typer.Option("--data", help="Folder for pid files, logs and data; ./NAME-OF-THE-MESH without.")] = None,
-    restart: Annotated[bool, typer.Option("--restart", help="Start a broker that died again.")] = False,
+    data: Annotated[
+        Path | None, typer.Option("--data", help="Folder for pid files, logs and data; ./NAME-OF-THE-MESH without this option.")
+    ] = None,
+    restart: Annotated[bool, typer.Option("--restart", help="Restart a broker that died.")] = False,
 ) -> None:
     """Run every broker of a topology; one line starts with 'ready' once all links are up and interest has settled.
 
@@ -76,14 +78,14 @@ def _interrupt(_signal: int, _frame: object) -> None:
 
 
 class _Supervisor:
-    """Looks after running brokers until a signal comes or none is left."""
+    """Watches running brokers until a signal comes or no broker is left."""
 
     def __init__(self, fleet: Fleet, restart: bool) -> None:
         self.fleet = fleet
         self.restart = restart
         self.ready = False
         self.begin = time.monotonic()
-        self.missing: str | None = None  # what was told last
+        self.missing: str | None = None  # the last one that was printed
         self.due: dict[str, float] = {}  # dead broker -> when to start it
         self.backoffs: dict[str, Backoff] = {}
         self.live: Live | None = None
@@ -101,7 +103,7 @@ class _Supervisor:
             self._say("stopping")
             return 0
         finally:
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not stop the stopping
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second signal must not interrupt this
             self.fleet.stop()
 
     def _watch(self) -> int:
@@ -164,16 +166,16 @@ class _Supervisor:
             note(f"up: {text}")
 
     def _print(self, text: str) -> None:
-        """A line on stdout, above the table where there is one."""
+        """Print a line on stdout, above the table if there is one."""
         if self.live is None:
             print(text, flush=True)
             return
         from rich.text import Text
 
-        self.live.console.print(Text(text))  # as Text, because brackets in it are no markup
+        self.live.console.print(Text(text))  # Text does not read brackets as markup
 
     def table(self) -> Table:
-        """What a terminal shows: one line for each broker."""
+        """The table for a terminal, one line for each broker."""
         from ..tables import titled_table
 
         headings = ("broker", "number", "address", "process", "links", "published", "delivered", "sent")

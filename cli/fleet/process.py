@@ -1,14 +1,14 @@
 """All brokers of a topology as processes of their own: start, watch, kill, restart, stop; cut and mend links.
 
-A `Fleet` keeps, for each broker, its process and what it last said about the mesh (`$SYS/broker/mesh/status`). Two
-kinds of thread tell it news, one that waits for a process to end and paho's that hears a status; both change a `Member`
-under `changed` and wake whoever waits. Everything else happens in the caller's thread.
+A `Fleet` keeps for each broker its process and its last status (`$SYS/broker/mesh/status`). Two kinds of thread report to it: one waits for
+the end of a process, and paho's receives statuses. Both change a `Member` under `changed` and wake the waiters. Everything else happens in
+the caller's thread.
 
 A folder holds for each broker NAME.toml (its configuration), NAME.pid, NAME.log (its stderr) and NAME/ (its data).
-Brokers end with the process that started them: their standard input is a pipe, and they stop when it is closed.
+Brokers end with the process that started them: their standard input is a pipe, and they stop when it closes.
 
-*Settled* means: every link of the topology between living brokers is up, with the same incarnation at both ends, and
-all living brokers know the same link state and interest (equal digests), unchanged for `QUIET` seconds.
+*Settled* means: every link of the topology between living brokers is up, with the same incarnation at both ends. All living brokers know
+the same link state and interest (equal digests). And nothing has changed for `QUIET` seconds.
 """
 
 from __future__ import annotations
@@ -34,28 +34,34 @@ if TYPE_CHECKING:
     from ...broker.config import BrokerConfig
     from ...mesh.topology.topology import LinkEntry, Topology
 
-QUIET = 0.3  # seconds without news that make a state a settled one
+QUIET = 0.3  # seconds without a change after which the mesh counts as settled
 START_PATIENCE = 60.0  # seconds that a broker has for its `ready` line
 STOP_PATIENCE = 5.0  # seconds from SIGTERM to SIGKILL
 LOG_LINES = 5
 
 
 class FleetError(Exception):
-    """A broker cannot be started, or the mesh does not settle; the message says which, why, and where to look."""
+    """A broker cannot be started, or the mesh does not settle. The message says which, why, and where to look."""
 
 
 @dataclass(slots=True)
 class Member:
-    """One broker. `process` is None when it was never started; `exit_status` is set when it ended (negative: a signal)."""
+    """One broker.
+
+    process: None before its first start.
+    exit_status: set when it has ended; negative: by a signal.
+    expected_end: we ended it.
+    started: monotonic seconds.
+    """
 
     name: str
     number: int
     address: Address
     process: subprocess.Popen[str] | None = None
     exit_status: int | None = None
-    expected_end: bool = False  # we asked for it
+    expected_end: bool = False
     status: Status | None = None
-    started: float = 0.0  # monotonic seconds
+    started: float = 0.0
     restarts: int = 0
     watch: Watch | None = field(default=None, repr=False)
 
@@ -71,7 +77,7 @@ class Member:
 class Fleet:
     """The brokers of `topology`. With `proxies`, each link runs through a proxy, so that `cut` and `mend` work.
 
-    folder: takes pid files, logs and data; made when missing. listen: name -> address, instead of the topology's.
+    folder: for pid files, logs and data. Created if missing.
     """
 
     def __init__(self, topology: Topology, folder: Path, proxies: bool = False) -> None:
@@ -80,7 +86,7 @@ class Fleet:
         self.proxies: dict[frozenset[str], Proxy] = {}
         self.topology = self._with_proxies(topology) if proxies else topology
         self.members = {one.name: Member(one.name, one.number, _client_address(one.listen)) for one in topology.brokers}
-        self._news = 0.0  # when something was last heard, monotonic seconds
+        self._news = 0.0  # when the last change was, monotonic seconds
         self._exits: list[Member] = []
 
     def _with_proxies(self, topology: Topology) -> Topology:
@@ -95,7 +101,7 @@ class Fleet:
     # Life
 
     def start(self) -> None:
-        """Start every broker and return when all listen. Raises FleetError after stopping those that did start."""
+        """Start every broker. Returns when all listen. On an error it stops those that run, and raises FleetError."""
         self.folder.mkdir(parents=True, exist_ok=True)
         for name in self.members:
             self._refuse_second(name)
@@ -117,15 +123,15 @@ class Fleet:
         self._await_ready(member)
 
     def kill(self, name: str) -> None:
-        """End one broker at once with SIGKILL and wait until it is gone."""
+        """Kill one broker (SIGKILL), and wait for its end."""
         self._end(self.members[name], subprocess.Popen.kill)
 
     def stop_one(self, name: str) -> None:
-        """End one broker in order (SIGTERM) and wait until it is gone."""
+        """Stop one broker in order (SIGTERM), and wait for its end."""
         self._end(self.members[name], subprocess.Popen.terminate)
 
     def stop(self) -> None:
-        """End every broker in order, and the proxies; what does not end is killed."""
+        """Stop every broker in order, and the proxies. Kills brokers that do not stop."""
         for member in self.members.values():
             member.expected_end = True
             if member.watch is not None:
@@ -159,7 +165,7 @@ class Fleet:
         threading.Thread(target=self._await_exit, args=(member, process), name=f"exit-{member.name}", daemon=True).start()
 
     def configuration(self, name: str) -> BrokerConfig:
-        """What a broker is started with."""
+        """The configuration of a broker."""
         from ...broker.config import of_topology
 
         return of_topology(self.topology, name, self.folder)
@@ -186,7 +192,7 @@ class Fleet:
             member.expected_end = True
             self.kill(member.name)
             with self.changed:
-                self._exits = [one for one in self._exits if one is not member]  # told by the exception
+                self._exits = [one for one in self._exits if one is not member]  # the exception reports it
             said = self.last_words(member.name).splitlines()
             why = said[-1].strip().removeprefix("mqmesh: ") if len(said) > 1 else f"it printed {line!r}"
             raise FleetError(f"{member.name} did not start: {why} ({said[0]})")
@@ -194,7 +200,7 @@ class Fleet:
             tls = self.topology.broker(member.name).tls
             try:
                 member.watch = Watch(member.address, lambda status: self._heard(member, status), tls)
-            except OSError as error:  # the broker has read these files; this process may not be allowed to
+            except OSError as error:  # this process may not be allowed to read files that the broker reads
                 raise FleetError(f"{member.name} cannot be watched with its own certificate: {error}") from None
 
     def _heard(self, member: Member, status: Status | None) -> None:
@@ -226,7 +232,7 @@ class Fleet:
                     pipe.close()
 
     def _refuse_second(self, name: str) -> None:
-        """A pid file of a living broker means that another fleet uses this folder; one of a dead process is stale."""
+        """Raise FleetError if a broker of another fleet runs in this folder. Remove the pid file of a dead process."""
         file = self.folder / f"{name}.pid"
         try:
             pid = int(file.read_text())
@@ -236,14 +242,14 @@ class Fleet:
             raise FleetError(f"{name} of {self.folder} runs already (process {pid}): stop that mesh first, or give another --data folder")
         file.unlink()
 
-    # What is known
+    # State
 
     def log(self, name: str) -> Path:
-        """The file that takes the broker's stderr."""
+        """The file with the broker's stderr."""
         return self.folder / f"{name}.log"
 
     def last_words(self, name: str) -> str:
-        """The last lines of a broker's log and where the rest stands."""
+        """The last lines of a broker's log, and the path of the log."""
         try:
             lines = self.log(name).read_text(errors="replace").splitlines()[-LOG_LINES:]
         except OSError:
@@ -251,7 +257,7 @@ class Fleet:
         return "\n  ".join([f"see {self.log(name)}", *lines])
 
     def errors(self, name: str) -> int:
-        """How many errors of its own a broker has logged in this folder: records of level error and tracebacks."""
+        """How many errors a broker has logged in this folder: records of level error, and tracebacks."""
         try:
             lines = self.log(name).read_text(errors="replace").splitlines()
         except OSError:
@@ -259,7 +265,7 @@ class Fleet:
         return sum(" level=error " in line or line.startswith("Traceback ") for line in lines)
 
     def take_exits(self) -> list[Member]:
-        """Brokers that ended without being asked to, since the last call."""
+        """The brokers that have ended by themselves since the last call."""
         with self.changed:
             exits, self._exits = self._exits, []
         return exits
@@ -268,7 +274,7 @@ class Fleet:
         return [member for member in self.members.values() if member.alive]
 
     def unsettled(self) -> str | None:
-        """What is missing, or None when links and digests are as they shall be at this moment."""
+        """What is missing, or None if links and digests are right at this moment."""
         with self.changed:
             for member in self.living():
                 if member.status is None:
@@ -283,7 +289,7 @@ class Fleet:
         return None
 
     def _link_problem(self, link: LinkEntry) -> str | None:
-        """None also for a link that cannot be up: an end is not running, or it is cut."""
+        """What is wrong with a link. None also for one that cannot be up: an end is not running, or it is cut."""
         a, b = self.members[link.dialler], self.members[link.listener]
         proxy = self.proxies.get(link.ends)
         if not (a.alive and b.alive) or (proxy is not None and proxy.mode is not proxy.mode.PASS):
@@ -322,8 +328,8 @@ class Fleet:
         return time.monotonic() - begin
 
     def settling(self, timeout: float) -> Iterator[str]:
-        """Yield what is missing each time something changed, until the mesh has settled. Raises FleetError."""
-        self._touch()  # quiet counts from here: what the caller has just changed may not have been told yet
+        """Yield what is missing, after each change, until the mesh has settled. Raises FleetError."""
+        self._touch()  # count from here: the brokers may not have reported the caller's last change
         end = time.monotonic() + timeout
         while True:
             missing = self.unsettled()
@@ -358,14 +364,14 @@ class Fleet:
 
 
 def _client_address(listen: tuple[str, ...]) -> Address:
-    """Where a client of this machine reaches a broker: without TLS if it can; one on any interface is reached on the loopback one."""
+    """The address of a broker for a client on this machine: without TLS if possible, on the loopback interface if it listens on all."""
     address = parse_address(next((one for one in listen if one.startswith(("mqtt://", "unix://"))), listen[0]))
     loopback = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address.host)
     return address._replace(host=loopback) if loopback else address
 
 
 def _is_broker(pid: int, config: Path) -> bool:
-    """Whether this process is a broker with this configuration file: numbers of processes are used again."""
+    """Whether this process is a broker with this configuration file. The system reuses numbers of processes."""
     import psutil
 
     try:

@@ -1,10 +1,7 @@
-"""A TCP proxy in front of one listener, so that a link can be cut and mended without touching the brokers.
+"""A TCP proxy in front of a listener, which can cut, silence and slow down a mesh link without touching the brokers.
 
-It stands between the two ends of a mesh link: the dialler is given the proxy's address. `cut()` breaks every
-connection with a reset and refuses new ones; `silence()` keeps them open and lets no byte through, as a pulled cable
-does; `mend()` lets new connections through again, `resume()` the silent ones too; `throttle()` makes it a slow line.
-All proxies of a process share one thread with an event loop. What one side has not read yet is bounded: the other side
-is then not read from.
+It stands between the two ends of a link: the dialler gets the proxy's address. All proxies of a process share a thread with an event loop.
+What a side has not read is bounded: beyond the bound the proxy stops reading from the other side.
 """
 
 from __future__ import annotations
@@ -17,8 +14,8 @@ import threading
 from enum import Enum
 from typing import cast
 
-READ_BOUND = 1 << 20  # bytes that wait for a slow side before the fast side is no longer read
-DRIP = 0.02  # seconds between two pieces on a slow line
+READ_BOUND = 1 << 20  # bytes that wait for a slow side before the proxy stops reading the other side
+DRIP = 0.02  # seconds between two pieces on a throttled connection
 
 
 class Mode(Enum):
@@ -30,7 +27,7 @@ class Mode(Enum):
 
 
 class Proxy:
-    """Listens on a free port of 127.0.0.1 and passes everything to `host`:`port`. Raises OSError if it cannot listen."""
+    """Listens on a free port of 127.0.0.1 and forwards to `host`:`port`. Raises OSError if it cannot listen."""
 
     def __init__(self, host: str, port: int) -> None:
         self.target = (host, port)
@@ -42,23 +39,23 @@ class Proxy:
 
     @property
     def url(self) -> str:
-        """What the link's dialler connects to."""
+        """The address for the dialler of the link."""
         return f"mqtt://127.0.0.1:{self.port}"
 
     def cut(self) -> None:
-        """Break all connections and refuse new ones; returns when it is done."""
+        """Reset all connections and refuse new ones. Returns when it is done."""
         self._set(Mode.CUT)
 
     def silence(self) -> None:
-        """Hold back every byte in both directions and keep the connections; new ones are accepted and get no answer."""
+        """Keep all connections, and hold back every byte in both directions. New connections are accepted and get no answer."""
         self._set(Mode.SILENT)
 
     def mend(self) -> None:
-        """Let new connections through again. Those that were silent are broken: what they held back is gone, as on a real cable."""
+        """Let new connections through again. Silent connections are reset, and the bytes held back are lost, as on a real cable."""
         self._set(Mode.PASS)
 
     def resume(self) -> None:
-        """End a silence as if nothing had been: what was held back goes on, connections that were made meanwhile too."""
+        """End a silence without loss: the bytes held back are forwarded, on connections made meanwhile too."""
 
         def change() -> None:
             self.mode = Mode.PASS
@@ -69,7 +66,7 @@ class Proxy:
             self._call(change)
 
     def throttle(self, rate: int | None) -> None:
-        """Let at most `rate` bytes a second through in each direction of each connection; None: all."""
+        """Forward at most `rate` bytes a second in each direction of each connection; None: without limit."""
         self.rate = rate
 
     def close(self) -> None:
@@ -108,17 +105,17 @@ class Proxy:
 
 
 class _Side(asyncio.Protocol):
-    """One end of a proxied connection: the dialler's, made by the listener, or ours to the target (`other` given)."""
+    """One end of a proxied connection: the dialler's, or ours to the target (then `other` is given)."""
 
     def __init__(self, proxy: Proxy, other: _Side | None = None) -> None:
         self.proxy = proxy
         self.other = other
         self.transport: asyncio.Transport | None = None
-        self.early: list[bytes] = []  # what the dialler sent before the target was reached
-        self.ended = False  # it will send no more
-        self.end_passed = False  # and the other side knows
-        self.slow = bytearray()  # what waits on a slow line
-        self.task: asyncio.Task[None] | None = None  # reaches the target
+        self.early: list[bytes] = []  # bytes of the dialler before the target is connected
+        self.ended = False  # it sends no more
+        self.end_passed = False  # the end is forwarded
+        self.slow = bytearray()  # bytes that wait on a throttled connection
+        self.task: asyncio.Task[None] | None = None  # connects to the target
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -135,7 +132,7 @@ class _Side(asyncio.Protocol):
             self._begin()
 
     def _begin(self) -> None:
-        """Let bytes through: reach the target first, then give it what came meanwhile."""
+        """Forward bytes: connect to the target first, then send it the bytes that have arrived meanwhile."""
         if self.other is not None:
             dialler = self if self.early else self.other
             for data in dialler.early:
@@ -168,7 +165,7 @@ class _Side(asyncio.Protocol):
             self.other.transport.write(data)
 
     def _drip(self) -> None:
-        """A piece of what waits on a slow line; the side is read again when nothing waits."""
+        """Forward one piece on a throttled connection. Read the side again when nothing waits."""
         assert self.transport is not None
         if self not in self.proxy.pairs:
             return
@@ -194,13 +191,13 @@ class _Side(asyncio.Protocol):
             self.other.transport.resume_reading()
 
     def eof_received(self) -> bool:
-        """The other direction stays open until it ends too."""
+        """One direction has ended. The other stays open until it ends too."""
         self.ended = True
         self._pass_end()
         return True
 
     def _pass_end(self) -> None:
-        """Pass the end of this direction on once everything before it is passed on; close when both have ended."""
+        """Forward the end of this direction after all its bytes. Close when both directions have ended."""
         if not self.ended or self.end_passed or self.early or self.slow or self.other is None or self.other.transport is None:
             return
         self.end_passed = True
@@ -228,7 +225,7 @@ class _Side(asyncio.Protocol):
             self.transport.resume_reading()
 
     def abort(self) -> None:
-        """End the connection with a reset, what was not sent is dropped."""
+        """Reset the connection. Bytes that are not sent are lost."""
         if self.transport is not None:
             sock = self.transport.get_extra_info("socket")
             with contextlib.suppress(OSError):

@@ -1,7 +1,6 @@
-"""What a broker says about its mesh: its retained topic `$SYS/broker/mesh/status`, followed by one MQTT client.
+"""Follows what a broker reports of its mesh: an MQTT client subscribes to its retained topic `$SYS/broker/mesh/status`.
 
-The client connects again whenever the broker is back. What was learned is dropped when the connection is lost: a
-broker that cannot be asked has no status.
+The client reconnects whenever the broker is back. The status is dropped with the connection.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ Status = dict[str, Any]
 
 
 class Watch:
-    """Follows one broker; `changed(status)` is called in paho's thread with each new status and with None when it is lost.
+    """Follows one broker. Calls `changed(status)` in paho's thread with each new status, and with None when the connection is lost.
 
-    tls: the broker's own certificates, with which it is spoken to where it listens with TLS only. They may name the broker and
-    no host; it is on this machine.
+    tls: the broker's own certificates, for a broker that listens only with TLS. Host names are not checked: certificates may name only the
+    broker, which is on this machine.
     """
 
     def __init__(self, address: Address, changed: Callable[[Status | None], None], tls: TlsSettings | None = None) -> None:

@@ -1,6 +1,6 @@
-"""`mqmesh status`: how a running broker and its mesh are, asked over MQTT.
+"""`mqmesh status`: the state of a running broker and its mesh, by MQTT.
 
-It is a client like any other: it subscribes to what the broker says of itself, `$SYS` and `metabroker/status/`, and writes nothing.
+It is an ordinary client. It subscribes to `$SYS` and `metabroker/status/`, and publishes nothing.
 """
 
 from __future__ import annotations
@@ -31,12 +31,14 @@ PATIENCE = 30.0  # seconds to wait for the retained messages
 @with_option_groups
 def status(
     *,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on, and show each change until Ctrl-C or SIGTERM.")] = False,
-    interval: Annotated[float, typer.Option("--interval", metavar="SECONDS", min=0.1, help="With --watch: no more often than this.")] = 1.0,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show each change until Ctrl-C or SIGTERM.")] = False,
+    interval: Annotated[
+        float, typer.Option("--interval", metavar="SECONDS", min=0.1, help="With --watch: the shortest time between two updates.")
+    ] = 1.0,
     check: Annotated[bool, typer.Option("--check", help="Status 1 if anything is down, full or out of reach.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object; with --watch one a line.")] = False,
     picture: Annotated[bool, typer.Option("--picture", help="Draw the mesh, too.")] = False,
-    dot: Annotated[bool, typer.Option("--dot", help="Only the mesh, in Graphviz's language.")] = False,
+    dot: Annotated[bool, typer.Option("--dot", help="Print only the mesh, in Graphviz's language.")] = False,
     options: VersionedConnectionOptions,
 ) -> None:
     """Show how a running broker and its mesh are: who can be reached, over which links, and what waits.
@@ -47,7 +49,7 @@ def status(
       mqmesh status --dot | dot -Tsvg -o mesh.svg
       mqmesh status --check --json | jq -r '.problems[]'
 
-    It shows what one broker knows: ask any of a mesh. Of other brokers than ours it shows what their $SYS says.
+    It shows what one broker knows. Any broker of a mesh will do. It also shows the $SYS of brokers of other makes.
 
     Status: 0 shown, and with --check all is well; 1 the broker refuses or cannot be reached, or with --check something is not well; 2 wrong
     command line.
@@ -71,7 +73,7 @@ def status(
             _show(found, as_json, picture, dot, connection.address.endpoint)
     except KeyboardInterrupt:
         return
-    except BrokenPipeError:  # the reader, such as `head`, has enough
+    except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return
     if check and not found["ok"]:
@@ -84,7 +86,7 @@ class StatusReader:
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.values: dict[str, str] = {}
-        self.complete = False  # all that is retained has come
+        self.complete = False  # all retained messages have arrived
         self.failure: str | None = None
         self.changes = 0
         self._asked: tuple[str, ...] = ()
@@ -103,7 +105,7 @@ class StatusReader:
             raise ConnectionError(failure)
 
     def report(self) -> dict[str, Any]:
-        """As of now."""
+        """The report of this moment."""
         from .report import report
 
         connection = self.connection
@@ -165,7 +167,7 @@ class StatusReader:
 
 
 def _show(found: dict[str, Any], as_json: bool, picture: bool, dot: bool, address: str) -> None:
-    """Once. Raises ConnectionError where there is no mesh to draw."""
+    """Show one report. Raises ConnectionError if there is no mesh to draw."""
     if as_json:
         print(json.dumps(found), flush=True)
     elif dot:
@@ -199,7 +201,7 @@ def _watch(reader: StatusReader, interval: float, as_json: bool, picture: bool) 
 
 
 def _changes(reader: StatusReader, interval: float, ages: bool) -> Any:
-    """A report now and after each change. ages: each interval, as time passes."""
+    """A report now and after each change. ages: also after each interval, because ages grow."""
     connection = reader.connection
     while True:
         seen, up = reader.changes, connection.connected

@@ -1,7 +1,6 @@
-"""A running mesh as a picture: of characters for a terminal, or in Graphviz's language.
+"""A picture of a running mesh: of characters for a terminal, or in Graphviz's language.
 
-Both are made from one broker's report (`status_report.py`): its members, and the links that link state lists. A link that is not used is
-dotted: one end alone lists it, or it is dialled in vain.
+It shows the members and links of one broker's report (`report.py`). A dotted link is not used: only one end lists it, or dialling fails.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class Edge(NamedTuple):
 
 
 def edges(mesh: Mapping[str, Any]) -> list[Edge]:
-    """The links of the whole mesh, and those that this broker dials in vain, if it is known to whom."""
+    """The links of the whole mesh, and those that this broker fails to dial, if their other end is known."""
     found = {}
     for row in mesh["graph"]:
         match row:
@@ -45,7 +44,7 @@ def edges(mesh: Mapping[str, Any]) -> list[Edge]:
 
 
 def _labels(mesh: Mapping[str, Any]) -> dict[int, str]:
-    """number -> what stands in its place; brokers that links name and nobody knows, too."""
+    """number -> label, also for unknown brokers that links name."""
     found = {number: f"(? {number})" for edge in edges(mesh) for number in (edge.low, edge.high)}
     for member in mesh["members"]:
         number = member["number"]
@@ -56,12 +55,12 @@ def _labels(mesh: Mapping[str, Any]) -> dict[int, str]:
 
 
 def plain(text: object) -> str:
-    """Text from the network, without what would move the cursor."""
+    """Text from the network, without control characters."""
     return "".join(letter if letter.isprintable() else "?" for letter in str(text))
 
 
 def drawn(mesh: Mapping[str, Any]) -> str:
-    """A picture of characters. Raises ValueError for a mesh that is too large for it."""
+    """A picture of characters. Raises ValueError for a mesh with more than `LARGEST` brokers."""
     labels, links = _labels(mesh), edges(mesh)
     if len(labels) > LARGEST:
         raise ValueError(f"{len(labels)} brokers are too many for a picture of characters: --dot writes one for Graphviz")
@@ -73,7 +72,7 @@ def drawn(mesh: Mapping[str, Any]) -> str:
     height = max((y for _, y in places.values()), default=0) + 1
     width = max((x for x, _ in places.values()), default=0) + widest
     canvas = [[" "] * (width + 1) for _ in range(height)]
-    for edge in sorted(links, key=lambda one: one.used):  # what is used is drawn over what is not
+    for edge in sorted(links, key=lambda one: one.used):  # used links are drawn over unused ones
         for step, (x, y, letter) in enumerate(_line(places[edge.low], places[edge.high])):
             if edge.used or letter != "-" or not step % 2:
                 canvas[y][x] = letter if edge.used else "."
@@ -87,7 +86,7 @@ def drawn(mesh: Mapping[str, Any]) -> str:
 
 
 def _write(canvas: list[list[str]], x: int, y: int, text: str) -> None:
-    """Around x."""
+    """Write a text, centred on x."""
     start = max(0, min(x - len(text) // 2, len(canvas[y]) - len(text)))
     canvas[y][start : start + len(text)] = text
 

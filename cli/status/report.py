@@ -1,7 +1,7 @@
-"""What a broker says of itself (`$SYS`, `metabroker/status/`) as one report: pure, fit for JSON. docs/operations.md lists its keys.
+"""The report of a broker: what `$SYS` and `metabroker/status/` say, as values for JSON. docs/operations.md lists its keys.
 
-Any broker's `$SYS` is taken as far as it goes; names are those that Mosquitto's users know. What is not said is None. Payloads come from
-the network: what is no number, or no JSON object, counts as not said.
+It reads the `$SYS` of any broker as far as it goes, with the names that Mosquitto uses. A missing value is None. Payloads come from the
+network: one that is not a number, or not a JSON object, counts as missing.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ BROKER = "$SYS/broker/"
 MESH = BROKER + "mesh/status"
 CLOCK = BROKER + "clock"
 METABROKER = "metabroker/status/"
-STALE = 30.0  # seconds that the last uptime may be old: `$SYS` is said each `limits.sys_interval`, 10 by default
+STALE = 30.0  # seconds that the last uptime may be old: `$SYS` is published each `limits.sys_interval`, 10 by default
 OK = "ok"
 
-NUMBERS = {  # key -> topics below $SYS/broker that may say it, the first that does
+NUMBERS = {  # key -> topics below $SYS/broker; the first that exists counts
     "clients": ("clients/connected", "clients/active"),
     "clients_maximum": ("clients/maximum",),
     "sessions_away": ("clients/disconnected", "clients/inactive"),
@@ -35,9 +35,9 @@ NUMBERS = {  # key -> topics below $SYS/broker that may say it, the first that d
     "stored_sessions_limit": ("store/sessions/limit",),
     "memory": ("heap/current",),
 }
-RATES = {"publish_in": "load/publish/received/1min", "publish_out": "load/publish/sent/1min"}  # a minute there, a second here
+RATES = {"publish_in": "load/publish/received/1min", "publish_out": "load/publish/sent/1min"}  # per minute there, per second here
 FLOAT = int | float
-Fields = Mapping[str, tuple[Any, Any]]  # key -> its type, and what stands for anything else
+Fields = Mapping[str, tuple[Any, Any]]  # key -> its type, and the value for anything else
 
 LINK_FIELDS: Fields = {
     "number": (int, None),
@@ -92,19 +92,24 @@ REMOTE_FIELDS: Fields = {
 }
 WAITS = {
     "reach": "no path to it",
-    "join": "it has not said yet how far it is",
-    "credit": "it confirms more slowly than messages come",
+    "join": "it has not reported its progress yet",
+    "credit": "it confirms more slowly than messages arrive",
     "receipt": "under way, not confirmed yet",
 }
 
 
 def report(values: Mapping[str, str], address: str, now: float, failure: str | None = None) -> dict[str, Any]:
-    """One report. values: topic -> last payload; now: this machine's clock, seconds since 1970; failure: why nothing can be asked."""
+    """Make a report.
+
+    values: topic -> last payload.
+    now: this machine's clock, seconds since 1970.
+    failure: why the broker cannot be asked.
+    """
     broker = _broker(values)
     clock, said = _clock(values, now), _number(values.get(CLOCK))
     if said is not None and broker["uptime"] is not None:
         broker["age"] = max(0, int(clock - said))
-        broker["uptime"] += broker["age"]  # it was said when the clock was
+        broker["uptime"] += broker["age"]  # both were published together
     mesh = _object(values.get(MESH))
     if mesh is not None:
         mesh = _mesh(mesh, clock)
@@ -147,11 +152,11 @@ def _broker(values: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _troubles(broker: Mapping[str, Any]) -> list[str]:
-    """What is wrong with the broker itself."""
+    """Problems of the broker itself."""
     if broker["kind"] is None:
         return ["it answers, and says nothing of itself: there is no $SYS here"]
     found: list[str] = []
-    for state in (broker["store"], broker["state"]):  # the first is said at once, the other has more to say
+    for state in (broker["store"], broker["state"]):  # the first is quicker, the second says more
         if state is not None and state != OK and not any(state in one for one in found):
             found.append(f"the broker is not well: {state}")
     if broker["held_bytes_limit"] and broker["held_bytes"] >= broker["held_bytes_limit"]:
@@ -163,9 +168,9 @@ def _troubles(broker: Mapping[str, Any]) -> list[str]:
 
 
 def _clock(values: Mapping[str, str], now: float) -> float:
-    """What the broker's clock says now, about: times in the status are of that clock, and clocks of machines differ.
+    """The time of the broker's clock now, roughly. Times in the status are of that clock, which may differ from ours.
 
-    What it said last may be `STALE` seconds old; within that the two clocks count as the same.
+    Its last value may be `STALE` seconds old. With less difference, the two clocks count as equal.
     """
     said = _number(values.get(CLOCK))
     return now if said is None or -1 <= now - said <= STALE else float(said)
@@ -211,7 +216,7 @@ def _mesh_troubles(mesh: Mapping[str, Any] | None) -> list[str]:
 
 
 def neighbour(link: Mapping[str, Any]) -> str:
-    """How a link's other end is called: its name, with the address that is dialled if it has none yet."""
+    """The name of a link's other end, or the address that is dialled if the name is not known."""
     name, number, address = link["name"], link["number"], link["address"]
     return str(name) if name else f"number {number} at {address}" if number is not None else str(address)
 
@@ -220,7 +225,7 @@ def neighbour(link: Mapping[str, Any]) -> str:
 
 
 def _metabroker(topic: str, text: str, mesh: Mapping[str, Any] | None) -> dict[str, Any]:
-    """reachable: false if it is inside a broker that cannot be reached, so that what it said last may be old."""
+    """The state of a metabroker. reachable: false if it is inside a broker that cannot be reached; the state may then be old."""
     found = {"id": topic.removeprefix(METABROKER), **_typed(_object(text) or {}, METABROKER_FIELDS)}
     members = [] if mesh is None else mesh["members"]
     found["reachable"] = not any(member["name"] == found["inside"] and not member["live"] for member in members)
@@ -244,11 +249,11 @@ def _metabroker_troubles(metabrokers: list[dict[str, Any]]) -> list[str]:
     return found
 
 
-# What came from the network
+# Values from the network
 
 
 def _typed(row: Mapping[str, Any], fields: Fields) -> dict[str, Any]:
-    """With these keys at least, and of these types or with what stands beside them. Other keys stay as they are."""
+    """A row with at least these keys. A value of another type is replaced by the default. Other keys stay unchanged."""
     found = dict(row)
     for key, (kind, otherwise) in fields.items():
         value = row.get(key)

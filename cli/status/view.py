@@ -1,4 +1,4 @@
-"""A report (`status_report.py`) as tables."""
+"""A report (`report.py`) as tables."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ BAD, GOOD, PALE = "bold red", "green", "dim"
 
 
 def console(terminal: bool) -> Console:
-    """For tables: as wide as the terminal, without one wide enough for lines that `grep` finds whole."""
+    """A console as wide as the terminal. Without a terminal, wide enough for whole lines, for `grep`."""
     return Console(highlight=False, width=None if terminal else WIDTH)
 
 
 def view(report: Mapping[str, Any], picture: bool) -> RenderableType:
-    """All of a report. picture: the mesh as a picture of characters, too."""
+    """A whole report. picture: with a picture of the mesh."""
     parts: list[RenderableType] = [_head(report)]
     if report["broker"]["kind"] is not None:
         parts.append(_broker(report["broker"]))
@@ -64,7 +64,7 @@ def _broker(broker: Mapping[str, Any]) -> RenderableType:
 
 
 def _clients(broker: Mapping[str, Any]) -> list[str]:
-    """What is known, in words; the same for the two below."""
+    """The known values, in words."""
     forms = (
         ("clients", "{:,} connected"),
         ("clients_maximum", "{:,} at most so far"),

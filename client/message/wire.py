@@ -7,7 +7,7 @@ from ...mqtt.topics import check_topic
 from ..core.errors import InvalidDestinationError, JMSError, MessageFormatError
 from ..core.transport import Incoming, Properties, Publication
 from .bodies import BytesMessage, MapMessage, StreamMessage
-from .destinations import TEMPORARY, Destination, Topic
+from .destinations import Destination, Topic
 from .messages import DEFAULT_PRIORITY, DeliveryMode, Message, ObjectMessage, TextMessage
 from .values import Typed, of_text, text_of
 
@@ -146,7 +146,3 @@ def _correlation(data: bytes | None, form: str | None) -> str | bytes | None:
         return data.decode()
     except UnicodeDecodeError:
         return data
-
-
-def is_temporary(destination: Destination) -> bool:
-    return destination.name.startswith(TEMPORARY)
