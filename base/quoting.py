@@ -1,6 +1,6 @@
-"""Names that peers chose, as values of `key=value` in a line of a log.
+"""Quotes names that peers choose, for `key=value` in a line of the log.
 
-Whoever may choose a client identifier, a user name or a topic must not be able to write lines or keys of his own into a log.
+A peer that chooses a client identifier, a user name or a topic must not be able to write lines or keys of its own into the log.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ _PLAIN = re.compile(r"""[^\s"'=\\]+""")
 
 
 def quoted(name: str | None) -> str:
-    """One value: as it is where that is clear, else in double quotes with JSON's escapes; `-` for none.
+    """One value: unchanged if that is unambiguous, else in double quotes with JSON's escapes; `-` for None.
 
-    What goes beyond `LONGEST` is left out, and the whole length in characters stands instead.
+    A name longer than `LONGEST` is cut, and its length in characters is added.
     """
     if name is None:
         return "-"
@@ -27,5 +27,5 @@ def quoted(name: str | None) -> str:
 
 
 def one_line(text: str) -> str:
-    """A text with line breaks and other control characters written as escapes."""
+    """The text in one line: line breaks and other control characters become escapes."""
     return text if text.isprintable() else "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)

@@ -1,8 +1,8 @@
-"""What peers do wrong is said in the log, and a flood of it is no flood of lines.
+"""Logs what peers do wrong, without a flood of lines.
 
-A refusal is a warning, the same one of the same host at most once a minute; the others are logged at level debug and counted in the next
-warning as `more`. Memory and lines are bounded also when each refusal is another one: beyond `REFUSALS` different ones within a minute, the
-rest counts as one.
+A refusal is a warning. The same refusal of the same host is a warning at most once a minute; the others are logged at level debug and
+counted in the next warning as `more`. Memory and lines are bounded: beyond `REFUSALS` different refusals within a minute, the rest counts
+as one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def host_of(address: str) -> str:
 
 
 class Refusals:
-    """What was said lately. event: of the log's lines; empty where the caller writes them, when they are `due`."""
+    """The refusals of the last minute. event: for the lines of the log; empty if the caller writes them, when they are `due`."""
 
     def __init__(self, log: logging.Logger, event: str = "") -> None:
         self._log = log
@@ -28,9 +28,12 @@ class Refusals:
         self._said: dict[tuple[str, str], tuple[float, int]] = {}  # (host, what) -> when it was logged, how often it came since
 
     def say(self, now: float, address: str, text: str, fields: str = "", what: str | None = None) -> None:
-        """One more. now: of a clock in seconds. address: of the peer, with its port. fields: more `key=value`, with a space in front.
+        """Log a refusal.
 
-        what: two refusals with the same one are the same; None: the text says it.
+        now: seconds of any clock.
+        address: of the peer, with its port.
+        fields: more `key=value`, with a space in front.
+        what: two refusals with the same `what` are the same; None: the text decides.
         """
         more = self.due(now, (host_of(address), text if what is None else what))
         if more is None:
@@ -39,7 +42,7 @@ class Refusals:
             self._log.warning("event=%s address=%s%s more=%d text=%s", self._event, address, fields, more, text)
 
     def due(self, now: float, key: tuple[str, str]) -> int | None:
-        """Count one more: how many were not said since the last one, if this one is to be said; None: it is not."""
+        """Count a refusal. Returns how many were left out since the last warning if this one is a warning, else None."""
         said = self._said
         if key not in said and len(said) >= REFUSALS:
             for old in [one for one, (at, _) in said.items() if now - at >= SAY_AGAIN]:
@@ -55,14 +58,14 @@ class Refusals:
 
 
 class Warnings:
-    """All of a broker's refusals of one logger, by event."""
+    """The refusals of one logger, by event."""
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
         self._events: dict[str, Refusals] = {}
 
     def say(self, event: str, now: float, address: str, text: str, fields: str = "", what: str | None = None) -> None:
-        """As `Refusals.say` does, for one of a few events."""
+        """Log a refusal of an event, see `Refusals.say`."""
         if event not in self._events:
             self._events[event] = Refusals(self._log, event)
         self._events[event].say(now, address, text, fields, what)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ _SIZE = re.compile(r"(\d+)\s*([A-Za-z]*)")
 
 
 class Placeholder:
-    """What an error shows where there is no value, or none that may be seen."""
+    """Stands in an error for a value that is missing or must not be shown."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -63,7 +63,7 @@ class ConfigError(Exception):
 
 
 def _shown(value: object) -> str:
-    """As `repr`, which refuses whole numbers of thousands of figures and lists in lists in lists."""
+    """`repr`, also of values for which it fails: numbers of thousands of figures, lists nested very deeply."""
     try:
         return repr(value)
     except (ValueError, RecursionError):
@@ -71,7 +71,7 @@ def _shown(value: object) -> str:
 
 
 def _printable(text: str) -> str:
-    """One line, whatever stands in it."""
+    """The text in one line, without control characters."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
@@ -100,21 +100,21 @@ class Section:
         self._taken: set[str] = set()
 
     def key(self, key: str) -> str:
-        """The key as the user knows it, with the tables around it."""
+        """The key with the tables around it, as in `mesh.peer[1].cost`."""
         return f"{self.path}.{key}" if self.path else key
 
     def error(self, key: str, text: str) -> ConfigError:
-        """The error to raise about what stands (or does not stand) under `key`."""
+        """The error to raise about the value of `key`, or about its absence."""
         return ConfigError(self.file, self.key(key), self.table.get(key, MISSING), text)
 
     def secret_error(self, key: str, text: str) -> ConfigError:
-        """The same about a value that must not be shown."""
+        """The same, without showing the value."""
         value = self.table[key]
         shown = f"{len(value.encode())} bytes" if isinstance(value, str) else "not a string"
         return ConfigError(self.file, self.key(key), Placeholder(shown), text)
 
     def has(self, key: str) -> bool:
-        """Whether the key is there; asking makes it a known one."""
+        """Whether the key is there. The key counts as known from now on."""
         self._taken.add(key)
         return key in self.table
 
@@ -194,14 +194,14 @@ class Section:
         return path if folder is None else folder / path
 
     def address(self, key: str, default: Any = MISSING) -> str:
-        """An address that links can dial, as it was written."""
+        """An address that links can dial, unchanged."""
         value = self.string(key, default, f"write {LINK_FORMS}")
         if self.checked_address(key, value).startswith(("ws://", "wss://")):
             raise ConfigError(self.file, self.key(key), value, f"links do not run over WebSocket: write {LINK_FORMS}")
         return value
 
     def checked_address(self, key: str, value: str) -> str:
-        """An address that `parse_address` takes, as it was written."""
+        """A value that `parse_address` accepts, unchanged."""
         try:
             parse_address(value)
         except ValueError as error:
@@ -224,41 +224,42 @@ class Section:
 
     def done(self) -> None:
         """Complain about the first key that no getter asked for."""
+        self.only(sorted(self._taken))
+
+    def only(self, known: Sequence[str]) -> None:
+        """Complain about the first key that is not known."""
         for key in self.table:
-            if key not in self._taken:
-                near = guess(key, sorted(self._taken))
-                text = f"unknown key{near}" if near else f"unknown key; known: {', '.join(sorted(self._taken))}"
-                raise self.secret_error(key, text) if SECRET in near else self.error(key, text)
+            if key not in known:
+                near = guess(key, known)
+                text = f"unknown key{near}" if near else f"unknown key; known: {', '.join(known)}"
+                secret = SECRET in near or "password" in key
+                raise self.secret_error(key, text) if secret else self.error(key, text)
 
 
-def guess(word: str, known: tuple[str, ...] | list[str]) -> str:
+def guess(word: str, known: Sequence[str]) -> str:
     """`; did you mean "..."?` when something known is near the word, else ""."""
     near = difflib.get_close_matches(word, known, 1, 0.6)
     return f'; did you mean "{near[0]}"?' if near else ""
 
 
 def read(path: str | Path) -> Section:
-    """The file as a section; ConfigError when it cannot be read or is not TOML."""
-    return Section(str(path), read_toml(path))
-
-
-def read_toml(path: str | Path) -> dict[str, Any]:
-    """What stands in a file of TOML; ConfigError when it cannot be read or is not TOML."""
+    """The table of a whole file. Raises ConfigError when it cannot be read or is not TOML."""
     file = str(path)
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        return Section(file, tomllib.loads(Path(path).read_text(encoding="utf-8")))
     except OSError as error:
-        raise ConfigError(file, "", MISSING, f"cannot be read: {error.strerror or error}") from None
+        text = f"cannot be read: {error.strerror or error}"
     except UnicodeDecodeError:
-        raise ConfigError(file, "", MISSING, "is not UTF-8 text") from None
+        text = "is not UTF-8 text"
     except RecursionError:
-        raise ConfigError(file, "", MISSING, "is not TOML: lists or tables stand in each other too deeply") from None
-    except ValueError as error:  # TOMLDecodeError, and numbers of thousands of figures and dates that are none, which tomllib lets through
-        raise ConfigError(file, "", MISSING, f"is not TOML: {error}") from None
+        text = "is not TOML: lists or tables stand in each other too deeply"
+    except ValueError as error:  # TOMLDecodeError; also numbers of thousands of figures and impossible dates, which tomllib lets through
+        text = f"is not TOML: {error}"
+    raise ConfigError(file, "", MISSING, text)
 
 
 def is_file(path: Path) -> bool:
-    """Whether there is such a file; also of a name that no file can have."""
+    """Whether the file exists; False also for a name that no file can have."""
     try:
         return path.is_file()
     except OSError:  # too long
@@ -266,7 +267,7 @@ def is_file(path: Path) -> bool:
 
 
 def expanded(text: str) -> Path:
-    """A path as people write it, with ~ for their home folder. ValueError (one line) for what can be no path."""
+    """A path with ~ replaced by the home folder. Raises ValueError, one line, for a text that cannot be a path."""
     if "\0" in text:
         raise ValueError("a path holds no zero byte")
     try:

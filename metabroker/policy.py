@@ -21,14 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from ..base.address import SCHEMES
-from ..base.settings import ConfigError, expanded, guess, is_file, read_toml
+from ..base.settings import MISSING, ConfigError, Section, is_file, read
 from ..mqtt.errors import MqttError
 from ..mqtt.topics import check_filter, covers, matches
 from . import credentials
 from .libraries import missing_library
 
 VERSIONS = {"5": 5, "3.1.1": 4}
-_READ = ("password", "credentials")  # from files
 EXCHANGE, QUEUE_LENGTH = "amq.topic", 100_000  # of AMQP remotes
 EXCHANGES = r"[A-Za-z0-9\-_.:@#,/+ ]{1,127}"  # names that the AMQP library takes
 
@@ -85,6 +84,9 @@ class Rule:
         return any(covers(wide, filter_) for wide in self.subscribe)
 
 
+_KEYS = tuple(f"{name}_file" if name in ("password", "credentials") else name for name in Rule.__dataclass_fields__)
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """The whole file."""
@@ -102,111 +104,96 @@ class Policy:
 
 def load(file: Path) -> Policy:
     """Read a policy file. Raises ConfigError."""
-    return parse(read_toml(file), str(file), file.parent)
+    return _policy(read(file), file.parent)
 
 
 def parse(table: dict[str, Any], file: str = "policy", folder: Path | None = None) -> Policy:
     """A policy from a table as TOML gives it. Raises ConfigError."""
-    _known(file, "", table, ("limits", "allow"))
-    given = table.get("limits", {})
-    if type(given) is not dict:
-        raise ConfigError(file, "limits", given, "write a table, [limits]")
-    names = tuple(Limits.__dataclass_fields__)
-    _known(file, "limits.", given, names)
-    for name, value in given.items():
-        if type(value) is not int or not 1 <= value < 1 << 32:
-            raise ConfigError(file, f"limits.{name}", value, "give a whole number of at least 1")
-    rules = table.get("allow", [])
-    if type(rules) is not list or not rules or not all(type(rule) is dict for rule in rules):
-        raise ConfigError(file, "allow", rules, "write at least one [[allow]]: what none of them names is refused")
-    return Policy(Limits(**given), tuple(_rule(file, f"allow[{index}].", rule, folder) for index, rule in enumerate(rules, 1)))
+    return _policy(Section(file, table), folder)
 
 
-def _rule(file: str, where: str, table: dict[str, Any], folder: Path | None) -> Rule:
-    _known(file, where, table, (*(name for name in Rule.__dataclass_fields__ if name not in _READ), *(f"{name}_file" for name in _READ)))
-    clients = _texts(file, where, table, "clients", needed=True)
-    remotes = _texts(file, where, table, "remotes", needed=True)
+def _policy(section: Section, folder: Path | None) -> Policy:
+    section.only(("limits", "allow"))
+    limits = section.section("limits")
+    limits.only(tuple(Limits.__dataclass_fields__))
+    given = {name: limits.whole(name, 1, 2**32 - 1) for name in limits.table}
+    rules = section.sections("allow")
+    if not rules:
+        raise section.error("allow", "write at least one [[allow]]: what none of them names is refused")
+    return Policy(Limits(**given), tuple(_rule(rule, folder) for rule in rules))
+
+
+def _rule(section: Section, folder: Path | None) -> Rule:
+    section.only(_KEYS)
+    remotes = _texts(section, "remotes", needed=True)
     for remote in remotes:
         scheme = SCHEMES.get(remote.partition("://")[0])
         if scheme is not None and (text := missing_library(scheme.protocol)) is not None:
-            raise ConfigError(file, f"{where}remotes", remote, text)
-    publish = _filters(file, where, table, "publish")
-    subscribe = _filters(file, where, table, "subscribe")
-    version = table.get("version", "5")
-    if type(version) is not str or version not in VERSIONS:
-        raise ConfigError(file, f"{where}version", version, 'give "5" or "3.1.1"')
-    ca = table.get("ca")
-    if ca is not None and (type(ca) is not str or not ca):
-        raise ConfigError(file, f"{where}ca", ca, "give the path of a PEM file")
-    try:
-        path = None if ca is None else (folder or Path()) / expanded(ca)
-    except ValueError as error:
-        raise ConfigError(file, f"{where}ca", ca, str(error)) from None
-    if path is not None and not is_file(path):
-        raise ConfigError(file, f"{where}ca", ca, "there is no such file: give the PEM file of the remotes' authorities")
-    exchange = table.get("exchange", EXCHANGE)
-    if type(exchange) is not str or not re.fullmatch(EXCHANGES, exchange, re.ASCII):
-        raise ConfigError(file, f"{where}exchange", exchange, f"give the name of a topic exchange of an AMQP remote: {EXCHANGES}")
-    length = table.get("queue_length", QUEUE_LENGTH)
-    if type(length) is not int or not 1 <= length < 1 << 31:
-        raise ConfigError(file, f"{where}queue_length", length, "give a whole number of messages, at least 1")
-    username, password = _account(file, where, table, folder)
-    account = _credentials(file, where, table, folder)
-    return Rule(clients, remotes, publish, subscribe, VERSIONS[version], path, exchange, length, username, password, account)
+            raise ConfigError(section.file, section.key("remotes"), remote, text)
+    ca = section.path_of("ca", folder, "give the path of a PEM file") if section.has("ca") else None
+    if ca is not None and not is_file(ca):
+        raise section.error("ca", "there is no such file: give the PEM file of the remotes' authorities")
+    right = f"give the name of a topic exchange of an AMQP remote: {EXCHANGES}"
+    exchange = section.string("exchange", EXCHANGE, right)
+    if not re.fullmatch(EXCHANGES, exchange, re.ASCII):
+        raise section.error("exchange", right)
+    return Rule(
+        _texts(section, "clients", needed=True),
+        remotes,
+        _filters(section, "publish"),
+        _filters(section, "subscribe"),
+        VERSIONS[section.choice("version", tuple(VERSIONS), "5")],
+        ca,
+        exchange,
+        section.whole("queue_length", 1, 2**31 - 1, QUEUE_LENGTH),
+        section.string("username", right="give a user name of the remote") if section.has("username") else None,
+        _password(section, folder),
+        _credentials(section, folder),
+    )
 
 
-def _account(file: str, where: str, table: dict[str, Any], folder: Path | None) -> tuple[str | None, bytes | None]:
-    """The metabroker's own user name and password for a remote: the password is the first line of a file."""
-    username, name = table.get("username"), table.get("password_file")
-    if username is not None and (type(username) is not str or not username):
-        raise ConfigError(file, f"{where}username", username, "give a user name of the remote")
-    if name is None:
-        return username, None
-    if type(name) is not str or not name or username is None:
-        raise ConfigError(file, f"{where}password_file", name, "give the path of a file with the password, beside username")
-    try:
-        with ((folder or Path()) / Path(name).expanduser()).open("rb") as opened:
-            return username, opened.readline(65_537).rstrip(b"\r\n")
-    except OSError as error:
-        raise ConfigError(file, f"{where}password_file", name, f"cannot be read: {error.strerror or error}") from None
-
-
-def _credentials(file: str, where: str, table: dict[str, Any], folder: Path | None) -> str | None:
-    """Who the metabroker is at NATS remotes."""
-    name = table.get("credentials_file")
-    if name is None:
+def _password(section: Section, folder: Path | None) -> bytes | None:
+    """The metabroker's own password for a remote: the first line of a file."""
+    key, right = "password_file", "give the path of a file with the password, beside username"
+    if not section.has(key):
         return None
-    key = f"{where}credentials_file"
-    if type(name) is not str or not name or "\0" in name:
-        raise ConfigError(file, key, name, "give the path of a NATS credentials file")
-    if "username" in table:
-        raise ConfigError(file, key, name, "give it or username, not both")
+    path = section.path_of(key, folder, right)
+    if not section.has("username"):
+        raise section.error(key, right)
     try:
-        return credentials.read((folder or Path()) / Path(name).expanduser())
-    except (ValueError, RuntimeError) as error:
-        raise ConfigError(file, key, name, str(error)) from None
+        with path.open("rb") as opened:
+            return opened.readline(65_537).rstrip(b"\r\n")
+    except OSError as error:
+        raise section.error(key, f"cannot be read: {error.strerror or error}") from None
 
 
-def _known(file: str, where: str, table: dict[str, Any], names: tuple[str, ...]) -> None:
-    for name, value in table.items():
-        if name not in names:
-            raise ConfigError(
-                file, f"{where}{name}", value, f"there is no such key{guess(name, names) or '; there are ' + ', '.join(names)}"
-            )
+def _credentials(section: Section, folder: Path | None) -> str | None:
+    """Who the metabroker is at NATS remotes."""
+    key = "credentials_file"
+    if not section.has(key):
+        return None
+    path = section.path_of(key, folder, "give the path of a NATS credentials file")
+    if section.has("username"):
+        raise section.error(key, "give it or username, not both")
+    try:
+        return credentials.read(path)
+    except ValueError as error:
+        raise section.error(key, str(error)) from None
 
 
-def _texts(file: str, where: str, table: dict[str, Any], key: str, needed: bool = False) -> tuple[str, ...]:
-    value = table.get(key, [])
-    if type(value) is not list or not all(type(item) is str and item for item in value) or (needed and not value):
-        raise ConfigError(file, where + key, value, "give a list of texts")
+def _texts(section: Section, key: str, needed: bool = False) -> tuple[str, ...]:
+    right = "give a list of texts"
+    value = section.strings(key, MISSING if needed else [], right)
+    if not all(value) or (needed and not value):
+        raise section.error(key, right)
     return tuple(value)
 
 
-def _filters(file: str, where: str, table: dict[str, Any], key: str) -> tuple[str, ...]:
-    filters = _texts(file, where, table, key)
+def _filters(section: Section, key: str) -> tuple[str, ...]:
+    filters = _texts(section, key)
     for filter_ in filters:
         try:
             check_filter(filter_)
         except MqttError as error:
-            raise ConfigError(file, where + key, filter_, getattr(error, "text", str(error))) from None
+            raise ConfigError(section.file, section.key(key), filter_, getattr(error, "text", str(error))) from None
     return filters

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-from ...base.address import REMOTE, parse_address
-from ...base.settings import ConfigError, read_toml
+from ...base.address import REMOTE, AddressError, parse_address
+from ...base.settings import ConfigError, read
 from ...directory.client import ClientError
 from ...directory.lookups import Lookups
 from ..libraries import missing_library
@@ -33,21 +33,23 @@ class Services:
     @classmethod
     def load(cls, file: Path) -> Services:
         """Read a TOML file: ``[services]``, then ``name = ["mqtt://host:port"]``. Raises ConfigError."""
-        name = str(file)
-        table = read_toml(file)
-        services = table.pop("services", None)
-        if type(services) is not dict or table:
-            raise ConfigError(name, "", None, 'write one table, [services], with lines such as weather = ["mqtts://broker.example.com"]')
-        for service, addresses in services.items():
-            if type(addresses) is not list or not addresses:
-                raise ConfigError(name, f"services.{service}", addresses, "give a list of addresses")
+        whole = read(file)
+        if list(whole.table) != ["services"]:
+            right = 'write one table, [services], with lines such as weather = ["mqtts://broker.example.com"]'
+            raise ConfigError(whole.file, "", None, right)
+        section = whole.section("services")
+        right = "give a list of addresses"
+        services = {name: section.strings(name, right=right) for name in section.table}
+        for name, addresses in services.items():
+            if not addresses:
+                raise section.error(name, right)
             for address in addresses:
                 try:
-                    parsed = parse_address(address if type(address) is str else repr(address), REMOTE)
-                except ValueError as error:
-                    raise ConfigError(name, f"services.{service}", address, str(error)) from None
-                if (text := missing_library(parsed.protocol)) is not None:
-                    raise ConfigError(name, f"services.{service}", address, text)
+                    text = missing_library(parse_address(address, REMOTE).protocol)
+                except AddressError as error:
+                    text = str(error)
+                if text is not None:
+                    raise ConfigError(section.file, section.key(name), address, text)
         return cls(services)
 
     def resolve(self, name: str, again: bool = False) -> list[str]:

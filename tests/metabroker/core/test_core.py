@@ -358,7 +358,7 @@ def test_mistakes_in_the_policy_are_named(table: dict[str, Any], key: str) -> No
 
 
 def test_a_misspelled_key_of_the_policy_is_guessed() -> None:
-    with pytest.raises(ConfigError, match=r'there is no such key; did you mean "clients"\?$'):
+    with pytest.raises(ConfigError, match=r'unknown key; did you mean "clients"\?$'):
         parse({"allow": [{"client": ["*"]}]})
 
 
