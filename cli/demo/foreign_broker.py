@@ -1,11 +1,12 @@
-"""The demo's third act: sites of the ring use a broker that they cannot reach, by the name of a service, through a metabroker.
+"""The demo's third act: two sites reach a foreign broker, by the name of a service, through a metabroker.
 
-The foreign broker is amqtt, MQTT 3.1.1, with a password that only the metabroker has (`password_file` in its policy). A gauge there
-publishes this machine's counters of sent and received bytes, as if they were rainfall, with QoS 1. A directory knows where the broker is.
-At two sites a program with the JMS-like API knows its own broker and the service's name. The foreign broker is killed in mid-run.
+The foreign broker is amqtt, MQTT 3.1.1. Only the metabroker has its password (`password_file` in its policy). A gauge at the foreign
+broker publishes this machine's counters of sent and received bytes with QoS 1, as if they were rainfall. A directory knows the broker's
+address. At two sites, a program with the JMS-like API knows only its own broker and the service's name. The foreign broker is killed in
+mid-run.
 
-amqtt keeps nothing over its death. So it is killed when it has passed on what it has acknowledged; the gauge holds what it measures
-meanwhile, and sends it when it is heard at both sites again.
+amqtt keeps nothing over its death. So it is killed after it has forwarded all that it has acknowledged. Meanwhile the gauge holds its
+readings. It sends them when both sites hear it again.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ NEEDS = {
 }
 SERVICE = "abroad/rain"
 RATE = 50  # readings a second
-PART = 2.0  # seconds before, during and behind the cut
+PART = 2.0  # seconds before, during and after the outage
 PATIENCE = 60.0
 
 POLICY = """
@@ -60,12 +61,12 @@ password_file = "abroad.password"
 """
 
 
-class AbroadError(Exception):
-    """The act cannot go on; one line says why."""
+class ForeignBrokerError(Exception):
+    """The act cannot continue. The message says why."""
 
 
 @dataclass(slots=True)
-class Visitor:
+class SiteArrivals:
     """What one site received of the foreign broker's readings."""
 
     site: str
@@ -76,17 +77,20 @@ class Visitor:
 
 
 @dataclass(slots=True)
-class Abroad:
-    """What the act showed. skipped: why it was not played. acknowledged: readings that the foreign broker had taken.
+class ForeignBrokerResult:
+    """The result of the act.
 
-    sessions, connections: of the metabroker with the foreign broker before that was killed. told: sites that were told of it. refused:
-    whether the foreign broker turned a client without the password away. returned: seconds from its new start until both sites heard the
-    gauge again.
+    skipped: why it was not played.
+    acknowledged: readings that the foreign broker acknowledged.
+    sessions, connections: of the metabroker with the foreign broker, before that was killed.
+    told: sites that were told of the outage.
+    refused: the foreign broker refused a client without the password.
+    returned: seconds from its restart until both sites heard the gauge again.
     """
 
     skipped: str = ""
     acknowledged: int = 0
-    visitors: list[Visitor] = field(default_factory=list)
+    visitors: list[SiteArrivals] = field(default_factory=list)
     sessions: int = 0
     connections: int = 0
     told: int = 0
@@ -94,7 +98,7 @@ class Abroad:
     returned: float | None = None
 
     def problems(self) -> list[str]:
-        """What must not be."""
+        """What went wrong, one line each."""
         if self.skipped:
             return []
         found = [f"{one.lost} readings from abroad were lost at {one.site}" for one in self.visitors if one.lost]
@@ -107,21 +111,26 @@ class Abroad:
         return found
 
 
-class Act:
-    """One performance, beside a running ring. phase: tells what happens."""
+class ForeignBrokerAct:
+    """Plays the act beside a running ring.
+
+    sites: names of the two sites.
+    beside: the site whose broker the metabroker is connected to.
+    phase: called with each event, in words.
+    """
 
     def __init__(self, fleet: Fleet, sites: tuple[str, str], beside: str, phase: Callable[[str], None]) -> None:
         self.fleet, self.sites, self.beside, self.phase = fleet, sites, beside, phase
         self.folder = fleet.folder
-        self.result = Abroad()
+        self.result = ForeignBrokerResult()
         self.arrivals = {site: Arrivals() for site in sites}
-        self._told: set[str] = set()  # sites that know that the broker is gone
-        self._called: set[str] = set()  # and those that have heard the gauge behind its return
+        self._told: set[str] = set()  # sites that were told of the outage
+        self._heard_gauge: set[str] = set()  # sites that have heard the gauge after the restart
         self._processes: list[subprocess.Popen[str]] = []
         self._stack = contextlib.ExitStack()
 
-    def run(self) -> Abroad:
-        """Play it; everything that it started is gone at the end. Raises AbroadError."""
+    def run(self) -> ForeignBrokerResult:
+        """Play the act, and end everything that it started. Raises ForeignBrokerError."""
         missing = sorted({extra for module, extra in NEEDS.items() if find_spec(module) is None})
         if missing:
             self.result.skipped = f"it needs {', '.join(missing)}: pip install 'mqmesh[demo]'"
@@ -144,9 +153,9 @@ class Act:
         return self.result
 
     def _play(self) -> None:
-        logging.getLogger("mqmesh.client").addHandler(logging.NullHandler())  # what it warns of is shown here
+        logging.getLogger("mqmesh.client").addHandler(logging.NullHandler())  # this demo shows its warnings
         gauge = self._start()
-        contexts = [self._visit(site) for site in self.sites]
+        contexts = [self._start_program(site) for site in self.sites]
         log = (self.folder / "metabroker.log").read_text()
         self.result.connections = log.count("event=remote-up")
         self.result.sessions = max((int(number) for number in re.findall(r"event=session-begin .* sharers=(\d+)", log)), default=0)
@@ -174,7 +183,7 @@ class Act:
         self.result.acknowledged = gauge.acknowledged
         for site, arrivals in self.arrivals.items():
             lost = sum(number not in arrivals.first for number in range(gauge.acknowledged))
-            self.result.visitors.append(Visitor(site, len(arrivals.first), lost, sum(arrivals.again.values()), arrivals.disorder))
+            self.result.visitors.append(SiteArrivals(site, len(arrivals.first), lost, sum(arrivals.again.values()), arrivals.disorder))
         for context in contexts:
             context.close()
 
@@ -184,12 +193,12 @@ class Act:
     def _heard_again(self, gauge: _Gauge) -> bool:
         gauge.call()
         time.sleep(0.1)
-        return len(self._called) == len(self.sites)
+        return len(self._heard_gauge) == len(self.sites)
 
-    # Who takes part
+    # Participants
 
     def _start(self) -> _Gauge:
-        """The foreign broker, the directory, the metabroker; in the end the gauge."""
+        """Start the foreign broker, the directory, the metabroker and the gauge."""
         password = secrets.token_hex(16)
         host, port = self._foreign(password)
         directory = self._spawn("directory", "serve", "--listen", "127.0.0.1:0", "--database", f"sqlite:///{self.folder / 'directory.db'}")
@@ -268,11 +277,11 @@ class Act:
             selector.register(process.stdout, selectors.EVENT_READ)
             line = process.stdout.readline() if selector.select(PATIENCE) else ""
         if not line.startswith("ready"):
-            raise AbroadError(f"{what} did not start")
+            raise ForeignBrokerError(f"{what} did not start")
         return line
 
-    def _visit(self, site: str) -> Context:
-        """A program at a site, with the address of its own broker and the name of the service."""
+    def _start_program(self, site: str) -> Context:
+        """Start a program at a site. It knows the address of its own broker and the name of the service."""
         from ...client import JMSError, MetabrokerConnectionFactory
 
         factory = MetabrokerConnectionFactory(
@@ -281,21 +290,21 @@ class Act:
         try:
             context = factory.create_context()
             self._stack.callback(context.close)
-            context.exception_listener = functools.partial(self._hear, site)
+            context.exception_listener = functools.partial(self._note_error, site)
             consumer = context.create_durable_consumer(context.create_topic("rain/#"), "readings")
-            consumer.message_listener = functools.partial(self._note, site)
+            consumer.message_listener = functools.partial(self._note_reading, site)
         except JMSError as error:
-            raise AbroadError(f"{site} has no connection abroad: {error}") from None
+            raise ForeignBrokerError(f"{site} has no connection abroad: {error}") from None
         return context
 
-    def _hear(self, site: str, error: JMSError) -> None:
+    def _note_error(self, site: str, error: JMSError) -> None:
         if error.error_code == "remote_unreachable":
             self._told.add(site)
 
-    def _note(self, site: str, message: Message) -> None:
+    def _note_reading(self, site: str, message: Message) -> None:
         sequence = json.loads(message.body)["seq"]
         if sequence is None:
-            self._called.add(site)
+            self._heard_gauge.add(site)
         else:
             self.arrivals[site].note(int(sequence), time.monotonic())
 
@@ -304,13 +313,13 @@ class Act:
         while not condition():
             if time.monotonic() >= end:
                 if must:
-                    raise AbroadError(f"{what}: nothing within {PATIENCE:g} s; the logs are in {self.folder}")
+                    raise ForeignBrokerError(f"{what}: nothing within {PATIENCE:g} s; the logs are in {self.folder}")
                 return
             time.sleep(0.02)
 
 
 class _Gauge:
-    """A client of the foreign broker, MQTT 3.1.1, that publishes readings with a number."""
+    """A client of the foreign broker, MQTT 3.1.1. It publishes numbered readings."""
 
     def __init__(self, host: str, port: int, password: str | None) -> None:
         from paho.mqtt.client import Client
@@ -318,8 +327,8 @@ class _Gauge:
 
         self.acknowledged = 0
         self._number = 0
-        self._held: list[str] = []  # measured, not handed to the broker
-        self._calls: set[int] = set()  # packet identifiers of what is no reading
+        self._held: list[str] = []  # measured, not published
+        self._calls: set[int] = set()  # packet identifiers of messages that are no readings
         self._where = (host, port)
         self._answered = threading.Event()
         self._lock = threading.Lock()
@@ -332,7 +341,7 @@ class _Gauge:
         self._client.on_publish = self._on_publish
 
     def connect(self) -> bool:
-        """Whether the broker lets us in."""
+        """Connect. Returns whether the broker accepts."""
         self._answered.clear()
         try:
             self._client.connect(*self._where)
@@ -345,7 +354,7 @@ class _Gauge:
         return self._accepted
 
     def measure(self, seconds: float) -> None:
-        """Readings at the rate. While the broker is there they are published; returns when it has acknowledged all."""
+        """Measure for some seconds. While connected, publish the readings; returns when the broker has acknowledged all."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             io = psutil.net_io_counters()
@@ -359,7 +368,7 @@ class _Gauge:
             time.sleep(0.01)
 
     def call(self) -> None:
-        """Something to hear that is no reading."""
+        """Publish a message that is no reading, so that the sites hear the gauge."""
         with self._lock:
             self._calls.add(self._client.publish("rain/north/call", json.dumps({"seq": None}), 1).mid)
 

@@ -11,7 +11,7 @@ import psutil
 
 
 class Reading(NamedTuple):
-    """`subject` is what stands behind the site in the topic, such as ``cpu/0``; `unit` says what `value` counts."""
+    """A value. subject: the rest of the topic after the site, such as ``cpu/0``. unit: of the value."""
 
     subject: str
     value: float
@@ -19,7 +19,7 @@ class Reading(NamedTuple):
 
 
 def readings() -> Iterator[Reading]:
-    """Readings without end: one sweep over all sources after the other, each source asked when its turn comes."""
+    """Endless readings: it reads all sources in turn, again and again."""
     while True:
         for source in SOURCES:
             with contextlib.suppress(psutil.Error, OSError, AttributeError, NotImplementedError):  # what this machine lacks

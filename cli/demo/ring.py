@@ -19,9 +19,8 @@ NAMES = ("porto", "lyon", "turin", "graz", "gdansk")
 def free_ports(count: int) -> list[int]:
     """TCP ports of 127.0.0.1 that nothing listens on at this moment.
 
-    They lie below those that a system gives to outgoing connections and to listeners on port 0, so that none of these takes
-    one before its broker listens, or while that broker is being started again. None is given twice while there are others.
-    Raises OSError when there are none.
+    They are below the ports that a system gives to outgoing connections and to listeners on port 0. So none of these takes one before its
+    broker listens, or while that broker restarts. No port is returned twice while there are others. Raises OSError if there are none.
     """
     found: list[int] = []
     for port in sorted(random.sample(PORTS, len(PORTS)), key=_given.__contains__):
@@ -34,7 +33,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def ring(names: tuple[str, ...] = NAMES, mode: str = "routed") -> Topology:
-    """Each site is linked to the one before and the one behind it."""
+    """A ring: each site is linked to its predecessor and its successor."""
     from ...mesh.topology.settings import MeshSettings
     from ...mesh.topology.topology import BrokerEntry, LinkEntry, Topology
 

@@ -1,7 +1,7 @@
 """The main job of the demo, step by step: traffic in a stable ring, a link cut and mended, a broker killed and started again.
 
-Between the stable part and the faults publishing pauses for a moment, until all brokers' counters add up, so that copies
-per message are exact numbers and not estimates. What is counted as due, lost and duplicate: see `tally`.
+Between the stable part and the faults, publishing pauses until the counters of all brokers add up. So copies per message are exact, not
+estimated. `tally` says what counts as due, lost and duplicate.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..fleet.process import Fleet
-from .foreign_broker import Abroad, AbroadError, Act
+from .foreign_broker import ForeignBrokerAct, ForeignBrokerError, ForeignBrokerResult
 from .ring import ring
 from .site import Site
 from .tally import Apart, Outage, SiteResult, delays, flowing_again, judge
 
-SETTLE = 60.0  # seconds that the mesh has to settle
-DRAIN = 60.0  # seconds that readings on their way have to arrive
-TICK = 0.25  # seconds between two looks of the view
+SETTLE = 60.0  # seconds for the mesh to settle
+DRAIN = 60.0  # seconds for readings under way to arrive
+TICK = 0.25  # seconds between two updates of the view
 
-# How long each part lasts, as parts of the whole time; the broker is back for what is left of it, at least for the last part.
+# The length of each part, as a fraction of the whole time. After its return the broker runs for the rest, at least for the last fraction.
 STABLE, BEFORE_CUT, CUT, MENDED, KILLED, BACK = 0.25, 0.07, 0.14, 0.10, 0.16, 0.10
 
 
 class View(Protocol):
-    """Shows how the job goes."""
+    """Shows the progress of the job."""
 
     def phase(self, text: str) -> None:
-        """Something begins or was found out."""
+        """A part begins, or there is a result."""
 
     def tick(self, job: Job) -> None:
         """Numbers may have changed."""
@@ -39,13 +39,20 @@ class View(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """Data frames that brokers sent each other for `messages` published ones, in the stable part."""
+    """Copies of messages between brokers, in the stable part.
+
+    messages: published ones.
+    frames: data frames that brokers sent each other for them.
+    optimum: frames for one message with the best tree, one for each other site.
+    exact: the brokers' counters added up.
+    trees: trees announced again in this part; more than 0 only if a link broke, for instance because the machine stood still.
+    """
 
     messages: int
     frames: int
-    optimum: int  # frames that the best tree needs: one for each other site
-    exact: bool  # the brokers' counters added up
-    trees: int = 0  # announced anew in this part: 0 unless a link broke, for instance because the machine stood still
+    optimum: int
+    exact: bool
+    trees: int = 0
 
     @property
     def per_message(self) -> float:
@@ -54,8 +61,11 @@ class Copies:
 
 @dataclass(slots=True)
 class Fault:
-    """One fault or repair. at: seconds from the start. flowed_again: seconds until every pair of sites it concerns carried
-    a reading that was published after it; None if that never happened."""
+    """A fault or a repair.
+
+    at: seconds from the start.
+    flowed_again: seconds until a reading published after it had arrived between every pair of sites concerned; None: never.
+    """
 
     what: str
     at: float
@@ -64,7 +74,7 @@ class Fault:
 
 @dataclass(slots=True)
 class Report:
-    """What the run showed."""
+    """The result of the run."""
 
     seconds: float
     sites: list[SiteResult]
@@ -75,17 +85,17 @@ class Report:
     delay_p50: float  # seconds, publishing to arrival at another site, among surviving sites
     delay_p99: float
     delay_max: float
-    abroad: Abroad = field(default_factory=Abroad)
+    abroad: ForeignBrokerResult = field(default_factory=ForeignBrokerResult)
     problems: list[str] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
-        """Nothing lost or duplicated at the surviving sites, and nothing went wrong that was not asked for."""
+        """Nothing was lost or duplicated at the surviving sites, and there was no unplanned fault."""
         return not self.problems
 
     @property
     def totals(self) -> SiteResult:
-        """The surviving sites' sums; publishers of all sites."""
+        """Sums over the surviving sites; published and acknowledged of all sites."""
         total = SiteResult("surviving sites")
         for one in self.sites:
             total.published += one.published
@@ -130,7 +140,7 @@ class Job:
     # The run
 
     def run(self) -> Report:
-        """Everything from start to report; all processes and clients are gone at the end. Raises FleetError, SiteError."""
+        """Run the demo, and end all its processes and clients. Raises FleetError, SiteError."""
         try:
             self._start()
             self._stable_part()
@@ -139,7 +149,7 @@ class Job:
             left = self.begin + self.seconds - time.monotonic()
             self._pass(max(BACK, left / self.seconds))
             report = self._finish()
-            self._go_abroad(report)
+            self._use_foreign_broker(report)
             return report
         finally:
             for site in self.sites.values():
@@ -158,7 +168,7 @@ class Job:
     def _stable_part(self) -> None:
         self.begin = time.monotonic()
         self._publish(True)
-        self._wait(lambda: all(site.sent for site in self.sites.values()), DRAIN)  # the first of a site opens its tree
+        self._wait(lambda: all(site.sent for site in self.sites.values()), DRAIN)  # a site's first reading opens its tree
         first, before, exact_before = self._pause()
         self._publish(True)
         self._pass(STABLE)
@@ -170,7 +180,7 @@ class Job:
         self._publish(True)
 
     def _pause(self) -> tuple[int, dict[str, int], bool]:
-        """Stop publishing until everything has arrived: how many were published, the counters, and whether they add up."""
+        """Stop publishing until everything has arrived. Returns the number of published readings, the counters, and whether they add up."""
         self._publish(False)
         self._drain()
         messages = sum(len(site.sent) for site in self.sites.values())
@@ -211,7 +221,7 @@ class Job:
 
     def _finish(self) -> Report:
         self._publish(False)
-        self.view.phase("publishing has ended; waiting for what is on its way")
+        self.view.phase("publishing has ended; waiting for readings under way")
         seconds = time.monotonic() - self.begin
         self._drain()
         self._wait(lambda: self._custody() == 0, DRAIN)
@@ -238,14 +248,14 @@ class Job:
         report.problems = self._problems(report)
         return report
 
-    def _go_abroad(self, report: Report) -> None:
-        """The third act: a broker that only a metabroker reaches."""
+    def _use_foreign_broker(self, report: Report) -> None:
+        """The third act: a broker that the sites reach only through a metabroker."""
         begin = time.monotonic()
-        act = Act(self.fleet, (self.names[1], self.names[4]), self.names[2], self.view.phase)
+        act = ForeignBrokerAct(self.fleet, (self.names[1], self.names[4]), self.names[2], self.view.phase)
         try:
             report.abroad = act.run()
             report.problems += report.abroad.problems()
-        except (AbroadError, OSError) as error:
+        except (ForeignBrokerError, OSError) as error:
             report.abroad = act.result
             report.problems.append(f"abroad: {error}")
         self.view.phase(f"the third act took {time.monotonic() - begin:.1f} s")
@@ -293,7 +303,7 @@ class Job:
         return time.monotonic() - begin
 
     def _wait(self, condition: Callable[[], bool], timeout: float) -> bool:
-        """Look at `condition` whenever the brokers say something, and show the view, for at most `timeout` seconds."""
+        """Wait for `condition`, at most `timeout` seconds, and update the view. Checks it after each report of a broker."""
         end = time.monotonic() + timeout
         while not condition():
             left = end - time.monotonic()
@@ -310,7 +320,7 @@ class Job:
         self.view.tick(self)
 
     def _drain(self) -> None:
-        """Wait until every reading is acknowledged and has arrived wherever it is due."""
+        """Wait until every reading is acknowledged and has arrived at all sites where it is due."""
 
         def empty() -> bool:
             if any(site.unacknowledged for site in self.sites.values()):
@@ -327,7 +337,7 @@ class Job:
         return [member.status for member in self.fleet.members.values() if member.status is not None]
 
     def _counters(self) -> dict[str, int]:
-        """The sums of all brokers' counters, as they last said them."""
+        """The sums of all brokers' counters, from their last status."""
         return {key: sum(status["counters"][key] for status in self._statuses()) for key in ("published", "sent", "received", "trees")}
 
     def _custody(self) -> int:

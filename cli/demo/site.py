@@ -1,6 +1,6 @@
 """One site of the demo: a paho-mqtt client that publishes this machine's readings and subscribes to those of all sites.
 
-Two threads per site: paho's, which notes arrivals and acknowledgements, and one that publishes. A reading's payload is
+Each site has two threads: paho's notes arrivals and acknowledgements, the other publishes. A reading's payload is
 a JSON object with site, run, sequence, time and value. When the connection is lost, publishing waits until it is back;
 paho then sends again what was not acknowledged.
 """
@@ -22,18 +22,21 @@ from .readings import readings
 from .tally import Arrivals, Sent
 
 QOS = 1
-UNACKNOWLEDGED = 1000  # readings on their way to the broker before publishing waits
+UNACKNOWLEDGED = 1000  # readings without acknowledgement at most; then publishing waits
 PATIENCE = 10.0  # seconds for CONNACK and SUBACK
 
 
 class SiteError(Exception):
-    """The site's client cannot connect or subscribe; one line says why."""
+    """The site's client cannot connect or subscribe. The message says why."""
 
 
 class Site:
-    """The client of the site `name`; `names` are all sites, `run` tells this run's readings from any other's.
+    """The client of one site.
 
-    rate: readings a second. lost_connection: called in paho's thread when the connection ends without our doing.
+    names: all sites.
+    run: distinguishes this run's readings from others.
+    rate: readings a second.
+    lost_connection: called in paho's thread when the connection is lost.
     """
 
     def __init__(
@@ -74,7 +77,7 @@ class Site:
     # Life
 
     def connect(self) -> None:
-        """Connect (again) and subscribe; returns when the broker has granted the subscription. Raises SiteError."""
+        """Connect and subscribe, also again. Returns when the broker has granted the subscription. Raises SiteError."""
         self._subscribed.clear()
         self.client.loop_stop()
         try:
@@ -86,13 +89,13 @@ class Site:
             raise SiteError(f"the client of {self.name} at {self.address.endpoint} got no subscription: {self._reason or 'no answer'}")
 
     def start(self) -> None:
-        """Begin to publish."""
+        """Start to publish."""
         self._running.set()
         if not self._publisher.is_alive():
             self._publisher.start()
 
     def pause(self) -> None:
-        """Publish nothing until `start`; on return nothing is half published."""
+        """Stop publishing until `start`. On return, no publish is under way."""
         with self._step:
             self._running.clear()
 

@@ -1,14 +1,14 @@
-"""What the demo counts, and by which rules; no clock, thread or client here.
+"""What the demo counts, and by which rules. No clock, thread or client here.
 
-Every reading is known by (site that published it, its sequence there). For each there is one `Sent`; each site that
-subscribes notes each arrival. After the run, `judge` compares the two.
+A reading is identified by the site that published it and its sequence there. Each has one `Sent`. Each site notes each arrival. After the
+run, `judge` compares them.
 
-A reading is *due* at a site when its publisher got the acknowledgement (PUBACK) and the site's subscription stood from
-before it was published until the end. Due and never arrived: *lost*. Arrived more than once: *duplicates* (each arrival
-beyond the first). Arrived behind a later one of the same origin: *disorder*.
+A reading is *due* at a site if its publisher got the acknowledgement (PUBACK), and the site was subscribed from before the publish until
+the end. Due and never arrived: *lost*. Arrived more than once: *duplicates* (each arrival after the first). Arrived after a later reading
+of the same origin: *disorder*.
 
-One site's broker is killed in mid-run and comes back (`Outage`). This excuses exactly two things, which are counted
-apart and shown:
+One site's broker is killed in mid-run and comes back (`Outage`). This excuses exactly two things. They are counted
+separately and shown:
 - *at the killed site*, what had not arrived when its broker died, beyond the last that had arrived from the same origin
   (order is kept, so a gap below it is a loss), and all that was published until its subscription stood again;
 - *from the killed site*, what it had published and what had not reached all other sites when its broker died: held in
@@ -32,7 +32,12 @@ class Sent:
 
 @dataclass(slots=True)
 class Arrivals:
-    """What one site received from one origin: sequence -> when it first came, and arrivals beyond the first."""
+    """What one site received from one origin.
+
+    first: sequence -> time of its first arrival.
+    again: sequence -> number of further arrivals.
+    highest: the highest sequence so far.
+    """
 
     first: dict[int, float] = field(default_factory=dict)
     again: dict[int, int] = field(default_factory=dict)
@@ -40,7 +45,7 @@ class Arrivals:
     highest: int = -1
 
     def note(self, sequence: int, now: float) -> None:
-        """A reading came at `now` (monotonic seconds)."""
+        """A reading has arrived at `now` (monotonic seconds)."""
         if sequence in self.first:
             self.again[sequence] = self.again.get(sequence, 0) + 1
             return

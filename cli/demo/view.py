@@ -1,4 +1,4 @@
-"""How the demo shows itself: a live table on a terminal, plain lines elsewhere, and the tables at the end."""
+"""The demo's output: a live table on a terminal, plain lines elsewhere, and tables at the end."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def _neighbours(job: Job, name: str) -> str:
 
 
 def result_tables(report: Report, out: TextIO = sys.stdout) -> None:
-    """The end: a line for each site, the sums, copies, faults, and what the killed broker excuses."""
+    """Print the results: a line for each site, the sums, copies, faults, and what the killed broker excuses."""
     console = Console(file=out, width=None if out.isatty() else 110, highlight=False)
     console.print(_results(report))
     copies = report.copies
@@ -168,11 +168,11 @@ def result_tables(report: Report, out: TextIO = sys.stdout) -> None:
         f"{apart.own_lost} of the missing were acknowledged; {apart.own_duplicates} came twice, because its client sent them again), and "
         f"{apart.missed} readings of others passed while {report.killed} was away."
     )
-    _abroad(report, console)
+    _foreign_broker(report, console)
 
 
-def _abroad(report: Report, console: Console) -> None:
-    """The third act."""
+def _foreign_broker(report: Report, console: Console) -> None:
+    """Print the result of the third act."""
     abroad = report.abroad
     if abroad.skipped:
         console.print(f"Not shown, a foreign broker through a metabroker: {abroad.skipped}")

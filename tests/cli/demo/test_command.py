@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from mqmesh.cli.demo import foreign_broker as abroad
+from mqmesh.cli.demo import foreign_broker
 from mqmesh.cli.demo.ring import ring
 from mqmesh.cli.fleet.process import Fleet
 from support.command import MQMESH, run
@@ -53,9 +53,9 @@ def test_the_demo_ends_in_order_when_it_is_stopped() -> None:
 
 
 def test_the_third_act_is_left_out_where_its_packages_are_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(abroad, "find_spec", lambda module: None)
+    monkeypatch.setattr(foreign_broker, "find_spec", lambda module: None)
     said: list[str] = []
-    act = abroad.Act(Fleet(ring(), tmp_path), ("lyon", "graz"), "turin", said.append)
+    act = foreign_broker.ForeignBrokerAct(Fleet(ring(), tmp_path), ("lyon", "graz"), "turin", said.append)
     result = act.run()
     assert "pip install 'mqmesh[demo]'" in result.skipped
     assert "amqtt, directory, uddi" in said[0]
@@ -63,9 +63,9 @@ def test_the_third_act_is_left_out_where_its_packages_are_missing(monkeypatch: p
 
 
 def test_what_must_not_be_in_the_third_act() -> None:
-    good = abroad.Abroad("", 9, [abroad.Visitor("lyon", 9)], 2, 1, 1, True, 1.0)
+    good = foreign_broker.ForeignBrokerResult("", 9, [foreign_broker.SiteArrivals("lyon", 9)], 2, 1, 1, True, 1.0)
     assert good.problems() == []
-    bad = abroad.Abroad("", 9, [abroad.Visitor("lyon", 8, 1)], 2, 2, 0, False)
+    bad = foreign_broker.ForeignBrokerResult("", 9, [foreign_broker.SiteArrivals("lyon", 8, 1)], 2, 2, 0, False)
     assert len(bad.problems()) == 4
 
 
