@@ -19,6 +19,7 @@ from ...mesh.topology.rules import UNRULED
 from ...mesh.wire.identity import Identity
 from ...mqtt.errors import PeerError
 from ...mqtt.reasons import Reason
+from .direct import receive_one
 from .rate import Pacer
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ class LinkProtocol(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         broker = self.shell.broker
         now = broker.context.refresh()
-        if len(data) <= LARGEST and self.up and self.machine.bypass(now) and self.shell.receive_one(self.id, data):
+        if len(data) <= LARGEST and self.up and self.machine.bypass(now) and receive_one(self.shell, self.id, data, now):
             return
         self._after(self.machine.receive(data, now))
         broker.flush()

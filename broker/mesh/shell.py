@@ -28,7 +28,6 @@ from ...mesh.wire.identity import Identity
 from ...mqtt import packets
 from ...mqtt.batch.batch import Batch
 from ...mqtt.batch.parts import PartsBatch
-from ...mqtt.batch.run import Run
 from ...mqtt.reasons import Reason
 from ...mqtt.topics import matches
 from ..roaming.shell import Roaming
@@ -384,47 +383,10 @@ class MeshShell:
         """The brokers elsewhere that messages of a topic can go to together with those of other topics; None: they go singly."""
         return None if self.settings.mode == "flood" else route.mask
 
-    # One message at a time
-
-    def receive_one(self, link: int, data: bytes) -> bool:
-        """Bytes that came over a link, with nothing before them: take them if they are a frame like one before. False: nothing was done.
-
-        What has to be written is written before anything else, and what only a commit or a receipt needs comes after.
-        """
-        arrivals = self.arrivals
-        if arrivals.shut or arrivals.waiting or self.roaming is not None or self._draining:
-            return False
-        todo = self.node.receive_one(link, data, self.broker.context.now)
-        if todo is None:
-            return False
-        for action in todo:
-            if type(action) is actions.Send:
-                self._send_now(action)
-            elif isinstance(action, actions.Deliver):
-                arrivals.deliver(action)
-                self.broker.write()
-                if action.token is not None:
-                    self.broker.flush()
-        return True
-
-    def publish_one(self, mask: int, run: Run) -> bool:
-        """A client's message for these brokers, which is the only one that came. False: nothing was done, it has to go the general way."""
-        if self.roaming is not None or self._draining:
-            return False
-        todo = self.node.publish_one(mask, run, self.broker.context.now)
-        if todo is None:
-            return False
-        for action in todo:
-            assert isinstance(action, actions.Send)
-            self._send_now(action)
-        if run.qos and self.custody is not None:
-            self.custody.save()
-        return True
-
-    def _send_now(self, action: actions.Send) -> None:
-        link = self.links.get(action.link)
-        if link is not None:
-            link.send_now(action.data)
+    @property
+    def ordinary(self) -> bool:
+        """Whether what comes from elsewhere can be delivered at once: nothing waits for room, and no session is on its way."""
+        return not (self._draining or self.arrivals.shut or self.arrivals.waiting or self.roaming is not None)
 
     def saved(self) -> None:
         """What the node was just told belongs into the open batch."""

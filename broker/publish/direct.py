@@ -15,9 +15,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...mqtt.batch.packets import PacketBatch
-from ...mqtt.batch.run import PIDS, Run
+from ...mqtt.batch.run import PIDS
 from ...mqtt.framing import lone_body
 from ...mqtt.session import PUBACKS, Delivery
+from ..mesh.direct import publish_one
 
 if TYPE_CHECKING:
     from ..client.connection import Connection
@@ -132,7 +133,7 @@ def _publish_elsewhere(connection: Connection, mask: int, topic: bytes, data: by
             if broker.durable.closed:
                 return False
             broker.durable.begin()
-    if not broker.mesh.publish_one(mask, Run(topic, qos, False, [data[payload:]], received=broker.now)):
+    if not publish_one(broker.mesh, mask, topic, qos, data[payload:]):
         return False
     connection.received += 1
     counters = broker.counters

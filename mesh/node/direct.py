@@ -16,13 +16,13 @@ It does not know how the shell sends or delivers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...mqtt.batch.run import Run
 from ..wire.batch import PLAIN_REST
 from ..wire.envelope import FIXED
 from ..wire.visited import Changes
-from .actions import Deliver, Send
+from .actions import Deliver
 from .core import Core, LinkEnd
 
 if TYPE_CHECKING:
@@ -43,16 +43,59 @@ class Outcome:
     """What happens to lone frames of one topic in one stream.
 
     topic: of the message.
+    qos: of the message.
     stream: the decisions of the general way.
     forwards: link, its place in the tree, and the bytes from the topic to the bits as they go out there.
     """
 
-    __slots__ = ("forwards", "stream", "topic")
+    __slots__ = ("forwards", "qos", "stream", "topic")
 
     def __init__(self, topic: bytes, stream: Stream, forwards: list[tuple[LinkEnd, Child, bytes]]) -> None:
         self.topic = topic
+        self.qos = stream.head.flags & 3
         self.stream = stream
         self.forwards = forwards
+
+
+class Taken(NamedTuple):
+    """A lone frame that was taken.
+
+    data: the frame.
+    start: where its topic begins, with the length in front.
+    end: where its visited bits end.
+    token: of the delivery, as in `Deliver`.
+    """
+
+    outcome: Outcome
+    data: bytes
+    start: int
+    end: int
+    token: int | None
+
+    def sends(self) -> list[tuple[int, bytes]]:
+        """(link, frame) of what has to be sent now."""
+        _, data, start, end, _ = self
+        return [(out.id, b"".join((data[:start], front, data[end:]))) for out, _, front in self.outcome.forwards]
+
+    @property
+    def delivers(self) -> bool:
+        """Whether the message is for clients of this broker."""
+        return self.outcome.stream.deliver
+
+    @property
+    def payload(self) -> int:
+        """Where the payload begins."""
+        return self.end + TAIL
+
+    def run(self, now: float) -> Run:
+        """The message."""
+        data, payload, size = self.data, self.end + TAIL, len(self.data)
+        return Run(self.outcome.topic, self.outcome.qos, False, None, b"", None, now, (data, payload, size, size - payload))
+
+    def delivery(self, now: float) -> Deliver:
+        """The message, as the general way hands it over."""
+        time = int.from_bytes(self.data[self.end : self.end + 6], "big")
+        return Deliver(self.run(now), self.outcome.stream.head.origin, self.token, (), True, False, time)
 
 
 class DirectLane:
@@ -75,51 +118,51 @@ class DirectLane:
         forwards = [(end, child, _changed(known, at, what)) for end, child, what in stream.forwards]
         link.direct[known] = Outcome(data[start + 2 : topic_end], stream, forwards)
 
-    def take(self, link: LinkEnd, data: bytes) -> bool:
-        """Take `data` if it is one whole frame of a topic and stream that are remembered. False: nothing was done."""
+    def take(self, link: int, data: bytes, now: float) -> Taken | None:
+        """Take `data` if it is one whole frame of a topic and stream that are remembered. None: nothing was done."""
         size = len(data)
         if not SMALLEST <= size <= LARGEST or data[0] != 0x30:
-            return False
+            return None
         length, start = data[1], 2
         if length > 127:
             length, start = length & 127 | data[2] << 7, 3
         bits = start + 2 + (data[start] << 8 | data[start + 1]) + HEADER + FIXED
         if length != size - start or bits + TAIL >= size:
-            return False
-        end = bits + data[bits - 1]
-        outcome = link.direct.get(data[start:end])
+            return None
         core = self._core
+        source = core.links.get(link)
+        end = bits + data[bits - 1]
+        outcome = None if source is None else source.direct.get(data[start:end])
         if outcome is None or core.actions or end + TAIL > size or data[end + 6 : end + 8] != PLAIN_REST:
-            return False
+            return None
         stream = outcome.stream
-        sequence = int.from_bytes(data[end + 8 : end + TAIL], "big")
-        position = (stream.head.epoch, sequence)
-        window, record = stream.window, stream.record
+        head, window, record = stream.head, stream.window, stream.record
         assert record is not None, "only what passes is remembered"
+        sequence = int.from_bytes(data[end + 8 : end + TAIL], "big")
+        position = (head.epoch, sequence)
         if window is not None and position <= window.seen:
-            return False
+            return None
         for out, child, _ in outcome.forwards:
             if out.full or child.cut:
-                return False
+                return None
         if not stream.custody:
             if position <= record.last:
-                return False
+                return None
             record.last = position
+        core.now = now
         counters = core.counters
         counters.received += 1
-        for out, _, front in outcome.forwards:
-            counters.sent += 1
-            counters.relayed += 1
-            core.actions.append(Send(out.id, b"".join((data[:start], front, data[end:])), False))
+        if outcome.forwards:
+            count = len(outcome.forwards)
+            counters.sent += count
+            counters.relayed += count
+        token = None
         if stream.deliver:
-            head = stream.head
-            token = None if window is None else self._admit(window, head.origin, head.epoch, sequence, sequence)
-            payload = end + TAIL
-            run = Run(outcome.topic, head.flags & 3, False, None, b"", None, core.now, (data, payload, size, size - payload))
             counters.delivered += 1
-            time = int.from_bytes(data[end : end + 6], "big")
-            core.actions.append(Deliver(run, head.origin, token, (), True, False, time))
-        return True
+            if window is not None:
+                core.stirred = True
+                token = self._admit(window, head.origin, head.epoch, sequence, sequence)
+        return Taken(outcome, data, start, end, token)
 
 
 def _changed(known: bytes, at: int, changes: Changes) -> bytes:

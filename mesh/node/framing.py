@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from ...mqtt.batch.batch import Batch
 from ...mqtt.batch.parts import PartsBatch
-from ..wire.batch import encode_span
-from ..wire.envelope import Flag, Picks, Template, encode_head, encode_rest, split_properties
+from ..wire.batch import PLAIN_REST, encode_span
+from ..wire.envelope import EASY_PAYLOAD, Flag, Picks, Template, encode_head, encode_rest, split_properties
 from ..wire.rename import renamed, renamed_loose
 from ..wire.visited import bits_for, changes, patch, width_for
 from .actions import Send
-from .core import Core
+from .core import Core, LinkEnd
 from .own_tree import OwnTree
 
 TEMPLATES = 4096  # kept
@@ -28,6 +28,8 @@ class Framer:
         self._core = core
         self._tree = tree
         self._templates: dict[tuple[object, ...], Template] = {}
+        self._fronts: dict[tuple[bytes, int, int], list[tuple[LinkEnd, bytes]]] = {}  # (topic, share, length of the payload)
+        self._generation = 0  # of what these rest on
 
     def stale(self) -> None:
         """Another tree: what was built for the last one is of no use."""
@@ -82,6 +84,35 @@ class Framer:
                 data = block.block
             core.counters.sent += count
             core.actions.append(Send(link, data, False))
+
+    def fronts(self, topic: bytes, share: int, length: int) -> list[tuple[LinkEnd, bytes]] | None:
+        """For lone messages of QoS 0: each link that leads to a broker of the share, and the frame up to its visited bits.
+
+        length: of the payload. None: some broker is not reached, or a link does not take it as it is.
+        """
+        core = self._core
+        if self._generation != core.generation:
+            self._fronts.clear()
+            self._generation = core.generation
+        known = self._fronts.get((topic, share, length))
+        if known is None:
+            if len(self._fronts) >= TEMPLATES:
+                self._fronts.clear()
+            known = self._fronts[topic, share, length] = self._new_fronts(topic, share, length)
+        for end, _ in known:
+            if end.full:
+                return None
+        return known or None
+
+    def _new_fronts(self, topic: bytes, share: int, length: int) -> list[tuple[LinkEnd, bytes]]:
+        core, tree = self._core, self._tree
+        ends = [(core.links[link], share & mask) for link, mask in tree.branches if share & mask]
+        if share & ~tree.reach or length > EASY_PAYLOAD or any(end.gate is not None for end, _ in ends):
+            return []
+        width = width_for(share)
+        head = encode_head(0, core.number, core.identity.epoch, tree.number, width)
+        template = Template(topic, head, width, PLAIN_REST, b"", length)
+        return [(end, template.front(bits_for(part, width))) for end, part in ends]
 
     def _send_loose(self, run: PartsBatch, start: int, share: int, epoch: int, first: int, time: int, flags: int, droppable: bool) -> None:
         """The same for messages of different topics and sizes: for each branch one join, with its own bits between the parts."""

@@ -22,7 +22,7 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from ...mqtt.batch.batch import Batch
 from ...mqtt.batch.parts import PartsBatch
@@ -41,7 +41,7 @@ from ..wire.envelope import POSTED, Share, bad_frame
 from ..wire.identity import Identity
 from ..wire.policy import Gate, Policy
 from ..wire.visited import mask_of, numbers
-from .actions import Action, Deliver, FiltersChanged, LinkInfo, Member, MeshRoute, Verdict
+from .actions import Action, Deliver, FiltersChanged, LinkInfo, Member, MeshRoute, Send, Verdict
 from .core import Core
 from .dispatch import Dispatch
 from .framing import Framer
@@ -78,6 +78,7 @@ class Node:
         self._dispatch.local = self._serve_here
         self._origin = Origin(self._core, self._states, self._zones, self._tree, frames, self._dispatch)
         self._relay = Relay(self._core)
+        self.receive_one = self._relay.direct.take  # one frame by itself, see there; nothing else is due then, but for its token
         parts = (self._core, self._states, self._interests)
         self._members = Membership(*parts, self._zones, self._tree, self._dispatch, own_groups)
         self._keeper = Keeper(self._core)
@@ -263,16 +264,6 @@ class Node:
         except IndexError:
             raise bad_frame("it is cut off") from None
 
-    def receive_one(self, link: int, data: bytes, now: float) -> list[Action] | None:
-        """The same for one frame alone, where it is like one that came before: what the shell must do now; None: nothing was done.
-
-        Nothing else is due then, but for what `delivered` and the like bring about.
-        """
-        core = self._core
-        core.now = now
-        end = core.links.get(link)
-        return self._taken() if end is not None and self._relay.direct.take(end, data) else None
-
     def _taken(self) -> list[Action]:
         actions, self._core.actions = self._core.actions, []
         return actions
@@ -364,16 +355,23 @@ class Node:
             return None
         return self._origin.publish_span(mask, run)
 
-    def publish_one(self, mask: int, run: Run, now: float) -> list[Action] | None:
-        """`publish_span` for one message at a time: what the shell must do now; None: nothing was done, publish it the general way."""
+    def publish_one(self, mask: int, topic: bytes, qos: int, payload: bytes, now: float) -> Sequence[tuple[int, bytes | bytearray]] | None:
+        """`publish_span` for one message by itself: (link, frame) of what must be sent now; None: nothing was done, go the general way.
+
+        qos: 0 or 1. Nothing else is due then, but for `records` at QoS 1.
+        """
         core, interests = self._core, self._interests
         if self._states.dirty or self._tree.due or core.actions or interests.changed is None or interests.changed:
             return None
-        core.now = now
-        core.stirred = core.stirred or run.qos > 0
-        if (core.config.mode == "flood" and not run.qos) or self._origin.publish_span(mask, run) is Verdict.FULL:
+        if core.config.mode == "flood":
             return None
-        return self._taken()
+        core.now = now
+        if not qos:
+            return self._origin.publish_one(mask, topic, payload)
+        core.stirred = True
+        if self._origin.publish_span(mask, Run(topic, qos, False, [payload], received=now)) is Verdict.FULL:
+            return None
+        return [(action.link, action.data) for action in self._taken() if isinstance(action, Send)]
 
     def post(self, brokers: int, kind: str, body: bytes, now: float, must: bool = False) -> Verdict:
         """Send a message to other brokers themselves: each gets it once, as a `Posted`, in order with all else from here.

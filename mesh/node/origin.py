@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ...mqtt.batch.batch import Batch
 from ..custody.custody import size_of
 from ..view.linkstate import LinkStates
+from ..wire.batch import PLAIN_REST
 from ..wire.envelope import EASY_PAYLOAD, EASY_PROPERTIES, Picks, Share, check_travels
 from ..wire.visited import width_for
 from .actions import MeshRoute, Verdict
@@ -102,6 +103,19 @@ class Origin:
             return self._publish_custody([(run, ())], mask, run)
         self._publish0(run, mask, ())
         return Verdict.TAKEN
+
+    def publish_one(self, mask: int, topic: bytes, payload: bytes) -> list[tuple[int, bytes]] | None:
+        """A message of QoS 0 by itself, see `Node.publish_one`."""
+        fronts = self._frames.fronts(topic, mask, len(payload))
+        if fronts is None:
+            return None
+        self._sequence0 += 1
+        core = self._core
+        counters = core.counters
+        counters.published += 1
+        counters.sent += len(fronts)
+        tail = core.wall_ms().to_bytes(6, "big") + PLAIN_REST + self._sequence0.to_bytes(8, "big") + payload
+        return [(end.id, front + tail) for end, front in fronts]
 
     def publish_flood(self, route: MeshRoute, run: Batch, local_groups: frozenset[Share] | None, keep: bool = True) -> Verdict:
         """QoS 0 to every neighbour, each copy marked as visited by this broker and all neighbours that are served now."""

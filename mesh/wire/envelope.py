@@ -274,6 +274,10 @@ class Template:
         self.sequence_offset = self.bits_offset + width + 6 + len(middle)
         self.size = self.sequence_offset + 8 + len(others) + length
 
+    def front(self, bits: bytes) -> bytes:
+        """What stands before the publish time."""
+        return self._before + bits
+
     def block(self, bits: bytes, time: bytes, first: int, payloads: list[bytes]) -> bytes | bytearray:
         """Frames with sequences from `first` on, in a row. time: publish time, 6 bytes."""
         count = len(payloads)

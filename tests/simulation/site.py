@@ -12,14 +12,13 @@ Publishers repeat QoS 2 that was not acknowledged when their broker crashed, as 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from mqmesh.mesh.custody.journal import Records
 from mqmesh.mesh.link.keys import Keys, Signer
 from mqmesh.mesh.node.actions import (
-    Action,
     CloseLink,
     Confirmed,
     Deliver,
@@ -200,7 +199,7 @@ class Site:
         """Bytes came."""
         if self.node is not None and connection.id in self.connections:
             try:
-                if not self._direct(self.node.receive_one(connection.id, data, self.world.clock.now)):
+                if not self._receive_one(connection.id, data):
                     self.node.receive(connection.id, data, self.world.clock.now)
             except PeerError:
                 assert self.world.lies, "a broker that does not lie is an error"
@@ -209,11 +208,22 @@ class Site:
                 connection.end(hard=True)
             self.flush()
 
-    def _direct(self, actions: list[Action] | None) -> bool:
+    def _receive_one(self, link: int, data: bytes) -> bool:
         """Do what the direct lane says, as the real shell does: at once. False: it was not taken."""
-        for action in actions or ():
-            self._do(action)
-        return actions is not None
+        node, now = self.node, self.world.clock.now
+        assert node is not None
+        taken = node.receive_one(link, data, now)
+        if taken is None:
+            return False
+        self._send(taken.sends())
+        if taken.delivers:
+            self._do(taken.delivery(now))
+        return True
+
+    def _send(self, sends: Sequence[tuple[int, bytes | bytearray]] | None) -> bool:
+        for link, frame in sends or ():
+            self._do(Send(link, frame, False))
+        return sends is not None
 
     # ---- clients
 
@@ -287,7 +297,7 @@ class Site:
             run: Run = PartsBatch(names, [payloads[i] for i in indexes], qos, now)
             if mask and len(indexes) == 1:
                 run = Run(names[0][2:], qos, False, run.payloads, received=now)
-                taken = self._direct(node.publish_one(mask, run, now))
+                taken = qos < 2 and self._send(node.publish_one(mask, run.topic, qos, run.payloads[0], now))
             else:
                 taken = bool(mask) and node.publish_span(mask, run, now) is Verdict.TAKEN
             if taken:

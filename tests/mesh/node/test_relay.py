@@ -93,12 +93,10 @@ def play(given_messages: list, cuts: list[int], mode: str, direct: bool = False)
                 turn += 1
                 chunk, packets = packets[:size], packets[size:]
                 node, data = net.nodes[target[0]], b"".join(chunk)
-                actions = node.receive_one(target[1], data, net.now) if direct else None
-                if actions is None:
+                if not direct or not net.receive_one(*target, data):
                     node.receive(target[1], data, net.now)
-                    actions = node.take() if direct else []
-                for action in actions:
-                    net._do(target[0], action)
+                    for action in node.take() if direct else ():
+                        net._do(target[0], action)
                 busy = True
     totals = [node.counters for node in net.nodes.values()]
     counted.append([(c.published, c.delivered, c.sent, c.received, c.relayed, c.duplicates, c.dropped_stale) for c in totals])
@@ -153,12 +151,11 @@ def test_the_direct_lane_takes_lone_frames() -> None:
                 for action in net.nodes[number].take():
                     net._do(number, action)
                 for data in net.flying.pop((number, link), []):
-                    found = net.nodes[number + 1].receive_one(link, data, net.now)
-                    taken.append(found is not None)
-                    if found is None:
+                    taken.append(net.receive_one(number + 1, link, data))
+                    if not taken[-1]:
                         net.nodes[number + 1].receive(link, data, net.now)
-                    for action in net.nodes[number + 1].take() if found is None else found:
-                        net._do(number + 1, action)
+                        for action in net.nodes[number + 1].take():
+                            net._do(number + 1, action)
     assert taken == [False] * 3 + [True] * 9 + [False] * 3 + [True] * 9 + [False] * 3 + [True] * 9
     assert [(n, d.run.qos, d.run.payloads[0]) for n, d in net.delivered if n == 4] == [
         (4, qos, payload) for qos in (0, 1, 2) for payload in (b"1", b"22", b"", b"x" * 300)

@@ -128,6 +128,16 @@ class Net:
                 if target is not None:
                     self.nodes[target[0]].receive(target[1], data, self.now)
 
+    def receive_one(self, number: int, link: int, data: bytes) -> bool:
+        """Give one frame to a node's direct lane; whether it was taken."""
+        taken = self.nodes[number].receive_one(link, data, self.now)
+        if taken is not None:
+            for out, frame in taken.sends():
+                self._do(number, Send(out, frame, False))
+            if taken.delivers:
+                self._do(number, taken.delivery(self.now))
+        return taken is not None
+
     def _do(self, number: int, action: Action) -> None:
         if isinstance(action, Send):
             if (number, action.link) in self.ends:
