@@ -34,11 +34,18 @@ EXCHANGES = r"[A-Za-z0-9\-_.:@#,/+ ]{1,127}"  # names that the AMQP library take
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much. idle: seconds without a request until a session ends. connect: seconds until a connect request is answered.
+    """The table `[limits]`.
 
-    body: bytes of a request. waiting: publish requests of a session without an answer. subscriptions: filters of a session.
-    buffer: bytes that wait for the community broker until remotes are read no longer. durable: seconds without a request until a durable
-    session ends. stored, stored_bytes: publications that a durable session holds. window: those of them that are sent at one time.
+    sessions, sessions_per_client: sessions at one time.
+    subscriptions: filters of a session.
+    waiting: publish requests of a session without an answer.
+    body: bytes of a request.
+    buffer: bytes pending for the community broker beyond which remotes are not read.
+    idle: seconds without a request until a session ends.
+    connect: seconds until a connect request is answered.
+    durable: seconds without a request until a durable session ends.
+    stored, stored_bytes: publications that a durable session holds.
+    window: publications of it that are sent and not acknowledged.
     """
 
     sessions: int = 1000
@@ -57,10 +64,14 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One `[[allow]]`. version: of MQTT, 4 or 5. ca: PEM file of the authorities that sign the remotes' certificates.
+    """One `[[allow]]`.
 
-    username, password: for the remote, in place of the client's. Of AMQP remotes: exchange: where topics are. queue_length: messages that
-    wait there for us. credentials: for NATS remotes, in place of all that: the text of a credentials file.
+    version: of MQTT, 4 or 5.
+    ca: PEM file of the authorities that sign the remotes' certificates.
+    exchange: of AMQP remotes, where topics are.
+    queue_length: messages that wait at an AMQP remote for us.
+    username, password: for the remote, in place of the client's.
+    credentials: for NATS remotes, in place of both: the text of a credentials file.
     """
 
     clients: tuple[str, ...]

@@ -51,7 +51,7 @@ class DeliverMany(NamedTuple):
     remote: int
     acks: bytes
     epoch: int
-    bursts: list[tuple[int, list[Outgoing]]]
+    batches: list[tuple[int, list[Outgoing]]]
 
 
 class Resolve(NamedTuple):

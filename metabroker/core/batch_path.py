@@ -60,13 +60,16 @@ def publication_body(number: int, middle: bytes, payload: bytes) -> bytes:
 
 
 class SessionTopics:
-    """What is known of a session's topics. heads: (topic, QoS, retain) -> how it is sent; answers: how it is answered.
+    """What is known of a session's topics.
 
-    incoming: how publications go to the session, by QoS; straight: those of QoS 0 on the short way, by the version of MQTT that its client
-    speaks; topic: theirs.
+    heads: (topic, QoS, retain) -> header of messages to the remote.
+    answers: header of answers to requests.
+    incoming: headers of publications for the session, by QoS.
+    direct_headers: headers of publications of QoS 0 on the direct lane, by the MQTT version of its client.
+    topic: of publications for the session.
     """
 
-    __slots__ = ("abilities", "answers", "heads", "incoming", "straight", "topic")
+    __slots__ = ("abilities", "answers", "direct_headers", "heads", "incoming", "topic")
 
     def __init__(self, session_id: str, abilities: Abilities, version: int) -> None:
         """version: of MQTT at the community broker."""
@@ -75,12 +78,16 @@ class SessionTopics:
         self.answers = PublishHeader(response_topic(session_id, "puback"), 1, False, version)
         topic = response_topic(session_id, "publish")
         self.incoming = (PublishHeader(topic, 0, False, version), PublishHeader(topic, 1, False, version))
-        self.straight = {one: PublishHeader(topic, 0, False, one) for one in (4, 5)}
+        self.direct_headers = {one: PublishHeader(topic, 0, False, one) for one in (4, 5)}
         self.topic = topic.encode()
 
 
 class PendingBatch:
-    """A burst that a remote has not acknowledged whole. messages: identifiers of the requests. left: how many have no answer."""
+    """A batch that a remote has not acknowledged completely.
+
+    messages: identifiers of the requests.
+    left: number of messages without an answer.
+    """
 
     __slots__ = ("left", "messages", "session")
 
@@ -91,17 +98,21 @@ class PendingBatch:
 
 
 class BatchPath:
-    """Beside a `Core`. version: of MQTT at the community broker. able: the numbers of remotes whose connections take bursts."""
+    """The batch path beside a `Core`.
+
+    version: of MQTT at the community broker.
+    able: numbers of the remotes whose connections take batches.
+    """
 
     def __init__(self, core: Core, version: int) -> None:
         self.core = core
         self.version = version
         self.able: set[int] = set()
         self._plain: dict[str, SessionTopics] = {}  # by session
-        self._under_way: dict[int, dict[int, PendingBatch]] = {}  # remote -> token -> burst
+        self._under_way: dict[int, dict[int, PendingBatch]] = {}  # remote -> token -> batch
 
     def enable(self, number: int) -> None:
-        """A remote's connection takes bursts."""
+        """A remote's connection takes batches."""
         self.able.add(number)
 
     def forget(self, number: int) -> None:
@@ -161,18 +172,18 @@ class BatchPath:
         return token
 
     def on_batch_settled(self, number: int, token: int, start: int, count: int, reason: int) -> None:
-        """The remote has acknowledged or refused `count` messages of a burst, from number `start` on."""
-        bursts = self._under_way.get(number, {})
-        burst = bursts.get(token)
-        if burst is None:
+        """The remote has acknowledged or refused `count` messages of a batch, from number `start` on."""
+        batches = self._under_way.get(number, {})
+        batch = batches.get(token)
+        if batch is None:
             return
-        burst.left -= count
-        if not burst.left:
-            del bursts[token]
-        session = self.core.sessions.get(burst.session)
+        batch.left -= count
+        if not batch.left:
+            del batches[token]
+        session = self.core.sessions.get(batch.session)
         if session is None:
             return
-        messages = burst.messages[start : start + count] if count < len(burst.messages) else burst.messages
+        messages = batch.messages[start : start + count] if count < len(batch.messages) else batch.messages
         session.open -= count
         done = session.done
         if reason:
@@ -206,7 +217,7 @@ class BatchPath:
             return
         core.counts.incoming += count
         core.counts.delivered += count * len(known)
-        bursts: list[tuple[int, list[Outgoing]]] = []
+        batches: list[tuple[int, list[Outgoing]]] = []
         middle = publication_middle(run.topic, run.payloads[0])
         for session, wanted, plain in known:
             qos = min(wanted, run.qos)
@@ -219,8 +230,8 @@ class BatchPath:
                 (head, b"".join((b"\x85\xa2id", mark, place.to_bytes(width, "big"), middle, payload, tail)))
                 for place, payload in enumerate(run.payloads, number_)
             ]
-            bursts.append((qos, messages))
-        core.do(DeliverMany(number, run.acks, run.epoch, bursts))
+            batches.append((qos, messages))
+        core.do(DeliverMany(number, run.acks, run.epoch, batches))
 
     def _route(self, remote: Remote, run: IncomingRun) -> list[tuple[Session, int, SessionTopics]]:
         """Who gets the messages of a topic, with which QoS at most."""
@@ -236,9 +247,9 @@ class BatchPath:
 
 
 class BodyShape:
-    """What request bodies of one size have in common: all but `message`, a number of 2, 4 or 8 bytes, if they have one, and the payload.
+    """What request bodies of one size have in common: everything except the payload and `message`, a number of 2, 4 or 8 bytes, if present.
 
-    The others of a run are compared with it and not unpacked.
+    Other bodies of a run are compared with it and not unpacked.
     """
 
     __slots__ = ("_before", "_behind", "_between", "_first", "_message", "_payload", "head")

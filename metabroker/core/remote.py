@@ -79,7 +79,21 @@ class FilterHolder(NamedTuple):
 
 @dataclass(slots=True)
 class Remote:
-    """The shared state. ready: a connection has been accepted once. up: there is one now. congested: it does not keep up."""
+    """The shared state of one remote.
+
+    joining: sessions that wait for the first connection -> until when.
+    client_id: our client identifier there, if that outlives this process.
+    ready: a connection has been accepted once.
+    up: there is a connection now.
+    congested: it does not take what is sent.
+    asked: Subscription Identifier -> filter, and the sessions for which it was subscribed.
+    stale: filters that were given up while there was no connection.
+    leaves: when it is left at the latest, because nobody needs it.
+    retry: when the addresses of its service are asked for again.
+    opened: its addresses are known.
+    waiting: messages to be sent then.
+    routes: recipients of topics (`batch_path.py`); empty when subscriptions change.
+    """
 
     number: int
     credentials: Credentials

@@ -15,13 +15,25 @@ LONGEST_PROBE = 960.0
 
 @dataclass(slots=True)
 class Durable:
-    """What a durable session has more. expiry: seconds that it is kept without a request. away: its client has said that it leaves.
+    """What a durable session has in addition.
 
-    kept: publications without an acknowledgement of the client, identifier -> bytes; `bytes` is their sum. acked, sent: the highest
-    identifier that the client has acknowledged, that was sent; shown: the last one that was not left out as expired. outstanding, out:
-    how many of `kept` are sent, and their bytes. dropped: publications that found no room; full: the client has been told. fetching:
-    the token of a page that is read from the store, 0: none. probe: when the oldest one is sent again; pause: how long until then.
-    sequence: of the last kept request; slots: message -> sequence of those whose identifiers are kept. noted: `seen` as it is stored.
+    expiry: seconds that it is kept without a request.
+    away: its client has said that it leaves.
+    kept: publications that the client has not acknowledged, identifier -> bytes.
+    bytes: their sum.
+    acked: the highest identifier that the client has acknowledged.
+    sent: the highest identifier that was sent.
+    shown: the last publication that was not left out as expired.
+    outstanding: how many of `kept` are sent.
+    out: their bytes.
+    dropped: publications that found no room.
+    full: the client has been told that there is no room.
+    fetching: token of the page that is being read from the store; 0: none.
+    probe: when the oldest publication is sent again.
+    pause: seconds until then.
+    sequence: of the last stored request.
+    slots: message -> sequence of requests whose identifiers are stored.
+    noted: `seen` as it is stored.
     """
 
     expiry: int
@@ -45,10 +57,17 @@ class Durable:
 
 @dataclass(slots=True)
 class Session:
-    """One client's use of one remote. filters: what it holds or waits for. done: message identifier -> code, None while under way.
+    """One client's use of one remote.
 
-    unpublished: requests without an identifier that were refused; tells: when the client may be told of more of them (quiet.py).
-    ends: when it does without a request; life: seconds from a request until then. durable: None if it is not.
+    filters: filters that it holds or waits for.
+    done: message identifier -> code of its answer; None while there is none.
+    open: publish and subscribe requests without an answer.
+    number: of its last incoming publication.
+    unpublished: refused requests that want no answer.
+    tells: when the client may be told of more of them (`unanswered.py`).
+    ends: when it ends unless a request comes.
+    life: seconds from a request until then.
+    durable: None if it is not durable.
     """
 
     id: str
@@ -68,10 +87,15 @@ class Session:
 
 @dataclass(slots=True)
 class Counters:
-    """Since the metabroker began. published, incoming: messages to and from remotes. delivered: publications for sessions.
+    """Counts since the metabroker began.
 
-    refused: code -> answers with it. dropped: publications of durable sessions without room; expired: those that waited too long.
-    repeated: requests to publish that had come before. not_published: requests that wanted no answer and were refused.
+    published, incoming: messages to and from remotes.
+    delivered: publications for sessions.
+    dropped: publications of durable sessions that found no room.
+    expired: publications that waited too long.
+    repeated: requests to publish that had come before.
+    not_published: refused requests that want no answer.
+    refused: code -> answers with it.
     """
 
     requests: int = 0

@@ -1,6 +1,6 @@
 """One MQTT client's side of a connection, version 3.1.1 or 5, as a machine: bytes and times in, bytes and events out.
 
-It serves both sides of the metabroker. Messages of QoS 0 and 1 may leave and come many at a time (`bursts.py`), with the same promises;
+It serves both sides of the metabroker. Messages of QoS 0 and 1 may leave and come many at a time (`batches.py`), with the same promises;
 what is unusual goes packet by packet. Strategy: what is asked for while there is no connection waits in `_waiting`; what is sent at
 QoS 1 and 2 stays in `_flight` until it is acknowledged, and is sent again, in order, on the next connection. With MQTT 5 the session is
 kept at the server over lost connections (Session Expiry Interval), so that what is subscribed at QoS 1 and 2 collects there; with
@@ -173,23 +173,23 @@ class ClientMachine:
 
     def publish_batch(self, messages: list[Outgoing], qos: int, token: int, now: float) -> None:
         """Send messages of one QoS, 0 or 1, or keep them until they can be sent. At QoS 1 a token above 0 comes back in `BatchSettled`."""
-        burst: OutgoingBatch | None = OutgoingBatch(messages, qos, token)
+        batch: OutgoingBatch | None = OutgoingBatch(messages, qos, token)
         if self.state is State.UP and not self._waiting:
-            burst = self._start_burst(burst, now)  # type: ignore[arg-type]
-        if burst is not None:
-            self._waiting.append(burst)
-            self.bytes += burst.size
+            batch = self._start_batch(batch, now)  # type: ignore[arg-type]
+        if batch is not None:
+            self._waiting.append(batch)
+            self.bytes += batch.size
 
-    def at_once(self, now: float) -> bool:
-        """Whether a PUBLISH of QoS 0 may be written past this machine, because nothing is to be sent before it. It counts as sent then."""
+    def may_write_directly(self, now: float) -> bool:
+        """Whether a PUBLISH of QoS 0 may be written without this machine: nothing is pending before it. If so it counts as sent."""
         if self.state is not State.UP or self._waiting or self._out:
             return False
         if not self._pinged:
             self._sent_at = now
         return True
 
-    def lone(self) -> bool:
-        """Whether what comes may be taken past this machine, because nothing is incomplete before it. It counts as one packet then."""
+    def takes_directly(self) -> bool:
+        """Whether a packet may bypass this machine: no partial packet is buffered. If so it counts as received."""
         if self.state is not State.UP or self._kept or self._framer.error is not None:
             return False
         self.packets += 1
@@ -330,35 +330,35 @@ class ClientMachine:
     def _pubacks(self, first: int, count: int, events: list[Event], now: float, reason: int = 0) -> None:
         """PUBACKs for a block of identifiers."""
         while count:
-            burst = self._batches.pop(first, None)
-            if burst is None and first not in self._flight and self._busy[first]:
-                burst = self._out_of_turn(first)
-            if burst is None:
+            batch = self._batches.pop(first, None)
+            if batch is None and first not in self._flight and self._busy[first]:
+                batch = self._out_of_turn(first)
+            if batch is None:
                 if first in self._flight:
                     self._acknowledged(Puback(first, Reason.SUCCESS), events, now)
                 first += 1
                 count -= 1
                 continue
-            taken = min(count, len(burst.messages) - burst.done)
-            if burst.token:
-                events.append(BatchSettled(burst.token, burst.start + burst.done, taken, reason))
-            burst.done += taken
+            taken = min(count, len(batch.messages) - batch.done)
+            if batch.token:
+                events.append(BatchSettled(batch.token, batch.start + batch.done, taken, reason))
+            batch.done += taken
             self._busy[first : first + taken] = bytes(taken)
             self._in_flight -= taken
             first += taken
             count -= taken
-            if burst.done < len(burst.messages):
-                self._batches[first] = burst
+            if batch.done < len(batch.messages):
+                self._batches[first] = batch
             else:
-                self.bytes -= burst.size
+                self.bytes -= batch.size
         if self._waiting:
             self._more(now)
 
     def _out_of_turn(self, packet_id: int) -> OutgoingBatch | None:
-        """The burst that begins with a message in the middle of one: what stands before it stays in flight by itself."""
-        for burst in self._batches.values():
-            if burst.first + burst.done < packet_id < burst.first + len(burst.messages):
-                return burst.cut(packet_id - burst.first)
+        """The batch that begins with a message in the middle of one: what stands before it stays in flight by itself."""
+        for batch in self._batches.values():
+            if batch.first + batch.done < packet_id < batch.first + len(batch.messages):
+                return batch.cut(packet_id - batch.first)
         return None
 
     def _packet(self, packet: Packet, events: list[Event], now: float) -> None:
@@ -417,7 +417,7 @@ class ClientMachine:
     def _resume(self, present: bool, events: list[Event], now: float) -> None:
         """Send again what is in flight, in order. Without a session: released messages are done, the rest begins anew."""
         entries: list[tuple[int, int, _Sent | OutgoingBatch]] = [(sent.serial, packet_id, sent) for packet_id, sent in self._flight.items()]
-        entries += [(burst.serial, first, burst) for first, burst in self._batches.items()]
+        entries += [(batch.serial, first, batch) for first, batch in self._batches.items()]
         for _, packet_id, one in sorted(entries, key=lambda entry: entry[:2]):
             if isinstance(one, OutgoingBatch):
                 one.encode(self._out, self.login.version, dup=present)
@@ -483,7 +483,7 @@ class ClientMachine:
             self._waiting.popleft()
             if isinstance(one, OutgoingBatch):
                 self.bytes -= one.size
-                rest = self._start_burst(one, now)
+                rest = self._start_batch(one, now)
                 if rest is not None:
                     self._waiting.appendleft(rest)
                     self.bytes += rest.size
@@ -500,26 +500,26 @@ class ClientMachine:
             self.bytes += len(publish.payload) + OVERHEAD
         self._send(publish, now)
 
-    def _start_burst(self, burst: OutgoingBatch, now: float) -> OutgoingBatch | None:
-        """Send a burst as far as there is room; what has to wait."""
-        rest: OutgoingBatch | None = burst
+    def _start_batch(self, batch: OutgoingBatch, now: float) -> OutgoingBatch | None:
+        """Send a batch as far as there is room; what has to wait."""
+        rest: OutgoingBatch | None = batch
         while rest is not None:
-            burst, rest = rest, None
-            if burst.qos:
+            batch, rest = rest, None
+            if batch.qos:
                 room = self._limit - self._in_flight
                 if room <= 0:
-                    return burst
-                burst.first, count = self._reserve(min(room, len(burst.messages)))
-                if count < len(burst.messages):
-                    first, burst.first = burst.first, 0
-                    rest = burst.cut(count)
-                    burst.first = first
+                    return batch
+                batch.first, count = self._reserve(min(room, len(batch.messages)))
+                if count < len(batch.messages):
+                    first, batch.first = batch.first, 0
+                    rest = batch.cut(count)
+                    batch.first = first
                 self._serial += 1
-                burst.serial = self._serial
-                self._batches[burst.first] = burst
+                batch.serial = self._serial
+                self._batches[batch.first] = batch
                 self._in_flight += count
-                self.bytes += burst.size
-            burst.encode(self._out, self.login.version)
+                self.bytes += batch.size
+            batch.encode(self._out, self.login.version)
         if not self._pinged:
             self._sent_at = now
         return None

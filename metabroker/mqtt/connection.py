@@ -32,15 +32,19 @@ QUICK_ACK: int | None = getattr(socket, "TCP_QUICKACK", None)
 
 
 class Connection:
-    """Stays connected to one broker while its task `run` lives. forget: whether the server is to forget our session when we leave.
+    """Stays connected to one broker while its task `run` lives.
 
-    may_rest: whether what comes may wait a moment for more (`pace.py`). inside: it is to the broker of this process, whose requests go the
-    short way to `guest`. lone: is given what comes first, with the time; True: that is all (`straight.py`).
-    on_events: what has come in one chunk. on_down: after a connection has ended or all addresses were tried in vain, with whether the
-    server refused our credentials (None: it did not refuse us) and one line.
+    on_events: is given what came in with one chunk.
+    on_down: see `Owner`.
+    forget: whether the server is to forget our session when we leave.
+    forgetting: connects once more after leaving, so that a server of MQTT 3.1.1 forgets the session.
+    reads_pause: reading may pause for a moment, so that more comes at once (`read_pacing.py`).
+    inside: the connection is to the broker of this process.
+    guest: the direct lane of that broker's requests.
+    direct_lane: is given each chunk first, with the time. True: it has handled the chunk.
     """
 
-    may_rest = True
+    reads_pause = True
     inside = False
 
     def __init__(
@@ -59,9 +63,9 @@ class Connection:
         self._line: Line | None = None
         self._paused = False
         self.guest: Guest | None = None
-        self.lone: Callable[[bytes, float], bool] | None = None
+        self.direct_lane: Callable[[bytes, float], bool] | None = None
         self.forget = True
-        self.farewell: ClientMachine | None = None  # what we are then for a moment, where leaving alone does not do
+        self.forgetting: ClientMachine | None = None  # what we are then for a moment, where leaving alone does not do
 
     async def run(self) -> None:
         """Until it is cancelled; the connection is left in order then."""
@@ -69,8 +73,8 @@ class Connection:
             await stay_connected(lambda: self.addresses, self._attempt, self._on_down)
         finally:
             await self._leave()
-            if self.forget and self.farewell is not None:
-                await self._forget(self.farewell)
+            if self.forget and self.forgetting is not None:
+                await self._forget(self.forgetting)
 
     async def _attempt(self, address: Address) -> Ended:
         """One connection from beginning to end."""
@@ -158,10 +162,10 @@ class Connection:
         if self._line is not None:
             self._line.write()
 
-    def write_at_once(self, frame: bytes, now: float) -> bool:
+    def write_directly(self, frame: bytes, now: float) -> bool:
         """Write a PUBLISH of QoS 0, if the server has taken all that stands before it. False: nothing was done."""
         line, machine = self._line, self.machine
-        if line is None or not isinstance(machine, ClientMachine) or not machine.at_once(now):
+        if line is None or not machine.may_write_directly(now):
             return False
         transport = line.transport
         if transport.get_write_buffer_size() or transport.is_closing():
@@ -194,14 +198,14 @@ class Line(asyncio.Protocol):
         self.now = asyncio.get_running_loop().time
         self._socket: socket.socket | None = None
         self._pace: ReadPacing | None = None
-        self._packets = owner.machine.packets if isinstance(owner.machine, ClientMachine) else 0  # that had come with what was read before
+        self._packets = owner.machine.packets  # that had come with what was read before
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
         if QUICK_ACK is not None and (found := transport.get_extra_info("socket")) is not None:
             # one of our own: uvloop's makes a new one for each call
             self._socket = socket.socket(found.family, found.type, found.proto, fileno=os.dup(found.fileno()))
-        if self.owner.may_rest:
+        if self.owner.reads_pause:
             self._pace = ReadPacing()
         self.owner._line = self
         if self.owner._paused:
@@ -218,9 +222,9 @@ class Line(asyncio.Protocol):
             return
         owner, now = self.owner, self.now()
         machine = owner.machine
-        if owner.lone is None or data[0] != 0x30 or not owner.lone(data, now):
+        if owner.direct_lane is None or data[0] != 0x30 or not owner.direct_lane(data, now):
             self._receive(data, now)
-        if self._pace is not None and isinstance(machine, ClientMachine):
+        if self._pace is not None:
             packets, self._packets = machine.packets - self._packets, machine.packets
             if self._pace.rests(packets, len(data), self.now()) and not owner._paused and not self.transport.is_closing():
                 self.transport.pause_reading()

@@ -106,7 +106,7 @@ class Singles:
             if recipients is None or session.durable is not None or not community.takes(ROOM + len(plain.topic) + len(known.middle) + end):
                 return False
             given.append(recipients)
-        if not community.at_once(now) or not machine.lone():
+        if not community.may_write_directly(now) or not machine.takes_directly():
             return False
         core.counts.incoming += 1
         core.counts.delivered += len(given)
@@ -116,7 +116,7 @@ class Singles:
             body = publication_body(session.number, known.middle, content)
             target = recipients.targets[0].session.connection if recipients.targets else None
             version = target.version if target is not None else 5
-            direct.give(recipients, version, plain.straight[version].of(len(body)) + body, now)
+            direct.give(recipients, version, plain.direct_headers[version].of(len(body)) + body, now)
         direct.flush()
         return True
 
@@ -167,7 +167,7 @@ class SessionRequests:
                 return False
             frame = (head.known.get(size) or head.of(size)) + payload
             connection = server.remotes.get(remote.number)
-            if not isinstance(connection, Connection) or not connection.write_at_once(frame, now):
+            if not isinstance(connection, Connection) or not connection.write_directly(frame, now):
                 return False
             core.hear(1, now)
             core.counts.published += 1

@@ -54,7 +54,7 @@ IN_PROCESS = InProcessAddress("mqtt", "inside")
 class InProcessConnection(Connection):
     """Stays connected to the broker of this process."""
 
-    may_rest = False  # what comes in one turn of the loop comes at once
+    reads_pause = False  # what comes in one turn of the loop comes at once
     inside = True
 
     def __init__(

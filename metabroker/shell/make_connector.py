@@ -45,5 +45,5 @@ def make_connector(action: Open, addresses: list[Address], owner: Owner) -> Conn
     login = Login(name, rule.version, action.username, action.password, expiry=action.expiry, known=action.known, durable=kept)
     connection = Connection(usable, ClientMachine(login), ca, owner.on_events, owner.on_down)
     if kept and rule.version == 4:
-        connection.farewell = ClientMachine(replace(login, durable=False))
+        connection.forgetting = ClientMachine(replace(login, durable=False))
     return connection

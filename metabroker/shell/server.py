@@ -69,10 +69,11 @@ TOPIC = 65_535  # token of the community subscription
 
 @dataclass(frozen=True)
 class Community:
-    """The broker that the metabroker stands beside, and as whom.
+    """The broker beside which the metabroker stands, and as whom it connects.
 
-    ca: PEM file of its authorities; None: those of the system. status: the topic of what the metabroker tells of itself; empty: none.
+    ca: PEM file of its authorities; None: those of the system.
     by_client: see `Core`.
+    status: topic of the metabroker's status reports; empty: none.
     """
 
     address: Address
@@ -112,18 +113,19 @@ def _guarded(method: Callable[Concatenate[Server, P], None]) -> Callable[Concate
 
 
 class Server:
-    """One metabroker; `open` makes it. on_ready: called when it has subscribed at the community broker for the first time.
+    """One metabroker; `open` makes it.
 
-    keeper: of its sessions, None: they are kept nowhere.
+    on_ready: is called when it has subscribed at the community broker for the first time.
+    store: of its sessions; None: they are not stored.
     """
 
     def __init__(
-        self, community: Community, policy: Policy, resolver: Resolver, on_ready: Callable[[], None], keeper: SessionStore | None = None
+        self, community: Community, policy: Policy, resolver: Resolver, on_ready: Callable[[], None], store: SessionStore | None = None
     ) -> None:
         self._now = asyncio.get_running_loop().time
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._keeper = keeper
-        changes = self._keeper.writer if self._keeper is not None else None
+        self._store = store
+        changes = self._store.writer if self._store is not None else None
         self.core = Core(policy, partial(secrets.token_hex, 16), changes, time.time() - self._now())
         self.core.by_client = community.by_client
         self._limits = policy.limits
@@ -137,9 +139,9 @@ class Server:
         self._groups: dict[int, PendingDelivery] = {}
         self._runs: dict[int, PendingRun] = {}
         self.batch_path = BatchPath(self.core, community.login.version)
-        self.short: Singles | None = None
+        self.direct: Singles | None = None
         if self.community.inside:
-            self.short = self.community.guest = Singles(self)
+            self.direct = self.community.guest = Singles(self)
         self._dirty: set[int] = set()  # remotes with something to write
         self._token = TOPIC
         self._paused = False
@@ -150,9 +152,9 @@ class Server:
         self._next_report = self._next_line = 0.0
         self._reported: dict[str, Any] = {}
         self._later: Later = []  # once what has been put is kept
-        self.community.forget = self._keeper is None
-        if self._keeper is not None:
-            self._keeper.on_kept = self._on_kept
+        self.community.forget = self._store is None
+        if self._store is not None:
+            self._store.on_committed = self._on_committed
 
     @classmethod
     async def open(
@@ -161,12 +163,12 @@ class Server:
         """A metabroker as it was when it ended. data: the folder where it keeps its sessions, None: nowhere. Raises StoreError."""
         if data is None:
             return cls(community, policy, resolver, on_ready)
-        keeper = await asyncio.to_thread(SessionStore, data, asyncio.get_running_loop())
+        store = await asyncio.to_thread(SessionStore, data, asyncio.get_running_loop())
         try:
-            server = cls(community, policy, resolver, on_ready, keeper)
-            await asyncio.to_thread(restore, server.core, keeper.store, server._now())
+            server = cls(community, policy, resolver, on_ready, store)
+            await asyncio.to_thread(restore, server.core, store.database, server._now())
         except BaseException:
-            keeper.close()
+            store.close()
             raise
         return server
 
@@ -201,7 +203,7 @@ class Server:
         """Leave the remotes, and keep what is to be kept."""
         try:
             for remote in self.remotes.values():
-                remote.forget = self._keeper is None
+                remote.forget = self._store is None
             tasks = [*self._tasks.values(), *self._others]
             for task in tasks:
                 task.cancel()
@@ -209,9 +211,9 @@ class Server:
                 await asyncio.wait(tasks, timeout=LEAVING)
         finally:
             self._lookups.shutdown(wait=False, cancel_futures=True)
-            if self._keeper is not None:
-                await self._keeper.settle()
-                self._keeper.close()
+            if self._store is not None:
+                await self._store.settle()
+                self._store.close()
 
     async def _tick(self) -> None:
         while True:
@@ -235,7 +237,7 @@ class Server:
             return
         self._next_report = now + REPORT
         backlogs = {number: remote.backlog for number, remote in self.remotes.items()}
-        store = self._keeper.writer.bytes_pending if self._keeper is not None else 0
+        store = self._store.writer.bytes_pending if self._store is not None else 0
         values = status.report(self.core, self.community.backlog, store, backlogs, self._inside)
         if values == self._reported:
             return
@@ -417,9 +419,9 @@ class Server:
                 else:
                     self._do(action, now)
         self._flush_remotes()
-        if self._keeper is not None:
+        if self._store is not None:
             waiting, self._later = self._later, []
-            self._keeper.after(waiting)
+            self._store.after(waiting)
         self.community.flush()
         self._pressure()
 
@@ -462,7 +464,7 @@ class Server:
                     self.remotes[number].flush()
 
     @_guarded
-    def _on_kept(self, actions: Later) -> None:
+    def _on_committed(self, actions: Later) -> None:
         """What these waited for is kept."""
         now = self._now()
         for action in actions:
@@ -479,8 +481,8 @@ class Server:
         self.community.flush()
 
     async def _fetch(self, action: ReadPage) -> None:
-        assert self._keeper is not None
-        rows = await self._keeper.read(action)
+        assert self._store is not None
+        rows = await self._store.read(action)
         self.core.on_fetched(action.session, action.token, action.last, rows)
         self._carry_out()
 
@@ -511,7 +513,7 @@ class Server:
     def _deliver_many(self, action: DeliverMany, now: float) -> None:
         machine = self.community.machine
         run = PendingRun(action)
-        for qos, messages in action.bursts:
+        for qos, messages in action.batches:
             head, body = messages[0]  # all have this size
             if not machine.fits(Publish(head.topic, body, qos)):
                 log.warning(
@@ -542,8 +544,8 @@ class Server:
         self.remotes[number] = connection
         if isinstance(connection, Connection):
             self.batch_path.enable(number)
-            if self.short is not None:
-                connection.lone = partial(self.short.message, number, connection.machine)
+            if self.direct is not None:
+                connection.direct_lane = partial(self.direct.message, number, connection.machine)
         self._tasks[number] = asyncio.get_running_loop().create_task(self._stay(number, connection), name=f"remote-{number}")
 
     async def _stay(self, number: int, connection: Connector) -> None:
@@ -599,9 +601,9 @@ class Server:
     def _pressure(self) -> None:
         """Read the remotes while the community keeps up."""
         backlog = self.community.backlog
-        if self._keeper is not None and self.core.persistence is not None:
-            backlog += self._keeper.writer.bytes_pending
-            self.core.persistence.congested = self._keeper.writer.bytes_pending > self._limits.buffer
+        if self._store is not None and self.core.persistence is not None:
+            backlog += self._store.writer.bytes_pending
+            self.core.persistence.congested = self._store.writer.bytes_pending > self._limits.buffer
         paused = backlog > (self._limits.buffer // 2 if self._paused else self._limits.buffer)
         if paused != self._paused:
             self._paused = paused

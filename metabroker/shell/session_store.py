@@ -29,24 +29,24 @@ Later = list[Action | Callable[[], None]]
 Rows = list[tuple[StoredDelivery, StoredRun]]
 
 
-def _nobody(_: Later) -> None:
+def _ignore(_: Later) -> None:
     pass
 
 
 class SessionStore:
     """An open store. folder: made if need be. Raises StoreError. Opening blocks: it may be done in any thread, all else in the loop's.
 
-    on_kept: called in the loop with what waited for a commit, in order.
+    on_committed: called in the loop with what waited for a commit, in order.
     """
 
     def __init__(self, folder: Path, loop: asyncio.AbstractEventLoop) -> None:
-        self.on_kept: Callable[[Later], None] = _nobody
+        self.on_committed: Callable[[Later], None] = _ignore
         self._waiting: deque[tuple[int, Later]] = deque()
         self._committed = asyncio.Event()
         path = folder / FILE
         _make_private(path)
-        self.store = SqliteStore(path)
-        self.writer = Writer(self.store, loop.call_soon_threadsafe, self._on_commit, self._on_error)
+        self.database = SqliteStore(path)
+        self.writer = Writer(self.database, loop.call_soon_threadsafe, self._on_commit, self._on_error)
         self.writer.start()
 
     def after(self, later: Later) -> None:
@@ -55,7 +55,7 @@ class SessionStore:
         if not later:
             return
         if ticket <= self.writer.committed and not self._waiting:
-            self.on_kept(later)
+            self.on_committed(later)
         else:
             self._waiting.append((ticket, later))
 
@@ -69,7 +69,7 @@ class SessionStore:
 
     async def settle(self) -> None:
         """Wait until what was put is kept, for some seconds at most. What waited for that is not done any more."""
-        self.on_kept = _nobody
+        self.on_committed = _ignore
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_TIMEOUT):
                 while self.writer.bytes_pending:
@@ -83,14 +83,14 @@ class SessionStore:
             log.error("event=store-left bytes=%d error=%r", self.writer.bytes_pending, str(self.writer.error or "no answer in time"))
 
     def _rows(self, fetch: ReadPage) -> Rows:
-        deliveries = list(self.store.deliveries(INCOMING + fetch.session, after=fetch.after, limit=fetch.last - fetch.after))
-        runs = self.store.runs({one.run for one in deliveries})
+        deliveries = list(self.database.deliveries(INCOMING + fetch.session, after=fetch.after, limit=fetch.last - fetch.after))
+        runs = self.database.runs({one.run for one in deliveries})
         return [(one, runs[one.run]) for one in deliveries if one.order <= fetch.last and one.run in runs]
 
     def _on_commit(self, ticket: int) -> None:
         waiting = self._waiting
         while waiting and waiting[0][0] <= ticket:
-            self.on_kept(waiting.popleft()[1])
+            self.on_committed(waiting.popleft()[1])
         self._committed.set()
 
     @staticmethod

@@ -117,7 +117,7 @@ async def world(version: int = 5, policy: dict[str, Any] = POLICY) -> AsyncItera
     rules = {**policy, "allow": [{**policy["allow"][0], "version": "5" if version == 5 else "3.1.1"}]}
     with (
         mock.patch.object(connections.Connection, "_dial", dial),
-        mock.patch.object(connections.Connection, "may_rest", False),
+        mock.patch.object(connections.Connection, "reads_pause", False),
         mock.patch.object(servers.secrets, "token_hex", side_effect=lambda _: f"{next(names):032x}"),
     ):
         server = await Server.open(

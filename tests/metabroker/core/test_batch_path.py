@@ -68,8 +68,8 @@ class World:
                 case Deliver(_, packet_id, _, responses):
                     self.heard += [(one.topic, one.qos, msgpack.unpackb(one.body)) for one in responses]
                     self.acknowledged += [packet_id] * bool(packet_id)
-                case DeliverMany(_, acks, _, bursts):
-                    for each in zip(*([(head.topic, qos, body) for head, body in messages] for qos, messages in bursts), strict=True):
+                case DeliverMany(_, acks, _, batches):
+                    for each in zip(*([(head.topic, qos, body) for head, body in messages] for qos, messages in batches), strict=True):
                         self.heard += [(topic, qos, msgpack.unpackb(body)) for topic, qos, body in each]
                     self.acknowledged += [acks[i + 2] << 8 | acks[i + 3] for i in range(0, len(acks), 4)]
 
