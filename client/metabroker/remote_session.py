@@ -42,20 +42,8 @@ from ...base.metabroker import ANSWERS, CONNECT, REQUEST, RESPONSE, Code, pack, 
 from ...mqtt.reasons import Reason
 from ...mqtt.topics import matches
 from ..core.transport import NEVER, Done, Incoming, Outcome, Publication
-from .actions import (
-    Acknowledge,
-    Action,
-    CloseLink,
-    Connected,
-    Disconnected,
-    Failed,
-    Notified,
-    Publish,
-    Request,
-    Subscribe,
-    Token,
-    Unsubscribe,
-)
+from . import actions
+from .actions import Action, Request, Token
 from .bodies import RemoteLogin, code_of, is_session, outcome_of, publication_of, unpack
 from .flow_control import FlowControl
 from .publication_sequence import PublicationSequence
@@ -142,9 +130,9 @@ class RemoteSession:
 
     def take_actions(self) -> list[Action]:
         """The actions to carry out, in order. Each is returned once."""
-        actions = self._actions[:]
+        taken = self._actions[:]
         self._actions.clear()
-        return actions
+        return taken
 
     def deadline(self) -> float | None:
         """When `tick` is to be called at the latest."""
@@ -186,7 +174,7 @@ class RemoteSession:
         """The user has consumed a publication. From now on, a repeat of it is recognised."""
         if isinstance(token, Token):
             self._acknowledged.keep((token.session, token.id), None)
-            self._actions.append(Acknowledge(token.inner))
+            self._actions.append(actions.Acknowledge(token.inner))
             if self.durable and token.session == self.session:
                 self._requests.sequence.consume(token.id)
 
@@ -214,7 +202,7 @@ class RemoteSession:
         self._requests.unanswered, self._requests.refused, self._requests.waiting = {}, [], deque()
         for request in requests:
             self._requests.complete(request.done, outcome)
-        self._actions.append(CloseLink())
+        self._actions.append(actions.CloseLink())
 
     # Events of the community broker
 
@@ -227,7 +215,7 @@ class RemoteSession:
         self._requests.sequence.connected(resumed)
         if self.state is State.DISCONNECTED:
             self.state = State.SUBSCRIBING_CONNACK
-            self._actions.append(Subscribe(self._connack, 0))
+            self._actions.append(actions.Subscribe(self._connack, 0))
         elif self.state is State.OPEN:
             self._remote_down = False  # unknown until the metabroker says it again
             self._verify_session(now)
@@ -276,7 +264,7 @@ class RemoteSession:
             self._publication(name, incoming, body, now)
             return
         if incoming.token is not None:
-            self._actions.append(Acknowledge(incoming.token))
+            self._actions.append(actions.Acknowledge(incoming.token))
         if body is None:
             return
         if verb == "connack" and name == self.client:
@@ -314,7 +302,7 @@ class RemoteSession:
         login = self.login
         durable = {"durable": True, "expiry": self.durable} if self.durable else {"expiry": min(self._expiry, NEVER)}
         body = pack(client=self.client, remote=login.remote, username=login.username, password=login.password, **durable)
-        self._actions.append(Publish(CONNECT, body, 1, ""))
+        self._actions.append(actions.Publish(CONNECT, body, 1, ""))
 
     def _no_metabroker(self, now: float) -> None:
         """No client at the community broker subscribes to requests: no metabroker is connected to it."""
@@ -337,7 +325,7 @@ class RemoteSession:
         if self.state is not State.CONNECTING:
             if code == Code.OK and type(session) is str and session not in (self.session, *self._former):
                 self._actions.append(
-                    Publish(f"{REQUEST}{session}/disconnect", pack(), 1, session)
+                    actions.Publish(f"{REQUEST}{session}/disconnect", pack(), 1, session)
                 )  # the session of a repeated connect request
             return
         if code == Code.OK and type(session) is str and is_session(session, self.client):
@@ -352,9 +340,9 @@ class RemoteSession:
             self._state_ends, self.state = None, State.SUBSCRIBING_SESSION
             answers = [response_topic(session, verb) for verb in ANSWERS.values()]
             self._unconfirmed_topics = {response_topic(session, "publish"), *answers}
-            self._actions.append(Unsubscribe(self._connack))
-            self._actions.append(Subscribe(response_topic(session, "publish"), 1))
-            self._actions += [Subscribe(topic, 0) for topic in answers]
+            self._actions.append(actions.Unsubscribe(self._connack))
+            self._actions.append(actions.Subscribe(response_topic(session, "publish"), 1))
+            self._actions += [actions.Subscribe(topic, 0) for topic in answers]
             return
         outcome = outcome_of(body)
         if code in (FINAL if self._was_open else FINAL_AT_FIRST) or not outcome.failed:
@@ -399,26 +387,26 @@ class RemoteSession:
         self.state = State.SUBSCRIBING_CONNACK
         self._user_connected = False
         for verb in (*ANSWERS.values(), "publish"):
-            self._actions.append(Unsubscribe(response_topic(former, verb)))
-        self._actions.append(Subscribe(self._connack, 0))
+            self._actions.append(actions.Unsubscribe(response_topic(former, verb)))
+        self._actions.append(actions.Subscribe(self._connack, 0))
 
     def _fail(self, outcome: Outcome) -> None:
         if self.state is State.CLOSED:
             return
         self._closed_outcome = outcome
         self.end(outcome)
-        self._actions.append(Failed(outcome))
+        self._actions.append(actions.Failed(outcome))
 
     def _notify_connected(self) -> None:
         if not self._user_connected:
-            self._actions.append(Connected(self._nothing_lost))
+            self._actions.append(actions.Connected(self._nothing_lost))
         self._user_connected = self._was_open = self._nothing_lost = True
 
     def _notify_disconnected(self, text: str, word: str) -> None:
         """Tell the user, and complete requests of QoS 0: they will not be answered."""
         self._user_connected = False
         self._requests.flow.disconnected()
-        self._actions.append(Disconnected(text, word))
+        self._actions.append(actions.Disconnected(text, word))
         self._requests.give_up(Outcome())  # published, perhaps
         for request in [one for one in self._requests.waiting if not one.qos]:
             self._requests.waiting.remove(request)
@@ -519,7 +507,7 @@ class RemoteSession:
             self._requests.give_up(SILENCE)
             self._verify_session(now)
         elif code == Code.MESSAGES_DROPPED:
-            self._actions.append(Notified(outcome.text, outcome.word))
+            self._actions.append(actions.Notified(outcome.text, outcome.word))
         elif code == Code.OK:
             self._remote_down = False
             for request in self._requests.unanswered.values():
@@ -559,7 +547,7 @@ class RemoteSession:
             self._request_publications(now)
         if read is None or known:  # malformed, or a repeat
             if incoming.token is not None:
-                self._actions.append(Acknowledge(incoming.token))
+                self._actions.append(actions.Acknowledge(incoming.token))
             return
         _, publication, retained = read
         token = None if incoming.token is None else Token(incoming.token, session, number)

@@ -14,7 +14,8 @@ from ...base.backoff import Backoff
 from ...base.metabroker import REQUEST, Code, pack
 from ...mqtt.reasons import Reason
 from ..core.transport import Done, Outcome, Publication
-from .actions import Action, Complete, Notified, Publish, Request
+from . import actions
+from .actions import Action, Request
 from .bodies import outcome_of, publish_body
 from .flow_control import FlowControl
 from .publication_sequence import PublicationSequence
@@ -25,14 +26,14 @@ WINDOW = 200  # requests to publish without an answer
 class Requests:
     """The requests of one link.
 
-    actions: the machine's list of actions to carry out.
+    pending: the machine's list of actions to carry out.
     number: identifiers of requests start after it.
     retry: seconds, the first and the longest pause of the back-off.
     can_send: whether the session is open and the metabroker answers.
     """
 
-    def __init__(self, actions: list[Action], number: int, retry: tuple[float, float], can_send: Callable[[], bool]) -> None:
-        self._actions, self._number, self._can_send = actions, number, can_send
+    def __init__(self, pending: list[Action], number: int, retry: tuple[float, float], can_send: Callable[[], bool]) -> None:
+        self._actions, self._number, self._can_send = pending, number, can_send
         self.backoff = Backoff(*retry)
         self.waiting: deque[Request] = deque()  # to publish, not sent
         self.unanswered: dict[int, Request] = {}  # sent, by number
@@ -51,11 +52,11 @@ class Requests:
     def complete(self, done: Done | None, outcome: Outcome) -> None:
         """Pass an outcome to the user."""
         if done is not None:
-            self._actions.append(Complete(done, outcome))
+            self._actions.append(actions.Complete(done, outcome))
 
     def publish(self, verb: str, body: bytes, qos: int) -> None:
         """Publish a request of the session at the community broker."""
-        self._actions.append(Publish(f"{REQUEST}{self.session}/{verb}", body, qos, self.session))
+        self._actions.append(actions.Publish(f"{REQUEST}{self.session}/{verb}", body, qos, self.session))
 
     def send(self, request: Request, now: float) -> None:
         """Send a request, for the first time or again."""
@@ -76,7 +77,7 @@ class Requests:
         else:
             if not self.largest or len(body) <= self.largest:
                 topic = f"{REQUEST}{self.session}/publish"
-                self._actions.append(Publish(topic, body, min(request.qos, 1), self.session, None if answered else request.done))
+                self._actions.append(actions.Publish(topic, body, min(request.qos, 1), self.session, None if answered else request.done))
                 return
             text = f"a request of {len(body)} bytes; the metabroker takes {self.largest} at most"
             outcome = Outcome(Reason.PACKET_TOO_LARGE, text, "too_large")
@@ -130,7 +131,7 @@ class Requests:
         self.flow.forget_topics()
         if outcome.failed:
             text = f"NON_PERSISTENT messages are not published, {body['refused']} in this session so far: {outcome.text}"
-            self._actions.append(Notified(text, outcome.word))
+            self._actions.append(actions.Notified(text, outcome.word))
 
     def published(self, request: Request, code: int, outcome: Outcome, now: float, repeat: bool) -> None:
         """The answer to a request to publish. repeat: whether a refused one may be repeated."""

@@ -13,19 +13,8 @@ from collections.abc import Callable
 from ..core.transport import Done, Incoming, LinkHandler, LinkSpec, Outcome, Publication
 from ..paho.link import PahoLink
 from ..paho.transport import Network, PahoTransport
-from .actions import (
-    Acknowledge,
-    Action,
-    CloseLink,
-    Complete,
-    Connected,
-    Disconnected,
-    Failed,
-    Notified,
-    Publish,
-    Subscribe,
-    Unsubscribe,
-)
+from . import actions
+from .actions import Action
 from .bodies import RemoteLogin, community_name
 from .remote_session import CLOSED, RemoteSession
 
@@ -162,33 +151,33 @@ class RemoteLink:
         self._carry_out()
 
     def _carry_out(self) -> None:
-        while actions := self._machine.take_actions():
-            for action in actions:
+        while taken := self._machine.take_actions():
+            for action in taken:
                 self._do(action)
 
     def _do(self, action: Action) -> None:
         match action:
             case Incoming():
                 self._handler.received(action)
-            case Acknowledge(token):
+            case actions.Acknowledge(token):
                 self.inner.acknowledge(token)
-            case Complete(done, outcome):
+            case actions.Complete(done, outcome):
                 done(outcome)
-            case Publish(topic, body, qos, session, done):
+            case actions.Publish(topic, body, qos, session, done):
                 self.inner.publish(Publication(topic, body, qos), lambda outcome: self._request_published(session, outcome, done))
-            case Subscribe(filter_, qos):
+            case actions.Subscribe(filter_, qos):
                 self.inner.subscribe(filter_, qos, 0, lambda outcome: self._subscribed(filter_, outcome))
-            case Unsubscribe(filter_):
+            case actions.Unsubscribe(filter_):
                 self.inner.unsubscribe(filter_, lambda outcome: None)
-            case Connected(resumed):
+            case actions.Connected(resumed):
                 self._handler.connected(resumed)
-            case Disconnected(text, word):
+            case actions.Disconnected(text, word):
                 self._handler.disconnected(text, word)
-            case Notified(text, word):
+            case actions.Notified(text, word):
                 self._handler.notified(text, word)
-            case Failed(outcome):
+            case actions.Failed(outcome):
                 self._handler.failed(outcome)
-            case CloseLink():
+            case actions.CloseLink():
                 self._close_link()
 
     def _close_link(self) -> None:
