@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..mesh.topology.settings import Limits
     from ..mqtt.batch.batch import Batch
     from ..mqtt.batch.run import Run
-    from ..mqtt.packets import Subscription
+    from ..mqtt.packets import Connect, Subscription
     from ..mqtt.reasons import Reason
     from ..mqtt.session import Delivery, Outbound
     from .hooks import HookCalls
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 def _no_flush() -> None:
     """Stands for `Context.flush` until the broker starts."""
+
+
+HELD = "held"  # why a socket is not read: what came last waits for room, or for who its client is
 
 
 class Context:
@@ -49,7 +52,8 @@ class Context:
     started: the loop's time at the start.
     stopping: the broker is stopping.
     touched: connections that have something to be written by the next `flush`.
-    flush: writes what connections have been given. To be called at the end of each piece of work.
+    flush: writes what connections have been given, and begins to commit. To be called at the end of each piece of work.
+    write: writes what connections have been given and need not wait for anything.
     say: publishes a value at a `$SYS` topic, retained, if it has changed.
     hooks: calls the extension points of an embedding program; None while there are none.
     """
@@ -67,6 +71,7 @@ class Context:
         "stopping",
         "touched",
         "warnings",
+        "write",
     )
 
     def __init__(self, limits: Limits, warnings: Warnings) -> None:
@@ -80,6 +85,7 @@ class Context:
         self.stopping = False
         self.touched: list[Any] = []
         self.flush: Callable[[], None] = _no_flush
+        self.write: Callable[[], None] = _no_flush
         self.say: Callable[[str, str], None] = lambda topic, value: None
         self.hooks: HookCalls | None = None
 
@@ -235,6 +241,12 @@ class Publisher(Protocol):
 class Connection(Receiver, Publisher, Protocol):
     """The connection of a client, as the rooms below `client/` see it.
 
+    clean_end: the client has said goodbye, so that its will is not published.
+    received: PUBLISH packets so far.
+    receive_maximum: how many unacknowledged messages the client may send; 0: all identifiers.
+    max_packet: the largest packet that the client takes; 0: any.
+    request_problem: the client wants reasons in words.
+    tracker: acknowledgements that wait for receipts; None while there never was one.
     address: the peer's address, or "unix".
     client_id: empty until CONNECT is taken.
     user: the name that the client has proven.
@@ -245,6 +257,13 @@ class Connection(Receiver, Publisher, Protocol):
     answers: acknowledgements that wait for a commit, with the commits.
     """
 
+    closing: bool
+    clean_end: bool
+    received: int
+    receive_maximum: int
+    max_packet: int
+    request_problem: bool
+    tracker: Any
     address: str
     client_id: str
     user: str | None
@@ -260,12 +279,43 @@ class Connection(Receiver, Publisher, Protocol):
     def set_rules(self, apply: bool) -> None:
         """Ask anew for each topic what the client may publish, if the rules of access apply to it."""
 
+    def answer(self, data: bytes | bytearray) -> None:
+        """Send an acknowledgement, once what it promises is kept and after those before it."""
+
+    def admit(self, packet: Connect) -> None:
+        """Answer a CONNECT that was held."""
+
     def refuse(self, reason: Reason, text: str, version: int) -> None:
         """Answer CONNECT with a refusal, in the form of a version of MQTT, and close."""
 
 
+class DirectLane(Protocol):
+    """Takes single messages to a client in this process."""
+
+    def request(self, connection: Any, topic: bytes, data: bytes, start: int, end: int) -> bool:
+        """Take a PUBLISH. False: nothing was done."""
+
+
+class Backpressure(Protocol):
+    """Who is slowed, for whom."""
+
+    check_at: int
+
+    def press(self, publisher: Any, recipients: Any) -> None:
+        """A publisher has just given messages of QoS 1 or 2 to the sessions of these recipients."""
+
+    def check(self, connections: Any) -> None:
+        """Measure what is unsent, in flight and half received, and enforce the bound."""
+
+    def forget(self, connection: Any) -> None:
+        """A connection is gone."""
+
+
 class Admission(Protocol):
-    """Bounds on connections, as the layers below MQTT see them."""
+    """Bounds on connections."""
+
+    def refusal(self, packet: Connect) -> tuple[Reason, str] | None:
+        """Why a client may not come in; None: there is room."""
 
     def begin(self, protocol: object, address: str) -> None:
         """A connection has not sent CONNECT."""

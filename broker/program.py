@@ -59,12 +59,12 @@ async def serve(
     inside: runs beside it in its loop.
     """
     broker = Broker(config)
-    broker.registrar = registrar
+    broker.site.registrar = registrar
     await broker.start()
     stopped = asyncio.Event()
     for one in (signal.SIGTERM, signal.SIGINT):
-        broker.loop.add_signal_handler(one, stopped.set)
-    broker.loop.add_signal_handler(signal.SIGHUP, reload_files, broker, reload, inside)
+        broker.context.loop.add_signal_handler(one, stopped.set)
+    broker.context.loop.add_signal_handler(signal.SIGHUP, reload_files, broker, reload, inside)
     if registrar is not None:
         registrar.begin(broker)
     if inside is not None:
@@ -83,10 +83,10 @@ async def serve(
 def reload_files(broker: Broker, reload: Callable[[], BrokerConfig] | None, inside: EmbeddedClient | None = None) -> None:
     """Look at the certificates again, and take over what a running broker can from a file that was read anew; a mistake in it changes
     nothing."""
-    if broker.tls is not None:
-        broker.tls.reload()
+    if broker.site.tls is not None:
+        broker.site.tls.reload()
     if reload is None:
-        if broker.tls is None:
+        if broker.site.tls is None:
             log.warning("event=nothing-to-reload text=this broker has neither a configuration file nor certificates")
         return
     try:
@@ -102,18 +102,18 @@ def reload_files(broker: Broker, reload: Callable[[], BrokerConfig] | None, insi
     if inside is not None:
         inside.renew(config)
     policies = renewed = 0
-    if broker.mesh is not None and config.mesh is not None:
-        policies, renewed = len(config.mesh.rules), broker.mesh.set_rules(config.mesh.rules)
-    if broker.websocket is not None:
-        broker.websocket.origins = frozenset(config.websocket.origins)
-    if broker.durable is not None:
-        broker.durable.bound.set(config.limits, broker.durable.store)
-        broker.durable.look()
+    if broker.site.mesh is not None and config.mesh is not None:
+        policies, renewed = len(config.mesh.rules), broker.site.mesh.set_rules(config.mesh.rules)
+    if broker.site.websocket is not None:
+        broker.site.websocket.origins = frozenset(config.websocket.origins)
+    if broker.site.durable is not None:
+        broker.site.durable.bound.set(config.limits, broker.site.durable.store)
+        broker.site.durable.look()
     log.info(
         "event=reloaded policies=%d links_renewed=%d origins=%d rules=%d subscriptions_ended=%d",
-        *(policies, renewed, len(config.websocket.origins), len(broker.guard.rules.rules), ended),
+        *(policies, renewed, len(config.websocket.origins), len(broker.site.guard.rules.rules), ended),
     )
-    broker.flush()
+    broker.context.flush()
 
 
 def announce(broker: Broker) -> None:

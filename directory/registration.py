@@ -293,13 +293,13 @@ class Registration:
         if changed:
             self.remembered.neighbours = {**known, **found}
         if fresh and self.settings.neighbours and self._broker is not None:
-            self._broker.loop.call_soon_threadsafe(self._meet, fresh)
+            self._broker.context.loop.call_soon_threadsafe(self._meet, fresh)
         return changed
 
     def _meet(self, names: list[str]) -> None:
         """Dial neighbours; in the broker's thread."""
         assert self._broker is not None
-        mesh = self._broker.mesh
+        mesh = self._broker.site.mesh
         if mesh is None:
             return
         configured = {peer.name for peer in mesh.settings.peers}

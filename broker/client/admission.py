@@ -21,7 +21,7 @@ from ...mqtt.reasons import Reason
 
 if TYPE_CHECKING:
     from ...mqtt.packets import Connect
-    from ..server import Broker
+    from ..site import Site
 
 log = logging.getLogger("mqmesh.broker")
 
@@ -44,9 +44,9 @@ def connections_by_files() -> int:
 class Entrance:
     """Of one broker. limit: connections whose CONNECT is here."""
 
-    def __init__(self, broker: Broker) -> None:
-        limits = broker.config.limits
-        self._broker = broker
+    def __init__(self, site: Site) -> None:
+        limits = site.config.limits
+        self._site = site
         self.limit = limits.connections if limits.connections is not None else connections_by_files()
         self._spare = min(SPARE, self.limit // PART + 1)
         self._per_address = limits.connecting_per_address
@@ -56,11 +56,9 @@ class Entrance:
     @property
     def total(self) -> int:
         """Connections, those in their handshakes included."""
-        broker = self._broker
-        handshakes = (broker.tls.shaking if broker.tls is not None else 0) + (
-            broker.websocket.opening if broker.websocket is not None else 0
-        )
-        return len(broker.connections) + handshakes
+        site = self._site
+        handshakes = (site.tls.shaking if site.tls is not None else 0) + (site.websocket.opening if site.websocket is not None else 0)
+        return len(site.connections) + handshakes
 
     # Strangers
 
@@ -95,10 +93,10 @@ class Entrance:
         """
         if self.total - len(self._strangers) <= self.limit:
             return None
-        known = self._broker.sessions.get(packet.client_id) if packet.client_id else None
+        known = self._site.sessions.get(packet.client_id) if packet.client_id else None
         if known is not None and known.connection is not None:
             return None
-        self._broker.counters.refused_connections += 1
+        self._site.context.counters.refused_connections += 1
         return Reason.QUOTA_EXCEEDED, FULL
 
     def door(self, made: Callable[[], Any]) -> Callable[[], Door]:
@@ -111,9 +109,9 @@ class Entrance:
         address = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "unix"
         text = self.shut(address)
         if text is not None:
-            broker = self._broker
-            broker.counters.refused_connections += 1
-            broker.warnings.say("connection-refused", broker.loop.time(), address, text)
+            site = self._site
+            site.context.counters.refused_connections += 1
+            site.context.warnings.say("connection-refused", site.context.loop.time(), address, text)
             transport.abort()
             return
         protocol = made()

@@ -25,8 +25,7 @@ from ..empty import NOBODY
 if TYPE_CHECKING:
     from ..ports import Subscriber
     from ..routing.route import Entry, Target
-    from ..server import Broker
-    from .connection import Connection
+    from ..site import ClientConnection, Site
 
 log = logging.getLogger("mqmesh.broker")
 
@@ -37,25 +36,25 @@ SHARE_MIN = 64 * 1024  # unsent bytes that a connection may always have
 class Pressure:
     """The backpressure of one broker."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, site: Site) -> None:
+        self._site = site
         self._pressed: set[Subscriber] = set()
-        self._squeezed: set[Connection] = set()
+        self._squeezed: set[ClientConnection] = set()
         self.check_at = 0  # when so many bytes have been sent, look at the bound before the next tick
 
     # Publishers
 
-    def press(self, publisher: Connection, recipients: Iterable[Target] | Iterable[Entry]) -> None:
+    def press(self, publisher: ClientConnection, recipients: Iterable[Target] | Iterable[Entry]) -> None:
         """`publisher` has just given messages of QoS 1 or 2 to the sessions of these recipients."""
         for recipient in recipients:
             if recipient.session.queued:
                 self._press(publisher, recipient.session.main)
 
-    def _press(self, publisher: Connection, session: Subscriber) -> None:
+    def _press(self, publisher: ClientConnection, session: Subscriber) -> None:
         connection = session.connection
         if connection is None or connection is publisher or connection.pauses:
             return
-        if (session.pressing or self._broker.account.tight) and self._broker.now - session.moved < STALLED:
+        if (session.pressing or self._site.context.account.tight) and self._site.context.now - session.moved < STALLED:
             publisher.pause_reading_for(session)
             if session.paused is NOBODY:
                 session.paused = set()
@@ -69,10 +68,10 @@ class Pressure:
 
     # The broker as a whole
 
-    def check(self, connections: Iterable[Connection]) -> None:
+    def check(self, connections: Iterable[ClientConnection]) -> None:
         """Measure what is unsent, in flight and half received; enforce the bound; let go of publishers whose subscriber is stuck."""
-        broker = self._broker
-        account = broker.account
+        site = self._site
+        account = site.context.account
         held = 0
         count = 0
         for connection in connections:
@@ -87,12 +86,12 @@ class Pressure:
             for connection in self._squeezed:
                 connection.bound_unsent(connection.limits.unsent_bytes)
             self._squeezed.clear()
-        self.check_at = broker.counters.bytes_sent + account.limit // 16
+        self.check_at = site.context.counters.bytes_sent + account.limit // 16
         for session in list(self._pressed):
-            if not session.paused or session.connection is None or broker.now - session.moved >= STALLED:
+            if not session.paused or session.connection is None or site.context.now - session.moved >= STALLED:
                 self.relax(session)
 
-    def _squeeze(self, connections: Iterable[Connection], share: int) -> None:
+    def _squeeze(self, connections: Iterable[ClientConnection], share: int) -> None:
         for connection in connections:
             if connection.unsent > share and connection not in self._squeezed:
                 log.warning(
@@ -101,6 +100,6 @@ class Pressure:
                 self._squeezed.add(connection)
                 connection.bound_unsent(share)
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, connection: ClientConnection) -> None:
         """A connection is gone."""
         self._squeezed.discard(connection)

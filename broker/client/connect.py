@@ -16,6 +16,7 @@ from ...mqtt.length import LONGEST_LENGTH
 from ...mqtt.properties import Property
 from ...mqtt.reasons import CONNACK_REASONS, Reason
 from ..mesh.receipts import WISH, WISHES, wish_of
+from ..ports import HELD
 from ..session.will import will_of
 from .rate_limit import Throttle
 
@@ -55,36 +56,36 @@ def connect(connection: Connection, first: int, body: bytes) -> None:
     connection.mqisdp = packet.mqisdp
     connection.named = packet.user_name
     connection.max_packet = packet.properties.get(Property.MAXIMUM_PACKET_SIZE, 0)  # also for a refusal
-    connection.broker.counters.connects += 1
-    connection.broker.entrance.end(connection)
+    connection.context.counters.connects += 1
+    connection.site.admission.end(connection)
     method = packet.properties.get(Property.AUTHENTICATION_METHOD)
-    if method == LINK_METHOD and connection.broker.mesh is not None:
+    if method == LINK_METHOD and connection.site.mesh is not None:
         connection.handed_over = True
-        connection.broker.mesh.accept(connection, packet)
+        connection.site.mesh.accept(connection, packet)
         return
-    refusal = None if connection.inside else connection.broker.entrance.refusal(packet)
+    refusal = None if connection.inside else connection.site.admission.refusal(packet)
     if refusal is not None:
         connection.client_id = packet.client_id
         connection.refuse(*refusal, packet.version)
         return
-    outcome = connection.broker.guard.ask(connection, packet, partial(connection.admit, packet))
+    outcome = connection.site.guard.ask(connection, packet, partial(connection.admit, packet))
     if outcome is None:
         connection.held = True
-        connection.pause_reading_for(connection.broker)
+        connection.pause_reading_for(HELD)
         return
     known(connection, packet, outcome)
 
 
 def known(connection: Connection, packet: packets.Connect, outcome: Outcome) -> None:
     """It is known who sent a CONNECT, or why that is nobody. Raises PeerError where there is no answer."""
-    session = connection.broker.sessions.get(packet.client_id) if packet.client_id else None
-    refusal = connection.broker.guard.let_in(connection, packet, outcome, session)
+    session = connection.site.sessions.get(packet.client_id) if packet.client_id else None
+    refusal = connection.site.guard.let_in(connection, packet, outcome, session)
     if refusal is not None:
         connection.client_id = packet.client_id
         connection.refuse(*refusal, packet.version)
         return
-    if connection.broker.mesh is not None and connection.broker.mesh.starting:
-        connection.broker.mesh.keep_waiting(connection, packet)
+    if connection.site.mesh is not None and connection.site.mesh.starting:
+        connection.site.mesh.keep_waiting(connection, packet)
         return
     admit(connection, packet, packet.properties.get(Property.AUTHENTICATION_METHOD))
 
@@ -112,16 +113,16 @@ def _refusal(connection: Connection, packet: packets.Connect, method: object) ->
         return Reason.BAD_AUTHENTICATION_METHOD, text
     if not packet.client_id and packet.version == 4 and (packet.mqisdp or not packet.clean_start):
         return Reason.CLIENT_IDENTIFIER_NOT_VALID, "an empty client identifier needs MQTT 3.1.1 and Clean Session 1 (MQTT-3.1.3-8)"
-    if connection.broker.draining:
+    if connection.context.stopping:
         return Reason.SERVER_UNAVAILABLE, "the broker is shutting down"
-    access, will = connection.broker.router.access, packet.will
+    access, will = connection.site.router.access, packet.will
     refusal = access.login(packet.client_id, packet.password, connection.inside)
     if refusal is not None:
         return refusal
-    rights = connection.broker.router.rights(will.topic) if will is not None else None
+    rights = connection.site.router.rights(will.topic) if will is not None else None
     refused = access.will(packet.client_id, rights, will.retain) if will is not None else None
     if will is not None and refused is None:
-        refused = connection.broker.guard.will(connection.user, packet.client_id, will.topic)
+        refused = connection.site.guard.will(connection.user, packet.client_id, will.topic)
     if refused is not None:
         return Reason.NOT_AUTHORIZED, f"the will: {refused}"
     if will is not None and will.properties.get(Property.PAYLOAD_FORMAT_INDICATOR):
@@ -155,7 +156,7 @@ def _accept(connection: Connection, packet: packets.Connect) -> None:
         raise PeerError(
             Reason.PACKET_TOO_LARGE, f"a Maximum Packet Size of {connection.max_packet} does not let CONNACK through", "MQTT-3.1.2-24"
         )
-    roaming = connection.broker.roaming
+    roaming = connection.site.roaming
     go = partial(_open, connection, packet, connack, expiry)
     if roaming is None or roaming.arrive(connection, client_id, packet.clean_start, go):
         go()
@@ -163,9 +164,9 @@ def _accept(connection: Connection, packet: packets.Connect) -> None:
 
 def _open(connection: Connection, packet: packets.Connect, connack: packets.Connack, expiry: float | None) -> None:
     """Nobody else has the client's session any more: take it up, or make one, and let the client in."""
-    broker, limits, client_id = connection.broker, connection.limits, connection.client_id
-    known = broker.sessions.get(client_id)
-    durable = broker.durable
+    site, limits, client_id = connection.site, connection.limits, connection.client_id
+    known = site.sessions.get(client_id)
+    durable = site.durable
     if durable is not None and durable.error is not None and expiry != 0 and (known is None or packet.clean_start):
         connection.refuse(Reason.QUOTA_EXCEEDED, f"a new session cannot be kept: {durable.error}", packet.version)
         return
@@ -173,17 +174,17 @@ def _open(connection: Connection, packet: packets.Connect, connack: packets.Conn
     if crowd is not None:
         connection.refuse(Reason.QUOTA_EXCEEDED, f"a new session cannot be kept: {crowd}", packet.version)
         return
-    session, present = broker.sessions.open(client_id, packet.clean_start, expiry)
+    session, present = site.sessions.open(client_id, packet.clean_start, expiry)
     session.expiry = expiry
-    session.user = packet.user_name if broker.guard.authenticator is None else connection.user
+    session.user = packet.user_name if site.guard.authenticator is None else connection.user
     session.will = will_of(packet)
     session.outbound.limit = packet.properties.get(Property.RECEIVE_MAXIMUM, limits.in_flight)
     connection.session = session
-    if limits.message_rate is not None and client_id != broker.router.access.client:
-        connection.throttle = Throttle(limits.message_rate, broker.loop.time(), connection.received)
+    if limits.message_rate is not None and client_id != site.router.access.client:
+        connection.throttle = Throttle(limits.message_rate, site.context.loop.time(), connection.received)
         connection.allowance = connection.throttle.allowance
-    if broker.roaming is not None:
-        broker.roaming.opened(client_id)
+    if site.roaming is not None:
+        site.roaming.opened(client_id)
     connack.session_present = present and not connection.mqisdp  # MQTT 3.1 has a reserved byte there
     connection.send_packet(connack)
     _begin(connection, session, present)
@@ -203,9 +204,9 @@ def _begin(connection: Connection, session: Session, present: bool) -> None:
     if hooks is not None:
         hooks.session_opened(connection.client_id, session.user, connection.address, present)
     if present:
-        connection.broker.router.stir(session)
-        for group in connection.broker.router.shares_of(session):
-            group.gather(session, connection.broker.next_commit)
+        connection.site.router.stir(session)
+        for group in connection.site.router.shares_of(session):
+            group.gather(session, connection.site.next_commit)
 
 
 def _expiry(limits: Limits, packet: packets.Connect, answer: dict[int, Any]) -> float | None:
@@ -225,7 +226,7 @@ def _note_wishes(connection: Connection, packet: packets.Connect, answer: dict[i
     connection.request_problem = bool(properties.get(Property.REQUEST_PROBLEM_INFORMATION, 1))
     connection.alias_maximum = properties.get(Property.TOPIC_ALIAS_MAXIMUM, 0)
     connection.special = bool(connection.max_packet or connection.alias_maximum)
-    if connection.broker.mesh is not None:
+    if connection.site.mesh is not None:
         connection.ack = wish_of(properties.get(Property.USER_PROPERTY))
         if connection.ack is not None:
             answer[Property.USER_PROPERTY] = [(WISH, name) for name, wish in WISHES.items() if wish is connection.ack]

@@ -22,6 +22,7 @@ from ...mqtt.errors import PeerError
 from ...mqtt.properties import Property
 from ...mqtt.reasons import DISCONNECT_REASONS, Reason
 from ..empty import NOBODY
+from ..ports import HELD
 from ..publish.direct import LARGEST, take_single
 from ..publish.parse import parse
 from . import connect as handshake
@@ -31,7 +32,7 @@ from .sending import Outgoing
 if TYPE_CHECKING:
     from ..auth.service import Outcome
     from ..routing.route import Recipients
-    from ..server import Broker
+    from ..site import Site
     from .rate_limit import Throttle
 
 log = logging.getLogger("mqmesh.broker")
@@ -93,8 +94,8 @@ class Connection(Outgoing, asyncio.Protocol):
         "user",
     )
 
-    def __init__(self, broker: Broker, inside: bool = False) -> None:
-        super().__init__(broker)
+    def __init__(self, site: Site, inside: bool = False) -> None:
+        super().__init__(site)
         self.inside = inside
         self.address = "?"
         self.client_id = ""
@@ -111,7 +112,7 @@ class Connection(Outgoing, asyncio.Protocol):
         self.last_received = 0.0
         self.opened = 0.0
         self.aliases_in: dict[int, bytes] = {}
-        self.admitted = broker.router.recipients
+        self.admitted = site.router.recipients
         self.admitted_at = 0
         self.denied = 0
         self.named: str | None = None
@@ -137,15 +138,15 @@ class Connection(Outgoing, asyncio.Protocol):
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.bound_unsent(self.limits.unsent_bytes)
-        self.opened = self.last_received = self.broker.loop.time()
-        self.broker.connected(self)
+        self.opened = self.last_received = self.context.loop.time()
+        self.site.connected(self)
 
     def data_received(self, data: bytes) -> None:
         if self.closing:
             return
-        broker = self.broker
-        self.last_received = broker.now = broker.loop.time()
-        broker.counters.bytes_received += len(data)
+        site = self.site
+        self.last_received = site.context.now = site.context.loop.time()
+        site.context.counters.bytes_received += len(data)
         session = self.session
         if self._tail or self.held:
             self._tail.append(data)
@@ -157,9 +158,9 @@ class Connection(Outgoing, asyncio.Protocol):
             self._consume(data)
         elif session is None or not 0 < len(data) <= LARGEST or not take_single(self, session, data):
             self._consume(data)
-        if broker.within is not None and broker.within.out:
-            broker.hand_over()
-        broker.flush()
+        if site.within is not None and site.within.out:
+            site.hand_over()
+        site.context.flush()
         if self.received > self.allowance and RATE not in self.pauses:
             self._throttle()
         if self.congested and self.unsent > 2 * self.limits.unsent_bytes:
@@ -167,30 +168,30 @@ class Connection(Outgoing, asyncio.Protocol):
 
     def eof_received(self) -> bool:
         self.close()
-        self.broker.flush()
+        self.context.flush()
         return False
 
     def connection_lost(self, error: Exception | None) -> None:
-        self.broker.lost(self)
+        self.site.lost(self)
         if not self.closing:
             self.closing = True
-            self.broker.dismiss(self, error)
-            self.broker.flush()
+            self.site.dismiss(self, error)
+            self.context.flush()
 
     def pause_writing(self) -> None:
         self.congested = True
-        self.stuck_since = self.broker.loop.time()
+        self.stuck_since = self.context.loop.time()
         self.unsent_before = 0
 
     def resume_writing(self) -> None:
         self.congested = False
         if self.closing:
             return
-        self.broker.now = self.broker.loop.time()
+        self.context.now = self.context.loop.time()
         self.resume_reading_after(self)
         if self.session is not None:
             self.session.pump()
-            self.broker.flush()
+            self.context.flush()
 
     # In
 
@@ -211,16 +212,16 @@ class Connection(Outgoing, asyncio.Protocol):
             return
         if self.handed_over:
             self.closing = True  # for this protocol: the transport goes on with another one
-            self.broker.lost(self)
-            assert self.broker.mesh is not None
-            self.broker.mesh.adopt(self, data[used:])
+            self.site.lost(self)
+            assert self.site.mesh is not None
+            self.site.mesh.adopt(self, data[used:])
         elif used < len(data) and not self.closing:
             self._tail.append(data[used:] if used else data)
             self._tail_size = len(data) - used
 
     def packet(self, first: int, body: bytes) -> None:
         """Any packet but PUBLISH and bare acknowledgements."""
-        self.broker.counters.packets_received += 1
+        self.context.counters.packets_received += 1
         handlers.handle(self, first, body)
 
     # Backpressure
@@ -253,29 +254,29 @@ class Connection(Outgoing, asyncio.Protocol):
             return
         self.pauses.discard(cause)
         if not self.pauses and not self.closing and not self.transport.is_closing():
-            self.last_received = self.broker.loop.time()  # its silence was ours
+            self.last_received = self.context.loop.time()  # its silence was ours
             self.transport.resume_reading()
 
     def _throttle(self) -> None:
         """It has sent as many messages as it may for now, or has waited for that: read on, or later."""
-        broker, throttle = self.broker, self.throttle
+        site, throttle = self.site, self.throttle
         if self.closing or throttle is None:
             return
-        wait = throttle.look(broker.loop.time(), self.received)
+        wait = throttle.look(site.context.loop.time(), self.received)
         self.allowance = throttle.allowance
         if not wait:
             self.resume_reading_after(RATE)
             return
         if RATE not in self.pauses:
-            broker.counters.slowed += 1
+            site.context.counters.slowed += 1
             text = f"more than {self.limits.message_rate} messages a second (limits.message_rate)"
-            broker.warnings.say("slowed", broker.loop.time(), self.address, text, f" client={quoted(self.client_id)}")
+            site.context.warnings.say("slowed", site.context.loop.time(), self.address, text, f" client={quoted(self.client_id)}")
             self.pause_reading_for(RATE)
-        broker.loop.call_later(wait, self._throttle)
+        site.context.loop.call_later(wait, self._throttle)
 
     def remember(self, topic: bytes, recipients: Recipients) -> None:
         """Its client may publish plain messages to a topic; from now on the connection has a list of its own of such topics."""
-        if self.admitted is self.broker.router.recipients:
+        if self.admitted is self.site.router.recipients:
             self.admitted = {}
         if len(self.admitted) >= ADMITTED_MAX:
             self.admitted.clear()
@@ -283,7 +284,7 @@ class Connection(Outgoing, asyncio.Protocol):
 
     def review(self) -> None:
         """Routes have changed: what was remembered of them may be wrong."""
-        router = self.broker.router
+        router = self.site.router
         self.admitted_at = router.changes
         if self.admitted is not router.recipients:
             self.admitted.clear()
@@ -291,18 +292,18 @@ class Connection(Outgoing, asyncio.Protocol):
     def set_rules(self, apply: bool) -> None:
         """Ask anew for each topic what the client may publish, if the rules of access apply to it."""
         self.allowed = set() if apply else None
-        self.admitted = {} if apply else self.broker.router.recipients
+        self.admitted = {} if apply else self.site.router.recipients
 
     def hold(self, wants_store: bool) -> None:
         """The store (wants_store) or the mesh takes nothing now: keep what has come, read no more, until `release`."""
         self.held = True
-        self.pause_reading_for(self.broker)
+        self.pause_reading_for(HELD)
         if wants_store:
-            assert self.broker.durable is not None
-            self.broker.durable.hold(self)
+            assert self.site.durable is not None
+            self.site.durable.hold(self)
             return
-        assert self.broker.mesh is not None
-        self.broker.mesh.hold(self)
+        assert self.site.mesh is not None
+        self.site.mesh.hold(self)
 
     def release(self, refuse: bool = False) -> None:
         """Go on with what was held. refuse: what still finds no room is answered 0x97 (MQTT 5)."""
@@ -310,14 +311,14 @@ class Connection(Outgoing, asyncio.Protocol):
             return
         self.held = False
         self.refuse_when_full = refuse
-        self.broker.now = self.broker.loop.time()
+        self.context.now = self.context.loop.time()
         data = b"".join(self._tail)
         self._tail.clear()
         self._consume(data)
         self.refuse_when_full = False
         if not self.held:
-            self.resume_reading_after(self.broker)
-        self.broker.flush()
+            self.resume_reading_after(HELD)
+        self.context.flush()
 
     def admit(self, packet: packets.Connect, outcome: Outcome | None = None) -> None:
         """Answer a CONNECT that was held, and go on with what came behind it: the broker did not know what other brokers want, or
@@ -335,7 +336,7 @@ class Connection(Outgoing, asyncio.Protocol):
             self.fail(error)
             return
         if self.held:  # for another reason now: its session is elsewhere
-            self.resume_reading_after(self.broker)
+            self.resume_reading_after(HELD)
         else:
             self.held = True
             self.release()
@@ -350,9 +351,9 @@ class Connection(Outgoing, asyncio.Protocol):
                 self.transport.abort()  # it does not take what was still to be sent
         elif self.session is None:
             if not self.held and now - self.opened > limits.connect_timeout:
-                self.broker.counters.connect_timeouts += 1
+                self.context.counters.connect_timeouts += 1
                 text = f"it did not send CONNECT within {limits.connect_timeout:g} s"
-                self.broker.warnings.say("connect-timeout", now, self.address, text)
+                self.context.warnings.say("connect-timeout", now, self.address, text)
                 self.close()
         elif self.keep_alive:
             if not self.pauses:
@@ -367,10 +368,10 @@ class Connection(Outgoing, asyncio.Protocol):
 
     def fail(self, error: PeerError) -> None:
         """The peer broke a rule: say so where the protocol has a way to (MQTT 5: 4.13), then close."""
-        self.broker.counters.errors += 1
+        self.context.counters.errors += 1
         fields = f" client={quoted(self.client_id)} reason=0x{error.reason:02x} clause={error.clause}"
         what = f"{error.reason} {error.clause}"
-        self.broker.warnings.say("refused", self.broker.loop.time(), self.address, error.text, fields, what)
+        self.context.warnings.say("refused", self.context.loop.time(), self.address, error.text, fields, what)
         self.disconnect(error.reason, error.text)
 
     def disconnect(self, reason: Reason, text: str = "") -> None:
@@ -385,7 +386,7 @@ class Connection(Outgoing, asyncio.Protocol):
     def refuse(self, reason: Reason, text: str, version: int) -> None:
         """CONNACK that refuses, in the form of a protocol version, then close. Its words must fit the client (MQTT-3.2.2-19)."""
         fields = f" client={quoted(self.client_id)} user={quoted(self.user or self.named)} reason=0x{reason:02x}"
-        self.broker.warnings.say("connect-refused", self.broker.loop.time(), self.address, text, fields)
+        self.context.warnings.say("connect-refused", self.context.loop.time(), self.address, text, fields)
         forms: tuple[dict[int, Any], ...] = ({Property.REASON_STRING: text}, {}) if version == 5 else ({},)
         for properties in forms:
             data = encode(packets.Connack(False, reason, properties), version)
@@ -400,9 +401,9 @@ class Connection(Outgoing, asyncio.Protocol):
             return
         self.flush()
         self.closing = True
-        self.closed_at = self.broker.loop.time()
+        self.closed_at = self.context.loop.time()
         if self.congested:
             self.transport.abort()
         else:
             self.transport.close()
-        self.broker.dismiss(self, None)
+        self.site.dismiss(self, None)

@@ -81,14 +81,14 @@ def pubcomp(connection: Connection, packet: packets.Pubcomp) -> None:
 def subscribe(connection: Connection, packet: packets.Subscribe) -> None:
     """SUBACK first, then what is retained (MQTT-3.8.4-1, MQTT-3.3.1-9 to -11)."""
     session = _session(connection)
-    broker = connection.broker
+    site = connection.site
     identifiers = packet.properties.get(Property.SUBSCRIPTION_IDENTIFIER, [])
     identifier = identifiers[0] if identifiers else 0
     if session.replaying > session.max_messages:
         # it does not take the retained messages of its earlier subscriptions
         _suback(connection, packet, [Reason.QUOTA_EXCEEDED] * len(packet.subscriptions), answer=False)
         return
-    durable = broker.durable
+    durable = site.durable
     if durable is not None:
         durable.begin()
         if durable.error is not None and session.stored:
@@ -102,11 +102,11 @@ def subscribe(connection: Connection, packet: packets.Subscribe) -> None:
         if too_deep(subscription.filter):  # well-formed, but each level is a node here and at every other site
             reasons.append(Reason.TOPIC_FILTER_INVALID)
             continue
-        refusal = broker.router.refusal(connection.client_id, subscription.filter) or broker.guard.subscription(
+        refusal = site.router.refusal(connection.client_id, subscription.filter) or site.guard.subscription(
             connection.user, connection.client_id, subscription.filter
         )
         if refusal is not None:
-            broker.router.access.denied(connection.client_id, connection.user, subscription.filter, refusal)
+            site.router.access.denied(connection.client_id, connection.user, subscription.filter, refusal)
             reasons.append(Reason.NOT_AUTHORIZED)
             continue
         if durable is not None and durable.bound.full and session.stored and subscription.filter not in session.subscriptions:
@@ -118,21 +118,21 @@ def subscribe(connection: Connection, packet: packets.Subscribe) -> None:
             _refused(connection, f"a session has at most {most} subscriptions (limits.subscriptions)")
             reasons.append(Reason.QUOTA_EXCEEDED)
             continue
-        is_new = broker.router.subscribe(session, subscription, identifier)
+        is_new = site.router.subscribe(session, subscription, identifier)
         session.subscribed(subscription, identifier)
         shared = subscription.filter.startswith("$share/")
         if not shared and (subscription.retain_handling == 0 or (subscription.retain_handling == 1 and is_new)):
             # as of now: what is retained from now on comes as a message, whenever SUBACK goes
-            runs = broker.retained.for_client(subscription.filter, session.client_id, broker.now)
-            runs = [run for run in runs if broker.router.access.sees(run.topic.decode(), subscription.filter, session.client_id)]
+            runs = site.retained.for_client(subscription.filter, session.client_id, site.context.now)
+            runs = [run for run in runs if site.router.access.sees(run.topic.decode(), subscription.filter, session.client_id)]
             if runs:
-                wanted.append(Replay(broker.retained, runs, subscription.qos, Entry(session, subscription, identifier).identifier))
+                wanted.append(Replay(site.retained, runs, subscription.qos, Entry(session, subscription, identifier).identifier))
         reasons.append(Reason(subscription.qos))
     _suback(connection, packet, reasons)
     for subscription in packet.subscriptions:
         share = split_share(subscription.filter)
-        if share is not None and share in broker.router.groups and subscription.filter in session.subscriptions:
-            broker.router.groups[share].gather(session, broker.next_commit)
+        if share is not None and share in site.router.groups and subscription.filter in session.subscriptions:
+            site.router.groups[share].gather(session, site.next_commit)
     ticket = session.mark()
     if ticket and durable is not None:
         durable.when(ticket, partial(_send_retained, connection, wanted))
@@ -142,9 +142,11 @@ def subscribe(connection: Connection, packet: packets.Subscribe) -> None:
 
 def _refused(connection: Connection, text: str) -> None:
     """Count and log a subscription that finds no room."""
-    broker = connection.broker
-    broker.counters.refused_subscriptions += 1
-    broker.warnings.say("subscriptions-full", broker.loop.time(), connection.address, text, f" client={quoted(connection.client_id)}")
+    site = connection.site
+    site.context.counters.refused_subscriptions += 1
+    site.context.warnings.say(
+        "subscriptions-full", site.context.loop.time(), connection.address, text, f" client={quoted(connection.client_id)}"
+    )
 
 
 def _suback(connection: Connection, packet: packets.Subscribe, reasons: list[Reason], answer: bool = True) -> None:
@@ -164,10 +166,10 @@ def _send_retained(connection: Connection, wanted: list[Replay]) -> None:
 
 def unsubscribe(connection: Connection, packet: packets.Unsubscribe) -> None:
     session = _session(connection)
-    router = connection.broker.router
+    router = connection.site.router
     reasons = []
-    if connection.broker.durable is not None:
-        connection.broker.durable.begin()
+    if connection.site.durable is not None:
+        connection.site.durable.begin()
     for topic_filter in packet.filters:
         was_there = router.unsubscribe(session, topic_filter)
         session.unsubscribed(topic_filter)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from ...mesh.topology.settings import Limits
     from ..mesh.receipts import Tracker
     from ..persistence.commits import Answer
-    from ..server import Broker
     from ..session.session import Session
+    from ..site import Site
 
 ALIASES_OUT = 64  # the most aliases used towards one client, whatever it offers
 ALIAS_MIN = 4  # a topic of fewer bytes is not longer than its alias
@@ -39,7 +39,6 @@ class Outgoing:
         "alias_maximum",
         "aliases_out",
         "answers",
-        "broker",
         "closing",
         "congested",
         "context",
@@ -51,16 +50,17 @@ class Outgoing:
         "sends",
         "sent",
         "session",
+        "site",
         "special",
         "tracker",
         "transport",
         "version",
     )
 
-    def __init__(self, broker: Broker) -> None:
-        self.broker = broker
-        self.context = broker.context
-        self.limits: Limits = broker.config.limits
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.context = site.context
+        self.limits: Limits = site.config.limits
         self.transport: asyncio.Transport = None  # type: ignore[assignment]
         self.version = 4
         self.session: Session | None = None
@@ -95,7 +95,7 @@ class Outgoing:
 
     def answer(self, data: bytes | bytearray) -> None:
         """Send an acknowledgement, once what it promises is kept and after those before it."""
-        durable = self.broker.durable
+        durable = self.site.durable
         if durable is None:
             self.send(data)
         else:
@@ -111,8 +111,8 @@ class Outgoing:
     def send_after(self, ticket: int, data: bytes | bytearray) -> None:
         """Send once a commit is done, and after what waits for commits already. ticket: of the commit; 0: of none."""
         if ticket or self.sends:
-            assert self.broker.durable is not None
-            self.broker.durable.send(self, ticket, data)  # type: ignore[arg-type]
+            assert self.site.durable is not None
+            self.site.durable.send(self, ticket, data)  # type: ignore[arg-type]
         else:
             self.send(data)
 
@@ -128,7 +128,7 @@ class Outgoing:
             del packet.properties[Property.REASON_STRING]
             self.send_packet(packet, answer)
             return
-        self.broker.counters.packets_sent += 1
+        self.context.counters.packets_sent += 1
         if answer:
             self.answer(data)
         else:
@@ -137,7 +137,7 @@ class Outgoing:
     def drop(self, count: int) -> None:
         """Messages that this client does not get: it is congested or they are too large for it."""
         self.dropped += count
-        self.broker.counters.dropped += count
+        self.context.counters.dropped += count
 
     def send_qos0(self, batch: Batch, retain: bool, suffix: bytes) -> None:
         """A batch at QoS 0, with everything that this connection may want of it. suffix: encoded subscription identifiers."""
@@ -186,7 +186,7 @@ class Outgoing:
             self.drop(delivery.count)
             return False
         self.sent += delivery.count
-        self.broker.counters.publish_bytes_sent += len(data)
+        self.context.counters.publish_bytes_sent += len(data)
         if ticket or self.sends:
             self.send_after(ticket, data)
         else:

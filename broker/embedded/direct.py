@@ -19,12 +19,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from ...mqtt.batch.packets import PacketBatch
 from ..publish.direct import LARGEST
-from ..publish.publication import Publication
+from ..routing.publication import Publication
 
 if TYPE_CHECKING:
-    from ..client.connection import Connection
     from ..routing.route import Recipients
-    from ..server import Broker
+    from ..site import ClientConnection, Site
     from ..transport.in_process import Joint
 
 Receiver = Callable[[bytes, float], bool]  # takes a request's body, at a time of the loop's clock; False: it did nothing
@@ -44,20 +43,20 @@ class Guest(Protocol):
 class Direct:
     """The broker's side of one join. inside: the metabroker's connection at the broker."""
 
-    __slots__ = ("_broker", "_guest", "_inside", "_joint", "_receivers")
+    __slots__ = ("_guest", "_inside", "_joint", "_receivers", "_site")
 
-    def __init__(self, broker: Broker, joint: Joint, inside: Connection, guest: Guest) -> None:
-        self._broker = broker
+    def __init__(self, site: Site, joint: Joint, inside: ClientConnection, guest: Guest) -> None:
+        self._site = site
         self._joint = joint
         self._inside = inside
         self._guest = guest
-        self._receivers = broker.router.receivers
+        self._receivers = site.router.receivers
         self._receivers.clear()  # they were those of an earlier metabroker
         guest.joined(self)
 
     # From a client to the metabroker
 
-    def request(self, connection: Connection, topic: bytes, data: bytes, start: int, end: int) -> bool:
+    def request(self, connection: ClientConnection, topic: bytes, data: bytes, start: int, end: int) -> bool:
         """Take a PUBLISH of QoS 0 whose sole recipient is the metabroker. False: nothing was done.
 
         start: of its body in `data`. end: of its topic, to which `connection` may publish.
@@ -80,7 +79,7 @@ class Direct:
             return False
         connection.received += 1
         inside.sent += 1
-        counters = self._broker.counters
+        counters = self._site.context.counters
         counters.publish_bytes_received += size
         counters.publish_bytes_sent += sent
         counters.bytes_sent += sent
@@ -88,7 +87,7 @@ class Direct:
 
     def _find_receiver(self, topic: bytes) -> None:
         """A topic has no receiver: ask the metabroker for one."""
-        route = self._broker.router.routes.get(topic)
+        route = self._site.router.routes.get(topic)
         inside = self._inside
         able = inside.version == 5 and not inside.alias_maximum and (not inside.max_packet or inside.max_packet > LARGEST)
         if route is None or route.rights is None or not able:
@@ -104,24 +103,24 @@ class Direct:
         inside, joint = self._inside, self._joint
         if joint.one.waiting or inside.closing or inside.received >= inside.allowance:
             return None
-        if inside.admitted_at != self._broker.router.changes:
+        if inside.admitted_at != self._site.router.changes:
             inside.review()
         recipients = inside.admitted.get(topic)
-        return None if recipients is None or recipients.mask or self._broker.context.hooks is not None else recipients
+        return None if recipients is None or recipients.mask or self._site.context.hooks is not None else recipients
 
     def give(self, recipients: Recipients, version: int, frame: bytes, now: float) -> None:
         """Deliver a PUBLISH, as it is for clients of a version of MQTT; `flush` follows."""
-        broker, inside = self._broker, self._inside
-        inside.last_received = broker.context.now = now
+        site, inside = self._site, self._inside
+        inside.last_received = site.context.now = now
         inside.received += 1
-        counters = broker.counters
+        counters = site.context.counters
         size = len(frame)
         if version == 4:  # the metabroker's own would have a byte for no properties
             size += 2 if size in (129, 16_386) else 1
         counters.bytes_received += size
         counters.publish_bytes_received += size
-        broker.router.deliver(PacketBatch(frame, version, 0, 1, now), recipients, Publication())
+        site.router.deliver(PacketBatch(frame, version, 0, 1, now), recipients, Publication())
 
     def flush(self) -> None:
         """Write what has been given."""
-        self._broker.flush()
+        self._site.context.flush()

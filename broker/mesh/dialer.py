@@ -37,8 +37,8 @@ class Dialler:
     def dial(self, peer: PeerSettings) -> None:
         """Begin."""
         self._shell.errors[peer.address] = "not tried yet"
-        self._shell.down_since[peer.address] = self._shell.broker.wall()
-        self._tasks.append(self._shell.broker.loop.create_task(self._keep(peer), name=f"dial {peer.address}"))
+        self._shell.down_since[peer.address] = self._shell.context.wall()
+        self._tasks.append(self._shell.context.loop.create_task(self._keep(peer), name=f"dial {peer.address}"))
 
     def stop(self) -> None:
         """Dial nobody any more."""
@@ -64,7 +64,7 @@ class Dialler:
                     backoff.reset()
                 if self.standing(peer) is not None:
                     continue
-            self._shell.down_since.setdefault(peer.address, self._shell.broker.wall())
+            self._shell.down_since.setdefault(peer.address, self._shell.context.wall())
             if self._shell.errors.get(peer.address) != error:
                 log.warning("event=link-down address=%s text=%s", peer.address, error)
                 self._shell.errors[peer.address] = error
@@ -93,14 +93,13 @@ class Dialler:
 
     def _by_directory(self, name: str) -> list[str]:
         """Where a neighbour is, TLS first; only TLS where certificates prove who the brokers are, and without authorities none."""
-        broker = self._shell.broker
-        addresses = broker.registrar.where(name) if broker.registrar is not None else []
-        secure = [one for one in addresses if one.startswith("mqtts://")] if broker.config.tls and broker.config.tls.ca else []
+        addresses = self._shell.registrar.where(name) if self._shell.registrar is not None else []
+        secure = [one for one in addresses if one.startswith("mqtts://")] if self._shell.config.tls and self._shell.config.tls.ca else []
         return secure + ([] if self._shell.settings.certified else [one for one in addresses if one.startswith("mqtt://")])
 
     async def _dial_at(self, peer: PeerSettings, where: str) -> tuple[LinkProtocol | None, str]:
         address = parse_address(where)
-        shell, loop = self._shell, self._shell.broker.loop
+        shell, loop = self._shell, self._shell.context.loop
 
         def made(tls: TlsTransport | None = None) -> LinkProtocol:
             config = shell.link_config(peer, where, shell.channel(tls, address.host))
@@ -109,12 +108,12 @@ class Dialler:
             return shell.make_link(machine, peer.cost, peer.address)
 
         try:
-            async with asyncio.timeout(shell.broker.config.limits.connect_timeout):
+            async with asyncio.timeout(shell.config.limits.connect_timeout):
                 if address.scheme == "unix":
                     _, link = await loop.create_unix_connection(made, address.path)
                 elif address.scheme == "mqtts":
-                    assert shell.broker.tls is not None
-                    transport = await shell.broker.tls.dial(address.host, address.port)
+                    assert shell.tls is not None
+                    transport = await shell.tls.dial(address.host, address.port)
                     link = made(transport)
                     transport.begin(link)
                 else:

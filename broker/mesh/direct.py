@@ -30,9 +30,9 @@ def receive_one(shell: MeshShell, link: int, data: bytes, now: float) -> bool:
     if taken.delivers:
         if not _to_sole_subscriber(shell, taken, now):
             shell.arrivals.deliver(taken.delivery(now))
-        shell.broker.write()
+        shell.context.write()
         if taken.token is not None:
-            shell.broker.flush()
+            shell.context.flush()
     return True
 
 
@@ -40,7 +40,7 @@ def publish_one(shell: MeshShell, mask: int, topic: bytes, qos: int, payload: by
     """A client's message for these brokers, which is the only one that came. False: nothing was done, it has to go the general way."""
     if not shell.ordinary:
         return False
-    sends = shell.node.publish_one(mask, topic, qos, payload, shell.broker.context.now)
+    sends = shell.node.publish_one(mask, topic, qos, payload, shell.context.now)
     if sends is None:
         return False
     _send(shell, sends)
@@ -59,9 +59,9 @@ def _send(shell: MeshShell, sends: Sequence[tuple[int, bytes | bytearray]]) -> N
 def _to_sole_subscriber(shell: MeshShell, taken: Taken, now: float) -> bool:
     """Give the message to the only client here that wants it, as QoS 0 or 1. False: it has to go the general way."""
     outcome, data, start, _, token = taken
-    broker = shell.broker
-    recipients = broker.router.recipients.get(outcome.topic)
-    if recipients is None or recipients.local.sole is None or outcome.qos == 2 or broker.context.hooks is not None:
+    context = shell.context
+    recipients = shell.router.recipients.get(outcome.topic)
+    if recipients is None or recipients.local.sole is None or outcome.qos == 2 or context.hooks is not None:
         return False
     sole = recipients.local.sole
     session: Session = sole.session  # type: ignore[assignment]  # what stands for a session while it moves counts as stored
@@ -81,7 +81,7 @@ def _to_sole_subscriber(shell: MeshShell, taken: Taken, now: float) -> bool:
     parts[0] = bytes((0x32 if parts[2] else 0x30, size)) if size < 128 else bytes((0x32 if parts[2] else 0x30, size & 127 | 128, size >> 7))
     packet = b"".join(parts)
     target.sent += 1
-    broker.counters.publish_bytes_sent += len(packet)
+    context.counters.publish_bytes_sent += len(packet)
     target.send(packet)
     shell.arrivals.carried_out(outcome.stream.head.origin, token)
     return True

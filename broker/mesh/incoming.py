@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...mesh.node import actions
 from ..persistence.quota import passes
-from ..publish.publication import Publication
+from ..routing.publication import Publication
 from ..routing.retained import BURIED
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ class Arrivals:
 
     def __init__(self, shell: MeshShell) -> None:
         self.shell = shell
-        self.broker = shell.broker
         self.node = shell.node
         self.shut = False
         self._turn: int | None = None  # the origin whose messages are carried out in their turn though others wait
@@ -51,7 +50,7 @@ class Arrivals:
 
     def go_on(self) -> None:
         """From time to time: carry out what waited and finds room now, in the order of each origin."""
-        durable = self.broker.durable
+        durable = self.shell.durable
         if not self.waiting or durable is None:
             return
         for origin, queue in list(self.waiting.items()):
@@ -72,7 +71,7 @@ class Arrivals:
         """Whether somebody here would have it kept for longer than it takes to send it."""
         if not isinstance(action, actions.Deliver) or action.token is None:
             return False
-        router, run = self.broker.router, action.run
+        router, run = self.shell.router, action.run
         for topic in (run.topic,) if run.uniform else run.topics:
             route = router.routes.get(topic) or router.route(topic)
             if action.ordinary and any(target.qos and not passes(target.session) for target in route.targets):
@@ -85,57 +84,62 @@ class Arrivals:
     def deliver(self, action: actions.Deliver) -> None:
         """A run from elsewhere: local subscribers, the shared subscriptions that the origin picked here, retained messages."""
         run = action.run
-        router = self.broker.router
+        router = self.shell.router
         # what has a token comes again unless its window is kept
-        publication = Publication(commit=self.broker.next_commit if self.shell.custody is not None and action.token is not None else 0)
+        publication = Publication(commit=self._next_commit if self.shell.custody is not None and action.token is not None else 0)
         if publication.commit and run.qos == 2 and self.shell.custody is not None:
             self.shell.custody.hurry()
         if not run.uniform:
             self._deliver_parts(run, publication)
         elif action.ordinary:
             route = router.routes.get(run.topic) or router.route(run.topic)
-            told = self.broker.retained.came(run.topic, action.key) if action.key else None
+            told = self.shell.retained.came(run.topic, action.key) if action.key else None
             router.deliver(run, route, publication, shares=False, told=told or ())
         if action.stored:
-            self.broker.retained.store(run, always=True)
+            self.shell.retained.store(run, always=True)
         for pick in action.picks:
             group = router.groups.get(pick)
             if not router.access.sees(run.topic.decode(), pick[1], None):
-                self.broker.counters.dropped += run.count  # the origin does not know the rule
+                self.shell.context.counters.dropped += run.count  # the origin does not know the rule
             elif group is not None:
-                self.broker.counters.dropped += group.deliver(run, publication.commit)
+                self.shell.context.counters.dropped += group.deliver(run, publication.commit)
             elif action.token is not None:
-                self.node.refuse(action.token, pick, self.broker.now)
+                self.node.refuse(action.token, pick, self.shell.context.now)
         self.carried_out(action.origin, action.token)
+
+    @property
+    def _next_commit(self) -> int:
+        """The ticket of the commit that holds what is changed now; 0 without a store."""
+        return self.shell.durable.next_commit if self.shell.durable is not None else 0
 
     def carried_out(self, origin: int, token: int | None) -> None:
         """A delivery is done; its window belongs into the batch that holds what it caused."""
         if token is None:
             return
         if self.shell.custody is None:
-            self.node.delivered(token, self.broker.now)
+            self.node.delivered(token, self.shell.context.now)
         else:
-            self.node.handed(token, self.broker.now, early=origin in self.waiting and self._turn != origin)
+            self.node.handed(token, self.shell.context.now, early=origin in self.waiting and self._turn != origin)
             self.shell.custody.carried_out(token)
 
     def weigh(self) -> None:
         """What the mesh remembers of deleted messages needs memory too."""
-        self.broker.account.buried = BURIED * self.node.buried
+        self.shell.context.account.buried = BURIED * self.node.buried
 
     def retained(self, action: actions.Retained) -> None:
         """What is retained has changed by a comparison with a neighbour. Members of shared subscriptions are not told: each site would
         tell one of them."""
-        run, router = action.run, self.broker.router
+        run, router = action.run, self.shell.router
         if action.announce:
-            publication = Publication(commit=self.broker.next_commit)
+            publication = Publication(commit=self._next_commit)
             router.deliver(run, router.routes.get(run.topic) or router.route(run.topic), publication, shares=False)
-        self.broker.retained.store(run, always=True)
+        self.shell.retained.store(run, always=True)
         if action.coming:
-            self.broker.retained.expect(run.topic, action.key)
+            self.shell.retained.expect(run.topic, action.key)
 
     def _deliver_parts(self, batch: Batch, publication: Publication) -> None:
         """Messages of different topics: those in a row that have the same recipients go together."""
-        router = self.broker.router
+        router = self.shell.router
         routes = router.routes
         recipients: Recipients | None = None
         start = 0

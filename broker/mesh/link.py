@@ -98,17 +98,17 @@ class LinkProtocol(asyncio.Protocol):
         self._after([])
 
     def data_received(self, data: bytes) -> None:
-        broker = self.shell.broker
-        now = broker.context.refresh()
+        context = self.shell.context
+        now = context.refresh()
         if len(data) <= LARGEST and self.up and self.machine.bypass(now) and receive_one(self.shell, self.id, data, now):
             return
         self._after(self.machine.receive(data, now))
-        broker.flush()
+        context.flush()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._after(self.machine.connection_lost(str(error) if error else ""))
         self._end("connection lost")
-        self.shell.broker.flush()
+        self.shell.context.flush()
 
     def eof_received(self) -> bool:
         return False
@@ -119,7 +119,7 @@ class LinkProtocol(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._blocked = False
         self.flush()
-        self.shell.broker.flush()
+        self.shell.context.flush()
 
     def send(self, data: bytes | bytearray, urgent: bool) -> None:
         """Queue whole packets; `flush` writes them, urgent ones first."""
@@ -157,7 +157,7 @@ class LinkProtocol(asyncio.Protocol):
                 piece.append(data)
             self.waiting -= size
             transport.write(piece[0] if len(piece) == 1 else b"".join(piece))
-        bound = self.shell.broker.config.limits.link_unsent_bytes
+        bound = self.shell.config.limits.link_unsent_bytes
         self._say_full(self.waiting > (bound // 4 if self._full else bound))
 
     def _flush_paced(self, transport: asyncio.Transport, pacer: Pacer) -> None:
@@ -173,12 +173,12 @@ class LinkProtocol(asyncio.Protocol):
         self._say_full(pacer.full(self._full))
         wait = pacer.wait()
         if wait is not None and not self._blocked and self._pace_timer is None:
-            self._pace_timer = self.shell.broker.loop.call_later(wait, self._pace)
+            self._pace_timer = self.shell.context.loop.call_later(wait, self._pace)
 
     def _pace(self) -> None:
         self._pace_timer = None
         self.flush()
-        self.shell.broker.flush()
+        self.shell.context.flush()
 
     def _say_full(self, full: bool) -> None:
         if full != self._full and self.up:
@@ -228,12 +228,12 @@ class LinkProtocol(asyncio.Protocol):
             self._timer = None
         if deadline is not None:
             self._due = deadline
-            self._timer = self.shell.broker.loop.call_at(deadline, self._handle_timer)
+            self._timer = self.shell.context.loop.call_at(deadline, self._handle_timer)
 
     def _handle_timer(self) -> None:
         self._timer = None
         self._after(self.machine.handle_timer(self.shell.now()))
-        self.shell.broker.flush()
+        self.shell.context.flush()
 
     def close(self, reason: Reason, text: str) -> None:
         """End the link from this side."""
@@ -257,5 +257,5 @@ class LinkProtocol(asyncio.Protocol):
         if self.transport is not None and not self.transport.is_closing():
             self.transport.close()
             # a silent peer takes nothing: what waits for it must not keep the connection for ever
-            self.shell.broker.loop.call_later(self.shell.broker.config.limits.connect_timeout, self.transport.abort)
+            self.shell.context.loop.call_later(self.shell.config.limits.connect_timeout, self.transport.abort)
         self.closed.set()

@@ -20,7 +20,8 @@ from ...mesh.node.actions import Posted, Returned, Verdict
 from ...mesh.wire.envelope import posted_kind
 
 if TYPE_CHECKING:
-    from .shell import MeshShell
+    from ...mesh.node.node import Node
+    from ..ports import Context
 
 log = logging.getLogger("mqmesh.mesh")
 
@@ -39,8 +40,11 @@ class Handler(Protocol):
 class Post:
     """The posts of one broker. received, sent, returned counts are in `counts`."""
 
-    def __init__(self, shell: MeshShell) -> None:
-        self._shell = shell
+    def __init__(self, context: Context, node: Node, saved: Callable[[], None]) -> None:
+        """saved: writes what the node was told into the open batch of the store."""
+        self._context = context
+        self._node = node
+        self._saved = saved
         self._handlers: dict[str, Handler] = {}
         self._ahead: set[str] = set()
         self._waiting: dict[str, Callable[[], None]] = {}  # kind -> whom to tell that there is room
@@ -66,13 +70,12 @@ class Post:
         False: custody is full, nothing was done; `room`, if given, is called once when there is room again (the last one of a
         kind counts). must: take it all the same; the caller bounds how much of that there is. Raises UsageError for unknown brokers.
         """
-        shell = self._shell
-        if shell.node.post(brokers, kind, body, shell.broker.now, must) is Verdict.FULL:
+        if self._node.post(brokers, kind, body, self._context.now, must) is Verdict.FULL:
             if room is not None:
                 self._waiting[kind] = room
             return False
         self.counts["sent"] += brokers.bit_count()
-        shell.saved()
+        self._saved()
         return True
 
     # What the shell tells
@@ -105,4 +108,4 @@ class Post:
         """There is room in custody again."""
         waiting, self._waiting = self._waiting, {}
         for room in waiting.values():
-            self._shell.broker.loop.call_soon(room)
+            self._context.loop.call_soon(room)

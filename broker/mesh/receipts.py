@@ -30,8 +30,8 @@ from ...mqtt.session import PUBACKS, PUBRECS
 
 if TYPE_CHECKING:
     from ...mesh.node.node import Node
-    from ..client.connection import Connection
-    from .shell import MeshShell
+    from ..persistence.commits import Durable
+    from ..ports import Connection, Context
 
 WISH = "mqmesh-ack"  # the user property of CONNECT and PUBLISH that asks, or asks not
 WISHES = {"receipts": True, "custody": False}
@@ -119,7 +119,7 @@ class Tracker:
         self._queues[qos - 1].append(item)
         self._count(qos, item.count)
         if item.ticket:
-            durable = self.connection.broker.durable
+            durable = self._receipts.durable
             assert durable is not None
             durable.when(item.ticket, lambda: self.pump(qos))
         self.pump(qos)
@@ -138,13 +138,13 @@ class Tracker:
         if connection.closing:
             return
         queue = self._queues[qos - 1]
-        durable = connection.broker.durable
+        durable = self._receipts.durable
         reached = durable.reached if durable is not None else 0
         while queue and queue[0].ticket <= reached and not queue[0].waits:
             item = queue.popleft()
             self._count(qos, -item.count)
             data = item.data or self._receipts.acknowledgements(connection, item)
-            connection.broker.counters.packets_sent += item.count if item.asked is not None else 0
+            connection.context.counters.packets_sent += item.count if item.asked is not None else 0
             if durable is None:
                 connection.send(data)
             else:
@@ -158,13 +158,13 @@ class Tracker:
             waiting = [next((item for item in queue if item.waits), None) for queue in self._queues]
             due = min((item.deadline for item in waiting if item is not None), default=None)
             if due is not None:
-                self._timer = self.connection.broker.loop.call_at(due, self._over)
+                self._timer = self.connection.context.loop.call_at(due, self._over)
 
     def _over(self) -> None:
         """Somebody took too long: the acknowledgement goes, and says for whom it did not wait."""
         self._timer = None
-        broker = self.connection.broker
-        now = broker.now = broker.loop.time()
+        context = self.connection.context
+        now = context.refresh()
         for qos in (1, 2):
             for item in self._queues[qos - 1]:
                 if item.waits and item.deadline <= now:
@@ -172,7 +172,7 @@ class Tracker:
                     self._receipts.late += item.count
             self.pump(qos)
         self._set_timer()
-        broker.flush()
+        context.flush()
 
     def close(self) -> None:
         """The connection is gone."""
@@ -234,24 +234,23 @@ class Ledger:
 class Receipts:
     """The receipts of one broker's publishers. late: messages that were acknowledged though some reachable broker was awaited."""
 
-    def __init__(self, shell: MeshShell, wait: float, kept: int) -> None:
+    def __init__(self, context: Context, node: Node, connections: set[Any], wait: float, kept: int) -> None:
         """wait: seconds that an acknowledgement waits at most. kept: messages that are remembered."""
-        self.shell = shell
+        self._context = context
+        self._connections = connections
+        self.node = node
+        self.durable: Durable | None = None
         self.wait = wait
         self.late = 0
         self.ledger = Ledger(kept)
 
-    @property
-    def node(self) -> Node:
-        return self.shell.node
-
     def deadline(self) -> float:
         """For an acknowledgement that begins to wait now, on the loop's clock."""
-        return self.shell.broker.now + self.wait
+        return self._context.now + self.wait
 
     def claim(self) -> int:
         """The ticket of what the message that is being taken has stored, 0 when it needs none."""
-        durable = self.shell.broker.durable
+        durable = self.durable
         return 0 if durable is None else durable.claim()
 
     def acknowledge(
@@ -293,7 +292,7 @@ class Receipts:
     def _plain(self, tracker: Tracker, qos: int, numbers: list[int], reason: int, ticket: int) -> None:
         """Nobody elsewhere wants these, or it is not known any more who did."""
         connection = tracker.connection
-        connection.broker.counters.packets_sent += len(numbers)
+        connection.context.counters.packets_sent += len(numbers)
         item = Item(len(numbers), ticket, 0.0)
         item.data = b"".join([bare(connection, qos, number, reason) for number in numbers])
         tracker._put(qos, item)
@@ -345,7 +344,7 @@ class Receipts:
 
     def status(self) -> dict[str, int]:
         """For `$SYS/broker/mesh/status`."""
-        connections = self.shell.broker.connections
+        connections = self._connections
         waiting = sum(connection.tracker.waiting for connection in connections if connection.tracker is not None)
         return {"waiting": waiting, "late": self.late, "remembered": self.ledger.messages}
 

@@ -12,9 +12,9 @@ drop cached routes, close a link. Nothing here chooses a path.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
-import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...mesh.link.channel import Channel
 from ...mesh.link.keys import Keys
@@ -30,6 +30,7 @@ from ...mqtt.batch.batch import Batch
 from ...mqtt.batch.parts import PartsBatch
 from ...mqtt.reasons import Reason
 from ...mqtt.topics import matches
+from ..ports import HELD
 from ..roaming.shell import Roaming
 from ..routing.route import Recipients
 from ..transport.tls.service import trusted_names
@@ -45,10 +46,14 @@ from .receipts import Receipts
 from .status import Watchman, status_of, words_of
 
 if TYPE_CHECKING:
-    from ..client.connection import Connection
+    from ...store import Store
+    from ..config import BrokerConfig
     from ..persistence.commits import Durable
-    from ..routing.router import Route
-    from ..server import Broker
+    from ..ports import Connection, Context, Neighbours
+    from ..routing.retained import Retained
+    from ..routing.router import Route, Router
+    from ..session.table import Sessions
+    from ..transport.tls.service import TlsService
 
 log = logging.getLogger("mqmesh.mesh")
 
@@ -65,11 +70,28 @@ HELD_MAX = 5.0  # seconds that a publisher waits for room in the mesh before MQT
 class MeshShell:
     """The membership of one broker in one mesh."""
 
-    def __init__(self, broker: Broker, settings: MeshSettings) -> None:
-        config = broker.config
-        self.broker = broker
+    def __init__(
+        self,
+        context: Context,
+        config: BrokerConfig,
+        settings: MeshSettings,
+        router: Router,
+        retained: Retained,
+        sessions: Sessions,
+        connections: set[Any],
+        store: Store | None,
+    ) -> None:
+        """connections: of clients. store: not yet open; None: nothing is kept. Raises OSError for an identity that cannot be kept."""
+        self.context = context
+        self.config = config
         self.settings = settings
-        store = broker.find_store()
+        self.router = router
+        self.retained = retained
+        self.sessions = sessions
+        self.connections = connections
+        self.durable: Durable | None = None
+        self.tls: TlsService | None = None
+        self.registrar: Neighbours | None = None
         stored = None if store is None else stored_identity(store)
         self.signer = own_signer(config.data)
         self.identity = own_identity(config.data, settings.name, config.name, config.number, stored, self.signer.public)
@@ -81,7 +103,7 @@ class MeshShell:
                 deletions_kept=settings.deletions_kept,
                 keys_held=settings.keys_held,
             ),
-            time.time() - broker.loop.time(),
+            context.wall() - context.loop.time(),
             Keys(settings.name, config.number, config.name, self.signer, {n: bytes.fromhex(key) for n, key in settings.keys.items()}),
         )
         self.arrivals = Arrivals(self)
@@ -106,13 +128,13 @@ class MeshShell:
         self.starting = settings.start_waits > 0  # clients wait: it is not known what others want
         self._early: list[tuple[Connection, packets.Connect]] = []  # those who do
         self._start_timer: asyncio.TimerHandle | None = None
-        self.post = Post(self)
+        self.post = Post(context, self.node, self.saved)
         self.roaming: Roaming | None = None
         self._waking = False
         self.watchman = Watchman(self)
-        self.receipts = Receipts(self, settings.receipts_wait, settings.receipts_kept)
-        self.node.reserve(broker.router.access.reserved)
-        broker.router.receipts = self._wants_receipts
+        self.receipts = Receipts(context, self.node, connections, settings.receipts_wait, settings.receipts_kept)
+        self.node.reserve(router.access.reserved)
+        router.receipts = self._wants_receipts
 
     def _wants_receipts(self, topic: str) -> bool:
         """Whether the configuration has messages of a topic acknowledged behind receipts."""
@@ -120,14 +142,15 @@ class MeshShell:
         return settings.ack == "receipts" or any(matches(topic_filter, topic) for topic_filter in settings.receipt_topics)
 
     def now(self) -> float:
-        return self.broker.loop.time()
+        return self.context.loop.time()
 
     # Life
 
     def recover(self, durable: Durable) -> None:
         """Go on where an earlier life of this broker was. Raises StoreError."""
+        self.durable = self.receipts.durable = durable
         self.custody = Custody(durable, self.node, self._wake)
-        self.custody.recover_retained(self.broker.retained, self.now())
+        self.custody.recover_retained(self.retained, self.now())
         held = self.custody.recover(self.now())
         if self.node.informed:
             self.starting = False
@@ -140,17 +163,17 @@ class MeshShell:
         """The node was told of a commit: see what it wants, once this piece of work is done."""
         if not self._waking:
             self._waking = True
-            self.broker.loop.call_soon(self._woken)
+            self.context.loop.call_soon(self._woken)
 
     def _woken(self) -> None:
         self._waking = False
-        self.broker.flush()
+        self.context.flush()
 
     def start(self) -> None:
         """Dial the configured peers, once it is kept which life this is: nobody may remember one that this broker forgets."""
-        durable = self.broker.durable
+        durable = self.durable
         if self.starting:
-            self._start_timer = self.broker.loop.call_later(self.settings.start_waits, self._serve)
+            self._start_timer = self.context.loop.call_later(self.settings.start_waits, self._serve)
         if self.custody is None or durable is None:
             self._dial_all()
         else:
@@ -187,7 +210,7 @@ class MeshShell:
     def keep_waiting(self, connection: Connection, connect: packets.Connect) -> None:
         """Answer a client's CONNECT later: what it publishes now would be acknowledged and reach nobody elsewhere."""
         connection.held = True
-        connection.pause_reading_for(self.broker)
+        connection.pause_reading_for(HELD)
         self._early.append((connection, connect))
 
     def _serve(self) -> None:
@@ -195,7 +218,7 @@ class MeshShell:
         if not self.starting:
             return
         self.starting = False
-        self.broker.now = self.now()
+        self.context.now = self.now()
         if self._start_timer is not None:
             self._start_timer.cancel()
         early, self._early = self._early, []
@@ -215,7 +238,7 @@ class MeshShell:
         if not self.open:
             connection.transport.abort()  # it will try again
             return
-        self.broker.connections.discard(connection)
+        self.connections.discard(connection)
         connection.closing = True
         config = self.link_config(None, connection.address, self.channel(connection.transport.get_extra_info("tls")))
         holders, signer, why_not = self.node.holders(), self.signer, self.node.why_not
@@ -229,7 +252,7 @@ class MeshShell:
         number, name = (None, None) if peer is None else (peer.number, peer.name)
         return LinkConfig(
             silence=self.settings.silence,
-            handshake=self.broker.config.limits.connect_timeout,
+            handshake=self.config.limits.connect_timeout,
             number=number,
             where=where,
             name=name,
@@ -260,11 +283,11 @@ class MeshShell:
         link.up = True
         rules = link.rules = rules_for(self.settings.rules, peer)
         if rules.paced:
-            link.pacer = Pacer(rules.bytes_out, rules.messages_out, self.now(), self.broker.config.limits.link_unsent_bytes)
+            link.pacer = Pacer(rules.bytes_out, rules.messages_out, self.now(), self.config.limits.link_unsent_bytes)
         self.links[link.id] = self.by_number[peer.number] = link
         self.errors.pop(link.address, None)
         self.down_since.pop(link.address, None)
-        link.since = self.broker.wall()
+        link.since = self.context.wall()
         log.info(
             "event=link-up peer=%s number=%d address=%s cost=%d incarnation=%x policy=%s",
             peer.name,
@@ -275,7 +298,7 @@ class MeshShell:
             words_of(rules),
         )
         self.node.link_up(link.id, peer, incarnation, link.cost, self.now(), rules.policy)
-        hooks = self.broker.context.hooks
+        hooks = self.context.hooks
         if hooks is not None:
             hooks.link_up(peer.name, peer.number)
         self.status_soon()
@@ -313,7 +336,7 @@ class MeshShell:
             del self.by_number[link.peer.number]
         log.info("event=link-closed peer=%s address=%s text=%s", link.peer.name if link.peer else "?", link.address, text)
         self.node.link_down(link.id, self.now())
-        hooks = self.broker.context.hooks
+        hooks = self.context.hooks
         if hooks is not None and link.peer is not None:
             hooks.link_down(link.peer.name, link.peer.number)
         self.status_soon()
@@ -347,9 +370,9 @@ class MeshShell:
         keep = False
         if run.retain and not run.topic.startswith(b"$"):
             self.arrivals.weigh()
-            keep = self.broker.retained.room(run)
+            keep = self.retained.room(run)
             if not keep:
-                self.broker.counters.dropped += run.count
+                self.context.counters.dropped += run.count
                 if run.qos and not hold:
                     return Reason.QUOTA_EXCEEDED
             if mesh is None:
@@ -357,22 +380,22 @@ class MeshShell:
         if mesh is None:
             return 0
         try:
-            verdict = self.node.publish(mesh, run, self.broker.now, to.local_groups, keep, hold)
+            verdict = self.node.publish(mesh, run, self.context.now, to.local_groups, keep, hold)
         except ValueError as error:
             log.warning("event=too-long topic=%s text=%s", to.topic, error)
-            self.broker.counters.dropped += run.count
+            self.context.counters.dropped += run.count
             return Reason.IMPLEMENTATION_SPECIFIC_ERROR
         if run.qos and self.custody is not None:
             self.custody.save()
         if verdict is Verdict.FULL:
             return None
         if keep:
-            self.broker.retained.store(run, always=True)
+            self.retained.store(run, always=True)
         return 0
 
     def _publish_parts(self, mask: int, parts: PartsBatch) -> int | None:
         """Messages of different topics that go to the same brokers; see `publish`."""
-        verdict = self.node.publish_span(mask, parts, self.broker.now)
+        verdict = self.node.publish_span(mask, parts, self.context.now)
         if verdict is None:
             self.drain()
         elif parts.qos and self.custody is not None:
@@ -396,7 +419,7 @@ class MeshShell:
     def hold(self, connection: Connection) -> None:
         """A publisher waits for room; MQTT 5 is answered 0x97 after a while."""
         if connection not in self._held:
-            self._held[connection] = self.broker.loop.call_later(HELD_MAX, self._release, connection, connection.version == 5)
+            self._held[connection] = self.context.loop.call_later(HELD_MAX, self._release, connection, connection.version == 5)
 
     def _release(self, connection: Connection, refuse: bool) -> None:
         timer = self._held.pop(connection, None)
@@ -457,7 +480,7 @@ class MeshShell:
         elif isinstance(action, actions.Retained):
             self.arrivals.retained(action)
         elif isinstance(action, actions.FiltersChanged):
-            self.broker.router.filters_changed(action.filters)
+            self.router.filters_changed(action.filters)
             if self.roaming is not None:
                 self.roaming.interest_changed()
             self.status_soon()
@@ -465,7 +488,7 @@ class MeshShell:
             self.receipts.confirmed(action.watch)
         elif isinstance(action, actions.Unblocked):
             for connection in list(self._held):
-                self.broker.loop.call_soon(self._release, connection, False)
+                self.context.loop.call_soon(self._release, connection, False)
             self.post.unblocked()
         elif isinstance(action, actions.CloseLink):
             link = self.links.get(action.link)
@@ -474,7 +497,7 @@ class MeshShell:
         elif isinstance(action, actions.Returned) and self.post.returned(action):
             pass
         elif isinstance(action, actions.Returned):
-            self.broker.counters.dropped += action.run.count
+            self.context.counters.dropped += action.run.count
             self._returned.setdefault((action.destination, action.reason), []).append(action.run)
         elif isinstance(action, actions.Event) and action.name not in ("link_up", "link_down"):  # said with addresses already
             if self.roaming is not None:
@@ -484,17 +507,17 @@ class MeshShell:
             if action.name == "epoch_raised":
                 self._keep_epoch()
             elif action.name == "member_up":
-                self.broker.loop.call_soon(self.broker.sessions.joined)  # behind the interest that came with it
-                if self.broker.durable is not None:
-                    self.broker.durable.retry()
+                self.context.loop.call_soon(self.sessions.joined)  # behind the interest that came with it
+                if self.durable is not None:
+                    self.durable.retry()
             elif action.name == "informed":
-                self.broker.loop.call_soon(self._serve)
+                self.context.loop.call_soon(self._serve)
             self.status_soon()
 
     def _keep_epoch(self) -> None:
         """The epoch was raised above that of an earlier life: the next one begins above it."""
         self.identity = self.node.identity
-        data = self.broker.config.data
+        data = self.config.data
         if data is not None:
             try:
                 keep_identity(data, self.identity)
@@ -511,7 +534,7 @@ class MeshShell:
         """The store keeps nothing more, or takes again. on_its_way: bytes that may be on their way to each site; 0: no bound."""
         self.arrivals.shut = full
         self.node.tighten(on_its_way)
-        self.broker.loop.call_soon(self.drain)  # somebody may have waited for that
+        self.context.loop.call_soon(self.drain)  # somebody may have waited for that
 
     def store_has_room(self) -> None:
         """Go on with what has come and waits for room in the store."""
@@ -528,28 +551,28 @@ class MeshShell:
             self._timer = None
         if deadline is not None:
             self._due = deadline
-            self._timer = self.broker.loop.call_at(deadline, self._handle_timer)
+            self._timer = self.context.loop.call_at(deadline, self._handle_timer)
 
     def _handle_timer(self) -> None:
         self._timer = None
         # uvloop counts in milliseconds: its timer may come a little early, and would be set again for now, many times over
         self.node.handle_timer(max(self.now(), self._due))
-        self.broker.flush()
+        self.context.flush()
 
     def status_soon(self, delay: float = STATUS_DELAY) -> None:
         if self._status_timer is not None:
             if self._status_timer.when() <= self.now() + delay:
                 return
             self._status_timer.cancel()
-        self._status_timer = self.broker.loop.call_later(delay, self._say_status)
+        self._status_timer = self.context.loop.call_later(delay, self._say_status)
 
     def _say_status(self) -> None:
         self._status_timer = None
-        self.broker.now = self.now()
+        self.context.now = self.now()
         self.arrivals.weigh()
         self.watchman.look()
-        self.broker.sys_topics.say_json("$SYS/broker/mesh/status", self.status())
-        self.broker.flush()
+        self.context.say("$SYS/broker/mesh/status", json.dumps(self.status(), separators=(",", ":"), sort_keys=True))
+        self.context.flush()
         self.status_soon(STATUS_INTERVAL)
 
     def status(self) -> dict[str, object]:

@@ -73,7 +73,7 @@ def _up(link: LinkProtocol) -> dict[str, object]:
 
 def metabrokers(shell: MeshShell) -> list[int]:
     """The brokers, by number, whose metabroker gets what clients here ask now: there should be one, as each of several answers."""
-    router = shell.broker.router
+    router = shell.router
     if not router.access.reserved:
         return []  # topics as any others: whoever subscribes to all gets requests too
     topic = CONNECT.encode()

@@ -21,10 +21,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from .health import reasons, troubles
-from .metrics import registry
+from .metrics import Totals, registry
 
 if TYPE_CHECKING:
-    from ..server import Broker
+    from ..site import Site
 
 TOGETHER = 64  # connections; more are answered 503
 LEAVING = 2  # seconds for answers under way when the broker stops
@@ -41,13 +41,13 @@ class _Server(uvicorn.Server):
 class HttpFace:
     """One listener. host, port: where; port 0 takes any free one, `url` says which. OSError when it cannot listen."""
 
-    def __init__(self, broker: Broker, host: str, port: int) -> None:
+    def __init__(self, site: Site, totals: Totals, host: str, port: int) -> None:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.create_server((host, port), family=family, backlog=128)
         written = f"[{host}]" if ":" in host else host
         self.url = f"http://{written}:{self._socket.getsockname()[1]}"
         config = uvicorn.Config(
-            application(broker),
+            application(site, totals),
             loop="none",
             lifespan="off",
             log_config=None,
@@ -74,21 +74,21 @@ class HttpFace:
         self._socket.close()
 
 
-def application(broker: Broker) -> Starlette:
+def application(site: Site, totals: Totals) -> Starlette:
     """The web application of one broker. Its handlers run in the broker's loop: they only read."""
-    numbers = registry(broker)
+    numbers = registry(site, totals)
 
     async def metrics(_request: Request) -> Response:
         return Response(generate_latest(numbers), media_type=CONTENT_TYPE_LATEST)
 
     async def health(_request: Request) -> Response:
-        config, wrong = broker.config, troubles(broker)
+        config, wrong = site.config, troubles(site)
         state = {"state": "degraded" if wrong else "ok", "reasons": wrong}
-        uptime = round(broker.loop.time() - broker.started, 1)
+        uptime = round(site.context.loop.time() - site.context.started, 1)
         return JSONResponse({"name": config.name, "number": config.number, "uptime": uptime, **state})
 
     async def ready(_request: Request) -> Response:
-        why = reasons(broker)
+        why = reasons(site)
         return JSONResponse({"ready": not why, "reasons": why}, 503 if why else 200)
 
     return Starlette(routes=[Route("/metrics", metrics), Route("/health", health), Route("/ready", ready)])

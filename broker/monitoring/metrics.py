@@ -6,7 +6,7 @@ at what only grows), labels are few: a neighbour, a state.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 from ... import __version__
 
 if TYPE_CHECKING:
-    from ..server import Broker
+    from ..site import Site
 
 
 class Row(NamedTuple):
@@ -56,10 +56,13 @@ GAUGES = (
 )
 
 
-def registry(broker: Broker) -> CollectorRegistry:
+Totals = Callable[[], dict[str, int]]  # name below `$SYS/broker` -> number
+
+
+def registry(site: Site, totals: Totals) -> CollectorRegistry:
     """The registry of one broker: its own numbers, and those of its process."""
     found = CollectorRegistry()
-    found.register(BrokerCollector(broker))
+    found.register(BrokerCollector(site, totals))
     ProcessCollector(registry=found)
     PlatformCollector(registry=found)
     return found
@@ -68,8 +71,9 @@ def registry(broker: Broker) -> CollectorRegistry:
 class BrokerCollector(Collector):
     """Reads a broker at each scrape; to be called in the broker's own thread."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, site: Site, totals: Totals) -> None:
+        self._site = site
+        self._totals = totals
 
     def describe(self) -> Iterable[Metric]:
         """Nothing beforehand: the broker may not have started."""
@@ -77,33 +81,33 @@ class BrokerCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """All families, as of now."""
-        broker = self._broker
-        totals = broker.sys_topics.totals()
+        site = self._site
+        totals = self._totals()
         info = GaugeMetricFamily("mqmesh_broker_info", "Always 1; which broker this is.", labels=["name", "number", "version"])
-        info.add_metric([broker.config.name, str(broker.config.number), __version__], 1)
+        info.add_metric([site.config.name, str(site.config.number), __version__], 1)
         yield info
-        yield _gauge("mqmesh_uptime_seconds", "Seconds since the broker started.", broker.loop.time() - broker.started)
+        yield _gauge("mqmesh_uptime_seconds", "Seconds since the broker started.", site.context.loop.time() - site.context.started)
         for row in COUNTERS:
             yield _counter(row.name, row.help, totals[row.total])
         for row in GAUGES:
             yield _gauge(row.name, row.help, totals[row.total])
-        counters, account = broker.counters, broker.account
+        counters, account = site.context.counters, site.context.account
         yield _counter("mqmesh_messages_expired", "Messages whose lifetime ended before they were sent.", counters.expired)
         yield _counter("mqmesh_protocol_errors", "Connections that were ended because of what the client sent.", counters.errors)
         yield _gauge("mqmesh_held_bytes", "Bytes of all messages that the broker holds.", account.total)
         yield _gauge("mqmesh_held_bytes_limit", "The bound for mqmesh_held_bytes.", account.limit)
-        if broker.tls is not None:
+        if site.tls is not None:
             yield _counter("mqmesh_tls_handshakes", "TLS handshakes that listeners have finished.", counters.tls_handshakes)
             yield _counter("mqmesh_tls_refused", "TLS handshakes of listeners that failed or did not end.", counters.tls_refused)
-        if broker.websocket is not None:
+        if site.websocket is not None:
             yield _counter(
                 "mqmesh_websocket_handshakes", "WebSocket handshakes that listeners have finished.", counters.websocket_handshakes
             )
             yield _counter("mqmesh_websocket_refused", "WebSocket handshakes that failed or did not end.", counters.websocket_refused)
             yield _counter("mqmesh_websocket_broken", "WebSockets ended because of what the peer sent.", counters.websocket_broken)
-        yield from _store(broker)
-        yield from _roaming(broker)
-        yield from _mesh(broker)
+        yield from _store(site)
+        yield from _roaming(site)
+        yield from _mesh(site)
 
 
 def _counter(name: str, text: str, value: float) -> Metric:
@@ -114,8 +118,8 @@ def _gauge(name: str, text: str, value: float) -> Metric:
     return GaugeMetricFamily(name, text, value=value)
 
 
-def _store(broker: Broker) -> Iterator[Metric]:
-    durable = broker.durable
+def _store(site: Site) -> Iterator[Metric]:
+    durable = site.durable
     if durable is not None:
         yield _gauge("mqmesh_store_ok", "1 while the store takes what it is given, 0 while it does not.", float(durable.error is None))
         yield _gauge("mqmesh_store_pending_bytes", "Bytes that wait for the store.", durable.writer.bytes_pending)
@@ -130,18 +134,18 @@ def _store(broker: Broker) -> Iterator[Metric]:
         yield _counter("mqmesh_store_refused_sessions", "Sessions that could not be kept for want of room.", bound.refused_sessions)
 
 
-def _roaming(broker: Broker) -> Iterator[Metric]:
-    if broker.roaming is not None:
+def _roaming(site: Site) -> Iterator[Metric]:
+    if site.roaming is not None:
         moves = CounterMetricFamily("mqmesh_roaming", "Sessions that moved between brokers, by what happened.", labels=["what"])
-        for what, count in broker.roaming.roamer.counts.items():
+        for what, count in site.roaming.roamer.counts.items():
             moves.add_metric([what], count)
         yield moves
 
 
-def _mesh(broker: Broker) -> Iterator[Metric]:
-    if broker.mesh is None:
+def _mesh(site: Site) -> Iterator[Metric]:
+    if site.mesh is None:
         return
-    status: dict[str, Any] = broker.mesh.status()
+    status: dict[str, Any] = site.mesh.status()
     up = GaugeMetricFamily("mqmesh_mesh_link_up", "1 for a link that is up, 0 for one that is dialled in vain.", labels=["peer", "address"])
     cost = GaugeMetricFamily("mqmesh_mesh_link_cost", "The cost of a link.", labels=["peer", "address"])
     for link in status["links"]:

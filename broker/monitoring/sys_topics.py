@@ -7,8 +7,8 @@ project's own: one JSON object that says who is linked and what has been carried
 from __future__ import annotations
 
 import asyncio
-import json
 import resource
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ... import __version__
@@ -17,7 +17,7 @@ from ..persistence.quota import OK
 from .health import troubles
 
 if TYPE_CHECKING:
-    from ..server import Broker
+    from ..site import Site
 
 PAGE = resource.getpagesize()
 UNSAID = ("sockets", "connections")  # totals that are shown as rates alone
@@ -58,49 +58,46 @@ class Load:
 class SysTopics:
     """Publishes the values of one broker."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, site: Site, publish: Callable[[Run], None]) -> None:
+        self._site = site
+        self._publish = publish
         self._said: dict[str, str] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._last = 0.0
         self._loads = {name: Load() for name in LOADS}
 
     def start(self) -> None:
-        interval = self._broker.config.limits.sys_interval
+        interval = self._site.config.limits.sys_interval
         if interval:
-            self._last = self._broker.loop.time()
-            self._timer = self._broker.loop.call_soon(self._issue)  # type: ignore[assignment]
+            self._last = self._site.context.loop.time()
+            self._timer = self._site.context.loop.call_soon(self._issue)  # type: ignore[assignment]
 
     def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
 
     def _issue(self) -> None:
-        broker = self._broker
-        broker.now = broker.loop.time()
+        site = self._site
+        site.context.now = site.context.loop.time()
         for name, value in self.values().items():
             self.say(f"$SYS/broker/{name}", value)
-        broker.flush()
-        self._timer = broker.loop.call_later(broker.config.limits.sys_interval, self._issue)
+        site.context.flush()
+        self._timer = site.context.loop.call_later(site.config.limits.sys_interval, self._issue)
 
     def say(self, topic: str, value: str) -> None:
         """Publish one value, retained, if it changed."""
         if self._said.get(topic) != value:
             self._said[topic] = value
-            self._broker.issue(Run(topic.encode(), 0, True, [value.encode()], received=self._broker.now))
-
-    def say_json(self, topic: str, value: object) -> None:
-        """Publish an object as JSON."""
-        self.say(topic, json.dumps(value, separators=(",", ":"), sort_keys=True))
+            self._publish(Run(topic.encode(), 0, True, [value.encode()], received=self._site.context.now))
 
     def totals(self) -> dict[str, int]:
         """name below `$SYS/broker` -> number, as of now; `sockets` and `connections` have no topic of their own."""
-        broker = self._broker
-        counters = broker.counters
-        connections = broker.connections
-        sent = broker.sent_before + sum(connection.sent for connection in connections)
-        received = broker.received_before + sum(connection.received for connection in connections)
-        connected = sum(1 for session in broker.sessions if session.connection is not None)
+        site = self._site
+        counters = site.context.counters
+        connections = site.connections
+        sent = site.sent_before + sum(connection.sent for connection in connections)
+        received = site.received_before + sum(connection.received for connection in connections)
+        connected = sum(1 for session in site.sessions if session.connection is not None)
         counters.clients_maximum = max(counters.clients_maximum, connected)
         return {
             "messages/received": counters.packets_received + received,
@@ -113,18 +110,18 @@ class SysTopics:
             "bytes/received": counters.bytes_received,
             "bytes/sent": counters.bytes_sent,
             "clients/connected": connected,
-            "clients/disconnected": len(broker.sessions) - connected,
+            "clients/disconnected": len(site.sessions) - connected,
             "clients/active": connected,
-            "clients/inactive": len(broker.sessions) - connected,
-            "clients/total": len(broker.sessions),
+            "clients/inactive": len(site.sessions) - connected,
+            "clients/total": len(site.sessions),
             "clients/maximum": counters.clients_maximum,
             "clients/expired": counters.clients_expired,
-            "subscriptions/count": broker.router.subscriptions,
-            "shared_subscriptions/count": len(broker.router.groups),
-            "retained messages/count": len(broker.retained),
-            "store/messages/count": sum(session.queued for session in broker.sessions) + len(broker.retained),
-            "store/messages/bytes": broker.account.queued + broker.retained.bytes,
-            "messages/stored": sum(session.queued for session in broker.sessions) + len(broker.retained),
+            "subscriptions/count": site.router.subscriptions,
+            "shared_subscriptions/count": len(site.router.groups),
+            "retained messages/count": len(site.retained),
+            "store/messages/count": sum(session.queued for session in site.sessions) + len(site.retained),
+            "store/messages/bytes": site.context.account.queued + site.retained.bytes,
+            "messages/stored": sum(session.queued for session in site.sessions) + len(site.retained),
             "access/connects/refused": counters.denied_connects,
             "access/subscriptions/refused": counters.denied_subscriptions,
             "access/publish/refused": counters.denied_messages,
@@ -133,8 +130,8 @@ class SysTopics:
             "limits/connections/refused": counters.refused_connections,
             "limits/subscriptions/refused": counters.refused_subscriptions,
             "limits/clients/slowed": counters.slowed,
-            "held/bytes": broker.account.total,
-            "held/bytes/limit": broker.account.limit,
+            "held/bytes": site.context.account.total,
+            "held/bytes/limit": site.context.account.limit,
             "heap/current": _resident(),
             "heap/maximum": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             "sockets": counters.sockets,
@@ -143,25 +140,25 @@ class SysTopics:
 
     def values(self) -> dict[str, str]:
         """name below `$SYS/broker` -> value."""
-        broker = self._broker
-        now = broker.loop.time()
+        site = self._site
+        now = site.context.loop.time()
         totals = self.totals()
         values = {name: str(value) for name, value in totals.items() if name not in UNSAID}
-        if broker.durable is not None:
-            values.update(broker.durable.values())
-        if broker.tls is not None:
-            values.update(broker.tls.values())
-        if broker.websocket is not None:
-            values.update(broker.websocket.values())
-        if broker.registrar is not None:
-            values.update(broker.registrar.values())
-        if broker.roaming is not None:
-            values.update(broker.roaming.values())
-        values["name"] = broker.config.name
-        values["clock"] = str(int(broker.wall()))
-        values["state"] = "; ".join(troubles(broker)) or OK
+        if site.durable is not None:
+            values.update(site.durable.values())
+        if site.tls is not None:
+            values.update(site.tls.values())
+        if site.websocket is not None:
+            values.update(site.websocket.values())
+        if site.registrar is not None:
+            values.update(site.registrar.values())
+        if site.roaming is not None:
+            values.update(site.roaming.values())
+        values["name"] = site.config.name
+        values["clock"] = str(int(site.context.wall()))
+        values["state"] = "; ".join(troubles(site)) or OK
         values["version"] = f"mqmesh version {__version__}"
-        values["uptime"] = f"{int(now - broker.started)} seconds"
+        values["uptime"] = f"{int(now - site.context.started)} seconds"
         values.update(self._load(totals, now))
         return values
 

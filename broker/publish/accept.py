@@ -16,22 +16,21 @@ from typing import TYPE_CHECKING
 from ...mqtt.errors import PeerError
 from ...mqtt.reasons import Reason
 from ..mesh.receipts import wish_of
+from ..routing.publication import Publication
 from .acknowledge import TEXTS, acknowledge, refuse
-from .publication import Publication
 
 if TYPE_CHECKING:
     from ...mqtt.batch.batch import Batch
     from ...mqtt.publish import PublishProperties
-    from ..client.connection import Connection
     from ..mesh.receipts import Receipts
+    from ..routing.publication import Numbers
     from ..routing.route import Recipients, Route, Service
-    from ..server import Broker
     from ..session.session import Session
-    from .publication import Numbers
+    from ..site import ClientConnection, Site
 
 
 def publish_run(
-    connection: Connection, session: Session, run: Batch, route: Route, numbers: Numbers, properties: PublishProperties | None
+    connection: ClientConnection, session: Session, run: Batch, route: Route, numbers: Numbers, properties: PublishProperties | None
 ) -> bool:
     """Take a run that a client published to any topic, or refuse it. False: it has to be given again after `release`."""
     publication = Publication(connection, session.face, numbers, properties)
@@ -42,7 +41,7 @@ def publish_run(
         if route.service is not None:
             serve(publication, session, run, route.service)
             return True
-        connection.broker.counters.dropped += run.count
+        connection.context.counters.dropped += run.count
         publication.refuse(run.count, Reason.NOT_AUTHORIZED)
     elif not admit(publication, run, route):
         publication.refuse(run.count, Reason.NOT_AUTHORIZED, publication.text)
@@ -58,19 +57,19 @@ def admit(publication: Publication, run: Batch, route: Route) -> bool:
 
     A topic that it may publish plain messages to is remembered: batches and single messages for it are not asked for again.
     """
-    connection = publication.connection
+    connection: ClientConnection | None = publication.connection
     assert connection is not None
-    broker, rights, allowed = connection.broker, route.rights, connection.allowed
-    text = None if allowed is None or run.topic in allowed else broker.guard.topic(connection, route.topic, run)
+    site, rights, allowed = connection.site, route.rights, connection.allowed
+    text = None if allowed is None or run.topic in allowed else site.guard.topic(connection, route.topic, run)
     if text is None and rights is not None and rights.refuses(connection.client_id, run.retain):
         text = rights.text
     if text is not None:
-        broker.router.access.dropped(connection, run, text)
+        site.router.access.dropped(connection, run, text)
         publication.text = text
-        if broker.context.hooks is not None:
-            broker.context.hooks.dropped(connection.client_id, run, run.count, text)
+        if site.context.hooks is not None:
+            site.context.hooks.dropped(connection.client_id, run, run.count, text)
         return False
-    if route.recipients is not None and (connection.admitted is not broker.router.recipients or (rights is not None and rights.owners)):
+    if route.recipients is not None and (connection.admitted is not site.router.recipients or (rights is not None and rights.owners)):
         connection.remember(run.topic, route.recipients)
     return True
 
@@ -81,12 +80,12 @@ def publish(publication: Publication, session: Session, batch: Batch, to: Route 
     session: the publisher's. A run that finds no room is held: it has to be given again after `release`. Another batch has to be
     given as runs.
     """
-    connection = publication.connection
+    connection: ClientConnection | None = publication.connection
     assert connection is not None
-    broker, numbers = connection.broker, publication.numbers
+    site, numbers = connection.site, publication.numbers
     if not batch.qos:
-        return accept(broker, batch, to, publication) or batch.uniform
-    durable = broker.durable
+        return accept(site, batch, to, publication) or batch.uniform
+    durable = site.durable
     repeatable = batch.qos == 2 and durable is not None and session.stored
     if durable is not None:
         durable.begin()
@@ -107,7 +106,7 @@ def publish(publication: Publication, session: Session, batch: Batch, to: Route 
     if fresh is not None:
         if repeatable and durable is not None:
             publication.commit = durable.next_commit
-        if not accept(broker, fresh, to, publication):
+        if not accept(site, fresh, to, publication):
             if not (connection.refuse_when_full and batch.uniform):
                 connection.taken = taken
                 if batch.qos == 2:
@@ -115,10 +114,10 @@ def publish(publication: Publication, session: Session, batch: Batch, to: Route 
                 if batch.uniform:
                     connection.hold(publication.wants_store)
                 return False
-            broker.counters.dropped += fresh.count
+            site.context.counters.dropped += fresh.count
             publication.refuse(fresh.count, Reason.QUOTA_EXCEEDED)
-    if broker.context.hooks is not None and fresh is not None and publication.refused < fresh.count:
-        broker.context.hooks.acknowledged(connection.client_id, fresh)
+    if site.context.hooks is not None and fresh is not None and publication.refused < fresh.count:
+        site.context.hooks.acknowledged(connection.client_id, fresh)
     refused = publication.refused
     kept, rejected = numbers, fresh_numbers[:0]
     if refused:
@@ -140,9 +139,10 @@ def publish(publication: Publication, session: Session, batch: Batch, to: Route 
 
 def _receipts(publication: Publication, to: Route | Recipients) -> Receipts | None:
     """What the acknowledgement waits for, if its publisher or the configuration wants that."""
-    connection, properties = publication.connection, publication.properties
+    connection: ClientConnection | None = publication.connection
+    properties = publication.properties
     assert connection is not None
-    mesh = connection.broker.mesh
+    mesh = connection.site.mesh
     if mesh is None:
         return None
     wish = wish_of(properties.user_properties) if properties is not None and properties.user_properties else None
@@ -151,14 +151,14 @@ def _receipts(publication: Publication, to: Route | Recipients) -> Receipts | No
     return mesh.receipts if wish else None
 
 
-def accept(broker: Broker, batch: Batch, to: Route | Recipients, publication: Publication) -> bool:
+def accept(site: Site, batch: Batch, to: Route | Recipients, publication: Publication) -> bool:
     """Relay, deliver and retain a batch: everything that its acknowledgement promises.
 
     False: the mesh or the store has no room, or the messages of a batch that is no run do not go together any more; then nothing was done.
     Otherwise `publication` says how many messages were refused and with which reason.
     """
-    durable, mesh, qos = broker.durable, broker.mesh, batch.qos
-    connection = publication.connection
+    durable, mesh, qos = site.durable, site.mesh, batch.qos
+    connection: ClientConnection | None = publication.connection
     if qos and durable is not None and durable.closed and durable.needed(to, batch):
         if not batch.uniform:
             return False
@@ -175,12 +175,12 @@ def accept(broker: Broker, batch: Batch, to: Route | Recipients, publication: Pu
         if verdict and qos:
             publication.refuse(batch.count, verdict)
             return True
-    hooks = broker.context.hooks
+    hooks = site.context.hooks
     publisher = connection.client_id if connection is not None else None
     if hooks is not None:
         hooks.admitted(publisher, batch)
-    broker.router.deliver(batch, to, publication)
-    if batch.retain and not broker.retain(batch):
+    site.router.deliver(batch, to, publication)
+    if batch.retain and not site.retain(batch):
         publication.refused = batch.count
     if hooks is not None:
         hooks.delivered(publisher, batch, [target.session.client_id for target in to.targets])
@@ -189,9 +189,9 @@ def accept(broker: Broker, batch: Batch, to: Route | Recipients, publication: Pu
     if publication.refused:
         publication.reason = Reason.QUOTA_EXCEEDED
     elif qos and connection is not None:
-        broker.pressure.press(connection, to.targets)
+        site.pressure.press(connection, to.targets)
         for group in to.shares:
-            broker.pressure.press(connection, group.members)
+            site.pressure.press(connection, group.members)
         publication.reason = Reason.NO_MATCHING_SUBSCRIBERS if to.empty else Reason.SUCCESS
     return True
 
@@ -201,7 +201,8 @@ def publish_well_formed(publication: Publication, session: Session, run: Batch, 
 
     The publisher is not disconnected: a client that comes back would send what is unacknowledged again, for ever.
     """
-    connection, numbers = publication.connection, publication.numbers
+    connection: ClientConnection | None = publication.connection
+    numbers = publication.numbers
     assert connection is not None
     good = [index for index, payload in enumerate(run.payloads) if all_utf8([payload])]
     if good:
@@ -210,7 +211,7 @@ def publish_well_formed(publication: Publication, session: Session, run: Batch, 
             return False
     taken = set(good)
     bad = [number for index, number in enumerate(numbers) if index not in taken]
-    connection.broker.counters.dropped += len(bad)
+    connection.context.counters.dropped += len(bad)
     refuse(connection, session, run, bad, Reason.PAYLOAD_FORMAT_INVALID)
     return True
 
@@ -226,9 +227,10 @@ def all_utf8(payloads: list[bytes]) -> bool:
 
 def serve(publication: Publication, session: Session, run: Batch, service: Service) -> None:
     """A request to the broker itself: its answers, then the acknowledgement."""
-    connection, numbers = publication.connection, publication.numbers
+    connection: ClientConnection | None = publication.connection
+    numbers = publication.numbers
     assert connection is not None
-    durable = connection.broker.durable
+    durable = connection.site.durable
     if durable is not None:
         durable.begin()
         if run.qos == 2 and session.stored:
@@ -245,7 +247,7 @@ def serve(publication: Publication, session: Session, run: Batch, service: Servi
         acknowledge(connection, run.qos, numbers, 0 if answered else Reason.NO_MATCHING_SUBSCRIBERS)
 
 
-def check_quota(connection: Connection, session: Session, batch: Batch) -> None:
+def check_quota(connection: ClientConnection, session: Session, batch: Batch) -> None:
     """Our Receive Maximum (MQTT-3.3.4-7): what came in one piece was sent before any of it was acknowledged."""
     if batch.qos == 1:
         connection.taken += batch.count

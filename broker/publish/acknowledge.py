@@ -12,9 +12,9 @@ from ...mqtt.session import PUBACKS, PUBCOMPS, PUBRECS, PUBRELS, Sent
 
 if TYPE_CHECKING:
     from ...mqtt.batch.batch import Batch
-    from ..client.connection import Connection
+    from ..routing.publication import Numbers
     from ..session.session import Session
-    from .publication import Numbers
+    from ..site import ClientConnection
 
 TEXTS = {
     Reason.PAYLOAD_FORMAT_INVALID: "the payload is not the UTF-8 that its Payload Format Indicator says it is",
@@ -24,10 +24,10 @@ TEXTS = {
 }
 
 
-def acknowledge(connection: Connection, qos: int, numbers: Numbers, reason: int = 0) -> None:
+def acknowledge(connection: ClientConnection, qos: int, numbers: Numbers, reason: int = 0) -> None:
     """PUBACK or PUBREC for each of the identifiers. reason: below 0x80."""
     count = len(numbers)
-    connection.broker.counters.packets_sent += count
+    connection.context.counters.packets_sent += count
     if reason and connection.version == 5:
         connection.confirm(qos, answers(0x40 if qos == 1 else 0x50, numbers, bytes((reason,))), count)
         return
@@ -39,7 +39,7 @@ def acknowledge(connection: Connection, qos: int, numbers: Numbers, reason: int 
         connection.confirm(qos, b"".join([table[4 * number : 4 * number + 4] for number in numbers]), count)
 
 
-def refuse(connection: Connection, session: Session, batch: Batch, numbers: Numbers, reason: int, text: str | None = None) -> None:
+def refuse(connection: ClientConnection, session: Session, batch: Batch, numbers: Numbers, reason: int, text: str | None = None) -> None:
     """PUBACK or PUBREC with a reason of 0x80 or above; a plain one where the version has no reasons (MQTT-3.3.5-2 of 3.1.1)."""
     if batch.qos == 2:
         if connection.version == 5:
@@ -49,8 +49,8 @@ def refuse(connection: Connection, session: Session, batch: Batch, numbers: Numb
     if connection.version != 5:
         acknowledge(connection, batch.qos, numbers)
         return
-    if connection.broker.durable is not None:
-        connection.broker.durable.begin()  # a refusal promises nothing that must be kept first
+    if connection.site.durable is not None:
+        connection.site.durable.begin()  # a refusal promises nothing that must be kept first
     rest = bytes((reason,))
     text = (text or TEXTS.get(Reason(reason))) if connection.request_problem else None
     if text is not None:
@@ -58,7 +58,7 @@ def refuse(connection: Connection, session: Session, batch: Batch, numbers: Numb
         longer = rest + encode_length(len(block)) + block
         if not connection.max_packet or len(longer) + 4 <= connection.max_packet:
             rest = longer
-    connection.broker.counters.packets_sent += len(numbers)
+    connection.context.counters.packets_sent += len(numbers)
     connection.confirm(batch.qos, answers(0x40 if batch.qos == 1 else 0x50, numbers, rest), len(numbers))
 
 
@@ -68,11 +68,11 @@ def answers(first: int, numbers: Numbers, rest: bytes) -> bytes:
     return b"".join([head + number.to_bytes(2, "big") + rest for number in numbers])
 
 
-def acknowledged(connection: Connection, kind: int, first: int, count: int) -> None:
+def acknowledged(connection: ClientConnection, kind: int, first: int, count: int) -> None:
     """A block of PUBACK (kind 0x40), PUBREC (0x50), PUBREL (0x60) or PUBCOMP (0x70) without reason codes."""
     session = connection.session
     assert session is not None
-    connection.broker.counters.packets_received += count
+    connection.context.counters.packets_received += count
     if kind == 0x40:
         session.outbound.acknowledge(Sent.PUBLISHED_1.value, first, count)
     elif kind == 0x70:
@@ -87,9 +87,9 @@ def acknowledged(connection: Connection, kind: int, first: int, count: int) -> N
         session.pump()
 
 
-def received(connection: Connection, session: Session, first: int, count: int) -> None:
+def received(connection: ClientConnection, session: Session, first: int, count: int) -> None:
     """PUBREC: PUBREL for each; MQTT 5 says so when the identifier is unknown (MQTT 5: 3.6.2.1)."""
-    connection.broker.counters.packets_sent += count
+    connection.context.counters.packets_sent += count
     settled = session.outbound.receive(first, count)
     ticket = session.mark()
     for start, number, known in settled:
@@ -100,10 +100,10 @@ def received(connection: Connection, session: Session, first: int, count: int) -
             connection.send_after(ticket, answers(0x62, range(start, start + number), rest))
 
 
-def released(connection: Connection, session: Session, first: int, count: int) -> None:
+def released(connection: ClientConnection, session: Session, first: int, count: int) -> None:
     """PUBREL: PUBCOMP for each; MQTT 5 says so when the identifier is unknown (MQTT 5: 3.7.2.1)."""
     numbers = range(first, first + count)
-    durable = connection.broker.durable
+    durable = connection.site.durable
     if durable is not None:
         durable.begin()
         if session.stored:
@@ -111,7 +111,7 @@ def released(connection: Connection, session: Session, first: int, count: int) -
     before = session.inbound.open.issuperset(numbers)
     if before or connection.version != 5:
         session.inbound.release(numbers)
-        connection.broker.counters.packets_sent += count
+        connection.context.counters.packets_sent += count
         connection.answer(PUBCOMPS[4 * first : 4 * (first + count)])
         return
     for number in numbers:

@@ -21,14 +21,14 @@ from ...mqtt.session import PUBACKS, Delivery
 from ..mesh.direct import publish_one
 
 if TYPE_CHECKING:
-    from ..client.connection import Connection
     from ..routing.route import Target
     from ..session.session import Session
+    from ..site import ClientConnection
 
 LARGEST = 16_386 + 2  # bytes of a packet whose Remaining Length is two bytes, and what another version adds
 
 
-def take_single(connection: Connection, session: Session, data: bytes) -> bool:
+def take_single(connection: ClientConnection, session: Session, data: bytes) -> bool:
     """Take `data`, which came from a connected client with nothing before it. False: nothing was done.
 
     session: the client's. data: 1 to `LARGEST` bytes.
@@ -43,11 +43,11 @@ def take_single(connection: Connection, session: Session, data: bytes) -> bool:
         return False
     end = start + 2 + (data[start] << 8 | data[start + 1])
     topic = data[start + 2 : end]
-    broker = connection.broker
-    if connection.admitted_at != broker.router.changes:
+    site = connection.site
+    if connection.admitted_at != site.router.changes:
         connection.review()
     recipients = connection.admitted.get(topic)
-    if recipients is None or len(data) > connection.limits.max_packet_size or broker.context.hooks is not None:
+    if recipients is None or len(data) > connection.limits.max_packet_size or site.context.hooks is not None:
         return False
     if recipients.sole is None:
         if not recipients.mask or recipients.targets or recipients.receipts:
@@ -58,8 +58,8 @@ def take_single(connection: Connection, session: Session, data: bytes) -> bool:
     target = recipients.sole.session.connection
     if target is None:
         return False
-    if target is broker.within:
-        return broker.direct is not None and broker.direct.request(connection, topic, data, start, end)
+    if target is site.within:
+        return site.direct is not None and site.direct.request(connection, topic, data, start, end)
     version = connection.version
     size = len(data)
     if version == 5:
@@ -72,13 +72,13 @@ def take_single(connection: Connection, session: Session, data: bytes) -> bool:
     target.sent += 1
     target.send(data)
     connection.received += 1
-    counters = broker.counters
+    counters = site.context.counters
     counters.publish_bytes_received += size
     counters.publish_bytes_sent += size
     return True
 
 
-def _publish_acknowledged(connection: Connection, sole: Target, data: bytes, end: int) -> bool:
+def _publish_acknowledged(connection: ClientConnection, sole: Target, data: bytes, end: int) -> bool:
     """A PUBLISH of QoS 1 without DUP and RETAIN. end: of its topic."""
     recipient: Session = sole.session  # type: ignore[assignment]  # what stands for a session while it moves counts as stored
     target = recipient.connection
@@ -97,14 +97,14 @@ def _publish_acknowledged(connection: Connection, sole: Target, data: bytes, end
         return False
     if outbound.bytes >= recipient.max_bytes and outbound.in_flight:
         return False
-    broker = connection.broker
-    if broker.durable is not None:
-        broker.durable.begin()
-    first = 2 * outbound.send_one(Delivery(PacketBatch(data, version, 1, 1, broker.now, [end]), 1))
+    site = connection.site
+    if site.durable is not None:
+        site.durable.begin()
+    first = 2 * outbound.send_one(Delivery(PacketBatch(data, version, 1, 1, site.context.now, [end]), 1))
     target.sent += 1
     target.send(data[:end] + PIDS[first : first + 2] + data[payload:])
     connection.received += 1
-    counters = broker.counters
+    counters = site.context.counters
     counters.publish_bytes_received += size
     counters.publish_bytes_sent += size
     counters.packets_sent += 1
@@ -112,9 +112,9 @@ def _publish_acknowledged(connection: Connection, sole: Target, data: bytes, end
     return True
 
 
-def _publish_elsewhere(connection: Connection, mask: int, topic: bytes, data: bytes, end: int) -> bool:
+def _publish_elsewhere(connection: ClientConnection, mask: int, topic: bytes, data: bytes, end: int) -> bool:
     """A PUBLISH of QoS 0 or 1 that only other brokers want. end: of its topic."""
-    broker = connection.broker
+    site = connection.site
     qos = data[0] >> 1 & 1
     size = len(data)
     payload = end + 2 * qos
@@ -122,21 +122,21 @@ def _publish_elsewhere(connection: Connection, mask: int, topic: bytes, data: by
         if payload >= size or data[payload]:
             return False
         payload += 1
-    if payload > size or broker.mesh is None:
+    if payload > size or site.mesh is None:
         return False
     number = 0
     if qos:
         number = data[end] << 8 | data[end + 1]
         if not number or connection.receive_maximum or connection.tracker is not None or connection.ack:
             return False
-        if broker.durable is not None:
-            if broker.durable.closed:
+        if site.durable is not None:
+            if site.durable.closed:
                 return False
-            broker.durable.begin()
-    if not publish_one(broker.mesh, mask, topic, qos, data[payload:]):
+            site.durable.begin()
+    if not publish_one(site.mesh, mask, topic, qos, data[payload:]):
         return False
     connection.received += 1
-    counters = broker.counters
+    counters = site.context.counters
     counters.publish_bytes_received += size
     if qos:
         counters.packets_sent += 1
@@ -144,12 +144,12 @@ def _publish_elsewhere(connection: Connection, mask: int, topic: bytes, data: by
     return True
 
 
-def _acknowledged(connection: Connection, session: Session, data: bytes) -> bool:
+def _acknowledged(connection: ClientConnection, session: Session, data: bytes) -> bool:
     """A PUBACK without reason code."""
     number = data[2] << 8 | data[3]
     if data[1] != 2 or not number or session.stored:
         return False
-    connection.broker.counters.packets_received += 1
+    connection.context.counters.packets_received += 1
     session.outbound.acknowledge(1, number, 1)
     if session.queue or session.resending or session.replays:
         session.pump()

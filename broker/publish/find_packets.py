@@ -13,9 +13,9 @@ from ...mqtt.batch.packets import PacketBatch
 from ..mesh.receipts import WISH
 
 if TYPE_CHECKING:
-    from ..client.connection import Connection
+    from ..routing.publication import Numbers
     from ..routing.route import Recipients
-    from .publication import Numbers
+    from ..site import ClientConnection
 
 PLAIN = frozenset((0x30, 0x32, 0x34))  # first bytes of the frames that can be moved so
 ALIKE = 16  # after so many frames of one size, look whether they are of one topic: then a run is better
@@ -26,7 +26,7 @@ _known: set[bytes] = set()  # property blocks that may be in such a frame
 
 
 def find_packets(
-    connection: Connection, data: bytes, position: int, end: int, maximum: int
+    connection: ClientConnection, data: bytes, position: int, end: int, maximum: int
 ) -> tuple[PacketBatch, Recipients, Numbers, int] | None:
     """The packets with the same recipients that begin at `position`, a whole frame; None: there are none.
 
@@ -92,7 +92,7 @@ def find_packets(
     if recipients.mask and (count == 1 or (recipients.receipts if connection.ack is None else connection.ack)):
         return None  # a single message goes into the mesh as a run: what is known of its topic is kept for runs
     block = data if position - begin == len(data) else data[begin:position]
-    batch = PacketBatch(block, connection.version, first >> 1 & 3, count, connection.broker.now, offsets)
+    batch = PacketBatch(block, connection.version, first >> 1 & 3, count, connection.context.now, offsets)
     if not skip:
         return batch, recipients, (), position  # type: ignore[return-value]
     consecutive = numbers[-1] - numbers[0] == count - 1 and (count == 1 or numbers == list(range(numbers[0], numbers[-1] + 1)))

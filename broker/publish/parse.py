@@ -19,15 +19,15 @@ from ...mqtt.publish import PublishProperties, publish_properties
 from ...mqtt.reasons import Reason
 from ...mqtt.session import PUBACKS, PUBCOMPS, PUBRECS, PUBRELS
 from ..auth.permissions import identified
+from ..routing.publication import Publication
 from .accept import publish, publish_run
 from .acknowledge import acknowledged
 from .find_packets import PLAIN, alike, find_packets
-from .publication import Publication
 
 if TYPE_CHECKING:
-    from ..client.connection import Connection
+    from ..routing.publication import Numbers
     from ..session.session import Session
-    from .publication import Numbers
+    from ..site import ClientConnection
 
 CONNECT_MAX = 512 * 1024  # bytes of a first packet: memory for strangers is bounded before anything is known of them
 NO_CONNECT = "the first packet is not CONNECT"
@@ -58,7 +58,7 @@ def read_properties(data: bytes, position: int, stop: int) -> tuple[PublishPrope
     return properties, start + length
 
 
-def parse(connection: Connection, data: bytes) -> int:
+def parse(connection: ClientConnection, data: bytes) -> int:
     """Take as many whole packets as `data` holds: how many bytes were used.
 
     Sets ``connection.need`` to the size of the incomplete packet at the end (0 when unknown). Raises PeerError.
@@ -68,7 +68,7 @@ def parse(connection: Connection, data: bytes) -> int:
     maximum = connection.limits.max_packet_size if connection.session is not None else min(CONNECT_MAX, connection.limits.max_packet_size)
     version5 = connection.version == 5
     connection.need = 0
-    if connection.admitted_at != connection.broker.router.changes:
+    if connection.admitted_at != connection.site.router.changes:
         connection.review()
     runs_until = 0  # before this position only runs are looked for
     while position + 2 <= end:
@@ -116,7 +116,7 @@ def parse(connection: Connection, data: bytes) -> int:
     return position
 
 
-def take_packets(connection: Connection, session: Session, data: bytes, position: int, end: int, maximum: int) -> int:
+def take_packets(connection: ClientConnection, session: Session, data: bytes, position: int, end: int, maximum: int) -> int:
     """Publish the packets of one kind that begin at `position`, a whole frame, together.
 
     maximum: the largest packet allowed. Returns where they end. 0: there are none; -p: those up to p have to be taken as runs, because
@@ -129,11 +129,13 @@ def take_packets(connection: Connection, session: Session, data: bytes, position
     if not publish(Publication(connection, session.face, numbers), session, batch, recipients):
         return -after
     connection.received += batch.count
-    connection.broker.counters.publish_bytes_received += after - position
+    connection.context.counters.publish_bytes_received += after - position
     return after
 
 
-def take_run(connection: Connection, session: Session, data: bytes, position: int, start: int, stop: int, end: int, version5: bool) -> int:
+def take_run(
+    connection: ClientConnection, session: Session, data: bytes, position: int, start: int, stop: int, end: int, version5: bool
+) -> int:
     """Publish the run that begins at `position`, a whole packet whose body is data[start:stop]: where it ends; -1: it is held."""
     first = data[position]
     qos = (first >> 1) & 3
@@ -157,7 +159,7 @@ def take_run(connection: Connection, session: Session, data: bytes, position: in
     if after > end:
         after -= stop - position
 
-    broker = connection.broker
+    site = connection.site
     topic = data[start + 2 : topic_end]
     raw_version = 0 if first & 8 else connection.version  # of the recipients that may get these very frames
     expiry = None
@@ -172,19 +174,19 @@ def take_run(connection: Connection, session: Session, data: bytes, position: in
             raw_version = 0
     if not topic:
         raise PeerError(Reason.PROTOCOL_ERROR, "PUBLISH with an empty topic and no topic alias", "MQTT-4.7.3-1")
-    route = broker.router.routes.get(topic) or broker.router.route(topic)
+    route = site.router.routes.get(topic) or site.router.route(topic)
     if route.rights is not None and route.rights.identified:
         block = identified(properties, connection.client_id)
         raw_version = 0
     size = stop - position
     offset = payload - position
     chunk = data if after - position == len(data) else data[position:after]
-    run = Run(topic, qos, first & 1 == 1, None, block, expiry, broker.now, (chunk, offset, size, size - offset), raw_version)
+    run = Run(topic, qos, first & 1 == 1, None, block, expiry, site.context.now, (chunk, offset, size, size - offset), raw_version)
     numbers: Numbers = identifiers(chunk, size, topic_end - position) if qos else ()  # type: ignore[assignment]
     if not publish_run(connection, session, run, route, numbers, properties):
         return -1
     connection.received += run.count
-    broker.counters.publish_bytes_received += after - position
+    site.context.counters.publish_bytes_received += after - position
     return after
 
 
@@ -207,7 +209,7 @@ def _run_end(data: bytes, position: int, topic_end: int, payload: int, stop: int
     return after
 
 
-def resolve_alias(connection: Connection, topic: bytes, alias: int) -> bytes:
+def resolve_alias(connection: ClientConnection, topic: bytes, alias: int) -> bytes:
     """The topic of a PUBLISH with a Topic Alias, which sets the alias when it names a topic (MQTT 5: 3.3.2.3.4)."""
     most = connection.limits.topic_alias_maximum
     if alias > most:
@@ -239,7 +241,7 @@ def identifiers(chunk: bytes, size: int, offset: int) -> Numbers:
     return numbers
 
 
-def take_acknowledgements(connection: Connection, data: bytes, position: int, start: int, end: int) -> int:
+def take_acknowledgements(connection: ClientConnection, data: bytes, position: int, start: int, end: int) -> int:
     """Acknowledgements without reason code: as long a block of consecutive identifiers as there is; its size in bytes."""
     first = data[position]
     table = TABLES.get(first)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from ...mesh.wire.visited import numbers as brokers_of
 from ...mqtt.batch.batch import Batch
 from ...mqtt.batch.run import Run
-from ..publish.publication import Publication
+from ..routing.publication import Publication
 from .reply import own_targets, reply_to
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from ...mqtt.reasons import Reason
 from ..auth.guard import ANSWER
 from ..persistence.stored_delivery import Extra
 from ..persistence.stored_session import DurableSession
-from ..publish.publication import Publication
+from ..routing.publication import Publication
 from .reply import own_targets, reply_to
 
 if TYPE_CHECKING:

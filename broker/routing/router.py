@@ -24,9 +24,8 @@ from .route import Entry, KnownRecipients, Recipients, Route, Service, Target, t
 from .shared import ShareGroup
 
 if TYPE_CHECKING:
-    from ..embedded.direct import Receiver
     from ..ports import Mesh, Recipient, Subscriber
-    from ..publish.publication import Publication
+    from .publication import Publication
 
 __all__ = ["Entry", "Recipients", "Route", "Router", "Target"]
 
@@ -57,7 +56,7 @@ class Router:
         self.stirred: set[ShareGroup] = set()  # those whose members are looked at
         self.routes: dict[bytes, Route] = {}
         self.recipients: dict[bytes, Recipients] = {}
-        self.receivers: dict[bytes, Receiver] = {}
+        self.receivers: dict[bytes, Callable[[bytes, float], bool]] = {}
         self.changes = 0
         self._bound: dict[str, set[bytes]] = {}  # session of the metabroker -> cached topics of requests in it
         self.subscriptions = 0

@@ -135,7 +135,7 @@ class Metabroker:
         self._broker = broker
         task = self._start()
         ready = asyncio.create_task(self._ready.wait(), name="metabroker-ready")
-        await asyncio.wait((task, ready), return_when=asyncio.FIRST_COMPLETED, timeout=None if broker.mesh is None else 0.0)
+        await asyncio.wait((task, ready), return_when=asyncio.FIRST_COMPLETED, timeout=None if broker.site.mesh is None else 0.0)
         ready.cancel()
         if task.done():
             try:

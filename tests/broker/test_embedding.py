@@ -51,7 +51,7 @@ async def test_it_publishes() -> None:
         found = await client.expect(Publish)
         assert (found.topic, found.payload, found.qos) == ("site/notice", b"hello", 1)
         site.broker.publish("site/kept", b"stays", retain=True)
-        assert len(site.broker.retained) == 1
+        assert len(site.broker.site.retained) == 1
 
 
 @pytest.mark.parametrize("topic", ["a/+/b", "", "$SYS/broker/name", "$mqmesh/sessions"])

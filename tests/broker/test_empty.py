@@ -26,7 +26,7 @@ async def test_an_idle_session_has_nothing_of_its_own_and_a_busy_one_does():
             await site.gone(client.name)
         publisher = await site.client()
         await publisher.publish("t", b"x", 1)
-        sessions = site.broker.sessions
+        sessions = site.broker.site.sessions
         await until(lambda: sessions.get("busy").queued == 1)
         assert sessions.get("idle").queue is NOTHING
         assert sessions.get("busy").queue is not NOTHING

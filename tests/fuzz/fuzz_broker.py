@@ -138,12 +138,12 @@ async def _round(seed: int, outcomes: Counter[str]) -> None:
             outcomes[converse(broker, pieces)] += 1
     other.send(p.Pingreq())
     assert [type(one).__name__ for one in other.packets()] == ["Pingresp"]
-    for session in list(broker.sessions):
+    for session in list(broker.site.sessions):
         if session.client_id != "bystander":
             assert session.connection is None
-            broker.sessions.end(session)
-    assert len(broker.sessions) == 1
-    assert broker.account.queued == 0
+            broker.site.sessions.end(session)
+    assert len(broker.site.sessions) == 1
+    assert broker.context.account.queued == 0
     assert not broker.context.touched
     other.connection.connection_lost(None)
     await broker.stop()

@@ -403,7 +403,7 @@ class Pipe(FakeTransport):
 
     def __init__(self, broker: Broker) -> None:
         super().__init__()
-        self.protocol: Any = Connection(broker)
+        self.protocol: Any = Connection(broker.site)
         self.protocol.connection_made(self)
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:

@@ -308,7 +308,7 @@ class Site:
 
     async def gone(self, name: str) -> None:
         """Wait until the broker knows that a client's connection is gone."""
-        await until(lambda: (session := self.broker.sessions.get(name)) is None or session.connection is None)
+        await until(lambda: (session := self.broker.site.sessions.get(name)) is None or session.connection is None)
 
     async def until(self, condition: Any) -> None:
         """Let the loop run until something holds."""

@@ -99,7 +99,7 @@ async def test_subscriptions(topic_filter, granted, version):
         refused = Reason.NOT_AUTHORIZED if version == 5 else 0x80
         assert list(suback.reasons) == [0, 0 if granted else refused]
         assert site.broker.sys_topics.values()["access/subscriptions/refused"] == str(int(not granted))
-        session = site.broker.sessions.get("me")
+        session = site.broker.site.sessions.get("me")
         assert session is not None
         assert (topic_filter in session.subscriptions) is granted
         assert list((await (await metabroker(site)).subscribe(topic_filter)).reasons) == [0]
@@ -240,10 +240,10 @@ async def test_retained_messages_from_before_the_rule_are_not_shown():
     """And none are made: a request that asks for it is refused."""
     async with protected() as site:
         for topic in ("metabroker/request/connect", "metabroker/response/me/connack", "metabroker/news"):
-            site.broker.router.access, rule = Access(None), site.broker.router.access
+            site.broker.site.router.access, rule = Access(None), site.broker.site.router.access
             await (await site.client("old")).publish(topic, b"kept", 1, retain=True)
-            site.broker.router.access = rule
-            site.broker.router.filters_changed(None)
+            site.broker.site.router.access = rule
+            site.broker.site.router.filters_changed(None)
         spy, me = await site.client("spy"), await site.client("me")
         await spy.subscribe("#", "+/request/#", qos=1)
         assert [one.topic for one in await spy.messages(1)] == ["metabroker/news"]
@@ -251,7 +251,7 @@ async def test_retained_messages_from_before_the_rule_are_not_shown():
         await me.subscribe("metabroker/response/me/#", qos=1)
         assert [one.topic for one in await me.messages(1)] == ["metabroker/response/me/connack"]
         assert await me.publish("metabroker/request/connect", b"x", 1, retain=True) == Reason.NOT_AUTHORIZED
-        assert len(site.broker.retained) == 3
+        assert len(site.broker.site.retained) == 3
 
 
 # Who writes
@@ -325,10 +325,10 @@ async def test_a_will_from_before_the_rule_is_not_published():
     async with protected() as site:
         reader = await site.client("reader")
         await reader.subscribe("metabroker/response/reader/#")
-        site.broker.router.access, rule = Access(None), site.broker.router.access
+        site.broker.site.router.access, rule = Access(None), site.broker.site.router.access
         forger = await site.client("forger", will=Will("metabroker/response/reader/connack", b"forged"))
-        site.broker.router.access = rule
-        site.broker.router.filters_changed(None)
+        site.broker.site.router.access = rule
+        site.broker.site.router.filters_changed(None)
         await forger.cut()
         await site.gone("forger")
         await reader.nothing()
@@ -398,7 +398,7 @@ async def test_a_connect_request_says_who_sent_it(version, qos):
 async def test_subscriptions_from_before_the_rule_count_no_longer():
     store = MemoryStore()
     async with Site(metabroker=MetabrokerSettings(client="elsewhere", password=PASSWORD), store=store) as site:
-        site.broker.router.access = Access(None)
+        site.broker.site.router.access = Access(None)
         spy = await site.client("spy", clean=False, expiry=FOREVER)
         await spy.subscribe("metabroker/request/#", "$share/g/metabroker/request/#", "metabroker/response/+/connack", "#", qos=1)
         await spy.leave()
@@ -435,7 +435,7 @@ async def test_other_sites_keep_to_it_too(mode):
             server = await metabroker(one)
             me = await two.client("me")
             await me.subscribe("metabroker/response/me/connack", f"metabroker/response/{HEX}/#", qos=2)
-            node = [site.broker.mesh.node for site in (one, two)]  # type: ignore[union-attr]
+            node = [site.broker.site.mesh.node for site in (one, two)]  # type: ignore[union-attr]
             await until(lambda: node[1].route(b"metabroker/request/connect") is not None)
             await until(lambda: node[0].route(f"metabroker/response/{HEX}/publish".encode()) is not None)
             if mode == "routed":
@@ -460,19 +460,19 @@ async def test_other_sites_keep_to_it_too(mode):
                 first = await spy.expect(Publish)
                 assert first.topic == "end"
             await me.nothing()
-            refused = two.broker.counters.denied_messages
+            refused = two.broker.context.counters.denied_messages
             assert refused == 1
 
 
 async def test_a_site_without_the_rule_cannot_have_shared_subscriptions_served_elsewhere():
     """Its picks for a group with a wildcard over the metabroker's topics come to nobody."""
     async with protected(mesh=(1, settings())) as one, Site(mesh=(2, settings(one))) as two:
-        two.broker.router.access = Access(None)
-        two.broker.mesh.node.reserve(())  # type: ignore[union-attr]
+        two.broker.site.router.access = Access(None)
+        two.broker.site.mesh.node.reserve(())  # type: ignore[union-attr]
         await linked(one, two)
         spy = await one.client("spy")
         await spy.subscribe("$share/g/#", "#", qos=1)
-        node = two.broker.mesh.node  # type: ignore[union-attr]
+        node = two.broker.site.mesh.node  # type: ignore[union-attr]
         await until(lambda: node.route(b"metabroker/request/connect") is not None)
         await (await two.client("me")).publish("metabroker/request/connect", b"secret", 1)
         await (await two.client("you")).publish("other", b"x", 1)

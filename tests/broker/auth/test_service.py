@@ -72,7 +72,7 @@ async def test_right_and_wrong_passwords(folder: Path, version: int):
         for user, password in [("alice", b"wrong"), ("carol", b"wonderland"), ("alice", b""), ("bob", b"wonderland")]:
             await refused(site, user, password, 0x86 if version == 5 else 4, version=version)
         await refused(site, None, None, 0x87 if version == 5 else 5, version=version)
-        assert site.broker.counters.denied_connects == 5
+        assert site.broker.context.counters.denied_connects == 5
 
 
 async def test_what_comes_behind_connect_is_taken_once_the_password_was_compared(folder: Path):
@@ -133,9 +133,9 @@ async def test_a_client_that_leaves_while_its_password_waits(folder: Path):
     async with Site(access=access(folder)) as site:
         client = await connect(site, "alice", b"wonderland", "gone")
         await client.cut()
-        await until(lambda: not site.broker.connections)
+        await until(lambda: not site.broker.site.connections)
         await let_in(site, "alice", b"wonderland", "next")
-        assert site.broker.sessions.get("gone") is None
+        assert site.broker.site.sessions.get("gone") is None
 
 
 async def test_a_session_belongs_to_its_user(folder: Path):
@@ -158,7 +158,7 @@ async def test_tokens(folder: Path):
     good = {"iss": "us", "aud": "mqtt"}
     async with Site(access=settings) as site:
         client = await let_in(site, None, token(**good), "c1")
-        assert site.broker.sessions.get("c1").user == "alice"
+        assert site.broker.site.sessions.get("c1").user == "alice"
         await let_in(site, "alice", token(**good), "c2")
         await let_in(site, "bob", b"builder", "c3")  # a password does as well
         await refused(site, "bob", token(**good), 0x87)
@@ -205,7 +205,7 @@ async def test_a_public_key_judges_tokens_and_is_no_secret(folder: Path):
     (folder / "key").write_bytes(pem)
     async with Site(access=access(folder, tokens={"key": "key"})) as site:
         await let_in(site, None, token(key=private, algorithm="ES256"), "c1")
-        assert site.broker.guard.authenticator is not None
+        assert site.broker.site.guard.authenticator is not None
         # the classical attack: the public key, which everybody has, used as the secret of HS256
         import base64
         import hashlib
@@ -267,7 +267,7 @@ async def test_forbidden_topics_are_refused_and_nobody_gets_their_messages(folde
             await alice.publish("u/alice/x", b"mine", qos)
         assert [message.topic for message in await bob.messages(3)] == ["u/alice/x"] * 3
         await bob.nothing()
-        assert site.broker.counters.denied_messages == 3
+        assert site.broker.context.counters.denied_messages == 3
 
 
 async def test_a_mixed_stream_on_the_fast_path_lets_only_the_allowed_topics_through(folder: Path):
@@ -309,13 +309,13 @@ async def test_rules_that_are_read_anew_hold_at_once(folder: Path):
         assert await alice.publish("u/alice/x", b"1", 1) == 0
         await bob.messages(1)
         assert site.broker.renew_access(access(folder, {"allow": ["publish"], "topics": ["new"]})) == 1
-        site.broker.flush()
+        site.broker.context.flush()
         assert await alice.publish("u/alice/x", b"2", 1) == 0x87
         assert await alice.publish("new", b"3", 1) == 0x10
         await bob.nothing()
         passwords.change(folder / "users", "bob", None)
         site.broker.renew_access(access(folder))
-        site.broker.flush()
+        site.broker.context.flush()
         await bob.closed(0x98)
         await alice.nothing()
 
@@ -339,4 +339,4 @@ async def test_subscriptions_of_an_earlier_life_are_judged_by_the_rules_of_this_
         await alice.leave()
         await site.gone("a")
     async with Site(store=store, access=access(folder, OWN)) as site:
-        assert list(site.broker.sessions.get("a").subscriptions) == ["u/alice/x"]
+        assert list(site.broker.site.sessions.get("a").subscriptions) == ["u/alice/x"]

@@ -20,8 +20,8 @@ async def test_more_clients_than_there_is_room_for(version: int, code: int) -> N
         await late.closed()
         again = await site.client("a")  # in the place of its own
         await first.closed(0x8E)
-        await site.until(lambda: len(site.broker.connections) == 2)
-        assert site.broker.counters.refused_connections == 1
+        await site.until(lambda: len(site.broker.site.connections) == 2)
+        assert site.broker.context.counters.refused_connections == 1
         await again.cut()
         await site.gone("a")
         await site.client("c")
@@ -33,21 +33,21 @@ async def test_silent_ones_of_one_address(listen: str, caplog: pytest.LogCapture
         for name in "abcd":  # these are no strangers any more
             await site.client(name)
         silent = [await site.dial() for _ in range(3)]
-        await site.until(lambda: len(site.broker.connections) == 7)
+        await site.until(lambda: len(site.broker.site.connections) == 7)
         for _ in range(5):
             if listen.startswith("ws"):
                 with pytest.raises((OSError, EOFError)):
                     await site.dial()
             else:
                 await (await site.dial()).closed()
-        assert site.broker.counters.refused_connections == 5
+        assert site.broker.context.counters.refused_connections == 5
         await silent[0].cut()
-        await site.until(lambda: len(site.broker.connections) == 6)
+        await site.until(lambda: len(site.broker.site.connections) == 6)
         await site.client("e")
         silent[1].send(Connect("f", 5, True))
         await silent[1].expect(Connack, reason=0)
         await silent[2].cut()
-        entrance = site.broker.entrance
+        entrance = site.broker.site.admission
         await site.until(lambda: not entrance._strangers and not entrance._hosts)
         warnings = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
         lines = [one for one in warnings if "event=connection-refused" in one]
@@ -60,9 +60,9 @@ async def test_a_flood_beyond_what_can_be_told_so() -> None:
         for name in "abc":
             await site.client(name)
         silent = await site.dial()
-        await site.until(lambda: len(site.broker.connections) == 4)
+        await site.until(lambda: len(site.broker.site.connections) == 4)
         await (await site.dial()).closed()
-        assert site.broker.counters.refused_connections == 1
+        assert site.broker.context.counters.refused_connections == 1
         silent.send(Connect("d", 5, True))
         await silent.expect(Connack, reason=0x97)
 
@@ -74,7 +74,7 @@ async def test_subscriptions_of_a_session(version: int, code: int) -> None:
         assert (await client.subscribe("a", "b", "c", "a")).reasons == [0, 0, code, 0]
         await client.unsubscribe("a")
         assert (await client.subscribe("c", "d")).reasons == [0, code]
-        assert site.broker.counters.refused_subscriptions == 2
+        assert site.broker.context.counters.refused_subscriptions == 2
 
 
 @pytest.mark.parametrize("qos", [0, 1])
@@ -86,9 +86,9 @@ async def test_a_client_that_sends_too_fast_is_read_more_slowly(qos: int) -> Non
         sender.send(*[Publish("t", b"%d" % n, qos, packet_id=n + 1 if qos else 0) for n in range(500)])
         got = await listener.messages(500)
         assert [one.payload for one in got] == [b"%d" % n for n in range(500)]
-        connection = site.broker.sessions.get("s").connection
+        connection = site.broker.site.sessions.get("s").connection
         assert "rate" in connection.pauses
-        assert site.broker.counters.slowed == 1
+        assert site.broker.context.counters.slowed == 1
         await other.nothing()
         await site.later(10)
         await site.until(lambda: not connection.pauses)

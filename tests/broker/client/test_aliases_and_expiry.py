@@ -128,7 +128,7 @@ async def test_a_message_too_large_with_its_topic_sets_no_alias():
         seen = [(message.topic, len(message.payload)) for message in await client.messages(2)]
         assert seen == [(topic, 0), ("", 20)]
         await client.nothing()
-        assert site.broker.sessions.get("c").outbound.in_flight == 0
+        assert site.broker.site.sessions.get("c").outbound.in_flight == 0
 
 
 @pytest.mark.parametrize("version", [4, 5])
@@ -145,9 +145,9 @@ async def test_a_message_that_waited_says_how_long_it_still_lives(version):
         client = await site.client("c", version, clean=False, expiry=1000)
         seen = [(message.payload, message.properties.get(EXPIRY)) for message in await client.messages(2)]
         assert seen == [(b"100", 80 if version == 5 else None), (b"None", None)]
-        assert site.broker.counters.expired == 1
+        assert site.broker.context.counters.expired == 1
         await client.nothing()
-        assert site.broker.sessions.get("c").outbound.in_flight == 0
+        assert site.broker.site.sessions.get("c").outbound.in_flight == 0
 
 
 async def test_a_message_that_waits_for_the_window_expires_too():

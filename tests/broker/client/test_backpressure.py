@@ -53,7 +53,7 @@ def narrow(transport: asyncio.Transport, size: int = 16 * KIB) -> None:
 
 def stop_reading(site: Site, client: Client) -> Connection:
     """The client takes nothing from now on; its connection at the broker."""
-    session = site.broker.sessions.get(client.name)
+    session = site.broker.site.sessions.get(client.name)
     assert session is not None
     assert session.connection is not None
     narrow(client.transport)
@@ -80,10 +80,10 @@ async def test_qos_0_for_one_that_does_not_read_is_dropped_and_counted():
         flood = Flood(publisher, "t", 0)
         await flood.go(20_000)
         await publisher.nothing()
-        connection = site.broker.sessions.get("stuck").connection
+        connection = site.broker.site.sessions.get("stuck").connection
         assert connection.congested
         assert connection.unsent < 512 * KIB + 300 * KIB  # the bound and one chunk
-        assert connection.dropped == site.broker.counters.dropped > 5000
+        assert connection.dropped == site.broker.context.counters.dropped > 5000
         got = await reader.messages(20_000)
         assert [int(message.payload[:16]) for message in got] == list(range(1, 20_001))
         stuck.transport.resume_reading()
@@ -101,8 +101,8 @@ async def test_qos_1_for_one_that_does_not_read_waits_up_to_the_bound_then_is_re
         publisher = await site.client("p")
         flood = Flood(publisher, "t", 1)
         running = asyncio.ensure_future(flood.go(6000))
-        session = site.broker.sessions.get("stuck")
-        connection = site.broker.sessions.get("p").connection
+        session = site.broker.site.sessions.get("stuck")
+        connection = site.broker.site.sessions.get("p").connection
         await until(lambda: bool(connection.pauses))  # slowed at half of the bound
         assert session.pressing
         assert not session.full
@@ -113,12 +113,12 @@ async def test_qos_1_for_one_that_does_not_read_waits_up_to_the_bound_then_is_re
         await running  # it was let go on, because the queue did not move
         assert set(flood.answers) == {0, Reason.QUOTA_EXCEEDED}
         assert session.queued_bytes <= 4 * MIB + 2 * KIB
-        assert site.broker.counters.dropped == flood.answers[Reason.QUOTA_EXCEEDED] > 1000
+        assert site.broker.context.counters.dropped == flood.answers[Reason.QUOTA_EXCEEDED] > 1000
         stuck.transport.resume_reading()
         kept = flood.answers[0]
         assert [int(message.payload[:16]) for message in await stuck.messages(kept)] == list(range(1, kept + 1))
         await stuck.nothing()
-        assert (session.queued, session.queued_bytes, site.broker.account.queued, session.outbound.in_flight) == (0, 0, 0, 0)
+        assert (session.queued, session.queued_bytes, site.broker.context.account.queued, session.outbound.in_flight) == (0, 0, 0, 0)
 
 
 @pytest.mark.any_loop
@@ -136,8 +136,8 @@ async def test_a_slow_reader_slows_its_publisher_and_gets_everything(share):
             slow.send(Puback(message.packet_id))
         await running
         assert flood.answers == {0: 5000}
-        assert site.broker.counters.dropped == 0
-        assert not site.broker.sessions.get("p").connection.pauses
+        assert site.broker.context.counters.dropped == 0
+        assert not site.broker.site.sessions.get("p").connection.pauses
 
 
 @pytest.mark.parametrize("version", [4, 5])
@@ -153,9 +153,9 @@ async def test_the_queue_of_one_that_is_away(version):
         assert await publisher.publish("t", b"15", 2) == Reason.QUOTA_EXCEEDED
         assert await old.publish("t", b"16", 1) == 0  # MQTT 3.1.1 has no way to say it
         assert await old.publish("t", b"17", 2) == 0
-        assert site.broker.counters.dropped == 8
-        assert not site.broker.sessions.get("p").connection.pauses
-        assert site.broker.sessions.get("p").inbound.open == set()
+        assert site.broker.context.counters.dropped == 8
+        assert not site.broker.site.sessions.get("p").connection.pauses
+        assert site.broker.site.sessions.get("p").inbound.open == set()
         away = await site.client("away", version, clean=False, expiry=1000)
         assert [message.payload for message in await away.messages(10)] == [b"%02d" % n for n in range(10)]
         await away.nothing()
@@ -190,10 +190,10 @@ async def test_a_queue_is_bounded_in_bytes():
         reasons = Counter([(await publisher.expect(Puback)).reason for _ in range(20)])
         assert reasons == {0: 10, Reason.QUOTA_EXCEEDED: 10}
         publisher.send(*[Publish("other", b"", 1, packet_id=n + 1) for n in range(3)])
-        session = site.broker.sessions.get("away")
+        session = site.broker.site.sessions.get("away")
         assert 100 * KIB <= session.queued_bytes <= 111 * KIB
         await site.client("away", 4, clean=True)
-        assert site.broker.account.queued == 0
+        assert site.broker.context.account.queued == 0
 
 
 async def test_what_is_in_flight_is_bounded_in_bytes_too():
@@ -203,7 +203,7 @@ async def test_what_is_in_flight_is_bounded_in_bytes_too():
         publisher = await site.client("p")
         for n in range(15):
             await publisher.publish("t", b"%02d" % n + bytes(10 * KIB), 1)
-        session = site.broker.sessions.get("c")
+        session = site.broker.site.sessions.get("c")
         assert session.outbound.in_flight == 10
         assert session.queued == 5
         assert [message.payload[:2] for message in await client.messages(15)] == [b"%02d" % n for n in range(15)]
@@ -296,7 +296,7 @@ async def test_one_that_never_takes_its_answers_is_closed_after_its_keep_alive()
         for _ in range(5):
             await site.later(8)
         assert connection.closing
-        assert site.broker.sessions.get("c") is None
+        assert site.broker.site.sessions.get("c") is None
 
 
 @pytest.mark.any_loop
@@ -312,13 +312,13 @@ async def test_all_messages_together_are_bounded():
             flood = Flood(publisher, f"t/{n}", 1)
             await flood.go(4000)
             refused[n] = flood.answers[Reason.QUOTA_EXCEEDED]
-        assert site.broker.account.queued <= 8 * MIB + 2 * KIB
+        assert site.broker.context.account.queued <= 8 * MIB + 2 * KIB
         assert refused[3] > refused[0]
-        assert site.broker.counters.dropped == refused.total()
+        assert site.broker.context.counters.dropped == refused.total()
         reader = await site.client("away 0", 4, clean=False)
-        while site.broker.sessions.get("away 0").queued:
+        while site.broker.site.sessions.get("away 0").queued:
             await reader.messages(1)
-        assert await publisher.publish("t/1", b"", 1) == 0 or site.broker.sessions.get("away 1").full
+        assert await publisher.publish("t/1", b"", 1) == 0 or site.broker.site.sessions.get("away 1").full
 
 
 @pytest.mark.any_loop
@@ -329,15 +329,15 @@ async def test_many_that_do_not_read_share_the_bound(monkeypatch):
         publisher = await site.client("p")
         await Flood(publisher, "t", 0).go(20_000)
         await publisher.nothing()
-        site.broker.pressure.check(site.broker.connections)
-        assert site.broker.account.measured < 16 * MIB
-        assert site.broker.counters.dropped > 10_000
+        site.broker.site.pressure.check(site.broker.site.connections)
+        assert site.broker.context.account.measured < 16 * MIB
+        assert site.broker.context.counters.dropped > 10_000
         for client in stuck:
             client.count_only = True
             client.transport.resume_reading()
-        await until(lambda: all(not connection.unsent for connection in site.broker.connections))
-        site.broker.pressure.check(site.broker.connections)
-        assert not site.broker.pressure._squeezed
+        await until(lambda: all(not connection.unsent for connection in site.broker.site.connections))
+        site.broker.site.pressure.check(site.broker.site.connections)
+        assert not site.broker.site.pressure._squeezed
 
 
 async def test_messages_that_are_gone_leave_nothing_behind():
@@ -358,7 +358,7 @@ async def test_messages_that_are_gone_leave_nothing_behind():
         await client.cut()
         await site.gone("c")
         await site.later(101)
-        account = site.broker.account
-        site.broker.pressure.check(site.broker.connections)
+        account = site.broker.context.account
+        site.broker.site.pressure.check(site.broker.site.connections)
         assert (account.queued, account.retained, account.measured) == (0, 0, 0)
-        assert len(site.broker.sessions) == 1
+        assert len(site.broker.site.sessions) == 1

@@ -47,7 +47,7 @@ async def test_the_first_packet_has_to_be_connect(first):
         client.send(first)
         await client.closed()
         assert bytes(client.raw) == b""
-        assert len(site.broker.sessions) == 0
+        assert len(site.broker.site.sessions) == 0
 
 
 @pytest.mark.parametrize("version", [4, 5])
@@ -129,7 +129,7 @@ async def test_strangers_cannot_make_the_broker_remember_much():
         await client.closed()
         client = await site.dial()
         client.send(b"\x10\xf0\xff\x1f" + bytes(400_000))  # nearly 524,288 bytes may be a CONNECT
-        await site.until(lambda: sum(connection.unread for connection in site.broker.connections) >= 400_000)
+        await site.until(lambda: sum(connection.unread for connection in site.broker.site.connections) >= 400_000)
         client.send(bytes(600_000))
         await client.closed()
 
@@ -265,7 +265,7 @@ async def test_malformed_packets(data, reason):
         await client.closed(reason)
         await other.expect(Publish, payload=b"before")
         await other.nothing()
-        assert site.broker.counters.errors == 1
+        assert site.broker.context.counters.errors == 1
 
 
 async def test_a_stranger_gets_memory_for_half_a_mebibyte_at_most():
@@ -283,7 +283,7 @@ async def test_a_stranger_gets_memory_for_half_a_mebibyte_at_most():
         assert large.connection.unread < 100
         for client in (huge, large):
             client.connection.connection_lost(None)
-        assert not broker.sessions
+        assert not broker.site.sessions
 
 
 async def test_maximum_packet_size_of_the_broker():
@@ -309,8 +309,8 @@ async def test_maximum_packet_size_of_the_client(granted):
             await publisher.publish("t", payload, 2)
         assert [len(message.payload) for message in await client.messages(2)] == [50, 10]
         await client.nothing()
-        assert site.broker.counters.dropped == 2
-        assert site.broker.sessions.get("c").outbound.in_flight == 0
+        assert site.broker.context.counters.dropped == 2
+        assert site.broker.site.sessions.get("c").outbound.in_flight == 0
 
 
 async def test_reason_strings_make_way_for_the_maximum_packet_size():
@@ -327,7 +327,7 @@ async def test_a_maximum_packet_size_that_lets_no_connack_through():
         client = await site.dial()
         client.send(Connect("c", properties={Property.MAXIMUM_PACKET_SIZE: 2}))
         await client.closed()
-        assert site.broker.sessions.get("c") is None
+        assert site.broker.site.sessions.get("c") is None
 
 
 async def test_request_problem_information():
@@ -400,4 +400,4 @@ async def test_stopping_says_goodbye():
     await new.closed(Reason.SERVER_SHUTTING_DOWN)
     await watcher.closed(Reason.SERVER_SHUTTING_DOWN)
     await old.closed()
-    assert not site.broker.connections
+    assert not site.broker.site.connections

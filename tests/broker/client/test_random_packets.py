@@ -94,8 +94,8 @@ async def feed(version: int | None, chunks: list[bytes], connect: bytes = b"") -
     assert not internal.called
     assert any(isinstance(packet, object) for packet in other.packets())  # every byte that it got is a packet
     assert not other.transport.closed
-    assert broker.sessions.get("c") is None
-    assert broker.account.queued == 0
+    assert broker.site.sessions.get("c") is None
+    assert broker.context.account.queued == 0
 
 
 @settings(max_examples=300, deadline=None)

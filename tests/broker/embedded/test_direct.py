@@ -89,10 +89,10 @@ class World:
         assert not self.server.failed.done()
         counted = [
             (one.bytes_received, one.bytes_sent, one.publish_bytes_received, one.publish_bytes_sent, one.dropped, one.denied_messages)
-            for one in (self.here.counters,)
+            for one in (self.here.context.counters,)
         ]
         each = [(one.connection.received, one.connection.sent, one.connection.dropped) for one in self.clients.values()]
-        inside = self.here.within
+        inside = self.here.site.within
         assert inside is not None
         core = self.server.core
         sessions = [(one.number, one.unpublished, one.open, list(one.done)) for one in core.sessions.values()]
@@ -326,9 +326,9 @@ def test_who_joins_anew_does_not_get_what_was_for_the_one_before() -> None:
             for _ in range(2):
                 made.clients["one"].give(made.frame("one", "publish", msgpack.packb({"topic": "up/a", "payload": b"x"})))
                 await made.turns()
-            assert made.here.router.receivers
+            assert made.here.site.router.receivers
             made.here.join(asyncio.Protocol(), lambda _: None, mock.Mock())
-            assert not made.here.router.receivers
+            assert not made.here.site.router.receivers
 
     run(main())
 

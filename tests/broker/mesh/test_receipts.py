@@ -36,7 +36,7 @@ class Member(Site):
 
     async def __aenter__(self) -> Member:
         await self.broker.start()
-        self.node = self.broker.mesh.node
+        self.node = self.broker.site.mesh.node
         self._delivered = self.node.delivered
         self.node.delivered = self._delivery  # type: ignore[method-assign]
         return self
@@ -51,8 +51,8 @@ class Member(Site):
         """Commit what was held."""
         held, self.held = self.held, []
         for token in held:
-            self._delivered(token, self.broker.loop.time())
-        self.broker.flush()
+            self._delivered(token, self.broker.context.loop.time())
+        self.broker.context.flush()
 
 
 class Mesh:
@@ -126,7 +126,7 @@ async def test_who_does_not_ask_is_answered_at_once() -> None:
         client = await mesh.porto.client("p")
         assert await client.publish("a/x", b"1", 1) == 0
         assert client._next_id == 1
-        assert mesh.porto.broker.mesh.receipts.status() == {"waiting": 0, "late": 0, "remembered": 0}
+        assert mesh.porto.broker.site.mesh.receipts.status() == {"waiting": 0, "late": 0, "remembered": 0}
 
 
 async def test_each_message_of_a_run_says_its_own_identifier() -> None:
@@ -165,7 +165,7 @@ async def test_acknowledgements_of_one_qos_keep_their_order_and_others_do_not_wa
         await client.expect(Pubcomp, packet_id=4)
         await client.subscribe("b")
         await client.nothing()
-        assert mesh.porto.broker.mesh.receipts.status()["waiting"] == 3
+        assert mesh.porto.broker.site.mesh.receipts.status()["waiting"] == 3
         mesh.lyon.release()
         for number, reason in ((1, 0), (2, Reason.NO_MATCHING_SUBSCRIBERS), (3, 0)):
             await client.expect(Puback, packet_id=number, reason=reason)
@@ -177,7 +177,7 @@ async def test_nobody_out_of_reach_holds_it_back() -> None:
         client = await mesh.publisher()
         client.send(Publish("a/x", b"1", 1, packet_id=1))
         await until(lambda: mesh.turin.held)
-        mesh.porto.broker.mesh.by_number[3].transport.abort()
+        mesh.porto.broker.site.mesh.by_number[3].transport.abort()
         answer = await client.expect(Puback, packet_id=1, reason=0)
         assert users(answer)["mqmesh-received"] == ["lyon"]
         assert users(answer)["mqmesh-awaited"] == ["turin"]
@@ -192,7 +192,7 @@ async def test_after_some_time_it_goes_all_the_same() -> None:
         for kind, number in ((Puback, 1), (Pubrec, 2)):
             answer = await client.expect(kind, packet_id=number, reason=0)
             assert users(answer)["mqmesh-awaited"] == ["turin"]
-        assert mesh.porto.broker.mesh.receipts.status() == {"waiting": 0, "late": 2, "remembered": 2}
+        assert mesh.porto.broker.site.mesh.receipts.status() == {"waiting": 0, "late": 2, "remembered": 2}
 
 
 @pytest.mark.parametrize("settings", [{"ack": "receipts"}, {"receipt_topics": ["b", "a/+"]}])
@@ -320,7 +320,9 @@ async def test_a_publisher_can_ask_who_has_a_message() -> None:
         await client.subscribe("who/has", qos=1)
         mesh.turin.hold = True
         client.send(Publish("a/x", b"1", 1, packet_id=5))
-        await until(lambda: mesh.turin.held and mesh.porto.node.standing(mesh.porto.broker.mesh.receipts.ledger._runs[0].watch, 0).received)
+        await until(
+            lambda: mesh.turin.held and mesh.porto.node.standing(mesh.porto.broker.site.mesh.receipts.ledger._runs[0].watch, 0).received
+        )
         epoch = mesh.porto.node.identity.epoch
         open_ = await ask(client, f"1:{epoch}:1")
         assert (open_["state"], open_["topic"], open_["received"]) == ("open", "a/x", [{"number": 2, "name": "lyon"}])
@@ -407,7 +409,7 @@ async def test_clients_wait_for_the_first_link_and_no_longer_than_they_may() -> 
             client.send(Connect("p", 5), Publish("a", b"1", 1, packet_id=1))
             await client.expect(Connack, reason=0)
             assert (await client.expect(Puback, packet_id=1)).reason == 0
-            await until(lambda: porto.broker.mesh.node.counters.delivered == 1)
+            await until(lambda: porto.broker.site.mesh.node.counters.delivered == 1)
         nowhere = PeerSettings("mqtt://127.0.0.1:9")
         async with Member("turin", 3, [nowhere], start_wait=0.1) as turin:
             client = await turin.client("p")
@@ -420,13 +422,13 @@ async def test_who_waits_for_the_start_may_go_or_be_refused() -> None:
         gone.send(Connect("gone", 5))
         refused.send(Connect("refused", 5, properties={Property.AUTHENTICATION_METHOD: "other"}))
         stays.send(Connect("stays", 4))
-        mesh = turin.broker.mesh
+        mesh = turin.broker.site.mesh
         await until(lambda: len(mesh._early) == 3)
         await gone.cut()
         mesh._serve()
         await refused.expect(Connack, reason=Reason.BAD_AUTHENTICATION_METHOD)
         await stays.expect(Connack, reason=0)
-        await until(lambda: [session.client_id for session in turin.broker.sessions] == ["stays"])
+        await until(lambda: [session.client_id for session in turin.broker.site.sessions] == ["stays"])
 
 
 async def test_a_broker_that_remembers_does_not_wait(tmp_path: Path) -> None:
@@ -437,9 +439,9 @@ async def test_a_broker_that_remembers_does_not_wait(tmp_path: Path) -> None:
             await lyon.client("first")
             await until(lambda: lyon.node.interested("a") == 2)
             await until(lambda: not lyon.node._core.journal.others.changed)
-            assert await lyon.broker.durable.settle(5)
+            assert await lyon.broker.site.durable.settle(5)
     async with Member("lyon", 2, [PeerSettings("mqtt://127.0.0.1:9")], tmp_path, start_wait=60.0) as lyon:
         client = await lyon.client("p", expiry=100)
         assert await client.publish("a", b"1", 1) == 0
         assert lyon.node.custody()[0] == 1
-        assert SimpleNamespace(**lyon.broker.mesh.status()).custody["messages"] == 1
+        assert SimpleNamespace(**lyon.broker.site.mesh.status()).custody["messages"] == 1

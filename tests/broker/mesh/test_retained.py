@@ -24,18 +24,18 @@ def settings(*peers: Site) -> MeshSettings:
 
 
 def kept(site: Site) -> dict[bytes, bytes]:
-    return {bytes(run.topic): run.payloads[0] for run in site.broker.retained.all() if not run.topic.startswith(b"$")}
+    return {bytes(run.topic): run.payloads[0] for run in site.broker.site.retained.all() if not run.topic.startswith(b"$")}
 
 
 async def linked(*sites: Site) -> None:
     """They know each other and have compared."""
 
     def ready(site: Site) -> bool:
-        status = site.broker.mesh.status()
+        status = site.broker.site.mesh.status()
         return sum(one["live"] for one in status["members"]) == len(sites) and not status["retained"]["comparing"]
 
     await until(lambda: all(ready(site) for site in sites))
-    await until(lambda: len({site.broker.mesh.status()["retained"]["digest"] for site in sites}) == 1)
+    await until(lambda: len({site.broker.site.mesh.status()["retained"]["digest"] for site in sites}) == 1)
 
 
 async def new_subscriber(site: Site, topic_filter: str = "#") -> dict[str, bytes]:
@@ -110,7 +110,7 @@ async def test_a_restart_in_a_mesh_keeps_messages_and_deletions():
         await (await other.client()).publish("c", b"2", 1, retain=True)
         async with Site(mesh=(2, settings()), store=store) as site:  # it dials nobody
             assert kept(site) == {b"a": b"1", b"b": b"1"}
-            assert site.broker.mesh.node._keeper.sync.members == {1, 2}
+            assert site.broker.site.mesh.node._keeper.sync.members == {1, 2}
             await (await site.client()).publish("a", b"", 1, retain=True)
         async with Site(mesh=(2, settings(other)), store=store) as site:
             await linked(site, other)
@@ -158,14 +158,14 @@ async def test_who_subscribes_while_a_message_is_coming_gets_it_once():
     async with Site(mesh=(1, settings())) as site:
         before = await site.client("before")
         await before.subscribe("t", qos=1)
-        shell = site.broker.mesh
+        shell = site.broker.site.mesh
         shell.arrivals.retained(Retained(Run(b"t", 1, True, [b"x"]), False, b"key", True))
         await before.nothing()
         after = await site.client("after")
         await after.subscribe("t", qos=1)
         await after.expect(Publish, payload=b"x", retain=True)
         shell.arrivals.deliver(Deliver(Run(b"t", 1, True, [b"x"]), 2, None, key=b"key"))
-        site.broker.flush()
+        site.broker.context.flush()
         await before.expect(Publish, payload=b"x", retain=False)
         later = await site.client("later")
         await later.subscribe("t", qos=1)
@@ -178,7 +178,7 @@ async def test_without_room_nothing_is_kept_anywhere():
         await linked(site, other)
         publisher, listener = await site.client(), await other.client()
         await listener.subscribe("t/#")
-        await until(lambda: site.broker.mesh.route(b"t/x") is not None)
+        await until(lambda: site.broker.site.mesh.route(b"t/x") is not None)
         await publisher.publish("t/1", bytes(2**20), 0, retain=True)
         await listener.messages(1)
         assert await publisher.publish("t/2", b"x", 1, retain=True) == Reason.QUOTA_EXCEEDED
@@ -198,8 +198,8 @@ async def test_deletions_of_what_never_was_need_memory_too():
         publisher = await site.client(version=4)
         publisher.send(*[Publish(f"never/{n}", b"", 0, True) for n in range(3000)])
         await publisher.nothing()
-        assert site.broker.mesh.node.buried * 768 <= 2**20 + 768
-        assert site.broker.account.buried >= 2**20 - 768
+        assert site.broker.site.mesh.node.buried * 768 <= 2**20 + 768
+        assert site.broker.context.account.buried >= 2**20 - 768
 
 
 # Wills
@@ -208,7 +208,7 @@ async def test_deletions_of_what_never_was_need_memory_too():
 async def mortal(site: Site, will: Will) -> Client:
     """A client of a stored session that vanishes with its broker."""
     client = await site.client("mortal", clean=False, expiry=FOREVER, will=will)
-    await until(lambda: not site.broker.durable.writer.bytes_pending)
+    await until(lambda: not site.broker.site.durable.writer.bytes_pending)
     return client
 
 
@@ -234,7 +234,7 @@ async def test_a_will_found_at_the_start_waits_for_the_mesh_and_reaches_it_once(
             assert (message.payload, message.qos, message.retain) == (b"gone", qos, False)
             await linked(site, other)
             assert kept(site) == kept(other) == {b"will/x": b"gone"}
-            assert site.broker.sessions.get("mortal").will is None
+            assert site.broker.site.sessions.get("mortal").will is None
             store = crashed(store)
         async with Site(mesh=(1, settings(other)), store=store) as site:
             await linked(site, other)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from mqmesh.broker.mesh.incoming import Arrivals
-from mqmesh.broker.publish.publication import Publication
+from mqmesh.broker.routing.publication import Publication
 from mqmesh.mqtt.batch.parts import PartsBatch
 from mqmesh.mqtt.codec import encode
 from mqmesh.mqtt.packets import Connack, Connect, Pingreq, Pingresp, Puback, Pubcomp, Publish, Pubrec, Pubrel, Subscription, Will
@@ -78,7 +78,7 @@ class FakeMesh:
 
 async def in_mesh(**limits: Any) -> tuple[Any, FakeMesh]:
     broker = await started(**limits)
-    mesh = broker.mesh = broker.router.mesh = FakeMesh()
+    mesh = broker.site.mesh = broker.site.router.mesh = FakeMesh()
     return broker, mesh
 
 
@@ -96,9 +96,9 @@ async def test_a_link_is_handed_over_with_the_rest_of_its_bytes(cut):
         wire.give(connect[cut:] + rest)
     assert [packet.client_id for packet in mesh.accepted] == ["link"]
     assert mesh.adopted == [(wire.connection, rest)]
-    assert wire.connection not in broker.connections
+    assert wire.connection not in broker.site.connections
     assert wire.take() == b""
-    assert len(broker.sessions) == 0
+    assert len(broker.site.sessions) == 0
 
 
 async def test_first_and_last_subscriptions_are_told():
@@ -188,12 +188,12 @@ async def test_parts_from_the_mesh_go_to_everyone_who_wants_it(qos):
         "shared": Wire(broker, 4).connect("shared", Subscription("$share/g/c", 2)),  # the origin picks
     }
     arrivals = Arrivals.__new__(Arrivals)
-    arrivals.broker = broker
+    arrivals.shell = broker.site
     topics = [b"a/1", b"a/2", b"b", b"b", b"c", b"far/x", b"a/1", b"b", b"a/2"]
     run = PartsBatch([len(topic).to_bytes(2, "big") + topic for topic in topics], [b"%d" % n * n for n in range(9)], qos, 0.0)
     for _ in range(2):  # routes are not known, then they are
         arrivals._deliver_parts(run, Publication())
-        broker.flush()
+        broker.context.flush()
         got = {name: wire.packets() for name, wire in wires.items()}
         for name, most, wanted in (("all", 2, topics), ("some", 1, [b"a/1", b"a/2"]), ("identified", 2, [b"b"]), ("shared", 2, [])):
             expected = [(topic.decode(), payload, min(qos, most)) for topic, payload in run.messages() if topic in wanted]
@@ -253,7 +253,7 @@ async def test_a_publisher_that_has_been_held_too_long_is_refused(qos, version):
     reason = Reason.QUOTA_EXCEEDED if version == 5 else 0
     assert [(answer.packet_id, answer.reason) for answer in answers] == [(1, reason), (2, reason), (3, reason), (9, 0)]
     assert [packet.payload for packet in subscriber.packets()] == [b"behind"]
-    assert broker.counters.dropped == 3
+    assert broker.context.counters.dropped == 3
     assert publisher.transport.reading
     if qos == 2 and version == 4:  # the handshake goes on
         publisher.send(Pubrel(1))
@@ -279,16 +279,16 @@ async def test_a_held_publisher_may_go():
     mesh.room = None
     publisher.connection.release()
     assert mesh.published == []
-    assert len(broker.sessions) == 0
+    assert len(broker.site.sessions) == 0
 
 
 async def test_a_will_that_finds_no_room_is_published_when_there_is_some():
     async with Site() as site:
         watcher = await site.client("watcher")
         await watcher.subscribe("far/#", qos=1)
-        mesh = site.broker.mesh = FakeMesh()
-        site.broker.router.mesh = mesh
-        site.broker.router.filters_changed(None)
+        mesh = site.broker.site.mesh = FakeMesh()
+        site.broker.site.router.mesh = mesh
+        site.broker.site.router.filters_changed(None)
         mesh.room = 0
         await (await site.client("c", will=Will("far/will", b"gone", 1))).cut()
         await site.gone("c")
@@ -297,7 +297,7 @@ async def test_a_will_that_finds_no_room_is_published_when_there_is_some():
         await site.later(1)
         await watcher.expect(Publish, payload=b"gone")
         assert mesh.published == [(b"far/will", 1, [b"gone"])]
-        site.broker.mesh = site.broker.router.mesh = None
+        site.broker.site.mesh = site.broker.site.router.mesh = None
 
 
 async def test_without_a_mesh_links_are_refused():

@@ -17,14 +17,14 @@ def settings(*peers: Site, **more: Any) -> MeshSettings:
 
 
 def links(site: Site) -> list[dict[str, Any]]:
-    return site.broker.mesh.status()["links"]
+    return site.broker.site.mesh.status()["links"]
 
 
 async def test_a_link_is_measured_while_it_is_up_and_named_when_it_is_down():
     one = await Site(mesh=(1, settings(silence=30.0))).__aenter__()
     async with Site(mesh=(2, settings(one, silence=30.0))) as two:
-        await until(lambda: bool(one.broker.mesh.links) and bool(two.broker.mesh.links))
-        name, came = one.broker.mesh.identity.name, two.broker.wall()
+        await until(lambda: bool(one.broker.site.mesh.links) and bool(two.broker.site.mesh.links))
+        name, came = one.broker.site.mesh.identity.name, two.broker.context.wall()
         (link,) = links(two)
         assert (link["up"], link["number"], link["name"], link["round_trip"], link["full"]) == (True, 1, name, None, False)
         assert abs(link["since"] - came) < 60
@@ -47,24 +47,24 @@ async def test_several_metabrokers_are_said_once(caplog: pytest.LogCaptureFixtur
         return [text for record in caplog.records if "several-metabrokers" in (text := record.getMessage())]
 
     async with Site(mesh=(1, settings())) as one, Site(mesh=(2, settings(one))) as two:
-        mesh = one.broker.mesh
+        mesh = one.broker.site.mesh
         await until(lambda: mesh.node.reachable(2))
         assert mesh.status()["metabrokers"] == []
-        two.broker.mesh.node.subscribe("metabroker/request/#", None, 1, two.broker.loop.time())
-        two.broker.flush()
+        two.broker.site.mesh.node.subscribe("metabroker/request/#", None, 1, two.broker.context.loop.time())
+        two.broker.context.flush()
         await until(lambda: mesh.status()["metabrokers"] == [2])
-        one.broker.mesh.node.subscribe("#", None, 1, one.broker.loop.time())
+        one.broker.site.mesh.node.subscribe("#", None, 1, one.broker.context.loop.time())
         assert mesh.status()["metabrokers"] == [2], "who wants everything wants none of these"
         mesh.watchman.look()
         assert said() == []
         async with Site(mesh=(3, settings(one))) as three:
-            three.broker.mesh.node.subscribe("metabroker/request/connect", None, 1, three.broker.loop.time())
-            three.broker.flush()
+            three.broker.site.mesh.node.subscribe("metabroker/request/connect", None, 1, three.broker.context.loop.time())
+            three.broker.context.flush()
             await until(lambda: mesh.status()["metabrokers"] == [2, 3])
             mesh.watchman.look()
             count = len(said())
             mesh.watchman.look()  # without a turn of the loop, so that no other broker says it in between
             assert len(said()) == count > 0
-            names = ",".join(site.broker.mesh.identity.name for site in (two, three))
+            names = ",".join(site.broker.site.mesh.identity.name for site in (two, three))
             assert all(f"brokers={names} " in line and "end the others" in line for line in said())
         await until(lambda: mesh.status()["metabrokers"] == [2])

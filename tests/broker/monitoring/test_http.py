@@ -83,7 +83,7 @@ async def test_links_and_members_of_the_mesh():
     async with Site(mesh=one, http=ANY) as first:
         two = (2, MeshSettings("m", KEY, peers=[PeerSettings(first.broker.addresses[0], 1, 1)]))
         async with Site(mesh=two, http=ANY) as second:
-            await until(lambda: second.broker.mesh.node.informed)
+            await until(lambda: second.broker.site.mesh.node.informed)
             seen = await metrics(second)
             assert seen["mqmesh_mesh_member_reachable", "site1", "1"] == 1
             assert seen["mqmesh_mesh_link_up", first.broker.addresses[0], "site1"] == 1
@@ -109,7 +109,7 @@ async def test_a_store_that_refuses_is_a_reason():
         store.fail_next(Kind.FULL, times=1000)
         publisher = await site.client()
         publisher.send(Publish("t", b"x", 1, packet_id=1))
-        await until(lambda: site.broker.durable.error is not None)
+        await until(lambda: site.broker.site.durable.error is not None)
         status, body = await get(site, "/ready")
         assert status == 503
         assert "the store refuses" in json.loads(body)["reasons"][0]

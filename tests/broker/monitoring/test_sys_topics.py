@@ -21,7 +21,7 @@ async def test_the_names():
         client = await site.client("c")
         await client.subscribe("$SYS/#")
         await site.later(2)
-        said = {topic.removeprefix("$SYS/broker/") for topic, _ in site.broker.retained._tree.match("$SYS/broker/#")}
+        said = {topic.removeprefix("$SYS/broker/") for topic, _ in site.broker.site.retained._tree.match("$SYS/broker/#")}
         wanted = {line.strip() for line in NAMES.replace("retained messages", "retained_messages").split()}
         assert {name.replace("retained_messages", "retained messages") for name in wanted} <= said
 
@@ -41,7 +41,7 @@ async def test_the_values():
         assert (values["name"], values["state"]) == (site.broker.config.name, "ok")
         assert int(values["held/bytes"]) > 0
         assert int(values["held/bytes/limit"]) == site.broker.config.limits.broker_bytes
-        assert abs(int(values["clock"]) - site.broker.wall()) <= 1
+        assert abs(int(values["clock"]) - site.broker.context.wall()) <= 1
         assert values["clients/connected"] == "1"
         assert values["clients/disconnected"] == "1"
         assert values["clients/total"] == "2"

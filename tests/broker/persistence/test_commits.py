@@ -43,7 +43,7 @@ async def test_an_acknowledgement_waits_for_its_commit(qos):
         store.hold()
         publisher.send(Publish("t", b"x", qos, packet_id=1))
         await held_back(publisher, store, Puback if qos == 1 else Pubrec)
-        assert site.broker.durable.store.count("session/1") == 1
+        assert site.broker.site.durable.store.count("session/1") == 1
 
 
 async def test_what_needs_no_store_waits_for_nothing():
@@ -112,11 +112,11 @@ async def test_qos_2_from_elsewhere_leaves_behind_the_commit_of_its_window(qos):
         async with Site(store=store, mesh=(2, MeshSettings("m", KEY, peers=[peer]))) as site:
             subscriber = await site.client()
             await subscriber.subscribe("t", qos=2)
-            await until(lambda: origin.broker.mesh.route(b"t") is not None)
+            await until(lambda: origin.broker.site.mesh.route(b"t") is not None)
             publisher = await origin.client()
             await publisher.publish("t", b"first", 1)  # the tree is announced and joined
             await subscriber.messages(1)
-            await until(lambda: not origin.broker.mesh.node.custody()[0])
+            await until(lambda: not origin.broker.site.mesh.node.custody()[0])
             store.hold()
             await publisher.publish("t", b"x", qos)
             await until(store.entered.is_set)
@@ -125,9 +125,9 @@ async def test_qos_2_from_elsewhere_leaves_behind_the_commit_of_its_window(qos):
                 store.release()
             await subscriber.expect(Publish, payload=b"x", qos=qos)
             if qos == 1:
-                assert origin.broker.mesh.node.custody()[0]  # its receipt waits all the same
+                assert origin.broker.site.mesh.node.custody()[0]  # its receipt waits all the same
                 store.release()
-            await until(lambda: not origin.broker.mesh.node.custody()[0])
+            await until(lambda: not origin.broker.site.mesh.node.custody()[0])
 
 
 async def test_a_failing_store_refuses_who_needs_it_and_serves_the_others():
@@ -137,12 +137,12 @@ async def test_a_failing_store_refuses_who_needs_it_and_serves_the_others():
         first, publisher, old = await site.client(), await site.client("p", clean=False, expiry=FOREVER), await site.client("old", 4)
         store.fail_next(Kind.FULL, times=1000)
         first.send(Publish("t", b"kept in the end", 1, packet_id=9))
-        await until(lambda: site.broker.durable.error is not None)
+        await until(lambda: site.broker.site.durable.error is not None)
         assert await publisher.publish("t", b"refused", 1) == 0x97
         assert await publisher.publish("t", b"refused", 2) == 0x97
         assert await publisher.publish("elsewhere", b"x", 1) == 0x10
         old.send(Publish("t", b"not read", 1, packet_id=1))
-        await until(lambda: site.broker.sessions.get("old").connection.held)
+        await until(lambda: site.broker.site.sessions.get("old").connection.held)
         store.recover()
         await site.later(5)
         await first.expect(Puback, packet_id=9)

@@ -43,7 +43,7 @@ async def fill(publisher: Client, topic: str) -> int:
 
 async def wanted(origin: Site, topic: bytes, brokers: int = 1) -> None:
     """Wait until an origin knows that so many others want a topic."""
-    await until(lambda: (route := origin.broker.mesh.route(topic)) is not None and route.match.mask.bit_count() == brokers)
+    await until(lambda: (route := origin.broker.site.mesh.route(topic)) is not None and route.match.mask.bit_count() == brokers)
 
 
 @pytest.mark.parametrize("qos", [1, 2])
@@ -55,7 +55,7 @@ async def test_a_full_queue_of_sessions_does_not_stop_what_is_for_sites_in_reach
         await wanted(origin, b"u")
         publisher = await origin.client()
         await fill(publisher, "kept")
-        assert origin.broker.durable.bound.full
+        assert origin.broker.site.durable.bound.full
         bodies = [b"%d " % number + BIG for number in range(40)]
         packets = [Publish("u", body, qos, packet_id=publisher.next_id()) for body in bodies]
         publisher.send(*packets)  # far more than may be on its way
@@ -64,8 +64,8 @@ async def test_a_full_queue_of_sessions_does_not_stop_what_is_for_sites_in_reach
             assert (answer.packet_id, answer.reason) == (packet.packet_id, 0)
         assert [message.payload for message in await listener.messages(len(bodies))] == bodies
         assert await publisher.publish("kept", b"x", 1) == 0x97
-        await until(lambda: not origin.broker.mesh.node.custody()[0])
-        assert origin.broker.durable.bound.full
+        await until(lambda: not origin.broker.site.mesh.node.custody()[0])
+        assert origin.broker.site.durable.bound.full
 
 
 async def test_what_is_for_a_site_out_of_reach_is_refused_at_once_until_it_is_back() -> None:
@@ -77,9 +77,9 @@ async def test_what_is_for_a_site_out_of_reach_is_refused_at_once_until_it_is_ba
             await wanted(origin, b"u")
             await fill(publisher, "kept")
             assert await publisher.publish("u", b"1", 1) == 0
-        await until(lambda: not origin.broker.mesh.node.live())
+        await until(lambda: not origin.broker.site.mesh.node.live())
         assert await publisher.publish("u", b"2", 1) == 0x97
-        assert origin.broker.durable.bound.refused
+        assert origin.broker.site.durable.bound.refused
 
 
 async def test_a_site_that_is_gone_leaves_half_of_the_store_to_the_sessions_here() -> None:
@@ -90,8 +90,8 @@ async def test_a_site_that_is_gone_leaves_half_of_the_store_to_the_sessions_here
             await away(site, "t")
             await wanted(origin, b"t")
         await wanted(origin, b"u")
-        await until(lambda: origin.broker.mesh.node.live() == 1 << 3)
-        bound = origin.broker.durable.bound
+        await until(lambda: origin.broker.site.mesh.node.live() == 1 << 3)
+        bound = origin.broker.site.durable.bound
         publisher = await origin.client()
         gone = await fill(publisher, "t")
         assert LIMIT // 2 // 5000 <= gone <= LIMIT // 2 // 4096 + 1
@@ -114,10 +114,10 @@ async def test_a_retained_message_is_deleted_though_a_site_is_gone() -> None:
             await away(site, "r/#")
             await wanted(origin, b"r/1")
             assert await publisher.publish("r/1", b"x", 1, retain=True) == 0
-        await until(lambda: not origin.broker.mesh.node.live())
+        await until(lambda: not origin.broker.site.mesh.node.live())
         await fill(publisher, "r/2")
         assert await publisher.publish("r/1", b"", 1, retain=True) == 0
-        assert not origin.broker.retained.all()
+        assert not origin.broker.site.retained.all()
 
 
 async def test_receipts_name_a_site_that_is_full() -> None:
@@ -128,7 +128,7 @@ async def test_receipts_name_a_site_that_is_full() -> None:
         publisher = await origin.client()
         packet = Publish("t/1", b"x", 1, packet_id=publisher.next_id(), properties=dict(WISH))
         publisher.send(packet)
-        await until(lambda: site.broker.mesh.arrivals.held == 1)
+        await until(lambda: site.broker.site.mesh.arrivals.held == 1)
         await publisher.nothing()  # it is kept here, and the other one is in reach
         assert await states(publisher, packet.packet_id) == ("open", [], [("site2", True)])
         await origin.later(31)
@@ -136,10 +136,10 @@ async def test_receipts_name_a_site_that_is_full() -> None:
         assert ("mqmesh-awaited", "site2") in answer.properties[Property.USER_PROPERTY]
         back = await site.client("away", clean=False, expiry=FOREVER)
         await back.messages(taken)
-        await until(lambda: not site.broker.durable.bound.full)
+        await until(lambda: not site.broker.site.durable.bound.full)
         await site.later(1)
         assert (await back.messages(1))[0].payload == b"x"
-        await until(lambda: not origin.broker.mesh.node.custody()[0])
+        await until(lambda: not origin.broker.site.mesh.node.custody()[0])
         assert await states(publisher, packet.packet_id) == ("done", ["site2"], [])
 
 
@@ -188,21 +188,21 @@ async def test_a_client_comes_to_a_site_that_is_full_with_all_that_it_has(waits:
         taken = await fill(await new.client(), "kept/own")
         if waits:
             assert await publisher.publish("kept/1", b"waits", 1) == 0
-            await until(lambda: new.broker.mesh.arrivals.held == 1)
+            await until(lambda: new.broker.site.mesh.arrivals.held == 1)
         roamer = await new.client("roamer", clean=False, expiry=FOREVER)
         assert roamer.connack is not None
         assert roamer.connack.session_present
         assert [message.payload for message in await roamer.messages(len(bodies))] == bodies
-        assert new.broker.mesh.arrivals.held == waits
+        assert new.broker.site.mesh.arrivals.held == waits
         back = await new.client("away", clean=False, expiry=FOREVER)
         await back.messages(taken)
-        await until(lambda: not new.broker.durable.bound.full)
+        await until(lambda: not new.broker.site.durable.bound.full)
         await new.later(1)
         if waits:
             assert (await back.messages(1))[0].payload == b"waits"
         assert await publisher.publish("mine", b"later", 1) == 0
         assert (await roamer.messages(1))[0].payload == b"later"
-        await until(lambda: not old.broker.mesh.node.custody()[0])
+        await until(lambda: not old.broker.site.mesh.node.custody()[0])
 
 
 async def test_a_client_leaves_a_full_site_and_makes_room() -> None:
@@ -212,13 +212,13 @@ async def test_a_client_leaves_a_full_site_and_makes_room() -> None:
         taken = await fill(await old.client(), "mine")
         publisher = await new.client()
         assert await publisher.publish("mine", b"waits", 1) == 0  # so what the other site says to this one comes behind it
-        await until(lambda: old.broker.mesh.arrivals.held == 1)
+        await until(lambda: old.broker.site.mesh.arrivals.held == 1)
         roamer = await new.client("roamer", clean=False, expiry=FOREVER)
         assert roamer.connack is not None
         assert roamer.connack.session_present
         got = [int(message.payload.split()[0]) for message in await roamer.messages(taken)]
         assert got == list(range(taken))
-        await until(lambda: not old.broker.durable.bound.full)
+        await until(lambda: not old.broker.site.durable.bound.full)
         await old.later(1)
         assert (await roamer.messages(1))[0].payload == b"waits"
 
@@ -236,21 +236,21 @@ async def test_what_went_ahead_of_messages_that_wait_is_not_done_again_by_the_ne
                 assert await publisher.publish("mine", body, 1) == 0
             taken = await fill(await new.client(), "kept/own")
             assert await publisher.publish("kept/1", b"waits", 1) == 0
-            await until(lambda: new.broker.mesh.arrivals.held == 1)
+            await until(lambda: new.broker.site.mesh.arrivals.held == 1)
             roamer = await new.client("roamer", clean=False, expiry=FOREVER, receive_maximum=1)
-            await until(lambda: not old.broker.mesh.roaming.roamer.leaves.of)  # all of it is here
-            await until(lambda: new.broker.sessions.get("roamer").queued == len(bodies) - 1)
+            await until(lambda: not old.broker.site.mesh.roaming.roamer.leaves.of)  # all of it is here
+            await until(lambda: new.broker.site.sessions.get("roamer").queued == len(bodies) - 1)
             await roamer.cut()
             await new.gone("roamer")
         async with member(2, old, stored=LIMIT, store=kept, clients="roam") as new:
-            await until(lambda: new.broker.mesh.arrivals.held == 1)
+            await until(lambda: new.broker.site.mesh.arrivals.held == 1)
             roamer = await new.client("roamer", clean=False, expiry=FOREVER)
             assert [message.payload for message in await roamer.messages(len(bodies))] == bodies
             await roamer.nothing()
             back = await new.client("away", clean=False, expiry=FOREVER)
             await back.messages(taken)
-            await until(lambda: not new.broker.durable.bound.full)
+            await until(lambda: not new.broker.site.durable.bound.full)
             await new.later(1)
             assert (await back.messages(1))[0].payload == b"waits"
-            await until(lambda: not old.broker.mesh.node.custody()[0])
+            await until(lambda: not old.broker.site.mesh.node.custody()[0])
             await roamer.nothing()

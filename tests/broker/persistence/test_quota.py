@@ -65,10 +65,10 @@ async def test_what_would_have_to_be_kept_is_refused_and_what_was_taken_comes(qo
         answer = await publisher.receive()
         assert answer.reason == 0x97
         assert "limits.stored_bytes" in answer.properties[Property.REASON_STRING]
-        await until(lambda: not site.broker.durable.writer.bytes_pending)
-        assert site.broker.durable.bound.stored == weight(kept)
+        await until(lambda: not site.broker.site.durable.writer.bytes_pending)
+        assert site.broker.site.durable.bound.stored == weight(kept)
     async with full_site(kept) as site:
-        bound = site.broker.durable.bound
+        bound = site.broker.site.durable.bound
         assert bound.full  # right after a restart, before anything was published
         assert bound.stored == weight(kept)
         publisher = await site.client()
@@ -118,9 +118,9 @@ async def test_a_publisher_without_reason_codes_is_not_read_until_there_is_room(
         taken = await fill(await site.client())
         old = await site.client("old", 4)
         old.send(Publish("t", b"99 waits", 1, packet_id=1))
-        await until(lambda: site.broker.sessions.get("old").connection.held)
+        await until(lambda: site.broker.site.sessions.get("old").connection.held)
         await site.later(60)
-        assert site.broker.sessions.get("old").connection.held
+        assert site.broker.site.sessions.get("old").connection.held
         back = await site.client("away", clean=False, expiry=FOREVER)
         numbers = [int(message.payload.split()[0]) for message in await back.messages(taken + 1)]
         assert numbers == [*range(taken), 99]
@@ -145,7 +145,7 @@ async def test_sessions_subscriptions_and_retained_messages_are_not_kept_beyond(
         again = await site.client("kept", clean=False, expiry=FOREVER)
         assert again.connack is not None
         assert again.connack.session_present
-        retained = site.broker.retained
+        retained = site.broker.site.retained
         assert await publisher.publish("r/2", b"x", 1, retain=True) == 0x97
         assert await publisher.publish("r/2", b"x", 0, retain=True) == 0
         assert await publisher.publish("r/1", b"smaller", 1, retain=True) in (0, 0x10)
@@ -163,7 +163,7 @@ async def test_a_will_that_has_no_room_waits_for_it() -> None:
         await site.gone("dying")
         back = await site.client("away", clean=False, expiry=FOREVER)
         await back.messages(taken)
-        await until(lambda: not site.broker.durable.bound.full)
+        await until(lambda: not site.broker.site.durable.bound.full)
         await site.later(1)
         assert (await back.messages(1))[0].payload == b"7777 the last word"
 
@@ -177,14 +177,14 @@ async def test_a_session_that_ends_makes_room() -> None:
         assert await publisher.publish("u", b"x", 1) == 0x97
         ending = await site.client("away", clean=True)
         assert ending.connack is not None
-        await until(lambda: not site.broker.durable.bound.full)
+        await until(lambda: not site.broker.site.durable.bound.full)
         assert await publisher.publish("u", b"x", 1) == 0
 
 
 async def test_a_refusal_with_a_long_reason_is_well_formed(monkeypatch: pytest.MonkeyPatch) -> None:
     async with full_site(stored_bytes=10**17) as site:
         await away(site)
-        site.broker.durable.bound.full = site.broker.durable.closed = True
+        site.broker.site.durable.bound.full = site.broker.site.durable.closed = True
         monkeypatch.setattr(Bound, "text", "x" * 300)
         answer_of = await site.client()
         answer_of.send(Publish("t", b"x", 1, packet_id=1))
@@ -196,7 +196,7 @@ async def test_a_larger_bound_needs_no_restart() -> None:
     for larger in (2 * LIMIT, 0):
         async with full_site(stored_sessions=1) as site:
             await away(site)
-            bound = site.broker.durable.bound
+            bound = site.broker.site.durable.bound
             publisher = await site.client()
             await fill(publisher)
             reload_files(site.broker, lambda larger=larger: parse({"limits": {"stored_bytes": larger, "stored_sessions": larger}}))
@@ -217,7 +217,7 @@ async def test_each_change_is_said_once(caplog: pytest.LogCaptureFixture) -> Non
         assert b"limits.stored_bytes" in (await watcher.messages(1))[0].payload
         for _ in range(5):
             assert await publisher.publish("t", BIG, 1) == 0x97
-        assert site.broker.durable.bound.refused == 6
+        assert site.broker.site.durable.bound.refused == 6
         ending = await site.client("away", clean=True)
         assert (await watcher.messages(1))[0].payload == b"ok"
         await ending.nothing()
@@ -241,9 +241,9 @@ async def test_as_many_sessions_as_may_be(version: int, code: int, caplog: pytes
         assert again.connack is not None
         assert again.connack.session_present
         await site.client("a", clean=True, expiry=FOREVER)  # another one in its place
-        assert site.broker.durable.bound.sessions == 2
+        assert site.broker.site.durable.bound.sessions == 2
     async with full_site(kept, stored_sessions=2) as site:
-        bound = site.broker.durable.bound
+        bound = site.broker.site.durable.bound
         assert (bound.sessions, bound.crowded) == (2, True)
         ending = await site.client("b", clean=True)
         await ending.nothing()
@@ -263,7 +263,7 @@ async def test_what_another_site_sends_stays_there_until_there_is_room(topics: l
             await away(site, topic="t/#")
             listener = await site.client()
             await listener.subscribe("t/#", qos=1)
-            await until(lambda: origin.broker.mesh.route(b"t") is not None)
+            await until(lambda: origin.broker.site.mesh.route(b"t") is not None)
             taken = await fill(await site.client())
             await listener.messages(taken)
             publisher = await origin.client()
@@ -272,17 +272,17 @@ async def test_what_another_site_sends_stays_there_until_there_is_room(topics: l
                 publisher.send(*packets)
                 for packet in packets:
                     await publisher.expect(Puback, packet_id=packet.packet_id, reason=0)
-            await until(lambda: site.broker.mesh.arrivals.held == 3 * len(topics))
-            assert origin.broker.mesh.node.custody()[0] == 3 * len(topics)
+            await until(lambda: site.broker.site.mesh.arrivals.held == 3 * len(topics))
+            assert origin.broker.site.mesh.node.custody()[0] == 3 * len(topics)
             await listener.nothing()
             back = await site.client("away", clean=False, expiry=FOREVER)
             await back.messages(taken)
-            await until(lambda: not site.broker.durable.bound.full)
+            await until(lambda: not site.broker.site.durable.bound.full)
             await site.later(1)
             wanted = [b"%d" % (1000 + number) for number in range(3) for _ in topics]
             assert [message.payload for message in await back.messages(len(wanted))] == wanted
             assert [message.payload for message in await listener.messages(len(wanted))] == wanted
-            await until(lambda: not origin.broker.mesh.node.custody()[0])
+            await until(lambda: not origin.broker.site.mesh.node.custody()[0])
 
 
 async def test_custody_is_bounded_with_the_rest() -> None:
@@ -292,9 +292,9 @@ async def test_custody_is_bounded_with_the_rest() -> None:
         async with Site(mesh=(2, MeshSettings("m", KEY, peers=[peer])), store=MemoryStore()) as site:
             subscriber = await site.client("s", clean=False, expiry=FOREVER)
             await subscriber.subscribe("t", qos=1)
-            await until(lambda: origin.broker.mesh.route(b"t") is not None)
+            await until(lambda: origin.broker.site.mesh.route(b"t") is not None)
         publisher = await origin.client()
         taken = await fill(publisher)
         assert LIMIT // 2 // 5000 <= taken <= LIMIT // 2 // 4096 + 1
-        assert origin.broker.mesh.node.custody()[0] == taken
+        assert origin.broker.site.mesh.node.custody()[0] == taken
         assert await publisher.publish("elsewhere", b"x", 1) == 0x10

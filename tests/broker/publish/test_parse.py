@@ -116,7 +116,7 @@ async def site(plain: bool) -> tuple[Any, dict[str, Wire]]:
         clients["shares 1"] = Wire(broker, 5).connect("shares 1", Subscription("$share/g/#", 1))
         clients["shares 2"] = Wire(broker, 4).connect("shares 2", Subscription("$share/g/#", 1))
     for topic in TOPICS:
-        broker.router.route(topic.encode())
+        broker.site.router.route(topic.encode())
     clients["away"].connection.connection_lost(None)
     return broker, clients
 
@@ -203,10 +203,13 @@ async def compare(version: int, packets: list[Any], cuts: list[int], spans: bool
     shared = [message for name in chunked_clients if name.startswith("shares") for message in messages(chunked_clients[name].packets())]
     assert len(shared) <= len(wanted)
     for name in ("publish_bytes_received", "publish_bytes_sent", "packets_sent"):
-        assert getattr(chunked.counters, name) == getattr(plain.counters, name), name
-    assert (chunked.counters.dropped, chunked.counters.expired) == (single.counters.dropped, single.counters.expired)
-    assert {(topic, bytes(run.payloads[0])) for topic, run in chunked.retained._tree.match("#")} == {
-        (topic, bytes(run.payloads[0])) for topic, run in single.retained._tree.match("#")
+        assert getattr(chunked.context.counters, name) == getattr(plain.context.counters, name), name
+    assert (chunked.context.counters.dropped, chunked.context.counters.expired) == (
+        single.context.counters.dropped,
+        single.context.counters.expired,
+    )
+    assert {(topic, bytes(run.payloads[0])) for topic, run in chunked.site.retained._tree.match("#")} == {
+        (topic, bytes(run.payloads[0])) for topic, run in single.site.retained._tree.match("#")
     }
 
 

@@ -33,9 +33,9 @@ async def test_each_qos_and_version_to_each(come, to, qos, granted):
         )
         assert message.properties == (CONTENT if come == to == 5 else {})
         await subscriber.nothing()
-        session = site.broker.sessions.get("s")
+        session = site.broker.site.sessions.get("s")
         assert session.outbound.in_flight == 0
-        assert site.broker.sessions.get("p").inbound.open == set()
+        assert site.broker.site.sessions.get("p").inbound.open == set()
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
@@ -69,8 +69,8 @@ async def test_packets_may_be_split_at_every_byte(version):
         )
         for at in range(len(stream)):
             publisher.send(stream[:at])
-            taken = site.broker.counters.bytes_received
-            await site.until(lambda taken=taken: site.broker.counters.bytes_received >= taken)
+            taken = site.broker.context.counters.bytes_received
+            await site.until(lambda taken=taken: site.broker.context.counters.bytes_received >= taken)
             publisher.send(stream[at:])
             await publisher.expect(Puback, packet_id=1)
             await publisher.expect(Pubrec, packet_id=2)
@@ -87,9 +87,9 @@ async def test_one_byte_at_a_time():
 
         packets = [Connect("c"), Subscribe(1, [Subscription("t", 1)]), Publish("t", b"payload", 1, packet_id=1), Pingreq()]
         for byte in b"".join(encode(one, 5) for one in packets):
-            before = site.broker.counters.bytes_received
+            before = site.broker.context.counters.bytes_received
             client.send(bytes((byte,)))
-            await site.until(lambda before=before: site.broker.counters.bytes_received > before)
+            await site.until(lambda before=before: site.broker.context.counters.bytes_received > before)
         for kind in (Connack, Suback, Publish, Puback, Pingresp):
             await client.expect(kind)
 
@@ -194,7 +194,7 @@ async def test_acknowledgements_in_any_order(qos, order):
             subscriber.send(*[Pubcomp(packet_id) for packet_id in reversed(ids)])
         assert taken == [b"%03d" % n for n in range(1, 251)]
         await subscriber.nothing()
-        assert site.broker.sessions.get("s").outbound.in_flight == 0
+        assert site.broker.site.sessions.get("s").outbound.in_flight == 0
 
 
 async def test_a_pubrec_that_refuses_ends_the_message():
@@ -206,7 +206,7 @@ async def test_a_pubrec_that_refuses_ends_the_message():
         first = await subscriber.expect(Publish, payload=b"a")
         subscriber.send(Pubrec(first.packet_id, Reason.IMPLEMENTATION_SPECIFIC_ERROR))
         await subscriber.expect(Publish, payload=b"b")
-        assert site.broker.sessions.get("s").outbound.in_flight == 1
+        assert site.broker.site.sessions.get("s").outbound.in_flight == 1
 
 
 async def test_acknowledgements_with_reason_codes_and_properties():
@@ -222,4 +222,4 @@ async def test_acknowledgements_with_reason_codes_and_properties():
         await subscriber.expect(Pubrel, packet_id=two.packet_id)
         subscriber.send(Pubcomp(two.packet_id, Reason.PACKET_IDENTIFIER_NOT_FOUND, why))
         await subscriber.nothing()
-        assert site.broker.sessions.get("s").outbound.in_flight == 0
+        assert site.broker.site.sessions.get("s").outbound.in_flight == 0

@@ -49,7 +49,7 @@ async def play(version: int, steps: list[tuple[Any, ...]]) -> list[Any]:
         clients[name] = Wire(broker, level).connect(name, Subscription(topic_filter, 1), **properties)
     publisher = Wire(broker, version).connect("publisher")
     for topic in TOPICS:
-        broker.router.route(topic.encode())
+        broker.site.router.route(topic.encode())
     found: list[Any] = []
     for step in steps:
         if step[0] == "publish":
@@ -65,8 +65,10 @@ async def play(version: int, steps: list[tuple[Any, ...]]) -> list[Any]:
             clients[name] = Wire(broker, filters[name][1])
             clients[name].send(Connect(name, filters[name][1], True))
     found += [(name, client.take()) for name, client in [*clients.items(), ("publisher", publisher)]]
-    sessions = [(name, s.outbound.in_flight, s.outbound.bytes, s.queued) for name in NAMES if (s := broker.sessions.get(name)) is not None]
-    counters = broker.counters
+    sessions = [
+        (name, s.outbound.in_flight, s.outbound.bytes, s.queued) for name in NAMES if (s := broker.site.sessions.get(name)) is not None
+    ]
+    counters = broker.context.counters
     totals = (counters.publish_bytes_received, counters.publish_bytes_sent, counters.packets_sent, counters.packets_received)
     return [found, sessions, totals, publisher.connection.received, [client.connection.sent for client in clients.values()]]
 

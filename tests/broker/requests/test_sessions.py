@@ -71,7 +71,7 @@ async def test_sessions_in_the_order_asked_for(home: str) -> None:
         answer = await ask(client, {"do": "list"})
         assert [one["client"] for one in answer["sessions"]] == ["few large", "many", "here"]
         assert answer["total"] == 3
-        assert answer["bytes"] == site.broker.durable.bound.stored
+        assert answer["bytes"] == site.broker.site.durable.bound.stored
         large, many, connected = answer["sessions"]
         assert (large["messages"], large["connected"], large["subscriptions"], large["expires"]) == (2, False, 1, None)
         assert large["bytes"] > 10000
@@ -109,8 +109,8 @@ async def test_a_session_is_ended(home: str, connected: bool) -> None:
         assert (answer["ended"]["client"], answer["ended"]["messages"]) == ("old", 3)
         if old is not None:
             await old.closed(0x98)
-        assert site.broker.sessions.get("old") is None
-        assert site.broker.durable.bound.sessions == 0
+        assert site.broker.site.sessions.get("old") is None
+        assert site.broker.site.durable.bound.sessions == 0
         assert not list(kept.deliveries())  # the answer followed the commit
         assert not list(kept.values("sessions"))
         assert "no session" in (await ask(client, {"do": "end", "client": "old"}))["error"]
@@ -160,7 +160,7 @@ async def test_who_may_and_who_may_not(home: str, monkeypatch: pytest.MonkeyPatc
         assert "not permitted" in (await ask(stranger, {"do": "end", "client": "x"}))["error"]
     async with Site(home, store=MemoryStore()) as site:
         client = await operator(site)
-        assert session_topic.peer(site.broker.sessions.get("operator").connection.transport.get_extra_info("socket")) == os.getuid()
+        assert session_topic.peer(site.broker.site.sessions.get("operator").connection.transport.get_extra_info("socket")) == os.getuid()
         assert "sessions" in await ask(client, {"do": "list"})
         monkeypatch.setattr(session_topic, "peer", lambda _: os.getuid() + 1)
         assert "not permitted" in (await ask(client, {"do": "list"}))["error"]

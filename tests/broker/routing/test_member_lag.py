@@ -91,7 +91,7 @@ def test_levels_change_seldom_whatever_happens(seed: int, busy: float) -> None:
 async def test_a_member_that_lags_gets_less_here_and_says_so_elsewhere() -> None:
     broker = await started()
     told: list[int] = []
-    broker.router.mesh = SimpleNamespace(subscribe=lambda f, g, w: told.append(w), unsubscribe=lambda f, g: None, route=lambda t: None)  # type: ignore[assignment]
+    broker.site.router.mesh = SimpleNamespace(subscribe=lambda f, g, w: told.append(w), unsubscribe=lambda f, g: None, route=lambda t: None)  # type: ignore[assignment]
     slow = Wire(broker, 5).connect("slow", Subscription("$share/g/t", 1))
     fast = Wire(broker, 5).connect("fast", Subscription("$share/g/t", 1))
     publisher = Wire(broker, 5).connect("p")
@@ -105,7 +105,7 @@ async def test_a_member_that_lags_gets_less_here_and_says_so_elsewhere() -> None
         got["fast"] += len(mine)
         for packet in mine:
             fast.give(bytes((0x40, 2)) + packet.packet_id.to_bytes(2, "big"))
-        broker.router.look_at_groups()
+        broker.site.router.look_at_groups()
 
     for n in range(LAGS + 1):
         round_(1 + 10 * n)
@@ -123,9 +123,9 @@ async def test_a_member_that_lags_gets_less_here_and_says_so_elsewhere() -> None
 async def test_a_group_without_traffic_is_not_looked_at() -> None:
     broker = await started()
     Wire(broker, 5).connect("s", Subscription("$share/g/t", 1))
-    assert not broker.router.stirred
+    assert not broker.site.router.stirred
     Wire(broker, 5).connect("p").send(Publish("t", b"x", 0))
-    assert broker.router.stirred
-    broker.router.look_at_groups()
-    broker.router.look_at_groups()
-    assert not broker.router.stirred
+    assert broker.site.router.stirred
+    broker.site.router.look_at_groups()
+    broker.site.router.look_at_groups()
+    assert not broker.site.router.stirred

@@ -54,7 +54,7 @@ async def test_an_empty_payload_deletes():
         await publisher.publish("t", b"", 1, retain=True)
         await publisher.publish("never/there", b"", 1, retain=True)
         assert [(m.payload, m.retain) for m in await client.messages(2)] == [(b"x", True), (b"", True)]
-        assert (len(site.broker.retained), site.broker.account.retained) == (0, 0)
+        assert (len(site.broker.site.retained), site.broker.context.account.retained) == (0, 0)
         other = await site.client("other")
         await other.subscribe("#")
         await other.nothing()
@@ -144,7 +144,7 @@ async def test_expiry():
         await site.later(5)
         await client.subscribe("#", qos=1)
         assert {m.topic for m in await client.messages(2)} == {"long", "ever"}
-        assert len(site.broker.retained) == 2  # swept
+        assert len(site.broker.site.retained) == 2  # swept
         await client.nothing()
 
 
@@ -177,7 +177,7 @@ async def test_more_retained_messages_than_fit_at_once(qos):
         await client.expect(Suback)
         assert {message.topic for message in await client.messages(2000)} == {f"t/{n}" for n in range(2000)}
         await client.nothing()
-        assert site.broker.counters.dropped == 0
+        assert site.broker.context.counters.dropped == 0
 
 
 async def test_what_was_replaced_meanwhile_is_not_sent_late():
@@ -214,7 +214,7 @@ async def test_a_full_broker_takes_no_more():
         assert await publisher.publish("t/1", bytes(2**20), 1, retain=True) == Reason.NO_MATCHING_SUBSCRIBERS
         assert await publisher.publish("t/2", b"x", 1, retain=True) == Reason.QUOTA_EXCEEDED
         assert await old.publish("t/2", b"x", 1, retain=True) == 0
-        assert site.broker.counters.dropped == 2
+        assert site.broker.context.counters.dropped == 2
         assert await publisher.publish("t/1", b"smaller", 1, retain=True) == Reason.NO_MATCHING_SUBSCRIBERS
         assert await publisher.publish("t/2", b"x", 1, retain=True) == Reason.NO_MATCHING_SUBSCRIBERS
 

@@ -97,7 +97,7 @@ async def test_options_can_be_changed():
         await client.subscribe(Subscription("t", 0))
         client.send(Publish("t", b"", 1, packet_id=1))
         await client.expect(Publish, qos=0)
-        assert site.broker.router.subscriptions == 1
+        assert site.broker.site.router.subscriptions == 1
 
 
 async def test_unsubscribe():
@@ -110,7 +110,7 @@ async def test_unsubscribe():
         for topic in ("a", "b/x", "c"):
             assert await publisher.publish(topic, b"", 1) == Reason.NO_MATCHING_SUBSCRIBERS
         await client.nothing()
-        router = site.broker.router
+        router = site.broker.site.router
         assert (router.subscriptions, len(router.tree), router.groups, router.holders) == (0, 0, {}, {})
         old = await site.client("old", 4)
         await old.subscribe("a")
@@ -142,9 +142,9 @@ async def test_clients_may_not_publish_to_sys(topic):
         for qos in (0, 1, 2):
             await old.publish(topic, b"x", qos)
         await watcher.nothing()
-        assert site.broker.counters.dropped == 6
-        assert len(site.broker.retained) == 0
-        assert site.broker.sessions.get("c").inbound.open == set()
+        assert site.broker.context.counters.dropped == 6
+        assert len(site.broker.site.retained) == 0
+        assert site.broker.site.sessions.get("c").inbound.open == set()
         await client.publish("$SYSTEM", b"", 1)
 
 

@@ -191,12 +191,12 @@ async def test_a_message_that_one_member_has_no_room_for_goes_to_another(alone):
         if alone:
             for packet in packets:
                 publisher.send(packet)
-                await site.until(lambda n=packet.packet_id: site.broker.sessions.get("p").connection.received == n)
+                await site.until(lambda n=packet.packet_id: site.broker.site.sessions.get("p").connection.received == n)
         else:
             publisher.send(*packets)
         reasons = [(await publisher.expect(Puback)).reason for _ in range(12)]
         assert Counter(reasons) == {0: 10, Reason.QUOTA_EXCEEDED: 2}
-        assert site.broker.counters.dropped == 2
+        assert site.broker.context.counters.dropped == 2
         member = await site.client("b", clean=False, expiry=100)
         assert len(await member.messages(10)) == 10
 
@@ -231,4 +231,4 @@ async def test_unsubscribing_keeps_what_is_on_its_way():
         await client.unsubscribe("$share/g/t")
         client.send(Puback(first.packet_id))
         await client.expect(Publish, payload=b"2")
-        assert site.broker.router.groups == {}
+        assert site.broker.site.router.groups == {}

@@ -42,11 +42,11 @@ async def test_a_clean_start_forgets_everything(version):
         assert not client.connack.session_present
         assert await publisher.publish("t", b"", 1) == Reason.NO_MATCHING_SUBSCRIBERS
         await client.nothing()
-        assert site.broker.account.queued == 0
-        assert site.broker.router.subscriptions == 0
+        assert site.broker.context.account.queued == 0
+        assert site.broker.site.router.subscriptions == 0
         await client.cut()
         await site.gone("c")
-        assert site.broker.sessions.get("c") is None
+        assert site.broker.site.sessions.get("c") is None
         assert not (await site.client("c", version, clean=False)).connack.session_present
 
 
@@ -57,11 +57,11 @@ async def test_a_session_ends_when_its_expiry_is_over():
         await client.cut()
         await site.gone("c")
         await site.later(9)
-        assert site.broker.sessions.get("c") is not None
+        assert site.broker.site.sessions.get("c") is not None
         await site.later(2)
-        assert site.broker.sessions.get("c") is None
-        assert site.broker.counters.clients_expired == 1
-        assert site.broker.router.subscriptions == 0
+        assert site.broker.site.sessions.get("c") is None
+        assert site.broker.context.counters.clients_expired == 1
+        assert site.broker.site.router.subscriptions == 0
 
 
 async def test_a_client_that_comes_back_stops_the_expiry():
@@ -83,20 +83,20 @@ async def test_the_server_may_grant_less():
         await old.cut()
         await site.gone("old")
         await site.later(61)
-        assert site.broker.sessions.get("old") is None
+        assert site.broker.site.sessions.get("old") is None
 
 
 async def test_disconnect_may_change_the_expiry():
     async with Site() as site:
         client = await site.client("c", clean=False, expiry=100)
         await client.leave(properties={Property.SESSION_EXPIRY_INTERVAL: 0})
-        assert site.broker.sessions.get("c") is None
+        assert site.broker.site.sessions.get("c") is None
         client = await site.client("c", clean=False, expiry=1)
         await client.leave(properties={Property.SESSION_EXPIRY_INTERVAL: 1000})
         await site.later(900)
-        assert site.broker.sessions.get("c") is not None
+        assert site.broker.site.sessions.get("c") is not None
         await site.later(200)
-        assert site.broker.sessions.get("c") is None
+        assert site.broker.site.sessions.get("c") is None
 
 
 async def test_disconnect_must_not_raise_the_expiry_from_0():
@@ -104,7 +104,7 @@ async def test_disconnect_must_not_raise_the_expiry_from_0():
         client = await site.client("c")
         client.send(Disconnect(properties={Property.SESSION_EXPIRY_INTERVAL: 5}))
         await client.closed(Reason.PROTOCOL_ERROR)
-        assert site.broker.sessions.get("c") is None
+        assert site.broker.site.sessions.get("c") is None
 
 
 @pytest.mark.any_loop
@@ -121,7 +121,7 @@ async def test_a_second_connection_takes_the_session_over(first, second):
         await new.messages(1)
         await new.cut()
         await site.gone("c")
-        assert site.broker.sessions.get("c") is not None
+        assert site.broker.site.sessions.get("c") is not None
 
 
 async def test_a_clean_takeover_ends_the_old_session():
@@ -152,7 +152,7 @@ async def test_what_is_unacknowledged_is_sent_again_in_order_with_its_identifier
         await client.cut()
         await site.gone("c")
         publisher.send(Publish("t", b"later", 1, packet_id=99))
-        await site.until(lambda: site.broker.sessions.get("c").queued == 1)
+        await site.until(lambda: site.broker.site.sessions.get("c").queued == 1)
         client = await site.client("c", again, clean=False, expiry=FOREVER)
         await client.expect(Pubrel, packet_id=ids[b"3"])  # in the order of the PUBRECs
         await client.expect(Pubrel, packet_id=ids[b"1"])
@@ -164,8 +164,8 @@ async def test_what_is_unacknowledged_is_sent_again_in_order_with_its_identifier
         await client.expect(Pubrel, packet_id=ids[b"5"])
         client.send(Pubcomp(ids[b"5"]))
         await client.nothing()
-        session = site.broker.sessions.get("c")
-        assert (session.outbound.in_flight, session.outbound.bytes, site.broker.account.queued) == (0, 0, 0)
+        session = site.broker.site.sessions.get("c")
+        assert (session.outbound.in_flight, session.outbound.bytes, site.broker.context.account.queued) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 10])
@@ -190,7 +190,7 @@ async def test_the_clients_receive_maximum_holds_also_on_resume(limit):
             client.send(*[Puback(message.packet_id) for message in batch])
         assert taken == [b"%d" % n for n in range(30)]
         await client.nothing()
-        assert site.broker.sessions.get("c").outbound.in_flight == 0
+        assert site.broker.site.sessions.get("c").outbound.in_flight == 0
 
 
 async def test_receive_maximum_counts_qos_2_until_its_end():
@@ -225,7 +225,7 @@ async def test_an_acknowledgement_of_what_is_still_to_be_sent_again():
             await client.expect(Publish, packet_id=ids[n], payload=b"%d" % n, dup=True)
             client.send(Puback(ids[n]))
         await client.nothing()
-        assert site.broker.sessions.get("c").outbound.in_flight == 0
+        assert site.broker.site.sessions.get("c").outbound.in_flight == 0
 
 
 async def test_a_qos_2_publisher_finds_its_handshake_again():
@@ -253,12 +253,12 @@ async def test_many_messages_wait_and_come_in_order():
         publisher = await site.client("p")
         for n in range(1000):
             publisher.send(Publish(f"t/{n % 3}", b"%d" % n, 1 + n % 2, packet_id=n + 1))
-        await site.until(lambda: site.broker.sessions.get("c").queued == 1000)
+        await site.until(lambda: site.broker.site.sessions.get("c").queued == 1000)
         client = await site.client("c", 4, clean=False)
         assert [message.payload for message in await client.messages(1000)] == [b"%d" % n for n in range(1000)]
-        session = site.broker.sessions.get("c")
+        session = site.broker.site.sessions.get("c")
         await client.nothing()
-        assert (session.queued, session.queued_bytes, session.outbound.bytes, site.broker.account.queued) == (0, 0, 0, 0)
+        assert (session.queued, session.queued_bytes, session.outbound.bytes, site.broker.context.account.queued) == (0, 0, 0, 0)
 
 
 async def test_subscriptions_change_while_messages_wait():

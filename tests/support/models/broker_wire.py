@@ -63,7 +63,7 @@ class Wire:
     def __init__(self, broker: Broker, version: int) -> None:
         self.version = version
         self.transport = FakeTransport()
-        self.connection = Connection(broker)
+        self.connection = Connection(broker.site)
         self.connection.connection_made(self.transport)
 
     def give(self, data: bytes) -> None:

@@ -57,8 +57,8 @@ async def test_every_qos_and_size_goes_through(made: Certificates, version: ssl.
                 await publisher.publish("t", payload, qos)
         got = [(message.qos, bytes(message.payload)) for message in await subscriber.messages(len(sent))]
         assert got == sent
-        assert porto.broker.counters.tls_handshakes == 2
-        assert porto.broker.connections
+        assert porto.broker.context.counters.tls_handshakes == 2
+        assert porto.broker.site.connections
 
 
 @pytest.mark.any_loop
@@ -145,7 +145,7 @@ async def test_who_may_come_in_with_which_certificate(
             said = await refused_client(porto, one)
             assert theirs in said.lower(), (ours, said)
             assert [line.partition(" text=")[2] for line in refusals(caplog)] == [ours]
-        assert porto.broker.counters.tls_refused == len(cases)
+        assert porto.broker.context.counters.tls_refused == len(cases)
         await healthy.nothing()
         await (await porto.client("another")).nothing()
     async with site(made, "optional") as porto:
@@ -235,7 +235,7 @@ async def test_a_handshake_that_is_not_finished_is_ended(made: Certificates, beg
             with pytest.raises(ssl.SSLWantReadError):
                 made.context().wrap_bio(ssl.MemoryBIO(), hello, server_hostname="localhost").do_handshake()
             slow.transport.write(hello.read()[:40])
-        tls = porto.broker.tls
+        tls = porto.broker.site.tls
         assert tls is not None
         await until(lambda: len(tls._shaking) == 1)
         await porto.later(6.0)
@@ -265,7 +265,7 @@ async def test_the_same_stranger_gets_one_line_a_minute(made: Certificates, capl
         await porto.later(61)
         await knock()
         assert [" more=0 " in refusals(caplog)[0], " more=4 " in refusals(caplog)[1]] == [True, True]
-        assert porto.broker.counters.tls_refused == 6
+        assert porto.broker.context.counters.tls_refused == 6
 
 
 @pytest.mark.any_loop
@@ -274,7 +274,7 @@ async def test_what_a_client_does_not_take_is_bounded(made: Certificates, loop_k
     async with site(made, unsent_bytes=bound) as porto:
         subscriber, publisher = await porto.client("s"), await porto.client("p")
         await subscriber.subscribe("#")
-        session = porto.broker.sessions.get("s")
+        session = porto.broker.site.sessions.get("s")
         assert session is not None
         connection = session.connection
         assert connection is not None
@@ -336,7 +336,7 @@ async def test_new_certificates_for_new_connections(made: Certificates, tmp_path
         before = await serial(porto)
         own.broker("porto", renew=True)
         assert await serial(porto) == before
-        tls = porto.broker.tls
+        tls = porto.broker.site.tls
         assert tls is not None
         assert tls.reload()
         after = await serial(porto)

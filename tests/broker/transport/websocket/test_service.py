@@ -110,7 +110,7 @@ async def test_every_qos_and_size_goes_through(made: Certificates, scheme: str) 
                 await publisher.publish("t", payload, qos)
         got = [(message.qos, bytes(message.payload)) for message in await subscriber.messages(len(sent))]
         assert got == sent
-        assert porto.broker.counters.websocket_handshakes == 2
+        assert porto.broker.context.counters.websocket_handshakes == 2
         assert porto.broker.addresses[0].startswith(f"{scheme}://127.0.0.1:")
         assert porto.broker.addresses[0].endswith("/mqtt")
         await publisher.leave()
@@ -123,14 +123,14 @@ async def test_a_message_in_a_frame_each_is_a_run(made: Certificates) -> None:
     async with site() as porto:
         subscriber, publisher = await porto.client("s"), await Raw(porto).client("p")
         await subscriber.subscribe("#")
-        routed = porto.broker.router.deliver
+        routed = porto.broker.site.router.deliver
         runs = []
 
         def deliver(run: Any, *more: Any) -> Any:
             runs.append(run.count)
             return routed(run, *more)
 
-        porto.broker.router.deliver = deliver  # type: ignore[method-assign]
+        porto.broker.site.router.deliver = deliver  # type: ignore[method-assign]
         publisher.send(b"".join(frame(BINARY, encode(Publish("t", b"%06d" % number), 5), KEY) for number in range(20_000)))
         got = [int(message.payload) for message in await subscriber.messages(20_000)]
         assert got == list(range(20_000))
@@ -214,11 +214,11 @@ async def test_a_broken_rule_ends_that_connection_alone(case: str, caplog: pytes
             raw.send(wrong() + b"and then something" * 100)
             assert await raw.closed() == code
             await watcher.expect(Publish, topic="will")
-            assert porto.broker.counters.websocket_broken == count
+            assert porto.broker.context.counters.websocket_broken == count
         await watcher.nothing()
         assert len(warnings(caplog, "websocket-broken")) == 1, "one line however often"
         assert f"(code {code})" in warnings(caplog, "websocket-broken")[0]
-        assert porto.broker.sessions.get("bad") is None
+        assert porto.broker.site.sessions.get("bad") is None
 
 
 REFUSED = {
@@ -247,12 +247,12 @@ async def test_who_is_refused_gets_a_status_and_one_line_in_the_log(case: str, c
             raw.send(data)
             answer = await raw.rest()
             assert answer.startswith(b"HTTP/1.1 %d " % status)
-            assert porto.broker.counters.websocket_refused == count
+            assert porto.broker.context.counters.websocket_refused == count
         (line,) = warnings(caplog, "websocket-refused")
         assert text in line
         assert f"(status {status})" in line
         await other.nothing()
-        assert porto.broker.counters.websocket_handshakes == 1
+        assert porto.broker.context.counters.websocket_handshakes == 1
 
 
 @pytest.mark.parametrize("begin", [b"", b"GET /mqtt HTTP/1.1\r\n"])
@@ -262,12 +262,12 @@ async def test_a_handshake_has_its_time_and_no_more(begin: bytes, caplog: pytest
         other = await porto.client("other")
         raw = await Raw(porto).dial()
         raw.send(begin + b"G"[: not begin])
-        assert porto.broker.websocket is not None
-        await until(lambda: len(porto.broker.websocket._opening) == 1)  # type: ignore[union-attr]
+        assert porto.broker.site.websocket is not None
+        await until(lambda: len(porto.broker.site.websocket._opening) == 1)  # type: ignore[union-attr]
         await porto.later(4.0)
         raw.send(b"E" if not begin else b"X: 1\r\n")
         await other.nothing()
-        assert porto.broker.counters.websocket_refused == 0
+        assert porto.broker.context.counters.websocket_refused == 0
         await porto.later(1.1)
         assert (await raw.rest()).startswith(b"HTTP/1.1 408 ")
         (line,) = warnings(caplog, "websocket-refused")
@@ -336,8 +336,8 @@ async def test_origins_that_are_listed_come_in_and_a_reload_changes_them() -> No
 
         assert await come(b"https://app.example.com") == b"HTTP/1.1 101"
         assert await come(b"https://other.example.com") == b"HTTP/1.1 403"
-        assert porto.broker.websocket is not None
-        porto.broker.websocket.origins = frozenset(("https://other.example.com",))
+        assert porto.broker.site.websocket is not None
+        porto.broker.site.websocket.origins = frozenset(("https://other.example.com",))
         assert await come(b"https://app.example.com") == b"HTTP/1.1 403"
         assert await come(b"https://other.example.com") == b"HTTP/1.1 101"
 
@@ -366,9 +366,9 @@ async def test_stop_ends_handshakes_too() -> None:
     async with site() as porto:
         raw = await Raw(porto).dial()
         raw.send(b"GET")
-        assert porto.broker.websocket is not None
-        await until(lambda: len(porto.broker.websocket._opening) == 1)  # type: ignore[union-attr]
+        assert porto.broker.site.websocket is not None
+        await until(lambda: len(porto.broker.site.websocket._opening) == 1)  # type: ignore[union-attr]
         await porto.broker.stop()
         with contextlib.suppress(ConnectionError):
             assert not await raw.rest()
-        assert not porto.broker.websocket._opening
+        assert not porto.broker.site.websocket._opening

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ...mqtt.publish import PublishProperties
-    from ..client.connection import Connection
     from ..ports import Recipient
 
 Numbers = range | list[int]  # packet identifiers
@@ -30,7 +29,7 @@ class Publication:
 
     def __init__(
         self,
-        connection: Connection | None = None,
+        connection: Any = None,
         session: Recipient | None = None,
         numbers: Numbers = (),  # type: ignore[assignment]
         properties: PublishProperties | None = None,

@@ -1,0 +1,229 @@
+"""The parts of one broker, and what happens to its connections.
+
+`server.py` makes a `Site`, starts its parts and stops them. Rooms above all parts take it: `publish/`, `client/`, `embedded/`,
+`monitoring/`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..base.quoting import quoted
+from .ports import Connection
+
+if TYPE_CHECKING:
+    from ..mesh.topology.settings import Limits
+    from ..mqtt.batch.batch import Batch
+    from .auth.guard import Guard
+    from .config import BrokerConfig
+    from .mesh.shell import MeshShell
+    from .persistence.commits import Durable
+    from .ports import Admission, Backpressure, Context, DirectLane, Neighbours
+    from .roaming.shell import Roaming
+    from .routing.retained import Retained
+    from .routing.route import Recipients
+    from .routing.router import Router
+    from .session.session import Session
+    from .session.table import Sessions
+    from .transport.in_process import Joint
+    from .transport.tls.service import TlsService
+    from .transport.websocket.service import WebSocketService
+
+log = logging.getLogger("mqmesh.broker")
+
+
+class ClientConnection(Connection, Protocol):
+    """The connection of a client, as rooms above the site see it; `client/connection.py` describes its attributes."""
+
+    ack: bool | None
+    admitted: dict[bytes, Recipients]
+    admitted_at: int
+    alias_maximum: int
+    aliases_in: dict[int, bytes]
+    allowance: float
+    handed_over: bool
+    last_received: float
+    limits: Limits
+    need: int
+    out: list[bytes | bytearray]
+    refuse_when_full: bool
+    site: Site
+    taken: int
+
+    @property
+    def session(self) -> Session | None: ...
+
+    @property
+    def unsent(self) -> int: ...
+
+    @property
+    def unread(self) -> int: ...
+
+    def bound_unsent(self, bound: int) -> None:
+        """From now on it is congested when it has more unsent bytes than this."""
+
+    def check(self, now: float) -> None:
+        """End it if it is silent, stuck or never introduced itself."""
+
+    def confirm(self, qos: int, data: bytes | bytearray, count: int) -> None:
+        """Send acknowledgements of PUBLISH."""
+
+    def hold(self, wants_store: bool) -> None:
+        """Keep what has come and read no more, until there is room."""
+
+    def packet(self, first: int, body: bytes) -> None:
+        """Take any packet but PUBLISH and bare acknowledgements."""
+
+    def remember(self, topic: bytes, recipients: Recipients) -> None:
+        """The client may publish plain messages to a topic."""
+
+    def review(self) -> None:
+        """Forget what the client may publish: routes or rules have changed."""
+
+    def send_packet(self, packet: Any, answer: bool = False) -> None:
+        """Send one control packet. answer: it goes as an acknowledgement does."""
+
+
+class Site:
+    """The parts of one broker.
+
+    config: the broker's configuration.
+    context: clock, loop, counters, limits.
+    router: subscriptions and routes.
+    guard: who a client is, and what it may do.
+    retained: retained messages.
+    sessions: sessions by client identifier.
+    admission: bounds on connections.
+    pressure: who is slowed, for whom.
+    connections: network connections of clients.
+    sent_before, received_before: PUBLISH packets of connections that are gone.
+    mesh, roaming: None outside a mesh.
+    durable: what is stored; None without a store.
+    tls, websocket: None without listeners or links of that kind.
+    registrar: the directory; None without one.
+    within: the connection of the client that runs in this process; None without one.
+    direct: takes single messages to and from that client.
+    all_lost: set while there is no connection.
+    """
+
+    __slots__ = (
+        "_joint",
+        "admission",
+        "all_lost",
+        "config",
+        "connections",
+        "context",
+        "direct",
+        "durable",
+        "guard",
+        "mesh",
+        "pressure",
+        "received_before",
+        "registrar",
+        "retained",
+        "roaming",
+        "router",
+        "sent_before",
+        "sessions",
+        "tls",
+        "websocket",
+        "within",
+    )
+
+    admission: Admission
+    pressure: Backpressure
+    sessions: Sessions
+
+    def __init__(self, config: BrokerConfig, context: Context, router: Router, guard: Guard, retained: Retained) -> None:
+        self.config = config
+        self.context = context
+        self.router = router
+        self.guard = guard
+        self.retained = retained
+        self.connections: set[ClientConnection] = set()
+        self.sent_before = 0
+        self.received_before = 0
+        self.mesh: MeshShell | None = None
+        self.roaming: Roaming | None = None
+        self.durable: Durable | None = None
+        self.tls: TlsService | None = None
+        self.websocket: WebSocketService | None = None
+        self.registrar: Neighbours | None = None
+        self.within: ClientConnection | None = None
+        self.direct: DirectLane | None = None
+        self._joint: Joint | None = None
+        self.all_lost = asyncio.Event()
+        self.all_lost.set()
+
+    # Connections
+
+    def connected(self, connection: ClientConnection) -> None:
+        """A network connection was made."""
+        self.context.counters.sockets += 1
+        self.connections.add(connection)
+        self.admission.begin(connection, connection.address)
+        self.all_lost.clear()
+
+    def lost(self, connection: ClientConnection) -> None:
+        """A network connection is gone, or handed over to the mesh."""
+        if connection not in self.connections:
+            return
+        self.connections.discard(connection)
+        self.admission.end(connection)
+        if self.durable is not None:
+            self.durable.abandon(connection)
+        if connection.tracker is not None:
+            connection.tracker.close()
+        self.sent_before += connection.sent
+        self.received_before += connection.received
+        self.pressure.forget(connection)
+        if not self.connections:
+            self.all_lost.set()
+
+    def dismiss(self, connection: ClientConnection, error: Exception | None) -> None:
+        """A connection is closed, from this side or the other: its session goes on without it or ends."""
+        session = connection.session
+        if session is None:
+            return
+        log.info(
+            "event=disconnect client=%s address=%s clean=%s error=%s",
+            quoted(connection.client_id),
+            connection.address,
+            connection.clean_end,
+            error or "-",
+        )
+        self.context.refresh()
+        if session.connection is connection:
+            self.sessions.leave(session, connection.clean_end)
+
+    # A client in this process
+
+    def joined(self, joint: Joint, connection: ClientConnection) -> None:
+        """A client in this process is connected."""
+        self._joint = joint
+        self.within = connection
+
+    def hand_over(self) -> None:
+        """Give the client in this process what has come for it. Before a flush, with which its answers leave then."""
+        assert self.within is not None
+        assert self._joint is not None
+        self._joint.pump_after(self.within.flush)
+
+    # Messages
+
+    @property
+    def next_commit(self) -> int:
+        """The ticket of the commit that holds what is changed now; 0 without a store."""
+        return self.durable.next_commit if self.durable is not None else 0
+
+    def retain(self, batch: Batch) -> bool:
+        """Keep or delete a topic's retained message. False: the broker holds too much already (counted).
+
+        What a mesh shares its shell has kept, or not, for all sites alike.
+        """
+        if (self.mesh is not None and not batch.topic.startswith(b"$")) or self.retained.store(batch):
+            return True
+        self.context.counters.dropped += 1
+        return False
