@@ -8,8 +8,8 @@ import time
 import uuid
 from pathlib import Path
 
-from ...mesh.link.keys import KEY_BYTES, Signer, shown
 from ...mesh.wire.identity import Identity
+from ...mesh.wire.keys import KEY_BYTES, Signer, shown
 
 FILE = "identity.json"
 KEY_FILE = "identity.key"  # the private key: 64 hexadecimal digits, for nobody else to read

@@ -17,7 +17,6 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from ...mesh.link.channel import Channel
-from ...mesh.link.keys import Keys
 from ...mesh.link.link import Link
 from ...mesh.link.settings import LinkConfig
 from ...mesh.node import actions
@@ -25,6 +24,7 @@ from ...mesh.node.node import MeshConfig, Node, Verdict
 from ...mesh.topology.rules import LinkRules, rules_for
 from ...mesh.topology.settings import MeshSettings, PeerSettings
 from ...mesh.wire.identity import Identity
+from ...mesh.wire.keys import Keys
 from ...mqtt import packets
 from ...mqtt.batch.batch import Batch
 from ...mqtt.batch.parts import PartsBatch

@@ -26,7 +26,7 @@ import msgpack
 from ...mqtt.errors import PeerError
 from ...mqtt.reasons import Reason
 from ..wire.identity import HIGHEST_NUMBER, Identity
-from .keys import KEY_BYTES
+from ..wire.keys import KEY_BYTES
 
 PROTOCOL = 2
 NONCE_BYTES = 32

@@ -42,8 +42,8 @@ from ...mqtt.length import read_length
 from ...mqtt.properties import Properties, Property
 from ...mqtt.reasons import Reason
 from ..wire.identity import Identity
+from ..wire.keys import Signer, verified
 from . import hello
-from .keys import Signer, verified
 from .settings import (
     LONGEST_TEXT,
     Event,

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ...mqtt.reasons import Reason
-from ..link.keys import Keys
 from ..wire.control import encode
 from ..wire.identity import Identity
+from ..wire.keys import Keys
 from ..wire.policy import Gate
 from .actions import Action, CloseLink, Event, Send
 from .settings import Counters, MeshConfig

@@ -20,7 +20,6 @@ from uuid import UUID
 
 from ...mqtt.errors import PeerError
 from ...mqtt.reasons import Reason
-from ..link.keys import Seal
 from ..view.interest import Interests, InterestSet
 from ..view.linkstate import Key, LinkStates
 from ..view.remembered import Known
@@ -28,6 +27,7 @@ from ..view.zones import Zones
 from ..wire.control import EPOCH_BITS, InterestUpdate, LinkEntry, LinkRecord, SummaryEntry
 from ..wire.envelope import Share
 from ..wire.identity import Identity
+from ..wire.keys import Seal
 from ..wire.visited import numbers
 from .core import Core, LinkEnd
 from .dispatch import Dispatch

@@ -31,7 +31,6 @@ from ...mqtt.errors import UsageError
 from ..custody.custody import Entry
 from ..custody.journal import Records
 from ..custody.watches import Standing, Watch
-from ..link.keys import Keys
 from ..retained import DeleteValue, PutValue
 from ..view.interest import Interests
 from ..view.linkstate import LinkStates
@@ -39,6 +38,7 @@ from ..view.zones import Zones
 from ..wire.control import PREFIX, Position
 from ..wire.envelope import POSTED, Share, bad_frame
 from ..wire.identity import Identity
+from ..wire.keys import Keys
 from ..wire.policy import Gate, Policy
 from ..wire.visited import mask_of, numbers
 from .actions import Action, Deliver, FiltersChanged, LinkInfo, Member, MeshRoute, Send, Verdict

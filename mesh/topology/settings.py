@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from ...base.settings import MISSING, NAME, SECRET, ConfigError, Section
 from ...mqtt.errors import MqttError
 from ...mqtt.topics import check_filter
-from ..link.keys import given_keys
 from ..wire.identity import HIGHEST_NUMBER
+from ..wire.keys import given_keys
 
 if TYPE_CHECKING:
     from .rules import LinkRules
@@ -159,7 +159,7 @@ class MeshSettings:
 
     name, key, auth: the same at every broker of the mesh; the key is a secret of at least 16 bytes that links prove to each other.
     brokers: name -> number of all that may link, None for whoever proves the key or shows a certificate.
-    keys: name -> public key, in hexadecimal digits, of brokers that are known under it alone (mesh/link/keys.py). keys_held: seconds that
+    keys: name -> public key, in hexadecimal digits, of brokers that are known under it alone (mesh/wire/keys.py). keys_held: seconds that
     the number of a broker out of reach is kept for its key.
     auth: "key", "certificate" (each end's certificate names its broker; then there is no key), or "both".
     mode: "routed" or "flood". peers: the neighbours that this broker dials (others may dial it). silence: seconds without a

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...mqtt.errors import MqttError, PeerError
 from ...mqtt.reasons import Reason
 from ...mqtt.topics import FilterTree, check_filter, split_share
-from ..link.keys import Seal
 from ..wire.control import InterestUpdate
 from ..wire.envelope import Share
+from ..wire.keys import Seal
 from .linkstate import Key
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 import msgpack
 
-from ..link.keys import Pin, Seal
+from ..wire.keys import Pin, Seal
 from .interest import Entry, InterestSet
 
 MEMBER = b"m"

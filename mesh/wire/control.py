@@ -34,7 +34,7 @@ import msgpack
 from ...mqtt.errors import PeerError
 from ...mqtt.length import encode_length
 from ...mqtt.reasons import Reason
-from ..link.keys import KEY_BYTES, SIGNATURE_BYTES, Seal
+from .keys import KEY_BYTES, SIGNATURE_BYTES, Seal
 from .policy import Policy, decode_policy
 
 PREFIX = b"$mesh/"

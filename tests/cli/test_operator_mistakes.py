@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mqmesh.mesh.link.keys import Keys, Signer
 from mqmesh.mesh.link.link import Link, LinkConfig, LinkUp
 from mqmesh.mesh.wire.control import LinkRecord, encode
 from mqmesh.mesh.wire.identity import Identity
+from mqmesh.mesh.wire.keys import Keys, Signer
 from mqmesh.mqtt import codec
 from mqmesh.mqtt.packets import Connect, Disconnect, Subscribe, Subscription
 from mqmesh.mqtt.properties import Property

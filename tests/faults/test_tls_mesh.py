@@ -23,12 +23,12 @@ import pytest
 from mqmesh.cli.demo.ring import free_ports
 from mqmesh.cli.fleet.process import Fleet
 from mqmesh.mesh.link.channel import Channel
-from mqmesh.mesh.link.keys import Signer
 from mqmesh.mesh.link.link import Link, LinkClosed, LinkConfig
 from mqmesh.mesh.topology.settings import MeshSettings
 from mqmesh.mesh.topology.tls import TlsSettings
 from mqmesh.mesh.topology.topology import Topology
 from mqmesh.mesh.wire.identity import Identity
+from mqmesh.mesh.wire.keys import Signer
 from support.certificates import Certificates
 from support.command import start
 from support.scenes import SIZES, TRIANGLE, Scene, assert_clean, both, mesh

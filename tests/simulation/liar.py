@@ -9,9 +9,9 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from mqmesh.mesh.link.keys import Keys, Seal
 from mqmesh.mesh.view.interest import InterestSet
 from mqmesh.mesh.wire.control import EPOCH_BITS, InterestUpdate, LinkRecord, encode
+from mqmesh.mesh.wire.keys import Keys, Seal
 
 if TYPE_CHECKING:
     from .site import Site

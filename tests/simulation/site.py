@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from mqmesh.mesh.custody.journal import Records
-from mqmesh.mesh.link.keys import Keys, Signer
 from mqmesh.mesh.node.actions import (
     CloseLink,
     Confirmed,
@@ -33,6 +32,7 @@ from mqmesh.mesh.node.actions import (
 )
 from mqmesh.mesh.node.node import Identity, Node
 from mqmesh.mesh.retained import DeleteValue, PutValue, Record
+from mqmesh.mesh.wire.keys import Keys, Signer
 from mqmesh.mqtt.batch.parts import PartsBatch
 from mqmesh.mqtt.batch.run import Run
 from mqmesh.mqtt.errors import PeerError

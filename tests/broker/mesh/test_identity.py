@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from mqmesh.base.settings import ConfigError, Section
 from mqmesh.broker.mesh.identity import FILE, KEY_FILE, own_identity, own_signer
-from mqmesh.mesh.link.keys import shown
 from mqmesh.mesh.topology.settings import MeshSettings
+from mqmesh.mesh.wire.keys import shown
 
 MESH = {"name": "sites", "key": "a key of sixteen bytes"}
 

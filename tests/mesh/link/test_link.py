@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mqmesh.mesh.link import hello
-from mqmesh.mesh.link.keys import Signer
 from mqmesh.mesh.link.link import METHOD, Event, Link, LinkClosed, LinkConfig, LinkData, LinkUp, State
 from mqmesh.mesh.wire.identity import Identity
+from mqmesh.mesh.wire.keys import Signer
 from mqmesh.mqtt import codec, packets
 from mqmesh.mqtt.errors import PeerError
 from mqmesh.mqtt.framing import Framer

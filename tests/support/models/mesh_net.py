@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 from uuid import UUID
 
-from mqmesh.mesh.link.keys import Keys, Signer
 from mqmesh.mesh.node.actions import Action, CloseLink, Confirmed, Deliver, Event, Posted, Retained, Returned, Send, Unblocked
 from mqmesh.mesh.node.node import Node
 from mqmesh.mesh.node.settings import MeshConfig
 from mqmesh.mesh.wire.identity import Identity
+from mqmesh.mesh.wire.keys import Keys, Signer
 from mqmesh.mesh.wire.policy import Policy
 from mqmesh.mqtt.batch.run import Run
 from simulation.disk import Disk

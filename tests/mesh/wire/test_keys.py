@@ -6,11 +6,11 @@ import itertools
 from typing import Any
 
 import pytest
-from mqmesh.mesh.link.keys import Keys, Pin, Seal, Signer, verified
 from mqmesh.mesh.node.actions import Send
 from mqmesh.mesh.node.settings import MeshConfig
 from mqmesh.mesh.view.interest import InterestSet, entry_digest
 from mqmesh.mesh.wire.control import EPOCH_BITS, InterestUpdate, LinkRecord, encode
+from mqmesh.mesh.wire.keys import Keys, Pin, Seal, Signer, verified
 from mqmesh.mqtt.errors import PeerError
 from support.models.mesh_net import Net, signer_of
 
