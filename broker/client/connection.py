@@ -144,9 +144,9 @@ class Connection(Outgoing, asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.closing:
             return
-        site = self.site
-        self.last_received = site.context.now = site.context.loop.time()
-        site.context.counters.bytes_received += len(data)
+        site, context = self.site, self.context
+        self.last_received = context.now = context.loop.time()
+        context.counters.bytes_received += len(data)
         session = self.session
         if self._tail or self.held:
             self._tail.append(data)
@@ -160,7 +160,7 @@ class Connection(Outgoing, asyncio.Protocol):
             self._consume(data)
         if site.within is not None and site.within.out:
             site.hand_over()
-        site.context.flush()
+        context.flush()
         if self.received > self.allowance and RATE not in self.pauses:
             self._throttle()
         if self.congested and self.unsent > 2 * self.limits.unsent_bytes:

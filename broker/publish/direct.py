@@ -47,7 +47,7 @@ def take_single(connection: ClientConnection, session: Session, data: bytes) -> 
     if connection.admitted_at != site.router.changes:
         connection.review()
     recipients = connection.admitted.get(topic)
-    if recipients is None or len(data) > connection.limits.max_packet_size or site.context.hooks is not None:
+    if recipients is None or len(data) > connection.limits.max_packet_size or connection.context.hooks is not None:
         return False
     if recipients.sole is None:
         if not recipients.mask or recipients.targets or recipients.receipts:
@@ -72,7 +72,7 @@ def take_single(connection: ClientConnection, session: Session, data: bytes) -> 
     target.sent += 1
     target.send(data)
     connection.received += 1
-    counters = site.context.counters
+    counters = connection.context.counters
     counters.publish_bytes_received += size
     counters.publish_bytes_sent += size
     return True
@@ -100,11 +100,11 @@ def _publish_acknowledged(connection: ClientConnection, sole: Target, data: byte
     site = connection.site
     if site.durable is not None:
         site.durable.begin()
-    first = 2 * outbound.send_one(Delivery(PacketBatch(data, version, 1, 1, site.context.now, [end]), 1))
+    first = 2 * outbound.send_one(Delivery(PacketBatch(data, version, 1, 1, connection.context.now, [end]), 1))
     target.sent += 1
     target.send(data[:end] + PIDS[first : first + 2] + data[payload:])
     connection.received += 1
-    counters = site.context.counters
+    counters = connection.context.counters
     counters.publish_bytes_received += size
     counters.publish_bytes_sent += size
     counters.packets_sent += 1
@@ -136,7 +136,7 @@ def _publish_elsewhere(connection: ClientConnection, mask: int, topic: bytes, da
     if not publish_one(site.mesh, mask, topic, qos, data[payload:]):
         return False
     connection.received += 1
-    counters = site.context.counters
+    counters = connection.context.counters
     counters.publish_bytes_received += size
     if qos:
         counters.packets_sent += 1

@@ -181,12 +181,12 @@ def take_run(
     size = stop - position
     offset = payload - position
     chunk = data if after - position == len(data) else data[position:after]
-    run = Run(topic, qos, first & 1 == 1, None, block, expiry, site.context.now, (chunk, offset, size, size - offset), raw_version)
+    run = Run(topic, qos, first & 1 == 1, None, block, expiry, connection.context.now, (chunk, offset, size, size - offset), raw_version)
     numbers: Numbers = identifiers(chunk, size, topic_end - position) if qos else ()  # type: ignore[assignment]
     if not publish_run(connection, session, run, route, numbers, properties):
         return -1
     connection.received += run.count
-    site.context.counters.publish_bytes_received += after - position
+    connection.context.counters.publish_bytes_received += after - position
     return after
 
 

@@ -6,13 +6,38 @@ Read from the syntax tree, so that imports inside functions and under TYPE_CHECK
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
+import networkx as nx
 import pytest
 
 ROOT = Path(__file__).parents[2]
+LARGEST_CIRCLE = 6  # modules
 LAYERS = ("cli", "metabroker", "directory", "client", "broker", "mesh", "store", "mqtt", "base")  # the upper ones may import the lower ones
 CORES = ("mesh", "mqtt")
+# Rooms of a layer, the upper ones first: each may import those below. Rooms of one line do not import each other.
+RANKS = {
+    "broker": (
+        "__init__ program",
+        "server",
+        "client",
+        "embedded monitoring requests",
+        "publish",
+        "site",
+        "mesh",
+        "roaming config",
+        "persistence",
+        "session",
+        "empty routing",
+        "auth",
+        "settings transport",
+        "ports",
+        "counters hooks",
+    ),
+    "client": ("__init__", "metabroker", "api", "message", "paho", "core"),
+    "mesh": ("link", "roaming", "topology", "node", "custody", "retained", "view", "wire"),
+}
 # What a core may not touch: sockets, clocks, tasks, logs. `mesh` reads files of configuration, so pathlib is no sign.
 EFFECTS = {"asyncio", "socket", "selectors", "threading", "time", "logging", "subprocess", "uvloop", "paho", "psutil", "random"}
 
@@ -74,3 +99,53 @@ def test_every_folder_with_modules_has_a_layer() -> None:
     """A new sub-package must be put into its place above."""
     folders = {path.parent.name for path in ROOT.glob("*/__init__.py")}
     assert folders - {"benchmarks", "tests"} == set(LAYERS)
+
+
+def room(path: Path) -> str:
+    """The sub-folder of a layer that a module stands in; a module outside them is a room of its own."""
+    parts = path.relative_to(ROOT).parts
+    return "/".join(parts[:2]).removesuffix(".py")
+
+
+def imports_of(path: Path) -> set[Path]:
+    """The modules of ours that a module imports, annotations and imports inside functions included."""
+    found = set()
+    for target in imported(path):
+        if target[0] == "mqmesh":
+            for length in (len(target), len(target) - 1):
+                base = ROOT.joinpath(*target[1:length])
+                hits = [one for one in (base.with_suffix(".py"), base / "__init__.py") if length > 1 and one.is_file()]
+                if hits:
+                    found.add(hits[0])
+                    break
+    return found
+
+
+@cache
+def graph() -> nx.DiGraph:
+    """Module -> modules that it imports."""
+    made = nx.DiGraph()
+    for layer in LAYERS:
+        for path in modules(layer):
+            made.add_edges_from((path, target) for target in imports_of(path))
+    return made
+
+
+def test_circles_of_imports_are_small() -> None:
+    """Annotations included: who reads one file of a circle has to read them all."""
+    for circle in nx.strongly_connected_components(graph()):
+        names = sorted(str(path.relative_to(ROOT)) for path in circle)
+        assert len(names) <= LARGEST_CIRCLE, f"these {len(names)} modules import each other in a circle: {', '.join(names)}"
+
+
+@pytest.mark.parametrize("layer", sorted(RANKS))
+def test_rooms_import_rooms_below(layer: str) -> None:
+    """Annotations included. What a room below has to call stands in a protocol, in `broker/ports.py` or beside the caller."""
+    ranks = {f"{layer}/{name}": number for number, group in enumerate(RANKS[layer]) for name in group.split()}
+    for path, target in graph().edges:
+        here, there = room(path), room(target)
+        if here.startswith(f"{layer}/") and there.startswith(f"{layer}/") and here != there:
+            names = f"{path.relative_to(ROOT)} imports {target.relative_to(ROOT)}"
+            assert here in ranks, f"{here} has no rank: put it into its place in RANKS"
+            assert there in ranks, f"{there} has no rank: put it into its place in RANKS"
+            assert ranks[here] < ranks[there], f"{names}, which is not below it"
