@@ -67,7 +67,7 @@ def pika(rabbitmq: RabbitMQ) -> Iterator[Pika]:
 
 def queues(rabbitmq: RabbitMQ) -> set[str]:
     """Our queues, as RabbitMQ's log and our names tell: those of connections that were ever made."""
-    return set(re.findall(r"metabroker-[0-9a-f]{12}", rabbitmq.log.read_text()))
+    return set(re.findall(r"metabroker-[0-9a-f]{12}", rabbitmq.log.read_text(errors="replace")))
 
 
 def new_queue(rabbitmq: RabbitMQ, before: set[str]) -> str:
