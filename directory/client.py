@@ -1,6 +1,6 @@
-"""A client of the REST face: what `mqmesh directory register`, `find` and `import` use.
+"""A client of the REST interface, used by `mqmesh directory register`, `find` and `import`.
 
-It needs nothing but the standard library. Each call is one request; nothing is cached.
+It needs only the standard library. Each call is one request; nothing is cached.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Client:
         self._account: tuple[str, str] | None = None
 
     def log_in(self, account: str, secret: str) -> None:
-        """Draw a token; what follows shows it, and when it is over draws another one."""
+        """Get a token for the following calls. When it expires, they get another one."""
         self._token = None
         self._token = self._call("POST", "/v1/tokens", {"account": account, "secret": secret})["token"]
         self._account = (account, secret)
@@ -77,7 +77,7 @@ class Client:
         self._call("POST", "/v1/records", {"records": records})
 
     def claim(self, mesh: str, holder: str, name: str, seconds: float, **fields: object) -> dict[str, Any]:
-        """Begin or renew a broker's lease, whose holder is a UUID; return what it got, its number above all (docs/directory.md)."""
+        """Begin or renew the lease of a broker, whose holder is a UUID. Returns what it got, first of all its number (docs/directory.md)."""
         given = {key: value for key, value in fields.items() if value is not None}
         return self._call("PUT", _lease(mesh, holder), {"name": name, "seconds": seconds, **given})
 
@@ -86,11 +86,11 @@ class Client:
         self._call("DELETE", _lease(mesh, holder))
 
     def leases(self, mesh: str) -> list[dict[str, Any]]:
-        """The numbers of our mesh that leases hold or that are kept."""
+        """The numbers of our mesh that are leased or reserved."""
         return list(self._call("GET", f"/v1/meshes/{quote(mesh, safe='')}/leases")["leases"])
 
     def forget(self, mesh: str, number: int) -> None:
-        """Free a number that is kept for a broker that does not come back."""
+        """Free a number that is reserved for a broker that does not come back."""
         self._call("DELETE", f"/v1/meshes/{quote(mesh, safe='')}/numbers/{number}")
 
     def _call(self, method: str, path: str, body: object = None) -> dict[str, Any]:

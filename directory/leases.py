@@ -1,15 +1,15 @@
-"""Leases: brokers that register themselves, are found while they renew, and are gone when they do not.
+"""Leases: brokers that register themselves are found while they renew their lease, and disappear when they do not.
 
-A *holder* is what claims: the UUID of a broker's data folder, or of its process where it has none. One request claims and renews. In one
-mesh at one time no two holders have one number or one name:
+A *holder* claims: the UUID of a broker's data folder, or of its process if it has none. One request claims and renews. In one mesh no two
+holders have the same number or name at the same time:
 
-- a holder gets the number that it asks for, if that is free or its own; without asking the one that it had last; else the one that its
-  name had last, when that holder's lease is over and had the same owner; else the lowest that is free;
-- a number whose lease is over is kept for its broker, for a long time (`keep`): another broker under it would, in the mesh, be taken for
-  its successor, and what waits for the first one would be returned (docs/mesh-protocol.md, "Numbers and lives");
-- a record that somebody registered by hand stands: the holder of its name and owner gets its number, and nothing of the record changes.
+- a holder gets the number that it asks for, if that is free or its own; without asking, the number that it had last; else the number that
+  its name had last, if that lease is over and had the same owner; else the lowest free number;
+- after its lease a number stays reserved for its broker for a long time (`keep`). A mesh would take another broker with this number for
+  the successor of the first one, and messages that wait for the first one would be returned (docs/mesh-protocol.md, "Numbers and lives");
+- a record that somebody registered by hand stays: the holder of its name and owner gets its number, and the record does not change.
 
-Time is the store's. A lease that ends takes the broker and its services away; readers miss them at that moment.
+The time is the store's. When a lease ends, the broker and its services are no longer found from that moment.
 """
 
 from __future__ import annotations
@@ -33,7 +33,11 @@ FIRST, LAST = 1, 65535  # numbers that are given without being asked for; 0 is w
 
 @dataclass(slots=True)
 class Claim:
-    """What a holder asks for. broker: its record, with a number only if it wants this one. seconds: how long the lease lasts."""
+    """What a holder asks for.
+
+    broker: its record, with a number only if it wants that one.
+    seconds: duration of the lease.
+    """
 
     holder: str
     broker: Record
@@ -42,15 +46,18 @@ class Claim:
 
     @property
     def digest(self) -> str:
-        """Of everything that the records are made from."""
+        """A digest of everything that the records are made from."""
         made = [self.broker.shown(), *(service.shown() for service in self.services)]
         return hashlib.sha256(json.dumps(made, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(slots=True, frozen=True)
 class Granted:
-    """The answer. static: the broker's record was registered by hand and does not end with the lease. refused: a line for each service that
-    was not registered, because another one here has its name."""
+    """The answer to a claim.
+
+    static: the broker's record was registered by hand and does not end with the lease.
+    refused: a line for each service that was not registered, because another service has its name.
+    """
 
     lease: Lease
     static: bool
@@ -123,7 +130,7 @@ def claim(records: Records, owner: Account, wanted: Claim, keep: float = KEEP) -
 
 
 def leave(records: Records, owner: Account, mesh: str, holder: str) -> None:
-    """End a lease at once; its number stays kept. DirectoryError E_invalidKeyPassed when there is none, E_userMismatch."""
+    """End a lease at once; its number stays reserved. Raises DirectoryError E_invalidKeyPassed if there is none, E_userMismatch."""
     key = all_records.mesh_of(records, mesh).key
     found = [one for one in records.leases_like(key, holder, "") if one.holder == holder and one.expires > records.now]
     if not found:
@@ -135,7 +142,7 @@ def leave(records: Records, owner: Account, mesh: str, holder: str) -> None:
 
 
 def listed(records: Records, owner: Account, mesh: str) -> list[dict[str, Any]]:
-    """The numbers of a mesh that leases hold or that are kept, for the mesh's owner."""
+    """The numbers of a mesh that are leased or reserved, for the mesh's owner."""
     key = saving.mine(records, owner, "business", all_records.mesh_of(records, mesh).key).key
     return [
         {
@@ -237,7 +244,7 @@ def _written(records: Records, lease: Lease, wanted: Claim, keep: float, digest:
 
 
 def _end(records: Records, lease: Lease) -> None:
-    """What it holds is gone, the number is kept."""
+    """End a lease: its records are deleted, its number stays reserved."""
     held = records.leased(lease)
     lease.kept -= max(0.0, lease.expires - records.now)
     lease.expires, lease.digest = min(lease.expires, records.now), ""
@@ -270,7 +277,7 @@ def _put_services(records: Records, owner: Account, lease: Lease, services: list
 
 
 def _drop_others(records: Records, lease: Lease, wanted: Claim) -> None:
-    """What it had registered and does not name any more goes, before something else takes its number."""
+    """Delete the records of a lease that the claim does not name any more, before something else takes its number."""
     named = {("broker", wanted.broker.name), *(("service", service.name) for service in wanted.services)}
     held = [records.get(key) for key in records.leased(lease)]
     records.delete([one.key for one in held if one is not None and (one.record, one.name) not in named])

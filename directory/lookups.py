@@ -1,7 +1,7 @@
-"""Lookups that go on while the directory is away: answers are kept, asked for again from time to time, and served stale within a bound.
+"""Lookups that work while the directory is away: answers are cached, refreshed from time to time, and served stale within a bound.
 
-An answer says how old it is and whether the directory could not be asked. Kept are the answers to the `most` questions that were asked
-last. While the directory does not answer it is asked at most every PAUSE seconds, so that who looks up does not wait each time.
+An answer says how old it is and whether the directory could not be asked. The cache holds the answers to the `most` last questions. While
+the directory does not answer it is asked at most every PAUSE seconds, so that lookups do not wait each time.
 """
 
 from __future__ import annotations
@@ -25,15 +25,19 @@ Question = tuple[str, str | None, str | None]
 
 
 class Finder(Protocol):
-    """Who is asked: `client.Client` over REST, or `inquiry.Inquiry` over UDDI."""
+    """Answers questions: `client.Client` over REST, or `uddi_client.Inquiry` over UDDI."""
 
     def find(self, sort: str = ..., mesh: str | None = ..., name: str | None = ...) -> list[dict[str, Any]]:
-        """Records; ClientError with a status of 0, or 500 and more, when there is no answer, with others when it is refused."""
+        """Records. Raises ClientError: status 0, or 500 and more, if there is no answer; another status for a refusal."""
 
 
 @dataclass(slots=True, frozen=True)
 class Found:
-    """An answer. age: seconds since the directory gave it. stale: whether the directory did not answer when it was asked last."""
+    """An answer.
+
+    age: seconds since the directory gave it.
+    stale: the directory did not answer when it was asked last.
+    """
 
     records: list[dict[str, Any]]
     age: float
@@ -41,10 +45,13 @@ class Found:
 
 
 class Lookups:
-    """Finds records through a client, or any other `Finder`.
+    """Finds records through a `Finder`, with a cache.
 
-    fresh: seconds for which an answer is good without asking. stale: seconds after which an old one is no answer. As a context manager
-    it also asks its questions again each `fresh` seconds, in a thread of its own.
+    fresh: seconds for which an answer is used without asking again.
+    stale: seconds after which an old answer is not used any more.
+    most: number of cached answers.
+
+    As a context manager it also asks its questions again every `fresh` seconds, in its own thread.
     """
 
     def __init__(
@@ -83,7 +90,7 @@ class Lookups:
         return Found(deepcopy(records), 0.0, False)
 
     def refresh(self) -> None:
-        """Ask every question that is kept again, until the directory does not answer; what is too old or now refused goes."""
+        """Ask every cached question again, until the directory does not answer. Answers that are too old or refused now are removed."""
         with self._lock:
             now = self._clock()
             for question in [one for one, (then, _) in self._answers.items() if now - then > self._stale]:
@@ -105,7 +112,7 @@ class Lookups:
         return self
 
     def end(self) -> None:
-        """Ask no more by itself; what is being asked goes on."""
+        """Stop the thread. A question that is being asked is finished."""
         self._end.set()
 
     def __exit__(self, *_: object) -> None:
@@ -136,5 +143,5 @@ class Lookups:
 
 
 def _is_away(error: ClientError) -> bool:
-    """No answer, or one of a directory that cannot do its work now, as opposed to a refusal."""
+    """Whether there was no answer, or one of a directory that cannot work now, as opposed to a refusal."""
     return error.status == 0 or error.status >= 500

@@ -1,8 +1,8 @@
-"""A broker's side of its lease: register, renew, be told a number, leave; and where its neighbours are.
+"""Keeps a broker registered in the directory: register, renew, receive a number, leave; and find the broker's neighbours.
 
-`LeaseSchedule` decides when to ask and what to say about the answers: no clock, no socket, no log in it. `Registration` is the shell: one
-thread that asks with `client.Client`. The thread has nothing to do with messages: while the directory is away, the broker goes on with
-what is known, which a file in the data folder remembers over its lives.
+`LeaseSchedule` decides when to ask and what to log: it has no clock, socket or log. `Registration` is the shell: one thread that asks with
+`client.Client`. The thread has no part in messages: while the directory is away, the broker goes on with what is known. A file in the
+data folder keeps this over restarts.
 """
 
 from __future__ import annotations
@@ -39,13 +39,15 @@ FINAL = (400, 401, 403)  # statuses of refusals that waiting does not mend
 
 
 class Refused(Exception):
-    """The directory will not have this broker; one line says why."""
+    """The directory refuses this broker. The text is one line and says why."""
 
 
 class LeaseSchedule:
-    """When to ask next, and which lines to log: each state once, and again when it changes.
+    """Decides when to ask next, and whether to log: each state once, and again when it changes.
 
-    lease: seconds. `state` is "starting", "registered", "away" (no directory answers) or "refused".
+    lease: seconds.
+    state: "starting", "registered", "away" (no directory answers) or "refused".
+    asked, failed: claims that were granted, and that were not.
     """
 
     def __init__(self, lease: float, chance: float = 0.5) -> None:
@@ -59,26 +61,26 @@ class LeaseSchedule:
         self._said: tuple[str, str] | None = None
 
     def granted(self, now: float, text: str) -> bool:
-        """A claim was granted; renew when a third of the lease is over. Whether `text` is news."""
+        """A claim was granted: renew after a third of the lease. Returns whether `text` is to be logged."""
         self.asked += 1
         self._backoff.reset()
         self.due = now + self._lease / 3 * self._spread()
         return self._news("registered", text)
 
     def missed(self, now: float, text: str) -> bool:
-        """No directory answered: try again soon, then less often, but several times within a lease. Whether this is news."""
+        """No directory answered: try again soon, then less often, but several times within a lease. Returns whether to log it."""
         self.failed += 1
         self.due = now + self._backoff.next() * self._spread()
         return self._news("away", "")
 
     def refused(self, now: float, text: str) -> bool:
-        """The directory refused: it may think better of it when another lease is over, or when somebody has mended something."""
+        """The directory refused: try again, as another lease may end or somebody may correct something. Returns whether to log it."""
         self.failed += 1
         self.due = now + self._backoff.longest * self._spread()
         return self._news("refused", text)
 
     def _spread(self) -> float:
-        """0.9 to 1.1, so that brokers that began together do not stay together."""
+        """A factor from 0.9 to 1.1, so that brokers that began together do not stay together."""
         return 0.9 + 0.2 * self._chance
 
     def _news(self, state: str, text: str) -> bool:
@@ -89,7 +91,13 @@ class LeaseSchedule:
 
 @dataclass(slots=True)
 class RegistrationState:
-    """What a broker remembers of its directory over its lives. number: in `mesh`, None before there is one."""
+    """What a broker keeps about its directory over restarts.
+
+    holder: UUID under which it claims.
+    number: in `mesh`; None before there is one.
+    neighbours: name -> addresses.
+    folder: data folder; None: nothing is stored.
+    """
 
     holder: str
     mesh: str
@@ -99,7 +107,7 @@ class RegistrationState:
 
     @classmethod
     def load(cls, folder: Path | None, mesh: str) -> RegistrationState:
-        """Read the file in the data folder, or begin anew; OSError when it cannot be kept."""
+        """Read the file in the data folder, or begin with an empty state. Raises OSError if it cannot be stored."""
         made = cls(str(uuid.uuid4()), mesh, folder=folder)
         if folder is None:
             return made
@@ -119,7 +127,7 @@ class RegistrationState:
         return made
 
     def save(self) -> None:
-        """Write it down. Raises OSError."""
+        """Store the state. Raises OSError."""
         if self.folder is not None:
             self.folder.mkdir(parents=True, exist_ok=True)
             table = {"holder": self.holder, "mesh": self.mesh, "number": self.number, "neighbours": self.neighbours}
@@ -127,7 +135,7 @@ class RegistrationState:
 
 
 def _number_before(folder: Path, mesh: str) -> int | None:
-    """The number that the data folder's broker has had in this mesh without a directory."""
+    """The number that the broker of this data folder had in this mesh without a directory."""
     try:
         found = json.loads((folder / IDENTITY).read_text(encoding="utf-8"))
         return int(found["number"]) if found["mesh"] == mesh else None
@@ -136,7 +144,7 @@ def _number_before(folder: Path, mesh: str) -> int | None:
 
 
 class Registration:
-    """Keeps one broker registered: a `broker.registrar.Registrar`. ValueError for a URL that cannot be; OSError for its data folder."""
+    """Keeps one broker registered; a `Registrar`. Raises ValueError for an invalid URL, OSError for the data folder."""
 
     def __init__(self, config: BrokerConfig) -> None:
         assert config.directory is not None
@@ -182,7 +190,7 @@ class Registration:
         return {f"directory/{name}": str(value) for name, value in values.items()}
 
     def end(self) -> None:
-        """See `Registrar`. When the directory does not answer, the lease ends by itself."""
+        """See `Registrar`. If the directory does not answer, the lease ends by itself."""
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join(LEAVING)
@@ -204,7 +212,7 @@ class Registration:
             self._leave()  # also when it was away a moment ago: a claim whose answer was lost may stand there
 
     def _claim(self) -> None:
-        """Ask the directories in turn until one answers. Raises Refused for what waiting does not mend."""
+        """Ask the directories in turn until one answers. Raises Refused for a refusal that waiting does not change."""
         texts = []
         for at, client in enumerate(self._clients):
             try:
@@ -231,7 +239,7 @@ class Registration:
             log.error("event=directory-refused mesh=%s name=%s text=%s", self.settings.mesh, self._config.name, text)
 
     def _ask(self, client: Client) -> dict[str, Any]:
-        """One round with one directory: register or renew, then look for the neighbours."""
+        """Ask one directory: register or renew, then look up the neighbours."""
         settings = self.settings
         if settings.account and client not in self._logged_in:
             client.log_in(settings.account, settings.secret())
@@ -286,7 +294,7 @@ class Registration:
                 log.error("event=directory-memory-failed error=%s", error)
 
     def _note(self, found: dict[str, list[str]]) -> bool:
-        """Take over where the neighbours are. One that the directory does not name at this moment may be back soon: it is remembered."""
+        """Take over the addresses of neighbours. A neighbour that the directory does not name now may be back soon: it stays known."""
         known = self.remembered.neighbours
         fresh = sorted(name for name in found if name not in known)
         changed = any(known.get(name) != addresses for name, addresses in found.items())
@@ -297,7 +305,7 @@ class Registration:
         return changed
 
     def _meet(self, names: list[str]) -> None:
-        """Dial neighbours; in the broker's thread."""
+        """Dial neighbours. Runs in the broker's thread."""
         assert self._broker is not None
         mesh = self._broker.site.mesh
         if mesh is None:
@@ -316,7 +324,7 @@ class Registration:
 
 
 def _usable(addresses: list[str]) -> list[str]:
-    """What a link can dial."""
+    """The addresses that a link can dial."""
     usable = []
     for address in addresses:
         try:

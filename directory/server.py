@@ -1,7 +1,7 @@
 """The directory as a web application, and the process that serves it.
 
-Both faces stand behind one port. A request has at most LONGEST bytes and a bounded number is worked at together; each is worked at in a
-thread, because databases and hashes of secrets block.
+REST and SOAP share one port. A request has at most LONGEST bytes, and the number of requests in progress is bounded. Each request is handled
+in a thread, because databases and hashes of secrets block.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ log = logging.getLogger("mqmesh.directory")
 
 
 class TooLong(Exception):
-    """A body beyond LONGEST, or slower than PATIENCE."""
+    """The body has more than LONGEST bytes, or takes longer than PATIENCE."""
 
 
 async def body_of(request: Request) -> bytes:

@@ -1,7 +1,7 @@
-"""Connections that keep the directory waiting: whoever has not sent a whole request head within PATIENCE seconds is hung up on.
+"""Closes connections that keep the directory waiting: those that do not send a whole request head within PATIENCE seconds.
 
-uvicorn bounds how long a connection may be idle between two requests; this bounds the time before the first one, and that of a head
-that comes byte by byte. Bodies have a bound of their own (`server.body_of`).
+uvicorn bounds how long a connection may be idle between two requests. This bounds the time before the first request, and that of a head
+that comes byte by byte. Bodies have their own bound (`server.body_of`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ PATIENCE = 10.0  # seconds
 
 
 class SlowClientProtocol(H11Protocol):
-    """HTTP/1.1 with a clock for request heads."""
+    """HTTP/1.1 with a timeout for request heads."""
 
     _hurry: asyncio.TimerHandle | None = None
 
@@ -31,7 +31,7 @@ class SlowClientProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def _look(self) -> None:
-        """The clock runs from the first byte of a head, or from the connection's beginning, until a request is there."""
+        """The timeout runs from the beginning of the connection, or from the first byte of a head, until a request is complete."""
         if self.cycle is not None and not self.cycle.response_complete:
             self._stop()
         elif self._hurry is None:

@@ -1,7 +1,7 @@
 """Accounts and tokens: who may publish.
 
-An account's secret is made here (256 bits) or chosen by its holder; the database has its argon2id hash. A token is drawn for a secret, is
-good for TOKEN_LIFE seconds at each process over the same database, and only its SHA-256 is kept.
+The secret of an account is generated here (256 bits) or chosen by its holder. The database holds its argon2id hash. A token is issued for a
+secret. It is valid for TOKEN_LIFE seconds in every process over the same database; only its SHA-256 is stored.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _together = BoundedSemaphore(2)  # a hash takes 64 MiB: a flood of wrong secrets
 
 
 def add_account(store: Store, name: str, organisation: str, secret: str | None = None) -> str:
-    """Make an account or replace its secret; return the secret. ValueError: a name that cannot be."""
+    """Add an account or replace its secret. Returns the secret. Raises ValueError for an invalid name."""
     for what in (name, organisation):
         if not _NAME.fullmatch(what) or what == NODE:
             raise ValueError(f"{what!r}: a name has letters, digits and . _ @ -, begins with a letter or digit, and is not {NODE!r}")
@@ -59,7 +59,7 @@ def discard_token(store: Store, token: str) -> None:
 
 
 def identify(records: Records, token: str | None) -> Account | None:
-    """Whose token it is, None without one; DirectoryError E_authTokenExpired."""
+    """The account of a token; None without a token. Raises DirectoryError E_authTokenExpired."""
     if not token:
         return None
     account = records.holder(_digest(token))

@@ -1,6 +1,6 @@
-"""What a directory answers when it does not do what was asked: one error for both faces.
+"""Errors of the directory, the same for its REST and SOAP interfaces.
 
-The names and numbers are those of UDDI v3.0.2, chapter 12; REST answers the HTTP status beside them.
+The names and numbers are those of UDDI v3.0.2, chapter 12. REST answers with the HTTP status beside them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,11 @@ CODES = {
 
 
 class DirectoryError(Exception):
-    """A request that is refused. code: one of CODES. ours: whether the fault is the directory's."""
+    """A request that is refused.
+
+    code: one of CODES.
+    ours: the fault is the directory's.
+    """
 
     def __init__(self, code: str, text: str, *, ours: bool = False) -> None:
         super().__init__(text)
