@@ -77,7 +77,7 @@ class Client:
         self._call("POST", "/v1/records", {"records": records})
 
     def claim(self, mesh: str, holder: str, name: str, seconds: float, **fields: object) -> dict[str, Any]:
-        """Begin or renew the lease of a broker, whose holder is a UUID. Returns what it got, first of all its number (docs/directory.md)."""
+        """Begin or renew the lease of a broker; its holder is a UUID. Returns what it got, above all its number (docs/directory.md)."""
         given = {key: value for key, value in fields.items() if value is not None}
         return self._call("PUT", _lease(mesh, holder), {"name": name, "seconds": seconds, **given})
 

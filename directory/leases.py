@@ -27,7 +27,7 @@ from .storage.store import Account, Lease, Records
 from .uddi import saving
 
 SHORTEST, LONGEST = 1.0, 86400.0  # seconds of a lease
-KEEP = 365 * 86400.0  # seconds for which a number is kept behind the end of its lease
+KEEP = 365 * 86400.0  # seconds for which a number stays reserved after its lease
 FIRST, LAST = 1, 65535  # numbers that are given without being asked for; 0 is what a broker alone has
 
 
@@ -229,7 +229,7 @@ def _number(records: Records, owner: Account, mesh: str, wanted: Claim, static: 
 
 
 def _passes(records: Records, owner: Account, lease: Lease, wanted: Claim) -> bool:
-    """Whether a number is the claimant's: its own, or that of the same name and owner behind the end of the lease."""
+    """Whether a number is the claimant's: its own, or that of the same name and owner after the lease."""
     if lease.holder == wanted.holder:
         return lease.owner == owner.name
     return lease.expires <= records.now and (lease.name, lease.owner) == (wanted.broker.name, owner.name)

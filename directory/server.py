@@ -1,7 +1,7 @@
 """The directory as a web application, and the process that serves it.
 
-REST and SOAP share one port. A request has at most LONGEST bytes, and the number of requests in progress is bounded. Each request is handled
-in a thread, because databases and hashes of secrets block.
+REST and SOAP share one port. A request has at most LONGEST bytes, and the number of requests in progress is bounded. Requests are handled
+in threads, because databases and hashes of secrets block.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class TooLong(Exception):
 
 
 async def body_of(request: Request) -> bytes:
-    """The body, TooLong beyond the limits."""
+    """The body of a request. Raises TooLong."""
     parts, size = [], 0
     try:
         async with asyncio.timeout(PATIENCE):
@@ -59,7 +59,7 @@ async def body_of(request: Request) -> bytes:
 
 
 def _wrap(handler: Answer) -> Callable[[Request], Awaitable[Response]]:
-    """The one place where what a REST handler raises becomes an answer."""
+    """An endpoint for a REST handler. This is the only place that turns its exceptions into answers."""
 
     async def endpoint(request: Request) -> Response:
         try:
@@ -106,7 +106,7 @@ def _uddi(store: Store, public_url: str | None) -> list[Route]:
 
 
 def configured(app: Starlette, certificate: Path | None = None, key: Path | None = None) -> uvicorn.Config:
-    """How it is served: with bounds on what strangers can hold."""
+    """The configuration of uvicorn, with bounds on what strangers can hold."""
     settings: dict[str, Any] = {"limit_concurrency": TOGETHER, "log_config": None, "log_level": "warning", "access_log": False}
     if certificate is not None:
         settings |= {"ssl_certfile": certificate, "ssl_keyfile": key}
@@ -122,7 +122,7 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """SIGTERM and SIGINT end it in order; uvicorn would raise them again behind the end, before the database is closed."""
+        """SIGTERM and SIGINT end it in order; uvicorn would raise them again at its end, before the database is closed."""
         loop = asyncio.get_running_loop()
         for one in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(one, self._end)
