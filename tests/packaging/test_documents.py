@@ -274,6 +274,13 @@ def test_the_tour_leads_to_code() -> None:
     assert not wrong, "\n" + "\n".join(wrong) + f"\nMend the table of '{TOUR}' in CONTRIBUTING.md."
 
 
+def test_architecture_lists_every_room() -> None:
+    text = ARCHITECTURE.read_text()
+    rooms = [path.parent.relative_to(ROOT).as_posix() + "/" for layer in LAYERS for path in (ROOT / layer).glob("*/__init__.py")]
+    missing = [room for room in sorted(rooms) if f"`{room}`" not in text]
+    assert not missing, f"docs/architecture.md: no row for {', '.join(missing)}"
+
+
 def test_every_page_is_in_the_index() -> None:
     index = (ROOT / "docs" / "README.md").read_text()
     for page in (ROOT / "docs").glob("*.md"):
