@@ -77,7 +77,7 @@ fuzz: venv ## damaged input for FOR (600) seconds each: packets, CONNECT, WebSoc
 	for part in codec broker websocket link config; do $(BIN)/python tests/fuzz/fuzz_$$part.py --for $(FOR) --seed $(SEED); done
 
 nightly: venv services ## every test with ten times the examples, and the simulation with SEEDS (2000) seeds
-	MQMESH_SEEDS=$(SEEDS) $(BIN)/pytest --timeout=7200 tests/simulation
+	MQMESH_SEEDS=$(SEEDS) MQMESH_RETAINED_SEEDS=$(SEEDS) $(BIN)/pytest --timeout=7200 tests/simulation tests/mesh/retained/test_sync.py
 	MQMESH_EXAMPLES=10 $(BIN)/pytest
 
 lock: ## resolve pyproject.toml anew and write requirements.lock

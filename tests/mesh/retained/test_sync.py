@@ -7,7 +7,7 @@ import os
 import pytest
 from support.models.retained_world import Site, T, World
 
-SEEDS = int(os.environ.get("MQMESH_RETAINED_SEEDS", "60"))
+SEEDS = int(os.environ.get("MQMESH_RETAINED_SEEDS", "30"))
 GRAPHS = {
     "pair": (2, [(1, 2)]),
     "chain": (3, [(1, 2), (2, 3)]),
@@ -103,10 +103,10 @@ class Play:
         world.run(chance.choice((0.3, 5.0, 70.0)))
 
 
-@pytest.mark.parametrize("start", range(0, SEEDS, 20))
+@pytest.mark.parametrize("start", range(0, SEEDS, 10))
 @pytest.mark.parametrize("what", ["short", "long", "wiped", "wiped and long"])
 def test_all_sites_become_equal(what: str, start: int) -> None:
-    for seed in range(start, min(start + 20, SEEDS)):
+    for seed in range(start, min(start + 10, SEEDS)):
         try:
             Play(seed, what).run()
         except Exception as error:
