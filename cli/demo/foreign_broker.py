@@ -223,8 +223,8 @@ class ForeignBrokerAct:
         self._wait(gauge.connect, "the foreign broker")
         self.result.refused = not _Gauge(host, port, None).connect()
         self.phase(
-            f"a foreign broker (amqtt, MQTT 3.1.1) at {host}:{port}, found as {SERVICE} in a directory; without the password, which the "
-            f"metabroker alone has, it {'turns clients away' if self.result.refused else 'lets clients in'}"
+            f"a foreign broker (amqtt, MQTT 3.1.1) at {host}:{port}, found as {SERVICE} in a directory; without the password, which only "
+            f"the metabroker has, it {'turns clients away' if self.result.refused else 'lets clients in'}"
         )
         self._ready(metabroker, "the metabroker")
         for _ in self.fleet.settling(PATIENCE):

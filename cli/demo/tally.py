@@ -12,7 +12,7 @@ separately and shown:
 - *at the killed site*, what had not arrived when its broker died, beyond the last that had arrived from the same origin
   (order is kept, so a gap below it is a loss), and all that was published until its subscription stood again;
 - *from the killed site*, what it had published and what had not reached all other sites when its broker died: held in
-  the memory of that broker alone, or sent by its client again after the return.
+  the memory of only that broker, or sent by its client again after the return.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`mqmesh topology check|draw|simulate FILE`: what a topology is worth before a broker of it runs.
+"""`mqmesh topology check|draw|simulate FILE`: judge a topology before a broker of it runs.
 
 The figures come from `mesh.analysis`, the pictures from `cli.drawing`; here are the commands and their tables.
 """
@@ -40,7 +40,7 @@ app = command_group(
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A topology file, such as topologies/ring-of-five.toml.", show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="Write one JSON object instead of tables.")]
-LARGEST_PLAYED = 32  # brokers up to which a topology is played through by the nodes themselves: about a second
+LARGEST_PLAYED = 32  # brokers, up to which the mesh nodes play a topology through. It takes about a second
 WAYS = {"flood": "flood", "marked": "flood, sibling marks", "routed": "routed"}
 
 
@@ -156,7 +156,7 @@ def _check_topics(topics: list[str]) -> None:
 
 
 def _borders(topology: Topology) -> dict[str, Any]:
-    """The parts that policies divide a topology into, and what they say; nothing without any."""
+    """The parts into which policies divide a topology, and the policies. Empty without policies."""
     if not any(link.rules for link in topology.links):
         return {}
     rules = [
@@ -200,7 +200,7 @@ def _reach_table(topology: Topology, topic: str, origins: dict[str, dict[str, st
 
 
 def _played(topology: Topology, analysis: Analysis) -> Analysis:
-    """The analysis with what the nodes really sent."""
+    """The analysis, with the frames that the nodes really sent."""
     frames = rehearse(topology)
     origins = (replace(one, marked=frames[one.name][0], routed=frames[one.name][1]) for one in analysis.origins)
     return replace(analysis, origins=tuple(origins))

@@ -31,7 +31,7 @@ FONT = "system-ui, 'Segoe UI', 'DejaVu Sans', sans-serif"
 
 
 class NoMatplotlib(Exception):
-    """PNG was asked for and matplotlib is not installed."""
+    """PNG needs matplotlib, which is not installed."""
 
 
 @dataclass(slots=True)
@@ -63,7 +63,7 @@ class Line:
 
 @dataclass(slots=True)
 class Picture:
-    """All that is drawn, in pixels, y down."""
+    """Everything that is drawn, in pixels, with y downwards."""
 
     width: float
     height: float
@@ -78,7 +78,7 @@ class Picture:
 
 
 def picture(topology: Topology, analysis: Analysis) -> Picture:
-    """Place everything."""
+    """The picture of a topology: places of brokers, links and names."""
     places = {name: (x * HOP, y * HOP) for name, (x, y) in positions(topology.graph()).items()}
     cut_links = {frozenset(ends) for ends in analysis.cut_links}
     lines = [Line(places[link.listener], places[link.dialler], link.ends in cut_links, link.cost, link.guarded) for link in topology.links]
@@ -96,7 +96,7 @@ def size_of(analysis: Analysis) -> str:
 
 
 def _framed(what: Picture) -> Picture:
-    """Move all of it so that it has its margins, the title above and the legend below."""
+    """Move everything to make room for margins, the title above and the legend below."""
     boxes = [_box(disc) for disc in what.discs]
     left, top = min(box[0] for box in boxes), min(box[1] for box in boxes)
     right, bottom = max(box[2] for box in boxes), max(box[3] for box in boxes)
@@ -135,7 +135,7 @@ _SIDES = (
 
 
 def _label(at: Point, lines: list[Line]) -> tuple[Point, str]:
-    """Where the name has room: the freer of two sides of the first kind that no link is near, or else the freest of all."""
+    """Where the name has most room: the first kind of side that no link is near, or else the freest side of all."""
     ways = []
     for line in lines:
         if at in (line.start, line.end):
@@ -157,7 +157,7 @@ def _label(at: Point, lines: list[Line]) -> tuple[Point, str]:
 
 
 def svg(what: Picture) -> str:
-    """The picture as one SVG document that needs nothing else."""
+    """The picture as a self-contained SVG document."""
     return "\n".join(_svg_lines(what)) + "\n"
 
 

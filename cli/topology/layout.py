@@ -1,4 +1,4 @@
-"""Where the brokers of a topology stand in a picture.
+"""The places of brokers in a picture of a topology.
 
 Distances in the picture should follow hops: stress majorisation (SMACOF) moves all points until they do, from several
 starts, and the one with the least stress is taken. In plain Python, so that drawing needs no numerical package; it
@@ -112,7 +112,7 @@ def _beauty(points: list[complex]) -> tuple[float, ...]:
 
 
 def _straight(points: list[complex]) -> list[complex]:
-    """Points that are nearly level, or nearly above each other, made exactly so."""
+    """Align points that are nearly level, or nearly above each other."""
     xs, ys = _gathered([p.real for p in points]), _gathered([p.imag for p in points])
     return [complex(x, y) for x, y in zip(xs, ys, strict=True)]
 

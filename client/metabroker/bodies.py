@@ -66,7 +66,7 @@ def community_name(client_id: str) -> str:
 
 
 def is_session(session: str, client: str) -> bool:
-    """Whether this can be a session's identifier in topics: one level, behind the client's own where the metabroker names sessions so."""
+    """Whether this can be a session's identifier in topics: one level, after the client's own if the metabroker names sessions so."""
     return bool(name := session.removeprefix(f"{client}/")) and not set(name) & set("/+#\0")
 
 
