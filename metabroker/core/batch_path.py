@@ -23,9 +23,9 @@ import msgpack
 
 from ...base.cache import Cache
 from ...base.metabroker import PUBLICATION, REQUEST, Code, response_topic
-from ..protocol import requests as bodies
+from ..protocol import bodies
+from ..protocol.bodies import BodyError
 from ..protocol.messages import LONG, IncomingRun, Outgoing, PublishHeader
-from ..protocol.requests import BodyError
 from .actions import DeliverMany, RespondMany, SendMany
 
 if TYPE_CHECKING:

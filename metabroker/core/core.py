@@ -20,9 +20,9 @@ from ...mqtt.packets import Publish
 from ...mqtt.properties import Properties
 from ...store.records import StoredDelivery, StoredRun
 from ..policy import Policy, Rule
-from ..protocol import requests as bodies
+from ..protocol import bodies
+from ..protocol.bodies import BodyError
 from ..protocol.events import Abilities
-from ..protocol.requests import BodyError
 from .actions import AfterCommit, Close, Deliver, LogLine, Open, Resolve, Respond
 from .publishing import Publishing
 from .records import Changes

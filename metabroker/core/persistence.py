@@ -26,7 +26,7 @@ from ...mqtt.packets import Publish
 from ...mqtt.properties import PacketKind, Property, decode_properties, encode_properties
 from ...store.records import RUN_WEIGHT, StoredDelivery, StoredRun
 from ..policy import Limits
-from ..protocol import requests as bodies
+from ..protocol import bodies
 from .actions import Action, AfterCommit, LogLine, ReadPage, Respond
 from .records import (
     ACKED,

@@ -11,10 +11,10 @@ from typing import Any
 from ...base.metabroker import Code
 from ...mqtt.packets import Publish
 from ...mqtt.reasons import Reason
-from ..protocol import requests as bodies
+from ..protocol import bodies
+from ..protocol.bodies import BodyError
 from ..protocol.events import Abilities
 from ..protocol.messages import fits
-from ..protocol.requests import BodyError
 from .actions import Send
 from .remote import Remote
 from .sessions import Session

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ...base.metabroker import Code
 from ...mqtt.reasons import Reason
-from ..protocol import requests as bodies
+from ..protocol import bodies
 from .actions import LogLine, Subscribe, Unsubscribe
 from .remote import Remote, RemoteFilter, Waiter
 from .sessions import Session
