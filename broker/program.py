@@ -107,7 +107,7 @@ def reload_files(broker: Broker, reload: Callable[[], BrokerConfig] | None, insi
     if broker.site.websocket is not None:
         broker.site.websocket.origins = frozenset(config.websocket.origins)
     if broker.site.durable is not None:
-        broker.site.durable.bound.set(config.limits, broker.site.durable.store)
+        broker.site.durable.quota.set(config.limits, broker.site.durable.store)
         broker.site.durable.look()
     log.info(
         "event=reloaded policies=%d links_renewed=%d origins=%d rules=%d subscriptions_ended=%d",

@@ -170,7 +170,7 @@ def _open(connection: Connection, packet: packets.Connect, connack: packets.Conn
     if durable is not None and durable.error is not None and expiry != 0 and (known is None or packet.clean_start):
         connection.refuse(Reason.QUOTA_EXCEEDED, f"a new session cannot be kept: {durable.error}", packet.version)
         return
-    crowd = durable.bound.refusal(known) if durable is not None and expiry != 0 else None
+    crowd = durable.quota.refusal(known) if durable is not None and expiry != 0 else None
     if crowd is not None:
         connection.refuse(Reason.QUOTA_EXCEEDED, f"a new session cannot be kept: {crowd}", packet.version)
         return

@@ -109,8 +109,8 @@ def subscribe(connection: Connection, packet: packets.Subscribe) -> None:
             site.router.access.denied(connection.client_id, connection.user, subscription.filter, refusal)
             reasons.append(Reason.NOT_AUTHORIZED)
             continue
-        if durable is not None and durable.bound.full and session.stored and subscription.filter not in session.subscriptions:
-            _refused(connection, durable.bound.full_text)
+        if durable is not None and durable.quota.full and session.stored and subscription.filter not in session.subscriptions:
+            _refused(connection, durable.quota.full_text)
             reasons.append(Reason.QUOTA_EXCEEDED)
             continue
         most = connection.limits.subscriptions

@@ -79,7 +79,7 @@ class Custody:
         self._waiting: deque[Waiting] = deque()
         self._delivered: list[int] = []  # tokens of deliveries that were carried out and are not written
         self._timer: asyncio.TimerHandle | None = None  # at which these are written at the latest
-        durable.bound.custody = self.stored
+        durable.quota.custody = self.stored
 
     def stored(self) -> int:
         """About how many bytes of the store are for other sites."""
@@ -172,7 +172,7 @@ class Custody:
         writer = durable.writer
         changes = self._node.retained_changes(durable.context.now)
         if changes:
-            durable.firm()
+            durable.need_commit()
             for change in changes:
                 if isinstance(change, PutValue):
                     writer.put_value(change.table, change.key, change.value)

@@ -30,4 +30,4 @@ def troubles(site: Site) -> list[str]:
         return []
     if durable.error is not None:
         return [f"the store refuses: {durable.error}"]
-    return [] if durable.bound.state == OK else [durable.bound.state]
+    return [] if durable.quota.state == OK else [durable.quota.state]

@@ -15,9 +15,9 @@ Nothing waits and nothing is written for messages whose recipients are all conne
 
 When the store fails, messages that need it are refused or not read (`closed`), what was promised is given to it again until it
 takes it, and everybody else goes on. The same holds, without a refusal, while more waits for the disk than may; and, for fewer, when the
-store has all that it may have (`bound.py`).
+store has all that it may have (`quota.py`).
 
-What it does not know: how a session writes its rows (`durable_session.py`), files, SQL.
+What it does not know: how a session writes its rows (`stored_session.py`), files, SQL.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from ...mqtt.packets import Subscription
 from ...store import Store, StoreError, Writer
 from ...store.records import StoredRun
 from .codec import pack, retained_value, run_of, stored_run, subscription_key, subscription_value, will_value
-from .maintenance import Upkeep
-from .quota import Bound, passes
-from .stored_session import DurableSession
+from .maintenance import Maintenance
+from .quota import StoreQuota, passes
+from .stored_session import StoredSession
 
 if TYPE_CHECKING:
     from ..ports import Connection, Context, Mesh
@@ -96,12 +96,12 @@ class Durable:
         self.closed = False
         self.stuck = False
         self.moving = False
-        self.dirty: dict[DurableSession, None] = {}
+        self.dirty: dict[StoredSession, None] = {}
         self.commits = 0
         loop = context.loop
         self.writer = Writer(store, loop.call_soon_threadsafe, self._on_commit, self._on_error, self._on_settled)
-        self.bound = Bound(self.writer, self._bound_changed)
-        self.upkeep = Upkeep(self)
+        self.quota = StoreQuota(self.writer, self._bound_changed)
+        self.maintenance = Maintenance(self)
         self._reader = ThreadPoolExecutor(1, "store-reader")
         self._next_run = 1
         self._next_number = 1
@@ -109,7 +109,7 @@ class Durable:
         self._last_id = 0
         self._loaded: tuple[int, Batch] | None = None
         self._runs: set[int] = set()  # stored for the message that is being taken
-        self._firm = False  # beside runs, something must be kept for the message that is being taken
+        self._commit_needed = False  # beside runs, something must be kept for the message that is being taken
         self._awaiting: dict[int, tuple[Connection, Answer]] = {}  # run -> who waits for it
         self._holding: dict[Connection, None] = {}  # connections with something in their queues
         self._ready: dict[Connection, None] = {}  # those of them with an answer that may go though nothing was committed
@@ -136,11 +136,11 @@ class Durable:
         """The first identifiers to give: of runs, of sessions."""
         self._next_run, self._next_number = run, number
 
-    def new_session(self, client_id: str) -> DurableSession:
+    def new_session(self, client_id: str) -> StoredSession:
         """A session that the store keeps."""
         number = self._next_number
         self._next_number += 1
-        return DurableSession(client_id, self, number)
+        return StoredSession(client_id, self, number)
 
     async def settle(self, seconds: float) -> bool:
         """Wait until everything so far is kept, and its answers are given to their connections."""
@@ -173,7 +173,7 @@ class Durable:
             self._alive_at = now
             if len(self.sessions) or self.error is not None:
                 self._note_time()
-        self.upkeep.tick(now)
+        self.maintenance.tick(now)
         self.look()
         if self.mesh is not None:
             self.mesh.store_has_room()
@@ -228,8 +228,8 @@ class Durable:
             self.stuck = True
         elif 2 * pending <= self.pending_limit:
             self.stuck = False
-        self.bound.look()
-        before, self.closed = self.closed, self.stuck or self.bound.text is not None
+        self.quota.look()
+        before, self.closed = self.closed, self.stuck or self.quota.text is not None
         if before and not self.closed:
             self.retry()
 
@@ -239,12 +239,12 @@ class Durable:
             self.context.loop.call_soon(self._let_go, connection, False)
 
     def _bound_changed(self) -> None:
-        full = self.bound.full
+        full = self.quota.full
         self.retained.shut = full
         if self.mesh is not None:
-            self.mesh.store_changed(full, self.bound.on_its_way)
+            self.mesh.store_changed(full, self.quota.on_its_way)
         if self.error is None:
-            self._say(self.bound.state)
+            self._say(self.quota.state)
 
     def _on_commit(self, ticket: int) -> None:
         self.context.refresh()
@@ -252,7 +252,7 @@ class Durable:
         if self._failed and self.writer.error is None:
             self._failed = False
             log.warning("event=store-recovered text=everything that waited is kept, publishers are served again")
-            self._say(self.bound.state)
+            self._say(self.quota.state)
         self.look()
         self.context.flush()
 
@@ -272,10 +272,10 @@ class Durable:
         """For `$SYS/broker/store/`."""
         writer = self.writer
         return {
-            "store/state": str(writer.error or self.bound.state),
+            "store/state": str(writer.error or self.quota.state),
             "store/pending/bytes": str(writer.bytes_pending),
             "store/commits": str(self.commits),
-            **{f"store/{name}": str(value) for name, value in self.bound.values().items()},
+            **{f"store/{name}": str(value) for name, value in self.quota.values().items()},
         }
 
     # What waits
@@ -284,11 +284,11 @@ class Durable:
         """A message is being taken: what is stored from now on is what its answer waits for."""
         if self._runs:
             self._runs = set()
-        self._firm = False
+        self._commit_needed = False
 
-    def firm(self) -> None:
+    def need_commit(self) -> None:
         """The message that is being taken needs more than its recipients: its answer waits for the commit."""
-        self._firm = True
+        self._commit_needed = True
 
     @property
     def next_commit(self) -> int:
@@ -297,14 +297,14 @@ class Durable:
 
     def received(self, session: object) -> None:
         """QoS 2 identifiers received by a session in the store change: its answer waits for them."""
-        if isinstance(session, DurableSession):
+        if isinstance(session, StoredSession):
             self.dirty[session] = None
-            self._firm = True
+            self._commit_needed = True
 
     def answer(self, connection: Connection, data: bytes | bytearray) -> None:
         """Send once what was done since `begin` is kept, and after the answers before."""
         runs = self._runs
-        if self._firm:
+        if self._commit_needed:
             answer = Answer(data, self.mark(), set())
         elif runs:
             answer = Answer(data, self.writer.number, runs)
@@ -326,7 +326,7 @@ class Durable:
 
     def claim(self) -> int:
         """The ticket that an answer to the message that is being taken has to wait for, 0 for none; the caller sees to it."""
-        ticket = self.mark() if self._firm or self._runs else 0
+        ticket = self.mark() if self._commit_needed or self._runs else 0
         self.begin()
         return ticket
 
@@ -391,7 +391,7 @@ class Durable:
         if found is None:
             if run in self._runs:
                 self._runs.discard(run)
-                self._firm = self._firm or self.moving
+                self._commit_needed = self._commit_needed or self.moving
             return
         connection, answer = found
         del self._awaiting[run]
@@ -426,7 +426,7 @@ class Durable:
         if kept and not run.length and self.retained.has(run.topic):
             return False  # it makes room
         elsewhere = self.mesh is not None and route.elsewhere and (route.mesh is None or not self.mesh.reaches(route.mesh))
-        if not self.bound.full:
+        if not self.quota.full:
             return elsewhere
         if kept and self.retained.grows(run):
             return True
@@ -438,7 +438,7 @@ class Durable:
         """What a publisher is told whose message finds no room in the store; None: it is not the store."""
         if self.error is not None:
             return f"no room: the broker's store refuses ({self.error.kind.value})"  # not where it is
-        return None if self.bound.text is None else f"no room: {self.bound.text}"
+        return None if self.quota.text is None else f"no room: {self.quota.text}"
 
     def hold(self, connection: Connection) -> None:
         """A publisher is not read until the store takes messages again; MQTT 5 is answered 0x97 after a while."""
@@ -476,7 +476,7 @@ class Durable:
 
         future.add_done_callback(done)
 
-    def unreadable(self, session: DurableSession, error: StoreError) -> None:
+    def unreadable(self, session: StoredSession, error: StoreError) -> None:
         """The store could not be read for a session, which tries again."""
         log.error("event=store-unreadable client=%s kind=%s text=%s", quoted(session.client_id), error.kind.value, error)
 
@@ -501,7 +501,7 @@ class Durable:
 
     # Sessions, subscriptions, retained messages
 
-    def forget(self, session: DurableSession) -> None:
+    def forget(self, session: StoredSession) -> None:
         """A session has ended."""
         writer = self.writer
         self.dirty.pop(session, None)
@@ -514,36 +514,36 @@ class Durable:
         if session.has_released:
             writer.delete_value("released", session.key)
         if session.shared:
-            self.upkeep.scatter(session.recipient, None)
+            self.maintenance.redistribute(session.recipient, None)
         else:
             writer.delete_recipient(session.recipient)
 
     def leftover(self, recipient: str, shared: bool) -> None:
         """A recipient whose session has ended, and whose deliveries have not."""
         if shared:
-            self.upkeep.scatter(recipient, None)
+            self.maintenance.redistribute(recipient, None)
         else:
             self.writer.delete_recipient(recipient)
 
-    def put_subscription(self, session: DurableSession, subscription: Subscription, identifier: int) -> None:
+    def put_subscription(self, session: StoredSession, subscription: Subscription, identifier: int) -> None:
         """Keep a subscription; its SUBACK follows the commit."""
         session.filters.add(subscription.filter)
         key = subscription_key(session.key, subscription.filter)
         self.writer.put_value("subscriptions", key, subscription_value(subscription, identifier))
-        self.firm()
+        self.need_commit()
 
-    def delete_subscription(self, session: DurableSession, topic_filter: str) -> None:
+    def delete_subscription(self, session: StoredSession, topic_filter: str) -> None:
         """Forget a subscription; its UNSUBACK follows the commit."""
         if topic_filter in session.filters:
             session.filters.discard(topic_filter)
             self.writer.delete_value("subscriptions", subscription_key(session.key, topic_filter))
-            self.firm()
+            self.need_commit()
 
     def retain(self, run: Batch, extra: bytes = b"") -> None:
         """Keep a retained message."""
         if not run.topic.startswith(b"$"):
             self.writer.put_value("retained", bytes(run.topic), retained_value(run, self.offset, extra))
-            self.firm()
+            self.need_commit()
 
     def keep_will(self, run: Batch) -> bytes:
         """Keep a will that is due and finds no room: the key for `forget_will`."""
@@ -559,4 +559,4 @@ class Durable:
         """Forget a retained message."""
         if not topic.startswith(b"$"):
             self.writer.delete_value("retained", topic)
-            self.firm()
+            self.need_commit()

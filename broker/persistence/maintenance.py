@@ -10,7 +10,7 @@ Both walk through a session's rows page by page, read in a thread, a page for ea
 
 Invariants: what has been read is used only if the row is still there and no connection has taken the session up since.
 
-What it does not know: how rows are written (`kept.py`), what is in memory.
+What it does not know: how rows are written (`stored_delivery.py`), what is in memory.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 from ...mqtt.session import Delivery
 from ...mqtt.topics import split_share
 from ...store import Store, StoredDelivery, StoredRun, StoreError
-from .stored_delivery import SENT, WAITING, Extra, Kept
-from .stored_session import PAGE_ROWS, DurableSession, Page, read_runs
+from .stored_delivery import SENT, WAITING, Extra, PersistentDelivery
+from .stored_session import PAGE_ROWS, Page, StoredSession, read_runs
 
 if TYPE_CHECKING:
     from ..routing.shared import ShareGroup
@@ -35,12 +35,12 @@ BUDGET = 4 * 2**20  # bytes of messages read at once
 CLEAR_INTERVAL = 10.0  # seconds between two looks at the heads of queues
 
 
-class HandingOn:
+class Redistribution:
     """The rows of one recipient on their way to others. session: None when it has ended."""
 
-    def __init__(self, upkeep: Upkeep, recipient: str, session: DurableSession | None) -> None:
-        self._upkeep = upkeep
-        self._durable = upkeep.durable
+    def __init__(self, maintenance: Maintenance, recipient: str, session: StoredSession | None) -> None:
+        self._upkeep = maintenance
+        self._durable = maintenance.durable
         self.recipient = recipient
         self.session = session
         self._after = session.reached if session is not None else 0
@@ -109,33 +109,33 @@ class HandingOn:
             log.error("event=store-run-missing recipient=%s run=%d messages=%d", self.recipient, row.run, row.count)
             durable.context.counters.dropped += row.count
             return True
-        kept = Kept.of_row(row, extra, group)
+        kept = PersistentDelivery.of_row(row, extra, group)
         kept.load(durable.loaded(stored))
         plain = Delivery(kept.run, row.qos, extra.retain, b"", group, row.start, row.count)
         durable.context.counters.dropped += group.give_away([plain])
         return True
 
 
-class Upkeep:
+class Maintenance:
     """The walks of one broker."""
 
     def __init__(self, durable: Durable) -> None:
         self.durable = durable
-        self._walks: dict[str, HandingOn] = {}
-        self._again: dict[str, DurableSession | None] = {}  # nobody had room
-        self._clearing: set[DurableSession] = set()
+        self._walks: dict[str, Redistribution] = {}
+        self._again: dict[str, StoredSession | None] = {}  # nobody had room
+        self._clearing: set[StoredSession] = set()
         self._clear_at = 0.0
 
-    def scatter(self, recipient: str, session: DurableSession | None) -> None:
+    def redistribute(self, recipient: str, session: StoredSession | None) -> None:
         """Hand on what a recipient has of shared subscriptions. session: None when it has ended."""
         self._again.pop(recipient, None)
         known = self._walks.get(recipient)
         if known is not None and (session is not None or known.session is None):
             return
-        walk = self._walks[recipient] = HandingOn(self, recipient, session)
+        walk = self._walks[recipient] = Redistribution(self, recipient, session)
         walk.go()
 
-    def done(self, walk: HandingOn, again: bool = False) -> None:
+    def done(self, walk: Redistribution, again: bool = False) -> None:
         """A walk has ended. again: not everything was handed on."""
         if self._walks.get(walk.recipient) is walk:
             del self._walks[walk.recipient]
@@ -147,22 +147,22 @@ class Upkeep:
         again, self._again = self._again, {}
         for recipient, session in again.items():
             if session is None or not (session.ended or session.connection is not None):
-                self.scatter(recipient, session)
+                self.redistribute(recipient, session)
         if now - self._clear_at >= CLEAR_INTERVAL:
             self._clear_at = now
             age = self.durable.context.limits.session_queue_age
             for found in self.durable.sessions:
-                if isinstance(found, DurableSession) and found.spilled and (found.expiring or age is not None):
+                if isinstance(found, StoredSession) and found.spilled and (found.expiring or age is not None):
                     self.clear(found)
 
-    def clear(self, session: DurableSession) -> None:
+    def clear(self, session: StoredSession) -> None:
         """Drop what has expired at the head of what a session has on disk."""
         if session not in self._clearing and not session.ended:
             self._clearing.add(session)
             durable = self.durable
             durable.read(partial(_read_rows, durable.store, session.recipient, session.reached), partial(self._cleared, session))
 
-    def _cleared(self, session: DurableSession, rows: list[StoredDelivery] | None, error: StoreError | None) -> None:
+    def _cleared(self, session: StoredSession, rows: list[StoredDelivery] | None, error: StoreError | None) -> None:
         self._clearing.discard(session)
         if not rows or session.ended:
             return
@@ -183,7 +183,7 @@ class Upkeep:
         durable.context.flush()
 
 
-def _has_room(group: ShareGroup, giver: DurableSession) -> bool:
+def _has_room(group: ShareGroup, giver: StoredSession) -> bool:
     """Whether a member is there that takes messages at once."""
     return any(
         member.session is not giver and member.session.connection is not None and not member.session.pressing for member in group.members

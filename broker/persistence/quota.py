@@ -14,10 +14,11 @@ that no link takes, for retained messages. What is measured is what the store ha
 Acknowledged messages stay, whatever the bound. A session whose client is connected and has nothing on disk *passes messages on*: what it
 gets needs the store for a moment only, within bounds of its own, so that those who listen are served though others do not. So does a
 site that can be reached: while the store is full or custody laden, a sixteenth of the limit may be on its way to each
-(`Bound.on_its_way`). So a full queue of absent sessions does not stop the traffic between sites, and a site that is gone leaves half of
+(`StoreQuota.on_its_way`). So a full queue of absent sessions does not stop the traffic between sites, and a site that is gone
+leaves half of
 the store to the sessions.
 
-What it does not know: who is refused, and how (`durable.py`, `handshake.py`, `arrivals.py`).
+What it does not know: who is refused, and how (`commits.py`, `client/connect.py`, `mesh/incoming.py`).
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ CUSTODY = 2  # custody may have one part of so many
 OK = "ok"
 
 
-class Bound:
+class StoreQuota:
     """Of one broker. changed: called when `full` has changed.
 
     limit: bytes in the store, 0 for none. most: sessions that the store keeps, 0 for none. sessions: how many there are. full: no more

@@ -27,7 +27,7 @@ from ...store import Kind, Store, StoredDelivery, StoreError
 from .codec import SessionRecord, identifiers_of, kept_run, retained_of, session_of, subscription_of, unpack, will_of_value
 from .commits import Durable
 from .stored_delivery import SENT, Extra
-from .stored_session import DurableSession, key_of, recipient_of
+from .stored_session import StoredSession, key_of, recipient_of
 
 if TYPE_CHECKING:
     from ..auth.guard import Guard
@@ -81,7 +81,7 @@ def recover(durable: Durable, guard: Guard, name: str, in_mesh: bool) -> None:
     found: dict[str, Rows] = {}
     durable.writer.start(lambda deliveries: _seen(deliveries, found, progress))
     try:
-        durable.bound.set(durable.context.limits, store)
+        durable.quota.set(durable.context.limits, store)
         sessions = _sessions(durable, guard, progress)
         highest = max([session.number for session in sessions.values()], default=0)
         others = [int(name[len(PREFIX) :]) for name in found if name.startswith(PREFIX)]
@@ -128,7 +128,7 @@ def _seen(deliveries: Iterable[StoredDelivery], found: dict[str, Rows], progress
         yield row
 
 
-def _sessions(durable: Durable, guard: Guard, progress: Progress) -> dict[str, DurableSession]:
+def _sessions(durable: Durable, guard: Guard, progress: Progress) -> dict[str, StoredSession]:
     """All sessions with their subscriptions, by their names as recipients."""
     store = durable.store
     alive = store.value("broker", b"alive")
@@ -155,8 +155,8 @@ def _sessions(durable: Durable, guard: Guard, progress: Progress) -> dict[str, D
     return sessions
 
 
-def _session(durable: Durable, client_id: str, record: SessionRecord, died_at: float) -> DurableSession:
-    session = DurableSession(client_id, durable, record.number)
+def _session(durable: Durable, client_id: str, record: SessionRecord, died_at: float) -> StoredSession:
+    session = StoredSession(client_id, durable, record.number)
     session.user, session.will, session.expiry = record.user, record.will, record.expiry
     left_at, will_at = record.left_at, record.will_at
     if left_at is None:
@@ -173,7 +173,7 @@ def _session(durable: Durable, client_id: str, record: SessionRecord, died_at: f
     return session
 
 
-def _identifiers(store: Store, sessions: dict[str, DurableSession]) -> None:
+def _identifiers(store: Store, sessions: dict[str, StoredSession]) -> None:
     """QoS 2: what was received and not released, and the other way."""
     by_key = {key_of(session.number): session for session in sessions.values()}
     for key, value in store.values("inbound"):
@@ -185,7 +185,7 @@ def _identifiers(store: Store, sessions: dict[str, DurableSession]) -> None:
             by_key[key].restore_released(value)
 
 
-def _fill(session: DurableSession, rows: Rows) -> None:
+def _fill(session: StoredSession, rows: Rows) -> None:
     session.next_order = rows.next_order
     session.shared, session.expiring = rows.shared, rows.expiring
     for row in rows.sent:

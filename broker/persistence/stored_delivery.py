@@ -61,7 +61,7 @@ class Extra(NamedTuple):
         return cls(bool(flags & _RETAIN), each, since, until, data[_EXTRA.size : end], data[end:].decode())
 
 
-class Kept(Delivery):
+class PersistentDelivery(Delivery):
     """A delivery with rows in the store.
 
     run: None while it is not in memory.
@@ -98,7 +98,7 @@ class Kept(Delivery):
         self.ticket = 0
 
     @classmethod
-    def of_row(cls, row: StoredDelivery, extra: Extra, share: object | None) -> Kept:
+    def of_row(cls, row: StoredDelivery, extra: Extra, share: object | None) -> PersistentDelivery:
         """The delivery that a row stands for; its messages are not in memory."""
         kept = cls.__new__(cls)
         kept.run = None  # type: ignore[assignment]
@@ -118,8 +118,8 @@ class Kept(Delivery):
         kept.segments = [(row.order, 0, row.count)] if row.state == SENT else []
         return kept
 
-    def part(self, start: int, stop: int) -> Kept:
-        piece = Kept(self, self.stored, self.order + start, self.extra)
+    def part(self, start: int, stop: int) -> PersistentDelivery:
+        piece = PersistentDelivery(self, self.stored, self.order + start, self.extra)
         piece.start += start
         piece.count = piece.left = stop - start
         piece.first = self.first + start if self.first else 0

@@ -32,7 +32,7 @@ from ..empty import NOTHING
 from ..routing.shared import ShareGroup
 from ..session.session import Session, Waiting
 from .codec import SessionRecord, identifiers_value, released_of, released_value, session_value
-from .stored_delivery import SENT, WAITING, Extra, Kept
+from .stored_delivery import SENT, WAITING, Extra, PersistentDelivery
 
 if TYPE_CHECKING:
     from ...mqtt.packets import Subscription
@@ -47,7 +47,7 @@ RETRY = 1.0  # seconds until a store that could not be read is asked again
 Page = tuple[list[StoredDelivery], dict[int, StoredRun]]
 
 
-class DurableSession(Session):
+class StoredSession(Session):
     """State of one client identifier that the store keeps.
 
     number: names it in the store, never used again. recipient: its name as a recipient. next_order: number of the next message.
@@ -110,7 +110,7 @@ class DurableSession(Session):
         self.will_at: float | None = None
         self.has_inbound = False
         self.has_released = False
-        durable.bound.count(1)
+        durable.quota.count(1)
 
     @property
     def key(self) -> bytes:
@@ -119,7 +119,7 @@ class DurableSession(Session):
 
     # What it writes
 
-    def keep(self, delivery: Delivery) -> Kept:
+    def keep(self, delivery: Delivery) -> PersistentDelivery:
         """A delivery that may have rows: its run is in the store from now on."""
         order = self.next_order
         self.next_order += delivery.count
@@ -135,7 +135,7 @@ class DurableSession(Session):
             until = since + run.expiry + 1
             self.expiring = True
         extra = Extra(delivery.retain, delivery.each, since, until, delivery.suffix, share)
-        return Kept(delivery, durable.store_run(run), order, extra.encode())
+        return PersistentDelivery(delivery, durable.store_run(run), order, extra.encode())
 
     def put_row(self, row: StoredDelivery) -> None:
         self.durable.writer.put_delivery(row)
@@ -150,8 +150,8 @@ class DurableSession(Session):
 
     def sent(self, delivery: Delivery, rest: Delivery | None) -> None:
         """See `Observer`: the row is in state SENT; a rest that had a row keeps one."""
-        assert isinstance(delivery, Kept)
-        if delivery.waiting and isinstance(rest, Kept):
+        assert isinstance(delivery, PersistentDelivery)
+        if delivery.waiting and isinstance(rest, PersistentDelivery):
             self.reached = max(self.reached, rest.order)
             self.put_row(rest.row(self.recipient, rest.order, 0, rest.count, WAITING))
         delivery.waiting = False
@@ -162,7 +162,7 @@ class DurableSession(Session):
 
     def settled(self, delivery: Delivery, begin: int, end: int) -> None:
         """See `Observer`: the row shrinks, is split, or goes."""
-        assert isinstance(delivery, Kept)
+        assert isinstance(delivery, PersistentDelivery)
         number, left = delivery.shrink(begin, end)
         for part in left:
             self.put_row(delivery.row(self.recipient, *part, SENT))
@@ -173,9 +173,9 @@ class DurableSession(Session):
         """See `Observer`: the identifiers are written down at the end of this piece of work."""
         self.durable.dirty[self] = None
 
-    def flights(self) -> list[Kept]:
+    def flights(self) -> list[PersistentDelivery]:
         """All deliveries in flight."""
-        return [flight for flight in self.outbound.flights() if isinstance(flight, Kept)]
+        return [flight for flight in self.outbound.flights() if isinstance(flight, PersistentDelivery)]
 
     def write_state(self) -> None:
         """Write down the identifiers received and released."""
@@ -229,8 +229,8 @@ class DurableSession(Session):
     def deliver(self, delivery: Delivery) -> int:
         return self._enqueue(delivery) if self.spilled else super().deliver(delivery)
 
-    def prepared(self, delivery: Delivery) -> Kept:
-        return delivery if isinstance(delivery, Kept) else self.keep(delivery)
+    def prepared(self, delivery: Delivery) -> PersistentDelivery:
+        return delivery if isinstance(delivery, PersistentDelivery) else self.keep(delivery)
 
     def _send(self, connection: Receiver, delivery: Delivery) -> int:
         return super()._send(connection, self.prepared(delivery))
@@ -239,7 +239,7 @@ class DurableSession(Session):
         if self.full:
             self._drop_expired()
             if self.spilled:
-                self.durable.upkeep.clear(self)
+                self.durable.maintenance.clear(self)
         if self.account.full:
             return 0
         room = min(self.max_messages - self.queued, -(-(self.max_bytes - self.queued_bytes) // delivery.each))
@@ -281,7 +281,7 @@ class DurableSession(Session):
     def _drop_expired(self) -> None:
         while self.queue and self._over(self.queue[0]):
             kept = self.queue.popleft()
-            assert isinstance(kept, Kept)
+            assert isinstance(kept, PersistentDelivery)
             self.delete_row(kept.order)
             self._queued(kept, -1)
             self.counters.expired += kept.count
@@ -381,11 +381,11 @@ class DurableSession(Session):
         self.account.queued += weight
         self._put(kept)
 
-    def delivery_of(self, row: StoredDelivery, extra: Extra) -> Kept:
+    def delivery_of(self, row: StoredDelivery, extra: Extra) -> PersistentDelivery:
         """The delivery that a row stands for, its messages not in memory."""
         share = split_share(extra.share) if extra.share else None
         group = self.durable.router.groups.get(share) if share is not None else None
-        return Kept.of_row(row, extra, group)
+        return PersistentDelivery.of_row(row, extra, group)
 
     def lost(self, row: StoredDelivery) -> None:
         """The store has a row, and not what it stands for."""
@@ -431,7 +431,7 @@ class DurableSession(Session):
             flight.load(self.durable.loaded(stored))
             outbound.bytes += flight.weight
         for piece in self.resending:
-            assert isinstance(piece, Kept)
+            assert isinstance(piece, PersistentDelivery)
             origin = outbound.flight(piece.serial)
             if origin is not None and not piece.loaded:
                 piece.load(origin.run)
@@ -505,7 +505,7 @@ class DurableSession(Session):
         self.loading = False
         if self.queue:
             first = self.queue[0]
-            assert isinstance(first, Kept)
+            assert isinstance(first, PersistentDelivery)
             self.reached = first.order - 1
             self._spilled(sum([kept.count for kept in self.queue]), self.loaded_bytes)
             self.account.queued -= self.loaded_bytes
@@ -524,7 +524,7 @@ class DurableSession(Session):
     def withdraw(self, share: object, queued_only: bool) -> list[Delivery]:
         """Nothing at once: what the store has of shared subscriptions is handed on as it is read."""
         if self.shared and queued_only and isinstance(share, ShareGroup):
-            self.durable.upkeep.scatter(self.recipient, self)
+            self.durable.maintenance.redistribute(self.recipient, self)
         return []
 
     def discard(self) -> None:
@@ -541,7 +541,7 @@ class DurableSession(Session):
         self.durable.forget(self)
         if not self.ended:
             self.ended = True
-            self.durable.bound.count(-1)
+            self.durable.quota.count(-1)
         self.relax()
 
 

@@ -162,10 +162,10 @@ def accept(site: Site, batch: Batch, to: Route | Recipients, publication: Public
     if qos and durable is not None and durable.closed and durable.needed(to, batch):
         if not batch.uniform:
             return False
-        if (durable.error is None and durable.bound.text is None) or connection is None or connection.version != 5:
+        if (durable.error is None and durable.quota.text is None) or connection is None or connection.version != 5:
             publication.wants_store = True
             return False
-        durable.bound.refused += batch.count
+        durable.quota.refused += batch.count
         publication.refuse(batch.count, Reason.QUOTA_EXCEEDED)
         return True
     if mesh is not None and (to.elsewhere or batch.retain):

@@ -35,7 +35,7 @@ from ...mqtt.batch.run import Run
 from ...mqtt.reasons import Reason
 from ..auth.guard import ANSWER
 from ..persistence.stored_delivery import Extra
-from ..persistence.stored_session import DurableSession
+from ..persistence.stored_session import StoredSession
 from ..routing.publication import Publication
 from .reply import own_targets, reply_to
 
@@ -127,18 +127,18 @@ class SessionTopic:
 
     # The list
 
-    def _kept(self) -> list[DurableSession]:
-        return [one for one in self._sessions if isinstance(one, DurableSession) and not one.client_id.startswith(LEAVING)]
+    def _kept(self) -> list[StoredSession]:
+        return [one for one in self._sessions if isinstance(one, StoredSession) and not one.client_id.startswith(LEAVING)]
 
-    def _find(self, client: str) -> DurableSession:
+    def _find(self, client: str) -> StoredSession:
         session = self._sessions.get(client)
-        if not isinstance(session, DurableSession) or client.startswith(LEAVING):
+        if not isinstance(session, StoredSession) or client.startswith(LEAVING):
             raise Wrong(f"no session is kept for {client[:200]!r}")
         return session
 
-    def _choose(self, by: object, limit: object) -> list[DurableSession]:
+    def _choose(self, by: object, limit: object) -> list[StoredSession]:
         now = self._context.wall()
-        keys: dict[str, Callable[[DurableSession], float]] = {
+        keys: dict[str, Callable[[StoredSession], float]] = {
             "bytes": lambda one: one.queued_bytes,
             "messages": lambda one: one.queued + one.outbound.in_flight,
             "away": lambda one: -1.0 if one.left_at is None else now - one.left_at,
@@ -148,7 +148,7 @@ class SessionTopic:
             raise Wrong(f"{RIGHT}; limit: 1 to {MOST}")
         return heapq.nlargest(limit, self._kept(), key=key)
 
-    def _list(self, chosen: list[DurableSession], answer: Callable[[dict[str, object]], None]) -> None:
+    def _list(self, chosen: list[StoredSession], answer: Callable[[dict[str, object]], None]) -> None:
         """The ages stand in the store: it is asked in a thread, and the answer follows."""
         durable = self.durable
         if durable is None:
@@ -159,7 +159,7 @@ class SessionTopic:
                 answer({"error": str(error)})
             else:
                 there = [describe(self._context, one, ages.get(one.recipient)) for one in chosen if not one.ended]
-                bound = durable.bound
+                bound = durable.quota
                 answer({"sessions": there, "total": bound.sessions, "bytes": bound.stored, "limit": bound.limit, "most": bound.most})
             self._context.flush()
 
@@ -167,7 +167,7 @@ class SessionTopic:
 
     # The end
 
-    def _end(self, connection: Connection, session: DurableSession) -> None:
+    def _end(self, connection: Connection, session: StoredSession) -> None:
         messages = session.queued + session.outbound.in_flight
         log.warning(
             "event=session-ended client=%s by=%s user=%s address=%s messages=%d",
@@ -184,7 +184,7 @@ def peer(sock: socket.socket) -> int:
     return int(user)
 
 
-def describe(context: Context, session: DurableSession, since: int | None) -> dict[str, object]:
+def describe(context: Context, session: StoredSession, since: int | None) -> dict[str, object]:
     """A session as an answer has it. since: wall clock when its oldest message came."""
     now = context.wall()
     return {

@@ -1,10 +1,10 @@
-"""A mover: takes a session's messages as a connection would, and gives them to another session, here or at another broker.
+"""A drain: takes a session's messages as a connection would, and gives them to another session, here or at another broker.
 
 A session that moves is *resumed* on it. So reading back from the store, order and bounds are the session's own, as for any
 client: first what is in flight, as repeated messages, then the queue, then what comes. Each delivery is given on, and acknowledged
 when this piece of work is done (`settle`), in one batch of the store: a crash finds it with the other one, or still with this one.
 
-What it does not know: where it goes (`Sink`).
+What it does not know: where it goes (`DrainTarget`).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 IDENTIFIERS = 1000  # messages taken at once; they are given on at once, so it bounds a step
 
 
-class Sink(Protocol):
+class DrainTarget(Protocol):
     """Where messages go."""
 
     def room(self) -> bool:
-        """Whether it takes more now; the mover's `wake` is to be called when it does again."""
+        """Whether it takes more now; the drain's `wake` is to be called when it does again."""
 
     def take(self, delivery: Delivery, first: int) -> None:
         """Have a delivery. first: its identifier, if it was in flight when the move began; 0: it waited."""
@@ -39,7 +39,7 @@ class Sink(Protocol):
         """Nothing waits now. May come again and again."""
 
 
-class Mover:
+class SessionDrain:
     """What a session takes for its connection. The attributes are those that sessions and routes look at."""
 
     version = 5
@@ -48,10 +48,10 @@ class Mover:
     pauses: frozenset[object] = frozenset()
     sent = 0
 
-    def __init__(self, durable: Durable | None, session: Session, sink: Sink) -> None:
+    def __init__(self, durable: Durable | None, session: Session, target: DrainTarget) -> None:
         self._durable = durable
         self.session = session
-        self._sink = sink
+        self._target = target
         self._flying = True
         self._stopped = False
         self._given: list[tuple[int, int, int]] = []  # QoS, first identifier, count
@@ -71,12 +71,12 @@ class Mover:
 
     @property
     def congested(self) -> bool:
-        return not self._sink.room()
+        return not self._target.room()
 
     def wake(self) -> None:
-        """The sink may take more."""
+        """The target may take more."""
         session = self.session
-        if not self._stopped and (session.queued or session.resending) and self._sink.room():
+        if not self._stopped and (session.queued or session.resending) and self._target.room():
             session.pump()
         self.settle()
 
@@ -95,9 +95,9 @@ class Mover:
         session = self.session
         if self._flying and not session.resending and not getattr(session, "unloaded", False):
             self._flying = False
-            self._sink.flown()
+            self._target.flown()
         if self.done:
-            self._sink.empty()
+            self._target.empty()
 
     # What a session does with a connection
 
@@ -105,8 +105,8 @@ class Mover:
         """Give it on; it is acknowledged with the next `settle`."""
         if not duplicate and self._flying:
             self._flying = False
-            self._sink.flown()
-        self._sink.take(delivery, delivery.first if duplicate else 0)
+            self._target.flown()
+        self._target.take(delivery, delivery.first if duplicate else 0)
         self._given.append((delivery.qos, delivery.first, delivery.count))
         return True
 
@@ -114,7 +114,7 @@ class Mover:
         """Be done with what was given on: to be called before the batch ends that it was given on in."""
         durable = self._durable
         while self._given:
-            self._sink.flush()
+            self._target.flush()
             given, self._given = self._given, []
             if durable is not None:
                 durable.moving = True  # it is not settled, only with somebody else

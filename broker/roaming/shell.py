@@ -1,9 +1,9 @@
 """The shell of `mesh.roaming`: sessions, connections and the store behind what the roamer decides.
 
 A client that comes waits here, unread, while its session is looked for. A session that leaves is renamed, so that the client's
-identifier is free for whatever comes next, and is taken by a `Mover` whose sink posts to the other broker. What is not a
+identifier is free for whatever comes next, and is taken by a `SessionDrain` whose target posts to the other broker. What is not a
 client's yet to have (it must come behind what is still elsewhere) is put aside in a session of its own, and moved behind it
-by another `Mover`. Both are ordinary sessions, kept in the store like any other, with names that no client can have.
+by another `SessionDrain`. Both are ordinary sessions, kept in the store like any other, with names that no client can have.
 
     table     key                       value
     roaming   "p" client identifier     a `Place`, if its session is kept
@@ -34,10 +34,10 @@ from ...mqtt.session import Delivery
 from ...mqtt.topics import split_share
 from ...store.base import Kind, StoreError
 from ..session.session import Session
-from .drain import Mover
+from .drain import SessionDrain
+from .drain_targets import LocalTarget, RemoteTarget
+from .moving_session import MovingSession
 from .session_codec import SessionState, decode_state, deliveries, encode_state
-from .session_gate import Gate
-from .sinks import Away, Behind
 
 if TYPE_CHECKING:
     from ...mesh.node.node import Node
@@ -112,10 +112,10 @@ class Roaming:
         self.roamer = Roamer(self.number, self, wait)
         self.origin = self.number  # whose messages are being delivered
         self._waiting: dict[str, Waiting] = {}
-        self._gates: dict[str, Gate] = {}  # name of the session -> its gate
+        self._gates: dict[str, MovingSession] = {}  # name of the session -> its gate
         self._aside: dict[str, Session] = {}  # client -> what was put aside for it
         self._sessions: dict[Leave, Session] = {}
-        self._movers: dict[Session, Mover] = {}
+        self._drains: dict[Session, SessionDrain] = {}
         self._uuids: dict[int, bytes] = {}
         self._quiet = False
         self._waking = False
@@ -241,13 +241,13 @@ class Roaming:
 
     def busy(self) -> None:
         """The node has done something: perhaps what was posted has arrived."""
-        if self._movers:
+        if self._drains:
             self._wake_soon()
 
     def settle(self) -> None:
         """The end of a piece of work: what movers gave on is theirs no more."""
-        for mover in list(self._movers.values()):
-            mover.settle()
+        for drain in list(self._drains.values()):
+            drain.settle()
 
     def _wake_soon(self) -> None:
         if not self._waking:
@@ -264,8 +264,8 @@ class Roaming:
         self._tick()
         self.context.refresh()
         self.roamer.tick()
-        for mover in list(self._movers.values()):
-            mover.wake()
+        for drain in list(self._drains.values()):
+            drain.wake()
 
     def _tick(self) -> None:
         self.roamer.now = self.context.loop.time()
@@ -412,15 +412,15 @@ class Roaming:
 
     def begin(self, leave: Leave) -> None:
         session = self._sessions[leave]
-        self._move(session, Away(self, leave))
+        self._move(session, RemoteTarget(self, leave))
 
-    def _move(self, session: Session, sink: Away | Behind) -> None:
-        mover = self._movers[session] = Mover(self.durable, session, sink)
-        mover.start()
+    def _move(self, session: Session, target: RemoteTarget | LocalTarget) -> None:
+        drain = self._drains[session] = SessionDrain(self.durable, session, target)
+        drain.start()
 
     def sent(self, leave: Leave) -> bool:
-        mover = self._movers.get(self._sessions[leave])
-        return mover is not None and mover.done
+        drain = self._drains.get(self._sessions[leave])
+        return drain is not None and drain.done
 
     def forget(self, leave: Leave) -> None:
         session = self._sessions.pop(leave)
@@ -429,19 +429,19 @@ class Roaming:
 
     def _end(self, session: Session) -> None:
         """A session with a name of ours is no more."""
-        mover = self._movers.pop(session, None)
-        if mover is not None:
-            mover.stop()
+        drain = self._drains.pop(session, None)
+        if drain is not None:
+            drain.stop()
         self.sessions.end(session)
 
     def restore(self, leave: Leave, place: Place) -> None:
         session = self._sessions.pop(leave)
-        mover = self._movers.pop(session, None)
-        if mover is not None:
-            mover.stop()
+        drain = self._drains.pop(session, None)
+        if drain is not None:
+            drain.stop()
         there = self.sessions.get(place.client)
         if there is not None:
-            self._move(session, Behind(self, there, partial(self._end, session)))
+            self._move(session, LocalTarget(self, there, partial(self._end, session)))
             return
         gate = self._gates.pop(session.client_id, None)
         self.sessions.rename(session, place.client)
@@ -509,7 +509,7 @@ class Roaming:
                 self.router.reface(session, session)
             return
         if gate is None:
-            gate = self._gates[session.client_id] = Gate(session, at.cut, self._origin)
+            gate = self._gates[session.client_id] = MovingSession(session, at.cut, self._origin)
             self.router.reface(session, gate)
         gate.cut = at.cut
         gate.target = self._aside_for(at.client) if moving else session
@@ -529,8 +529,8 @@ class Roaming:
         session, aside = self.sessions.get(place.client), self._aside.get(place.client)
         if session is None or aside is None:
             self.roamer.drained(place.client)
-        elif aside not in self._movers:
-            self._move(aside, Behind(self, session, partial(self._drained, place.client)))
+        elif aside not in self._drains:
+            self._move(aside, LocalTarget(self, session, partial(self._drained, place.client)))
 
     def _drained(self, client: str) -> None:
         self.roamer.drained(client)  # from here on the gate leads to the session itself

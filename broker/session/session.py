@@ -69,9 +69,11 @@ class Replay:
 class Session:
     """State of one client identifier (MQTT 5: 4.1).
 
-    expiry: seconds that it outlives its connection; 0 ends with it; None for ever. moved: when its queue last moved, in seconds of
-    the loop's clock. face: what routes know it by: itself, or the gate before it while it moves (`gate.py`). paused: publishers
-    that are not read until the queue is shorter. stored: whether a store keeps it.
+    expiry: seconds that it outlives its connection; 0: it ends with it; None: it never ends.
+    moved: when its queue last moved, on the loop's clock.
+    face: what routes know it by: itself, or what stands for it while it moves to another site (`roaming/moving_session.py`).
+    paused: publishers that are not read until the queue is shorter.
+    stored: a store keeps it.
     """
 
     stored = False
@@ -168,7 +170,7 @@ class Session:
         for publisher in publishers:
             publisher.resume_reading_after(self)
 
-    # What a session in a store does more (see `durable_session.py`)
+    # What a session in a store does more (see `persistence/stored_session.py`)
 
     def mark(self) -> int:
         """The ticket of the commit that holds its state as it is now; 0: nothing needs to be waited for."""

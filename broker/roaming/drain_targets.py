@@ -1,7 +1,7 @@
 """Where a session's messages go when it is emptied for a client that roams: to another broker, or behind those of another session.
 
-`mover.py` asks a sink for room, gives it what fits, and says when what was in flight, and when everything, has gone. It does not know
-when a session has to leave (`roaming.py`).
+`drain.py` asks a target for room, gives it what fits, and says when what was in flight, and when everything, has gone. It does not know
+when a session has to leave (`shell.py`).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 WINDOW = 2 * 2**20  # bytes of one session on their way to another broker
 
 
-class Away:
-    """The sink of a session that leaves: posts its messages to the new broker, no more than `WINDOW` at once."""
+class RemoteTarget:
+    """The target of a session that leaves: posts its messages to the new broker, no more than `WINDOW` at once."""
 
     def __init__(self, roaming: Roaming, leave: Leave) -> None:
         self._roaming = roaming
@@ -65,8 +65,8 @@ class Away:
         self._roaming.roamer.leaves.progress(self._leave)
 
 
-class Behind:
-    """The sink of what was put aside: behind what the session has. then: called once when nothing waits."""
+class LocalTarget:
+    """The target of what was put aside: behind what the session has. then: called once when nothing waits."""
 
     def __init__(self, roaming: Roaming, session: Session, then: Callable[[], None]) -> None:
         self._roaming = roaming

@@ -1,4 +1,4 @@
-"""A gate before a session: what the router and share groups see of a session while it moves.
+"""What routes and share groups see of a session while it moves to another site.
 
 It lets through what belongs to this broker (`mesh.roaming.places.Cut`), to the session itself or to another that keeps it until what came
 first elsewhere is here. Sessions that do not move have none: their own face is the router's (`Session.face`).
@@ -19,9 +19,14 @@ if TYPE_CHECKING:
     from ..session.session import Session
 
 
-class Gate:
-    """Stands for a session in routes and share groups. main: the session. target: who takes what is let through.
-    cut: from which origins. origin: says whose messages are being delivered."""
+class MovingSession:
+    """Stands for a session in routes and share groups.
+
+    main: the session.
+    target: the session that takes what is let through.
+    cut: from which origins messages are let through.
+    origin: says whose messages are being delivered.
+    """
 
     queued = 0  # nobody slows publishers for its sake
     pressing = False
