@@ -28,7 +28,7 @@ from .uddi import saving
 
 SHORTEST, LONGEST = 1.0, 86400.0  # seconds of a lease
 KEEP = 365 * 86400.0  # seconds for which a number stays reserved after its lease
-FIRST, LAST = 1, 65535  # numbers that are given without being asked for; 0 is what a broker alone has
+FIRST, LAST = 1, 65535  # numbers that are given without being asked for; 0 is that of a broker without a mesh
 
 
 @dataclass(slots=True)
@@ -103,7 +103,7 @@ def read_claim(mesh: str, holder: str, body: object) -> Claim:
 def claim(records: Records, owner: Account, wanted: Claim, keep: float = KEEP) -> Granted:
     """Begin or renew a lease; the mesh is made if it is not there.
 
-    keep: seconds for which the number is kept behind the lease's end. Raises DirectoryError: E_valueNotAllowed when another holder has the
+    keep: seconds for which the number stays reserved after the lease. Raises DirectoryError: E_valueNotAllowed when another holder has the
     name or the number, E_userMismatch when another account owns the mesh, the record or what this holder has.
     """
     mesh = _mesh(records, owner, wanted.broker)

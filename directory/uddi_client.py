@@ -32,7 +32,7 @@ _BUSY, _EXPIRED, _UNKNOWN = "E_busy", "E_authTokenExpired", "E_invalidKeyPassed"
 class Inquiry:
     """Asks one registry. url: of its WSDL; without a path that of our directory. ValueError for a URL that cannot be.
 
-    account: name and secret, to find what is for its organisation alone.
+    account: name and secret, to find what only its organisation may see.
     """
 
     def __init__(self, url: str, account: tuple[str, str] | None = None) -> None:

@@ -1,1 +1,1 @@
-"""The metabroker: clients of a community broker reach remote brokers through it, by publish and subscribe alone (docs/metabroker.md)."""
+"""The metabroker: clients of a community broker reach remote brokers through it, only by publish and subscribe (docs/metabroker.md)."""

@@ -1,4 +1,4 @@
-"""A credentials file of NATS: what an account's administrator gives to a user, or the seed of a key alone."""
+"""A credentials file of NATS: what an account's administrator gives to a user, or only the seed of a key."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _JWT, _SEED = re.compile(_SECTION.format("NATS USER JWT")), re.compile(_SECTION.
 
 
 def read(file: Path) -> str:
-    """Its text, which holds a JWT and a seed, or a seed alone. Raises ValueError, one line, also for files that cannot be read.
+    """Its text, which holds a JWT and a seed, or only a seed. Raises ValueError, one line, also for files that cannot be read.
 
     nats-py looks for them when it connects, and would look for ever in a file without them.
     """
@@ -28,7 +28,7 @@ def read(file: Path) -> str:
 
 
 def is_seed(text: str) -> bool:
-    """Whether it is a seed alone."""
+    """Whether it is only a seed."""
     return not text.startswith("-")
 
 

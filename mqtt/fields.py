@@ -1,6 +1,6 @@
 """The data types of MQTT (1.5), read from and written to bytes.
 
-Readers take the bytes and a position and return the value and the position behind it; each raises `MalformedPacket` when
+Readers take the bytes and a position and return the value and the position after it; each raises `MalformedPacket` when
 the bytes end early or the value is ill-formed. Writers raise `UsageError` for what does not fit. Nothing here knows packets.
 """
 

@@ -153,7 +153,7 @@ def decode_properties(data: bytes, position: int, kind: int) -> tuple[Properties
     """Read a property block with its length in front.
 
     data: the packet's body. position: of the Property Length. kind: a `PacketKind`, for what is allowed.
-    Returns the properties and the position behind the block. Raises `MalformedPacket` and `PeerError`.
+    Returns the properties and the position after the block. Raises `MalformedPacket` and `PeerError`.
     """
     length, position = read_varint(data, position, "Property Length")
     if not length:

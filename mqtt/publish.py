@@ -113,7 +113,7 @@ _SINGLE = {
 
 
 def _read_single(found: PublishProperties, raw: bytes, position: int, identifier: int) -> int:
-    """Read the value of a property that may stand once into `found`; the position behind it."""
+    """Read the value of a property that may stand once into `found`; the position after it."""
     rule = PROPERTIES.get(identifier)
     if rule is None:
         raise MalformedPacket(f"property identifier 0x{identifier:02x} does not exist", "2.2.2.2")
@@ -141,7 +141,7 @@ def strip(block: bytes, *identifiers: int) -> bytes:
 
 
 def _skip(block: bytes, position: int) -> int:
-    """The position behind the property that starts here, in a validated block."""
+    """The position after the property that starts here, in a validated block."""
     identifier = block[position]
     position += 1
     if identifier == 0x01:

@@ -368,7 +368,7 @@ class Store:
 
     @contextlib.contextmanager
     def writing(self, reader: Account | None = None) -> Iterator[Records]:
-        """A transaction that writes, alone; it commits unless an exception leaves it."""
+        """The only transaction that writes at this time. It commits unless an exception leaves it."""
         with self._transaction(reader, True) as records:
             yield records
 
@@ -386,7 +386,7 @@ class Store:
             raise DirectoryError("E_busy", "the database does not answer; try again", ours=True) from error
 
     def _now(self, connection: Connection) -> float:
-        """The time, read behind the writers' lock: no later writer reads an earlier one while the clock goes forward."""
+        """The time, read under the writers' lock: no later writer reads an earlier one while the clock goes forward."""
         if self._clock is not None:
             return self._clock()
         if self._postgresql:
@@ -399,7 +399,7 @@ class Store:
 
 
 def _make_private(path: Path) -> None:
-    """Make the file for its owner alone, as it holds hashes of tokens; SQLite gives its other files its mode."""
+    """Make the file readable only for its owner, as it holds hashes of tokens; SQLite gives its other files its mode."""
     with contextlib.suppress(OSError):  # SQLite says what is wrong
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
 

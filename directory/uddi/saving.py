@@ -1,6 +1,6 @@
 """Saving and deleting: the rules of an owner, of keys, and of what is inside what.
 
-An entity is changed and deleted by its owner alone, and only the owner of a business or service puts something into it. A new entity
+Only its owner changes and deletes an entity, and only the owner of a business or service puts something into it. A new entity
 may come without a key, then it gets one; with a key of its own it is the first one who has it, except for keys that
 begin with `uddi:mqmesh:`, which only a directory makes.
 """

@@ -27,7 +27,7 @@ from ..protocol.events import Event
 class Owner(NamedTuple):
     """Whom a connector tells.
 
-    on_events: is given what has come.
+    on_events: is given the events.
     on_down: is called when a connection has ended, or when every address was tried in vain. Its arguments: whether the server refused our
     credentials (None: it did not refuse us), and one line.
     """
@@ -56,13 +56,13 @@ class Connector(Protocol):
         """Give a filter up, while up."""
 
     def acknowledge(self, packet_id: int, epoch: int, now: float) -> None:
-        """A message of QoS 1 or 2 is in safe hands. One of an earlier connection (another epoch) is left: the remote sends it again."""
+        """Acknowledge a message of QoS 1 or 2. One of an earlier connection (another epoch) is skipped: the remote sends it again."""
 
     def pause(self, paused: bool) -> None:
         """Take no more messages from the remote, as far as its protocol allows that, or take them again."""
 
     def move(self, addresses: list[Address]) -> None:
-        """The remote is somewhere else now: try these from the next attempt on. A connection that stands is left alone."""
+        """The remote has other addresses now: use them from the next attempt on. An open connection stays."""
 
     def flush(self) -> None:
         """Write what is waiting to be written: called after the actions of a chunk."""

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 TOPICS = 256  # of a session that are remembered
 ROUTES = 65_536  # recipients of topics of a remote that are remembered
-DONE = (b"\x82\xa7message", b"\xa4code\x00")  # the body of an answer, before and behind the identifier: `code` is 0
+DONE = (b"\x82\xa7message", b"\xa4code\x00")  # the body of an answer before and after the identifier: `code` is 0
 INTEGERS = 1 << 63
 SHAPES = 3  # that are tried for the bodies of a run
 NUMBERS = 1 << 32  # publications of a session that are numbered with four bytes; those behind with eight
@@ -47,7 +47,7 @@ _pack = msgpack.Packer(autoreset=True).pack
 
 
 def publication_middle(topic: str, payload: bytes) -> bytes:
-    """What stands between the number and the payload in the body of a publication; it depends on the payload's size alone."""
+    """What stands between the number and the payload in the body of a publication; it depends only on the payload's size."""
     size = len(payload)
     return b"\xa5topic" + bytes(_pack(topic)) + b"\xa7payload" + (bytes(_pack(payload))[:-size] if size else b"\xc4\0")
 

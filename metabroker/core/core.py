@@ -38,7 +38,7 @@ RETRY = 10.0  # seconds until a service that could not be resolved is looked up 
 class Core:
     """The machine. new_id: gives identifiers that nobody can guess. changes, offset: see `CoreState`.
 
-    by_client: identifiers of sessions begin with their clients' and a slash, for access rules that know clients alone.
+    by_client: identifiers of sessions begin with their clients' and a slash, for access rules that know only clients.
     """
 
     by_client = False
@@ -276,7 +276,7 @@ class Core:
         return None
 
     def _come_back(self, session: Session, durable: int, now: float) -> None:
-        """The client of a durable session connects again: it is told which one it has, and is sent what it has not when it says so."""
+        """The client of a durable session connects again: it learns its session, and gets missing publications when it resumes."""
         if session.id in session.remote.joining:
             return  # the answer is still to come
         assert self.persistence is not None
@@ -376,7 +376,7 @@ class Core:
         else:
             for filter_ in session.filters:
                 self.subscriptions.release(remote, filter_, session.id)
-            if not remote.sessions:  # it keeps a session of ours, and is told when it is back
+            if not remote.sessions:  # it keeps a session of ours, which we end when it is up again
                 remote.leaves = self._state.now + self.policy.limits.durable
         self.publishing.forget_session(session)
         self.subscriptions.forget_session(session.id)
@@ -393,7 +393,7 @@ class Core:
     # Sessions from before
 
     def come_back(self) -> None:
-        """Every session goes on behind the end of an earlier process: tell the clients, and send what waits."""
+        """Every session goes on after a restart: tell the clients, and send what is pending."""
         for session in self.sessions.values():
             self._state.tell_status(session, Code.RESUMED, "the metabroker has been restarted: repeat the requests that have no answer")
             if session.durable is not None and self.persistence is not None:

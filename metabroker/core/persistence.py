@@ -288,7 +288,7 @@ class Persistence:
             durable.out -= weight
 
     def _drop(self, session: Session) -> None:
-        """There is no room: the message does not reach this session, which is told once until there is room again."""
+        """There is no room: the message is dropped for this session, and its client is told once until there is room again."""
         durable = session.durable
         assert durable is not None
         durable.dropped += 1

@@ -1,4 +1,4 @@
-"""Sessions: one client's use of one remote, and what a durable one has beside that. Data alone; `core.py` and `durable.py` change it."""
+"""Sessions: one client's use of one remote, and the further state of durable ones. Only data; `core.py` and `persistence.py` change it."""
 
 from __future__ import annotations
 

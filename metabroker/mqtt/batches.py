@@ -78,7 +78,7 @@ class RunScanner:
         self._known: Cache[bytes, tuple[str, tuple[int, ...]]] = Cache(TOPICS)  # topic and property block as they stand in the packet
 
     def run(self, data: bytes, position: int, start: int, stop: int, epoch: int) -> tuple[IncomingRun, int] | None:
-        """The run that begins with the PUBLISH at `position`, and where it ends; None where the packet has to be looked at alone.
+        """The run that begins with the PUBLISH at `position`, and where it ends; None if the packet has to be decoded by itself.
 
         start, stop: of its body. Its first byte is 0x30 or 0x32. Raises what `decode` raises.
         """

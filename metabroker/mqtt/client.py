@@ -221,7 +221,7 @@ class ClientMachine:
         self._send(Unsubscribe(packet_id, [filter_]), now)
 
     def acknowledge(self, packet_id: int, epoch: int, now: float) -> None:
-        """A message of QoS 1 or 2 is in safe hands. One of an earlier connection is left: the server sends it again."""
+        """Acknowledge a message of QoS 1 or 2. One of an earlier connection is skipped: the server sends it again."""
         if epoch != self.epoch or self.state is not State.UP:
             return
         if packet_id not in self._received:
@@ -231,7 +231,7 @@ class ClientMachine:
             self._send(Pubrec(packet_id), now)
 
     def acknowledge_run(self, acks: bytes, epoch: int, now: float) -> None:
-        """Messages of a run of QoS 1 are in safe hands: `acks` of `IncomingRun`, or a part of it."""
+        """Acknowledge messages of a run of QoS 1: `acks` of `IncomingRun`, or a part of it."""
         if epoch == self.epoch and self.state is State.UP and acks:
             self._out.append(acks)
             if not self._pinged:
@@ -293,7 +293,7 @@ class ClientMachine:
             first, body = data[position], data[start:stop]
             position = stop
             if self.state is State.CONNECTING and first == 0x20 and self.login.version == 5 and len(body) == 2 and body[1]:
-                # a server of 3.1.1 alone says so in the form of 3.1.1
+                # a server that speaks only 3.1.1 says so in the form of 3.1.1
                 events.append(Refused(False, f"it does not speak MQTT 5 (return code {body[1]})"))
                 return events
             self._packet(decode(first, body, self.login.version), events, now)

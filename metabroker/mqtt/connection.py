@@ -65,7 +65,7 @@ class Connection:
         self.guest: Guest | None = None
         self.direct_lane: Callable[[bytes, float], bool] | None = None
         self.forget = True
-        self.forgetting: ClientMachine | None = None  # what we are then for a moment, where leaving alone does not do
+        self.forgetting: ClientMachine | None = None  # connects once more, where leaving is not enough
 
     async def run(self) -> None:
         """Until it is cancelled; the connection is left in order then."""

@@ -52,7 +52,7 @@ class ConnectRequest(NamedTuple):
 
 
 class PublishRequest(NamedTuple):
-    """`message`: the client's identifier of this request; None: it wants no answer, at QoS 0 alone."""
+    """`message`: the client's identifier of this request; None: it wants no answer; only at QoS 0."""
 
     message: str | int | None
     publish: Publish
@@ -149,7 +149,7 @@ def publish_request(body: dict[str, Any]) -> PublishRequest:
             raise BodyError("properties: format is 1, and the payload is not UTF-8") from None
     qos = _qos(body)
     if "message" not in body and qos:
-        raise BodyError("message: your identifier of this request, text or a number; it may be left out at QoS 0 alone")
+        raise BodyError("message: your identifier of this request, text or a number; it may be left out only at QoS 0")
     message = message_of(body) if "message" in body else None
     return PublishRequest(message, Publish(topic, payload, qos, _flag(body, "retain"), properties=properties))
 

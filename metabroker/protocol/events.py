@@ -1,4 +1,4 @@
-"""What a connection tells its owner (`wire.py`, and the machines behind the same face)."""
+"""The events that a connection reports to its owner."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Abilities(NamedTuple):
     """What the server takes. identifiers: Subscription Identifiers. largest: bytes of a packet; 0: any. qos: the highest. retain: any.
 
     keeps: what was subscribed stays at the server though `Up.present` is False, and `Dropped` tells what is given up.
-    carries: why the server cannot have a message as it is; None, as the answer or altogether: it can.
+    carries: returns why the server cannot represent a message, or None. The attribute is None if it can represent all.
     """
 
     identifiers: bool = True

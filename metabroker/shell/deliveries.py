@@ -27,7 +27,7 @@ class PendingRun:
         self.left: list[int] = []
 
     def settled(self, start: int, count: int) -> bytes:
-        """One recipient has `count` messages, from number `start` on: what the remote is told now."""
+        """One recipient has `count` messages, from number `start` on. Returns the acknowledgements for the remote."""
         if self.recipients == 1:
             return self.acks[4 * start : 4 * (start + count)]
         if not self.left:

@@ -297,7 +297,7 @@ class Server:
             on_ready()
 
     def _delivered(self, token: int, reason: int, now: float) -> None:
-        """The community has one publication of a remote's message; with the last one the remote is told."""
+        """The community has acknowledged a publication of a remote's message; after the last one the remote is acknowledged."""
         if reason >= 0x80:
             log.warning("event=response-refused reason=0x%02x", reason)
         group = self._groups.pop(token, None)
@@ -312,7 +312,7 @@ class Server:
             self._dirty.add(group.remote)
 
     def _settled(self, token: int, start: int, count: int, reason: int, now: float) -> None:
-        """The community has messages of a run for one session; the remote is told of those that all have."""
+        """The community has acknowledged messages of a run for one session; the remote is acknowledged for those that all sessions have."""
         if reason >= 0x80:
             log.warning("event=response-refused reason=0x%02x", reason)
         run = self._runs.get(token)

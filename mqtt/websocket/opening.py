@@ -299,7 +299,7 @@ def origin_allowed(origin: str, host: str, origins: Collection[str]) -> bool:
 def same_origin(origin: str, host: str) -> bool:
     """Whether an origin (in its usual form) is that of the address which was dialled, and no page can have got it by rebinding a name.
 
-    A page of https may use wss alone, so the broker, or a proxy before it, has shown a certificate for the page's name. A page of http
+    A page of https may only use wss, so the broker, or a proxy before it, has shown a certificate for the page's name. A page of http
     could have come from anybody to whom the name led a moment ago, so only addresses and localhost count, which nobody can rebind.
     """
     scheme, _, rest = origin.partition("://")

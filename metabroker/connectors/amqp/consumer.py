@@ -174,7 +174,7 @@ class Consumer:
         self._tell(Message(publish, self._epoch))
 
     def acknowledge(self, tag: int, epoch: int) -> None:
-        """A message is in safe hands; one of an earlier connection is left."""
+        """Acknowledge a message. One of an earlier connection is skipped."""
         if epoch == self._epoch:
             self._acks.append(tag)
             self._acks_wake.set()

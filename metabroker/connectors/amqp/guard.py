@@ -11,7 +11,7 @@ read one. The message would come again on the next connection, and the next. So 
 - while the gate is closed no message goes on. The socket is read no further then, so that TCP holds the server back, and the library hears
   heartbeats from here, so that it does not take the server for dead.
 
-What it does not know: channels, queues, answers; whatever it does not name goes through as it is.
+What it does not know: channels, queues, answers; whatever it does not name passes unchanged.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ class Plain:
 
 
 def closed_with(channel: Channel) -> BaseException:
-    """Why the server has closed a channel. Raises Over when it was no mistake of ours on this channel alone."""
+    """Why the server has closed a channel. Raises Over unless it was a mistake of ours that concerns only this channel."""
     closing = channel.closing
     error = closing.exception() if closing.done() and not closing.cancelled() else None
     if not isinstance(error, exceptions.AMQPChannelError) or code_of(error) == 404:

@@ -84,7 +84,7 @@ def consumer_name(client: str, subject: str) -> str:
 
 
 def consumer(name: str, subject: str, deliver: str, expiry: int) -> ConsumerConfig:
-    """A durable consumer that pushes to `deliver`. One that is there stays as it is."""
+    """A durable consumer that pushes to `deliver`. An existing one stays unchanged."""
     return ConsumerConfig(
         durable_name=name,
         deliver_subject=deliver,

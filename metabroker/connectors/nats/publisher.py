@@ -6,7 +6,7 @@ the PONG behind it says. Until then it is kept here, over lost connections too, 
 
 The library's calls wait; so a task of each connection (`write`) takes from a queue. Its own way of publishing to streams many at a time
 would never tell that one refuses a message; a stream's answers come to an inbox of ours. The server names the subject of a message that it
-refuses, but the library gives it in lower case: subjects that differ in case alone are not under way at one time.
+refuses, but the library gives it in lower case: subjects that differ only in case are not under way at one time.
 """
 
 from __future__ import annotations

@@ -299,7 +299,7 @@ class Subscriber:
         self._tell(Message(publish, self.epoch))
 
     def acknowledge(self, packet_id: int, epoch: int) -> None:
-        """A message is in safe hands."""
+        """Acknowledge a message."""
         if epoch == self.epoch and packet_id in self._open:
             reply, key = self._open.pop(packet_id)
             self._known.discard(key)
