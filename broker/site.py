@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..base.quoting import quoted
 from .ports import Connection
+from .write_rounds import WriteRounds
 
 if TYPE_CHECKING:
     from ..mesh.topology.settings import Limits
@@ -97,6 +98,7 @@ class Site:
     sessions: sessions by client identifier.
     admission: bounds on connections.
     pressure: who is slowed, for whom.
+    rounds: when what connections are given is written.
     connections: network connections of clients.
     sent_before, received_before: PUBLISH packets of connections that are gone.
     mesh, roaming: None outside a mesh.
@@ -124,6 +126,7 @@ class Site:
         "registrar",
         "retained",
         "roaming",
+        "rounds",
         "router",
         "sent_before",
         "sessions",
@@ -142,6 +145,7 @@ class Site:
         self.router = router
         self.guard = guard
         self.retained = retained
+        self.rounds = WriteRounds(context)
         self.connections: set[ClientConnection] = set()
         self.sent_before = 0
         self.received_before = 0

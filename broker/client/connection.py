@@ -160,7 +160,10 @@ class Connection(Outgoing, asyncio.Protocol):
             self._consume(data)
         if site.within is not None and site.within.out:
             site.hand_over()
-        context.flush()
+        if self.inside:
+            context.flush()
+        else:
+            site.rounds.piece_taken(len(data))
         if self.received > self.allowance and RATE not in self.pauses:
             self._throttle()
         if self.congested and self.unsent > 2 * self.limits.unsent_bytes:

@@ -1,6 +1,6 @@
 """The sending half of a connection: runs and deliveries as this client wants them.
 
-What is sent is appended to `out`; the broker writes all touched connections once at the end of a chunk (`Broker.flush`). Most
+What is sent is appended to `out`. The broker writes all touched connections at once (`write_rounds.py` says when). Most
 clients are plain: they take a run's shared bytes as they are. A *special* one limits the packet size or takes topic aliases.
 """
 

@@ -31,7 +31,7 @@ RANKS = {
         "session",
         "empty routing",
         "auth",
-        "settings transport",
+        "settings transport write_rounds",
         "ports",
         "counters hooks",
     ),

@@ -66,9 +66,11 @@ class Wire:
         self.connection = Connection(broker.site)
         self.connection.connection_made(self.transport)
 
-    def give(self, data: bytes) -> None:
-        """Bytes from the client."""
+    def give(self, data: bytes, end_round: bool = True) -> None:
+        """Bytes from the client. end_round: nothing else is read in this round of the event loop."""
         self.connection.data_received(data)
+        if end_round:
+            self.connection.site.rounds.end()
 
     def send(self, *packets: Any) -> None:
         self.give(b"".join(encode(packet, self.version) for packet in packets))

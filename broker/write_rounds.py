@@ -1,0 +1,54 @@
+"""When the broker writes what its connections have been given.
+
+The event loop works in rounds: it looks which sockets are readable and reads each once. A message that comes alone in its round is written
+at once, because waiting would only add latency. Where many clients send small pieces, several come in one round. They are written together
+when the round ends: one system call for each recipient and round, instead of one for each recipient and message.
+
+A large piece is written at once: it holds many messages already. So what waits for the end of a round is bounded.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .ports import Context
+
+SMALL = 4096  # bytes of a piece whose messages may wait for others
+ACKNOWLEDGEMENT = 4  # bytes of a short acknowledgement; a PUBLISH has more
+TOGETHER = 64  # pieces that are written together
+
+
+class WriteRounds:
+    """The write rounds of one broker."""
+
+    __slots__ = ("_context", "_crowded", "_pieces")
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._pieces = 0  # small ones in this round
+        self._crowded = False  # the round before had several, so that this one is expected to
+
+    def piece_taken(self, size: int) -> None:
+        """A connection has taken a piece of so many bytes: write what it caused, now or at the end of the round."""
+        context, earlier = self._context, self._pieces
+        if size > SMALL:
+            context.flush()
+            return
+        if size <= ACKNOWLEDGEMENT:  # it brings no message, so that it makes no company
+            if earlier < (1 if self._crowded else 2):
+                context.flush()
+            return
+        self._pieces = earlier + 1
+        if not earlier:
+            context.loop.call_soon(self.end)
+        if not (earlier or self._crowded) or earlier % TOGETHER == TOGETHER - 1:
+            context.flush()
+
+    def end(self) -> None:
+        """The round has ended: every socket that was readable has been read."""
+        several = self._pieces > 1
+        self._pieces = 0
+        if several or self._crowded:
+            self._crowded = several
+            self._context.flush()
