@@ -156,7 +156,7 @@ class Connection(Outgoing, asyncio.Protocol):
             data = b"".join(self._tail)
             self._tail.clear()
             self._consume(data)
-        elif session is None or not 0 < len(data) <= LARGEST or not take_single(self, session, data):
+        elif session is None or not 4 <= len(data) <= LARGEST or not take_single(self, session, data):
             self._consume(data)
         if site.within is not None and site.within.out:
             site.hand_over()

@@ -31,14 +31,15 @@ LARGEST = 16_386 + 2  # bytes of a packet whose Remaining Length is two bytes, a
 def take_single(connection: ClientConnection, session: Session, data: bytes) -> bool:
     """Take `data`, which came from a connected client with nothing before it. False: nothing was done.
 
-    session: the client's. data: 1 to `LARGEST` bytes.
+    session: the client's. data: 4 to `LARGEST` bytes.
     """
     first = data[0]
     if first == 0x40:
         return len(data) == 4 and _acknowledged(connection, session, data)
     if first != 0x30 and first != 0x32:
         return False
-    start = lone_body(data)
+    size = len(data)
+    start = 2 if data[1] < 128 and data[1] + 2 == size > 4 else lone_body(data)
     if not start:
         return False
     end = start + 2 + (data[start] << 8 | data[start + 1])
@@ -47,21 +48,21 @@ def take_single(connection: ClientConnection, session: Session, data: bytes) -> 
     if connection.admitted_at != site.router.changes:
         connection.review()
     recipients = connection.admitted.get(topic)
-    if recipients is None or len(data) > connection.limits.max_packet_size or connection.context.hooks is not None:
+    if recipients is None or size > connection.limits.max_packet_size or connection.context.hooks is not None:
         return False
-    if recipients.sole is None:
+    sole = recipients.sole
+    if sole is None:
         if not recipients.mask or recipients.targets or recipients.receipts:
             return False
         return _publish_elsewhere(connection, recipients.mask, topic, data, end)
     if first == 0x32:
-        return _publish_acknowledged(connection, recipients.sole, data, end)
-    target = recipients.sole.session.connection
+        return _publish_acknowledged(connection, sole, data, end)
+    target = sole.session.connection
     if target is None:
         return False
     if target is site.within:
         return site.direct is not None and site.direct.request(connection, topic, data, start, end)
     version = connection.version
-    size = len(data)
     if version == 5:
         if end >= size or data[end]:
             return False
