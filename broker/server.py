@@ -135,8 +135,8 @@ class Broker:
                     self.site.sessions,
                     self.site.guard,
                     mesh.node,
-                    mesh.post,
-                    mesh.arrivals.deliver,
+                    mesh.peer_messages,
+                    mesh.incoming.deliver,
                     mesh.settings.roam_wait,
                 )
                 self.site.sessions.ended = self.site.roaming.ended

@@ -29,7 +29,7 @@ def receive_one(shell: MeshShell, link: int, data: bytes, now: float) -> bool:
         _send(shell, taken.sends())
     if taken.delivers:
         if not _to_sole_subscriber(shell, taken, now):
-            shell.arrivals.deliver(taken.delivery(now))
+            shell.incoming.deliver(taken.delivery(now))
         shell.context.write()
         if taken.token is not None:
             shell.context.flush()
@@ -83,5 +83,5 @@ def _to_sole_subscriber(shell: MeshShell, taken: Taken, now: float) -> bool:
     target.sent += 1
     context.counters.publish_bytes_sent += len(packet)
     target.send(packet)
-    shell.arrivals.carried_out(outcome.stream.head.origin, token)
+    shell.incoming.carried_out(outcome.stream.head.origin, token)
     return True

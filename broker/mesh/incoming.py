@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .shell import MeshShell
 
 
-class Arrivals:
+class Incoming:
     """Carries out what a node says has come.
 
     shut: the store keeps nothing more. waiting: by their origins, what has
@@ -30,11 +30,11 @@ class Arrivals:
         self.node = shell.node
         self.shut = False
         self._turn: int | None = None  # the origin whose messages are carried out in their turn though others wait
-        self.waiting: dict[int, deque[actions.Deliver | actions.Posted]] = {}
+        self.waiting: dict[int, deque[actions.Deliver | actions.PeerMessage]] = {}
 
     # While the store keeps nothing more
 
-    def waits(self, action: actions.Deliver | actions.Posted) -> bool:
+    def waits(self, action: actions.Deliver | actions.PeerMessage) -> bool:
         """Whether it has to wait; then `go_on` carries it out. Only to be asked while `shut`, or while something waits."""
         queue = self.waiting.get(action.origin)
         if queue is None:
@@ -43,7 +43,7 @@ class Arrivals:
             queue = self.waiting[action.origin] = deque()
         elif action.token is None and isinstance(action, actions.Deliver):
             return False  # QoS 0 has an order of its own
-        elif isinstance(action, actions.Posted) and self.shell.post.goes_ahead(action.kind):
+        elif isinstance(action, actions.PeerMessage) and self.shell.peer_messages.goes_ahead(action.kind):
             return False
         queue.append(action)
         return True
@@ -67,7 +67,7 @@ class Arrivals:
         """Messages that wait."""
         return sum([action.run.count for queue in self.waiting.values() for action in queue if isinstance(action, actions.Deliver)])
 
-    def _keeps(self, action: actions.Deliver | actions.Posted) -> bool:
+    def _keeps(self, action: actions.Deliver | actions.PeerMessage) -> bool:
         """Whether somebody here would have it kept for longer than it takes to send it."""
         if not isinstance(action, actions.Deliver) or action.token is None:
             return False

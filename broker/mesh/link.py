@@ -1,7 +1,7 @@
 """One connection to a neighbour: bytes to and from its `mesh.link.Link` machine, in a transport's terms.
 
 What waits for the neighbour stands in two queues, urgent packets ahead of the others; the shell is told when too much waits and
-when it no longer does. A link with a rate passes what is not urgent as its `Pacer` allows.
+when it no longer does. A link with a rate passes what is not urgent as its `RateLimiter` allows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ...mesh.wire.identity import Identity
 from ...mqtt.errors import PeerError
 from ...mqtt.reasons import Reason
 from .direct import receive_one
-from .rate import Pacer
+from .rate import RateLimiter
 
 if TYPE_CHECKING:
     from .shell import MeshShell
@@ -50,7 +50,7 @@ class LinkProtocol(asyncio.Protocol):
         self.urgent: list[bytes | bytearray] = []
         self.bulk: deque[bytes | bytearray] = deque()
         self.waiting = 0  # bytes in bulk
-        self.pacer: Pacer | None = None  # in which messages wait instead, where the link has a rate
+        self.limiter: RateLimiter | None = None  # in which messages wait instead, where the link has a rate
         self._pace_timer: asyncio.TimerHandle | None = None
         self._blocked = False  # the transport holds enough
         self._full = False  # the node was told so
@@ -71,7 +71,7 @@ class LinkProtocol(asyncio.Protocol):
     @property
     def unsent(self) -> int:
         """Bytes that the connection has not taken yet."""
-        waiting = self.waiting if self.pacer is None else self.pacer.waiting
+        waiting = self.waiting if self.limiter is None else self.limiter.waiting
         return waiting + (self.transport.get_write_buffer_size() if self.transport is not None else 0)
 
     @property
@@ -125,15 +125,15 @@ class LinkProtocol(asyncio.Protocol):
         """Queue whole packets; `flush` writes them, urgent ones first."""
         if urgent:
             self.urgent.append(data)
-        elif self.pacer is not None:
-            self.pacer.put(data)
+        elif self.limiter is not None:
+            self.limiter.put(data)
         else:
             self.bulk.append(data)
             self.waiting += len(data)
 
     def send_now(self, data: bytes | bytearray) -> None:
         """Write one packet that is not urgent, after what waits."""
-        if self.bulk or self.urgent or self._blocked or self.pacer is not None or self.transport is None or self.transport.is_closing():
+        if self.bulk or self.urgent or self._blocked or self.limiter is not None or self.transport is None or self.transport.is_closing():
             self.send(data, False)
             self.flush()
         else:
@@ -144,8 +144,8 @@ class LinkProtocol(asyncio.Protocol):
         transport = self.transport
         if transport is None or transport.is_closing():
             return
-        if self.pacer is not None:
-            self._flush_paced(transport, self.pacer)
+        if self.limiter is not None:
+            self._flush_paced(transport, self.limiter)
             return
         bulk = self.bulk
         while (bulk or self.urgent) and not self._blocked:
@@ -160,18 +160,18 @@ class LinkProtocol(asyncio.Protocol):
         bound = self.shell.config.limits.link_unsent_bytes
         self._say_full(self.waiting > (bound // 4 if self._full else bound))
 
-    def _flush_paced(self, transport: asyncio.Transport, pacer: Pacer) -> None:
+    def _flush_paced(self, transport: asyncio.Transport, limiter: RateLimiter) -> None:
         """The same over a link with a rate: messages leave as its buckets fill, urgent packets at once."""
         while not self._blocked:
             piece, self.urgent = self.urgent, []
-            data = pacer.take(self.shell.now(), PIECE)
+            data = limiter.take(self.shell.now(), PIECE)
             if data:
                 piece.append(data)
             if not piece:
                 break
             transport.write(b"".join(piece))
-        self._say_full(pacer.full(self._full))
-        wait = pacer.wait()
+        self._say_full(limiter.full(self._full))
+        wait = limiter.wait()
         if wait is not None and not self._blocked and self._pace_timer is None:
             self._pace_timer = self.shell.context.loop.call_later(wait, self._pace)
 
@@ -250,8 +250,8 @@ class LinkProtocol(asyncio.Protocol):
         self._timer = self._pace_timer = None
         self.shell.link_closed(self, self.error or text)
         self.bulk.clear()
-        if self.pacer is not None:
-            self.pacer.clear()
+        if self.limiter is not None:
+            self.limiter.clear()
         self.urgent.clear()
         self.waiting = 0
         if self.transport is not None and not self.transport.is_closing():

@@ -16,8 +16,8 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from ...mesh.node.actions import Posted, Returned, Verdict
-from ...mesh.wire.envelope import posted_kind
+from ...mesh.node.actions import PeerMessage, Returned, Verdict
+from ...mesh.wire.envelope import peer_message_kind
 
 if TYPE_CHECKING:
     from ...mesh.node.node import Node
@@ -37,7 +37,7 @@ class Handler(Protocol):
         "cleared", when it lost its store and may have had it."""
 
 
-class Post:
+class PeerMessages:
     """The posts of one broker. received, sent, returned counts are in `counts`."""
 
     def __init__(self, context: Context, node: Node, saved: Callable[[], None]) -> None:
@@ -70,7 +70,7 @@ class Post:
         False: custody is full, nothing was done; `room`, if given, is called once when there is room again (the last one of a
         kind counts). must: take it all the same; the caller bounds how much of that there is. Raises UsageError for unknown brokers.
         """
-        if self._node.post(brokers, kind, body, self._context.now, must) is Verdict.FULL:
+        if self._node.send_to_brokers(brokers, kind, body, self._context.now, must) is Verdict.FULL:
             if room is not None:
                 self._waiting[kind] = room
             return False
@@ -80,7 +80,7 @@ class Post:
 
     # What the shell tells
 
-    def received(self, action: Posted) -> None:
+    def received(self, action: PeerMessage) -> None:
         """Hand a post to its handler. One without a kind was handed over in an earlier life."""
         if not action.kind:
             return
@@ -94,7 +94,7 @@ class Post:
 
     def returned(self, action: Returned) -> bool:
         """Hand back what will not arrive; False when it is a client's message."""
-        kind = posted_kind(action.run.topic)
+        kind = peer_message_kind(action.run.topic)
         if kind is None:
             return False
         self.counts["returned"] += action.run.count

@@ -49,7 +49,7 @@ class Bucket:
         return 0.0 if self._level >= 1.0 else (1.0 - self._level) / self.rate
 
 
-class Pacer:
+class RateLimiter:
     """The queue of one link that has a rate. waiting: bytes in it."""
 
     def __init__(self, bytes_out: int | None, messages_out: int | None, now: float, unsent: int) -> None:

@@ -38,10 +38,10 @@ from ..transport.tls.transport import TlsTransport
 from .custody_store import Custody, stored_identity
 from .dialer import Dialler
 from .identity import keep_identity, own_identity, own_signer
-from .incoming import Arrivals
+from .incoming import Incoming
 from .link import LinkProtocol
-from .peer_message import Post
-from .rate import Pacer
+from .peer_message import PeerMessages
+from .rate import RateLimiter
 from .receipts import Receipts
 from .status import Watchman, status_of, words_of
 
@@ -63,7 +63,7 @@ STEADY = 1.0  # seconds that a link has to live for the next attempt to come soo
 SAY_AGAIN = 60.0  # seconds after which a refusal that goes on is logged again
 REFUSALS = 100  # different ones that are remembered for that
 CLIENTS_ONLY = "is for clients only: a broker's is made for servers too (extended key usage)"
-KEPT = (actions.Deliver, actions.Posted)  # what may wait for room in the store
+KEPT = (actions.Deliver, actions.PeerMessage)  # what may wait for room in the store
 HELD_MAX = 5.0  # seconds that a publisher waits for room in the mesh before MQTT 5 is answered 0x97
 
 
@@ -106,7 +106,7 @@ class MeshShell:
             context.wall() - context.loop.time(),
             Keys(settings.name, config.number, config.name, self.signer, {n: bytes.fromhex(key) for n, key in settings.keys.items()}),
         )
-        self.arrivals = Arrivals(self)
+        self.incoming = Incoming(self)
         self.key = settings.key.encode()
         self.links: dict[int, LinkProtocol] = {}
         self.by_number: dict[int, LinkProtocol] = {}
@@ -128,7 +128,7 @@ class MeshShell:
         self.starting = settings.start_waits > 0  # clients wait: it is not known what others want
         self._early: list[tuple[Connection, packets.Connect]] = []  # those who do
         self._start_timer: asyncio.TimerHandle | None = None
-        self.post = Post(context, self.node, self.saved)
+        self.peer_messages = PeerMessages(context, self.node, self.saved)
         self.roaming: Roaming | None = None
         self._waking = False
         self.watchman = Watchman(self)
@@ -283,7 +283,7 @@ class MeshShell:
         link.up = True
         rules = link.rules = rules_for(self.settings.rules, peer)
         if rules.paced:
-            link.pacer = Pacer(rules.bytes_out, rules.messages_out, self.now(), self.config.limits.link_unsent_bytes)
+            link.limiter = RateLimiter(rules.bytes_out, rules.messages_out, self.now(), self.config.limits.link_unsent_bytes)
         self.links[link.id] = self.by_number[peer.number] = link
         self.errors.pop(link.address, None)
         self.down_since.pop(link.address, None)
@@ -369,7 +369,7 @@ class MeshShell:
         mesh = to.mesh
         keep = False
         if run.retain and not run.topic.startswith(b"$"):
-            self.arrivals.weigh()
+            self.incoming.weigh()
             keep = self.retained.room(run)
             if not keep:
                 self.context.counters.dropped += run.count
@@ -409,7 +409,7 @@ class MeshShell:
     @property
     def ordinary(self) -> bool:
         """Whether what comes from elsewhere can be delivered at once: nothing waits for room, and no session is on its way."""
-        return not (self._draining or self.arrivals.shut or self.arrivals.waiting or self.roaming is not None)
+        return not (self._draining or self.incoming.shut or self.incoming.waiting or self.roaming is not None)
 
     def saved(self) -> None:
         """What the node was just told belongs into the open batch."""
@@ -433,7 +433,7 @@ class MeshShell:
             return
         self._draining = True
         touched: set[LinkProtocol] = set()
-        links, arrivals = self.links, self.arrivals
+        links, incoming = self.links, self.incoming
         more = True  # whether the node may have decided more meanwhile: what is only sent changes nothing
         try:
             while more and (todo := self.node.take()):
@@ -442,7 +442,7 @@ class MeshShell:
                     self.roaming.busy()
                 for action in todo:
                     if type(action) is not actions.Send:
-                        if not ((arrivals.shut or arrivals.waiting) and isinstance(action, KEPT) and arrivals.waits(action)):
+                        if not ((incoming.shut or incoming.waiting) and isinstance(action, KEPT) and incoming.waits(action)):
                             self.carry_out(action)
                         more = True
                     elif (link := links.get(action.link)) is not None:
@@ -471,14 +471,14 @@ class MeshShell:
         """Anything but `Send`."""
         if isinstance(action, actions.Deliver):
             if self.roaming is None:
-                self.arrivals.deliver(action)
+                self.incoming.deliver(action)
             else:
                 self.roaming.deliver(action)
-        elif isinstance(action, actions.Posted):
-            self.post.received(action)
-            self.arrivals.carried_out(action.origin, action.token)
+        elif isinstance(action, actions.PeerMessage):
+            self.peer_messages.received(action)
+            self.incoming.carried_out(action.origin, action.token)
         elif isinstance(action, actions.Retained):
-            self.arrivals.retained(action)
+            self.incoming.retained(action)
         elif isinstance(action, actions.FiltersChanged):
             self.router.filters_changed(action.filters)
             if self.roaming is not None:
@@ -489,12 +489,12 @@ class MeshShell:
         elif isinstance(action, actions.Unblocked):
             for connection in list(self._held):
                 self.context.loop.call_soon(self._release, connection, False)
-            self.post.unblocked()
+            self.peer_messages.unblocked()
         elif isinstance(action, actions.CloseLink):
             link = self.links.get(action.link)
             if link is not None:
                 link.close(action.reason, action.text)
-        elif isinstance(action, actions.Returned) and self.post.returned(action):
+        elif isinstance(action, actions.Returned) and self.peer_messages.returned(action):
             pass
         elif isinstance(action, actions.Returned):
             self.context.counters.dropped += action.run.count
@@ -532,13 +532,13 @@ class MeshShell:
 
     def store_changed(self, full: bool, on_its_way: int) -> None:
         """The store keeps nothing more, or takes again. on_its_way: bytes that may be on their way to each site; 0: no bound."""
-        self.arrivals.shut = full
+        self.incoming.shut = full
         self.node.tighten(on_its_way)
         self.context.loop.call_soon(self.drain)  # somebody may have waited for that
 
     def store_has_room(self) -> None:
         """Go on with what has come and waits for room in the store."""
-        self.arrivals.go_on()
+        self.incoming.go_on()
 
     # Timers and status
 
@@ -569,7 +569,7 @@ class MeshShell:
     def _say_status(self) -> None:
         self._status_timer = None
         self.context.now = self.now()
-        self.arrivals.weigh()
+        self.incoming.weigh()
         self.watchman.look()
         self.context.say("$SYS/broker/mesh/status", json.dumps(self.status(), separators=(",", ":"), sort_keys=True))
         self.context.flush()

@@ -304,7 +304,7 @@ class Roaming:
     def interest_of(self, number: int) -> Position:
         return self.node.interest_of(number)
 
-    def post(self, brokers: int, kind: str, body: bytes) -> None:
+    def send_to_brokers(self, brokers: int, kind: str, body: bytes) -> None:
         try:
             self._messages.send(brokers, kind, body, must=True)
         except UsageError as error:  # it was given up in this moment

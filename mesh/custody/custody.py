@@ -8,7 +8,7 @@ destination's JOIN says how far it is.
 Invariants
 - an entry's `open` bit of a destination is set exactly while that destination still owes the receipt; with the last bit the entry goes;
 - what is sent to a destination in one tree is in order and without holes above the JOIN's position;
-- bytes and messages held never pass the bounds, but for one entry alone;
+- bytes and messages held never pass the bounds, except when there is only one entry;
 - while it is tight, what is taken is for destinations that have joined, and no more of it than may be on its way.
 
 It does not know links, frames or trees; `dispatch.py` moves it.
@@ -21,7 +21,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from ...mqtt.batch.batch import Batch
-from ..wire.control import NOTHING, Position
+from ..wire.control import NO_POSITION, Position
 from ..wire.envelope import Picks
 from ..wire.visited import numbers
 from .watches import Watches
@@ -37,11 +37,19 @@ OVERHEAD = 96  # bytes counted for each message beside its payload
 class Entry:
     """One run in custody.
 
-    first, count: its sequences. last: the position of its last message. open: destinations that owe the receipt. ordinary:
-    destinations with ordinary subscriptions. picks: (shared subscription, broker). refusers: brokers that found no member
-    for its pick. picks_only: ordinary subscriptions have it already. time: publish time in ms. deadline: on the caller's
-    clock, or None. order, mark: its record's number and batch, where there is a store. hold: it is sent only once it is in the
-    store. here: a re-picked one for members of this very broker. kept: the mark of a message that is to be retained, alone in its entry.
+    first, count: its sequences.
+    last: the position of its last message.
+    open: destinations that owe the receipt.
+    ordinary: destinations with ordinary subscriptions.
+    picks: (shared subscription, broker).
+    refusers: brokers that found no member for its pick.
+    picks_only: ordinary subscriptions have it already.
+    time: publish time in ms.
+    deadline: when it expires, on the caller's clock, or None.
+    order, mark: number and batch of its record, where there is a store.
+    hold: it is sent only after the commit.
+    here: it was re-picked for members of this broker.
+    kept: the mark of a message that is to be retained; such an entry has one message.
     """
 
     __slots__ = (
@@ -94,11 +102,17 @@ def size_of(run: Batch) -> int:
 class Destination:
     """How far one broker is with this origin.
 
-    joined: it has said its position in the current tree; mark: of the records that say so, where there is a store.
-    link: the tree's link towards it. settled: all up to here is
-    receipted. sent: the highest position ever sent to it, to what remembers since `sent_born`. reached: the highest one sent in this
-    tree. flight_bytes, flight_messages: under way. credit_*: what may be. granted_bytes: what credit may grow to. zone: where it is
-    in the current tree, None: no policy leads to it.
+    joined: it has said its position in the current tree.
+    mark: of the records that say so, where there is a store.
+    link: the tree's link towards it.
+    settled: everything up to this position has its receipt.
+    sent: the highest position ever sent to it.
+    sent_born: since when the broker that was sent this remembers.
+    reached: the highest position sent in this tree.
+    flight_bytes, flight_messages: under way.
+    credit_bytes, credit_messages: how much may be under way.
+    granted_bytes: how far the credit may grow.
+    zone: where it is in the current tree; None: no policy on the way.
     """
 
     __slots__ = (
@@ -134,10 +148,10 @@ class Destination:
         self.joined = False
         self.mark = 0
         self.link: int | None = None
-        self.settled: Position = NOTHING
-        self.seen: Position = NOTHING  # of the last JOIN
-        self.reached: Position = NOTHING
-        self.sent: Position = NOTHING
+        self.settled: Position = NO_POSITION
+        self.seen: Position = NO_POSITION  # of the last JOIN
+        self.reached: Position = NO_POSITION
+        self.sent: Position = NO_POSITION
         self.sent_born = 0
         self.flight: deque[tuple[Entry, int]] = deque()  # entry, messages of it that were sent
         self.waiting: deque[Entry] = deque()
@@ -172,7 +186,7 @@ class Destination:
         self.waiting.extendleft(entry for entry, _ in reversed(self.flight))
         self.flight.clear()
         self.flight_bytes = self.flight_messages = 0
-        self.reached = NOTHING
+        self.reached = NO_POSITION
 
     def next(self) -> Entry | None:
         """The next entry to send, entries that are not open for it any more thrown away."""

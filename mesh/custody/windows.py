@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from ..wire.control import NOTHING, Position, Refusal
+from ..wire.control import NO_POSITION, Position, Refusal
 
 
 class Pending:
@@ -44,7 +44,7 @@ class CustodyWindow:
 
     def __init__(
         self,
-        committed: Position = NOTHING,
+        committed: Position = NO_POSITION,
         refusals: list[Refusal] | None = None,
         owner: tuple[int, bytes] = (0, b""),
         early: list[tuple[int, int, int]] | None = None,

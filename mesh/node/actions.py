@@ -84,8 +84,8 @@ class Retained(NamedTuple):
     coming: bool
 
 
-class Posted(NamedTuple):
-    """A message from another broker to this one, none of whose clients see it. See `Node.post`.
+class PeerMessage(NamedTuple):
+    """A message from another broker to this one, none of whose clients see it. See `Node.send_to_brokers`.
 
     kind, body: as they were posted. origin: number of the broker that posted it. token: for `Node.handed` and `Node.delivered`, as that
     of a delivery; None while the next one belongs into the same commit.
@@ -119,7 +119,7 @@ class Returned(NamedTuple):
     """Messages that leave custody undelivered for one destination.
 
     reason: "expired", "replaced", "absent", "cleared", "refused", "forbidden" (by a policy on the only path). What was posted comes back
-    as it went: `posted_kind(run.topic)` says what it is.
+    as it went: `peer_message_kind(run.topic)` says what it is.
     """
 
     run: Batch
@@ -140,7 +140,7 @@ class Event(NamedTuple):
     fields: dict[str, object]
 
 
-Action = Send | Deliver | Retained | Posted | FiltersChanged | CloseLink | Unblocked | Returned | Confirmed | Event
+Action = Send | Deliver | Retained | PeerMessage | FiltersChanged | CloseLink | Unblocked | Returned | Confirmed | Event
 
 
 class LinkInfo(NamedTuple):

@@ -12,7 +12,7 @@ from ...mqtt.reasons import Reason
 from ..wire.control import encode
 from ..wire.identity import Identity
 from ..wire.keys import Keys
-from ..wire.policy import Gate
+from ..wire.policy import PolicyFilter
 from .actions import Action, CloseLink, Event, Send
 from .settings import Counters, MeshConfig
 
@@ -35,7 +35,7 @@ class LinkEnd:
 
     __slots__ = ("compared", "cost", "direct", "full", "gate", "id", "incarnation", "peer", "streams", "synced")
 
-    def __init__(self, id_: int, peer: Identity, incarnation: int, cost: int, gate: Gate | None = None) -> None:
+    def __init__(self, id_: int, peer: Identity, incarnation: int, cost: int, gate: PolicyFilter | None = None) -> None:
         self.id = id_
         self.peer = peer
         self.incarnation = incarnation

@@ -1,14 +1,15 @@
-"""What destinations may have of this broker's custody now, and what comes of their receipts.
+"""Decides what each destination is sent of this broker's custody now, and handles receipts.
 
-Strategy. What a destination may be sent now is decided for each publish from its state in custody: joined in this tree, nothing older
-waiting, credit left, its link not full. All that may go now shares frames; what may not waits and is sent by `_pump`, again
-with shared frames for destinations that stand at the same position.
+Strategy. A destination is sent a message at once if it has joined this tree, nothing older waits for it, it has credit left, and its link
+is not full. All such destinations share frames. For the others the message waits; `_pump` sends it later, again in frames that are
+shared by all destinations at the same position.
 
 Invariants
 - no custody frame goes to a destination before its JOIN in the tree announced last, and where there is a store, before that says that
   more may be sent;
 - to one destination custody frames go in order of position;
-- where there is a store, what a repeat by the publisher or a second pick would double (QoS 2, re-picked) is sent after its commit.
+- where there is a store, a message that a repeat by the publisher or a second pick would duplicate (QoS 2, re-picked) is sent after its
+  commit.
 
 It does not know where messages come from (origin.py) nor what a frame looks like (framing.py).
 """
@@ -24,7 +25,7 @@ from ..custody.custody import Custody, Destination, Entry
 from ..custody.watches import Standing, Watch, standing
 from ..view.interest import Interests
 from ..view.linkstate import LinkStates
-from ..wire.control import NOTHING, Noted, Position, Receipt
+from ..wire.control import NO_POSITION, Noted, Position, Receipt
 from ..wire.envelope import Flag, Picks, Share
 from ..wire.visited import numbers
 from .actions import Confirmed, Returned, Unblocked
@@ -199,7 +200,7 @@ class Dispatch:
         if max(receipt.committed, receipt.seen) > (self._core.identity.epoch, self._sequence):
             self._core.event("receipt_ahead", destination=d.number)  # of what was never numbered: nobody may act on it
             return
-        if not d.joined and d.sent > NOTHING and receipt.born != d.sent_born:
+        if not d.joined and d.sent > NO_POSITION and receipt.born != d.sent_born:
             self._clear(d)
         settled = d.settled
         d.born = receipt.born
@@ -259,7 +260,7 @@ class Dispatch:
             if (entry.epoch, entry.first) <= d.sent:
                 self._core.counters.cleared += entry.count
                 self._return(d, entry, "cleared")
-        d.sent = NOTHING
+        d.sent = NO_POSITION
 
     def _return(self, d: Destination, entry: Entry, reason: str) -> None:
         self._core.counters.returned += entry.count

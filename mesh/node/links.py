@@ -12,20 +12,27 @@ from ...mqtt.reasons import Reason
 from ..view.interest import Interests
 from ..view.linkstate import LinkStates
 from ..wire.identity import Identity
-from ..wire.policy import Gate, Policy
+from ..wire.policy import Policy, PolicyFilter
 from .actions import LinkInfo
 from .core import Core, LinkEnd
 from .dispatch import Dispatch
 from .membership import Membership
 from .relay import Relay
-from .retained import Keeper
+from .retained import RetainedMessages
 
 
 class Links:
     """This node's ends of its links."""
 
     def __init__(
-        self, core: Core, states: LinkStates, interests: Interests, members: Membership, relay: Relay, dispatch: Dispatch, keeper: Keeper
+        self,
+        core: Core,
+        states: LinkStates,
+        interests: Interests,
+        members: Membership,
+        relay: Relay,
+        dispatch: Dispatch,
+        retained: RetainedMessages,
     ) -> None:
         self._core = core
         self._states = states
@@ -33,7 +40,7 @@ class Links:
         self._members = members
         self._relay = relay
         self._dispatch = dispatch
-        self._keeper = keeper
+        self._retained = retained
         core.on_drop = self._dropped
 
     def up(self, link: int, peer: Identity, incarnation: int, cost: int, policy: Policy | None) -> None:
@@ -50,7 +57,7 @@ class Links:
             self._core.drop(old)
             core.close(old.id, Reason.SESSION_TAKEN_OVER, f"{peer} has a new link")
         end = core.links[link] = core.by_number[peer.number] = LinkEnd(
-            link, peer, incarnation, max(cost, 1), None if policy is None or policy.open else Gate(policy)
+            link, peer, incarnation, max(cost, 1), None if policy is None or policy.open else PolicyFilter(policy)
         )
         core.stale()  # a flooded stream has one more neighbour
         core.event("link_up", link=link, peer=str(peer), cost=end.cost)
@@ -88,7 +95,7 @@ class Links:
         """A link is gone from the table; so is what rested on it."""
         self._relay.lose(end.id)
         self._dispatch.link_lost(end.id)
-        self._keeper.lost(end)
+        self._retained.lost(end)
         if not self._core.links and self._core.config.mode == "flood":
             self._interests.all_stale()
 
@@ -122,7 +129,7 @@ class Links:
             found.append(LinkInfo(end.id, end.peer.number, end.peer.name, end.incarnation, end.cost, end.full, used, policy))
         return found
 
-    def gate(self, link: int) -> Gate | None:
+    def gate(self, link: int) -> PolicyFilter | None:
         """See `Node.gate`."""
         end = self._core.links.get(link)
         return None if end is None else end.gate
@@ -146,4 +153,4 @@ class Links:
                 if entry is not None:
                     end.compared = True
                     if end.gate is None and entry.policy is None:
-                        self._keeper.linked(end)
+                        self._retained.linked(end)

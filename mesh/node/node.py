@@ -1,23 +1,26 @@
 """`Node`: one broker's membership of one mesh, sans-IO.
 
-It is fed with links that come and go, bytes from them, local interest and publishes, and it answers with actions (`take`). It holds no
-socket, clock or task; time is what the caller passes as `now`.
+The shell tells it of links, of bytes that they bring, of local subscriptions and of messages. The node answers with actions (`take`). It
+holds no socket, clock or task; the caller passes the time as `now`.
 
-    links.py       the live links, and which must not be
-    signalling.py  control packets (control.py), given to whom they are for
-    membership.py  who is there, how they are linked (linkstate.py), who wants what (interest.py)
-    origin.py      this broker as a source: its tree (own_tree.py) and its frames (framing.py)
-    dispatch.py    its custody (custody.py) on the way to the destinations, and their receipts
-    relay.py       this broker as relay and destination: frames (envelope.py, visited.py), windows (windows.py)
-    keeper.py      retained messages, the same at every broker (retained/)
-    restart.py     where an earlier life was
-    node.py        what a shell calls, and the order of all this
+    links.py         the live links, and which links must end
+    signalling.py    control packets (control.py), each given to the part that handles it
+    membership.py    the brokers, their links (linkstate.py) and their subscriptions (interest.py)
+    origin.py        this broker as origin: its tree (own_tree.py) and its frames (framing.py)
+    dispatch.py      messages in custody (custody.py) on the way to their destinations, and receipts
+    shared_picks.py  which broker serves a shared subscription
+    relay.py         this broker as relay and destination: frames (envelope.py, visited.py), windows (windows.py)
+    flood.py         flooded frames of QoS 0
+    direct.py        one frame by itself
+    retained.py      retained messages, the same at every broker (retained/)
+    restore.py       the state of an earlier life
+    node.py          what a shell calls, and the order of all this
 
-Rules are explained in docs/mesh-protocol.md.
+docs/mesh-protocol.md explains the rules.
 
 Invariants
-- all state that follows from others (routes, streams, trees) is recomputed at the next use after a change, or dropped with it;
-- actions are in the order in which their causes came, control packets that a flush makes behind them.
+- state that follows from other state (routes, streams, trees) is dropped with it, or computed again at the next use;
+- actions stand in the order of their causes; control packets that a flush makes come after them.
 """
 
 from __future__ import annotations
@@ -36,10 +39,10 @@ from ..view.interest import Interests
 from ..view.linkstate import LinkStates
 from ..view.zones import Zones
 from ..wire.control import PREFIX, Position
-from ..wire.envelope import POSTED, Share, bad_frame
+from ..wire.envelope import PEER_TOPICS, Share, bad_frame
 from ..wire.identity import Identity
 from ..wire.keys import Keys
-from ..wire.policy import Gate, Policy
+from ..wire.policy import Policy, PolicyFilter
 from ..wire.visited import mask_of, numbers
 from .actions import Action, Deliver, FiltersChanged, LinkInfo, Member, MeshRoute, Send, Verdict
 from .core import Core
@@ -51,7 +54,7 @@ from .origin import Origin
 from .own_tree import OwnTree
 from .relay import Relay
 from .restore import restore
-from .retained import Keeper
+from .retained import RetainedMessages
 from .settings import Counters, MeshConfig
 from .signalling import Signalling
 
@@ -81,12 +84,12 @@ class Node:
         self.receive_one = self._relay.direct.take  # one frame by itself, see there; nothing else is due then, but for its token
         parts = (self._core, self._states, self._interests)
         self._members = Membership(*parts, self._zones, self._tree, self._dispatch, own_groups)
-        self._keeper = Keeper(self._core)
-        self._origin.keep, self._relay.keep = self._keeper.put, self._keeper.live
-        self._relay.after_kept = self._keeper.collect
-        self._members.on_known, self._members.on_forgotten = self._keeper.members, self._keeper.forget
-        self._links = Links(*parts, self._members, self._relay, self._dispatch, self._keeper)
-        self._signalling = Signalling(self._core, self._members, self._links, self._relay, self._dispatch, self._keeper)
+        self._retained = RetainedMessages(self._core)
+        self._origin.keep, self._relay.keep = self._retained.put, self._retained.live
+        self._relay.after_kept = self._retained.collect
+        self._members.on_known, self._members.on_forgotten = self._retained.members, self._retained.forget
+        self._links = Links(*parts, self._members, self._relay, self._dispatch, self._retained)
+        self._signalling = Signalling(self._core, self._members, self._links, self._relay, self._dispatch, self._retained)
         self._here: dict[int, tuple[Entry, list[Share]]] = {}  # tokens of messages re-picked for this broker: groups that refused
 
     # ---- who and what
@@ -168,7 +171,7 @@ class Node:
                 "messages_limit": config.custody_messages,
                 "bytes_limit": config.custody_bytes,
             },
-            "retained": self._keeper.sync.status(),
+            "retained": self._retained.sync.status(),
             "counters": self._core.counters.as_dict(),
         }
 
@@ -222,7 +225,7 @@ class Node:
         self._core.enter(now)
         self._links.down(link)
 
-    def gate(self, link: int) -> Gate | None:
+    def gate(self, link: int) -> PolicyFilter | None:
         """This end's policy of a live link, to ask which topics may leave and come in, under which names; None: all, under their own."""
         return self._links.gate(link)
 
@@ -373,8 +376,8 @@ class Node:
             return None
         return [(action.link, action.data) for action in self._taken() if isinstance(action, Send)]
 
-    def post(self, brokers: int, kind: str, body: bytes, now: float, must: bool = False) -> Verdict:
-        """Send a message to other brokers themselves: each gets it once, as a `Posted`, in order with all else from here.
+    def send_to_brokers(self, brokers: int, kind: str, body: bytes, now: float, must: bool = False) -> Verdict:
+        """Send a message to other brokers themselves: each gets it once, as a `PeerMessage`, in order with all else from here.
 
         It is in custody as a QoS 2 message is: stored before it goes, kept until each of them has committed it, through route
         changes, partitions and restarts, and `Returned` when one of them is given up. brokers: numbers as a set (bit n: broker n),
@@ -388,7 +391,7 @@ class Node:
         strangers = brokers & ~self.known()
         if strangers or not brokers:
             raise UsageError(f"post to brokers {list(numbers(brokers))}: not known here are {list(numbers(strangers))}")
-        return self._origin.post(brokers, Run(POSTED + kind.encode(), 2, False, [body], received=now), must)
+        return self._origin.send_to_brokers(brokers, Run(PEER_TOPICS + kind.encode(), 2, False, [body], received=now), must)
 
     def position(self) -> tuple[int, int]:
         """Where this broker is as an origin of QoS 1 and 2 and of posts: the position of the last one, (epoch, sequence)."""
@@ -482,7 +485,7 @@ class Node:
         self._members.refresh()
         self._members.flush_interest()
         self._dispatch.flush()
-        self._keeper.flush()
+        self._retained.flush()
         self._signalling.flush()
         if interests.changed is None or interests.changed:
             filters = None if interests.changed is None else tuple(sorted(interests.changed))
@@ -495,7 +498,7 @@ class Node:
     def next_deadline(self) -> float | None:
         """When `handle_timer` wants to be called, on the clock of `now`."""
         journal = self._core.journal
-        due = earliest(self._relay.due, self._keeper.deadline)
+        due = earliest(self._relay.due, self._retained.deadline)
         own = earliest(self._dispatch.custody.next_deadline(), None if journal is None else journal.others.due)
         return earliest(own, earliest(due, self._members.next_deadline()))
 
@@ -505,7 +508,7 @@ class Node:
         self._core.enter(now)
         self._dispatch.expire()
         self._members.expire()
-        self._keeper.handle_timer()
+        self._retained.handle_timer()
 
     def forget(self, number: int, now: float) -> None:
         """A broker is gone for good: drop its interest and return what waits for it. A reachable one is left alone."""
@@ -521,26 +524,26 @@ class Node:
         and wrote all that it said. What `retained_changes` gives must be committed before the first link. Raises ValueError (one line).
         """
         self._core.enter(now)
-        self._keeper.restore(state, records, complete)
+        self._retained.restore(state, records, complete)
 
     def adopt_retained(self, run: Batch, now: float) -> None:
         """A message that this broker retained before it was in a mesh; behind `restore_retained`, before the first link."""
         self._core.enter(now)
-        self._keeper.adopt(run)
+        self._retained.adopt(run)
 
     def retained_changes(self, now: float) -> list[PutValue | DeleteValue]:
         """Rows to set and delete since the last call; they go into one batch with `records`."""
         self._core.now = now
-        return self._keeper.changes()
+        return self._retained.changes()
 
     @property
     def buried(self) -> int:
         """How many deletions of retained messages are remembered."""
-        return self._keeper.sync.buried
+        return self._retained.sync.buried
 
     def retained(self) -> list[Batch]:
         """All messages that are retained, for a broker that starts."""
-        return self._keeper.messages()
+        return self._retained.messages()
 
     # ---- what survives a restart
 
@@ -573,7 +576,7 @@ class Node:
         journal = self._core.journal
         if journal is None or journal.urgent or not journal.changed:
             return False
-        return not (self._relay.hurried or self._keeper.sync.changed)
+        return not (self._relay.hurried or self._retained.sync.changed)
 
     def committed(self, mark: int, now: float) -> None:
         """The records up to this mark, and all before them, are in the store."""
@@ -582,7 +585,7 @@ class Node:
         if core.journal is not None and mark > core.journal.committed:
             core.journal.committed = mark
             self._dispatch.committed(mark)
-            self._keeper.committed(mark)
+            self._retained.committed(mark)
 
 
 def earliest(one: float | None, other: float | None) -> float | None:

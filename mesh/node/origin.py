@@ -1,7 +1,8 @@
-"""This broker as a source: what its clients publish, and what it posts, becomes frames or custody.
+"""This broker as origin: turns what its clients publish, and what it sends to other brokers, into frames.
 
-QoS 0 goes at once along the tree (framing.py), or is flooded. QoS 1 and 2 and posts are put into custody, from where each destination is
-sent them when it may have them (dispatch.py). The tree announced last (own_tree.py) is the only one in which this origin sends.
+A message of QoS 0 goes at once along the tree (framing.py), or is flooded. A message of QoS 1 or 2, or to another broker, is put into
+custody; each destination is sent it when it may have it (dispatch.py). This origin sends only in the tree that it announced last
+(own_tree.py).
 
 It does not know how a relay works nor how the shell delivers.
 """
@@ -132,8 +133,8 @@ class Origin:
         if self._frames.flood(run, picks, self._sequence0 + 1, mark):
             self._sequence0 += run.count
 
-    def post(self, mask: int, run: Batch, must: bool) -> Verdict:
-        """See `Node.post`. It is marked as for picks only, so that no subscription gets it."""
+    def send_to_brokers(self, mask: int, run: Batch, must: bool) -> Verdict:
+        """See `Node.send_to_brokers`. It is marked as for picks only, so that no subscription gets it."""
         check_travels(run.topic, run.properties, run.length, (), width_for(mask))
         if not must and not self._fits(run, mask):
             return Verdict.FULL

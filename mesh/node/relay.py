@@ -1,9 +1,9 @@
-"""The data path: runs of frames come over a link, are let in, delivered and passed on.
+"""The data path: takes runs of frames that come over a link, checks that they are new, delivers them and passes them on.
 
-Strategy. `receive` walks the bytes from run to run. A run is found by comparing its prefix, which is everything up to the low bytes of the
-sequence, frame by frame; what is decided for a run is looked up by the constants of its envelope (`Stream`) and was decided when
-they were first seen on that link. So a run costs some microseconds and each message in it one comparison here, whatever happens
-to it: a copy for a child is a copy of the bytes with the changed visited bits written in strides.
+Strategy. `receive` walks the bytes from run to run. It finds a run by comparing the prefix of each frame: everything up to the low bytes
+of the sequence. The decision for a run is made when the constants of its envelope are first seen on that link, and is looked up from
+then on (`Stream`). So a run costs some microseconds, and each message in it one comparison. A copy for a child is a copy of the bytes
+in which the changed visited bits are written in strides. One frame by itself takes the direct lane (direct.py).
 
 Invariants
 - a routed frame passes only if its tree and its incoming link are this relay's current ones for its origin;
@@ -33,7 +33,7 @@ from ..wire.control import Dropped, Receipt
 from ..wire.envelope import (
     CORRELATION_DATA,
     FIXED,
-    POSTED,
+    PEER_TOPICS,
     Flag,
     Head,
     Rest,
@@ -44,11 +44,11 @@ from ..wire.envelope import (
     decode_rest,
     join_properties,
     low_sequences,
-    posted_kind,
+    peer_message_kind,
 )
 from ..wire.rename import Renamed, renamed
 from ..wire.visited import Changes, bits_for, changes, patch
-from .actions import Deliver, Posted, Send
+from .actions import Deliver, PeerMessage, Send
 from .core import Core, LinkEnd
 from .direct import DirectLane
 from .flood import Flood, Flooder
@@ -61,10 +61,13 @@ STREAMS = 10_000  # kept for each link
 class Stream:
     """What happens to frames with these envelope constants on this link.
 
-    record: None when they are stale or flooded. deliver: whether this broker is in the share. forwards: (link, child, what to patch).
-    window: for custody frames that are for this broker. flood: for flooded frames, the window, and what to send on: links and new bits.
+    record: the tree that they travel in; None when they are stale or flooded.
+    deliver: whether this broker is in the share.
+    forwards: (link, child, bytes to patch) for each link that they are passed on to.
+    window: lets custody frames for this broker in once.
+    flood: for flooded frames, their window, and the links and bits to pass them on with.
     spans: whether its frames may make spans.
-    rest, parsed: what stood behind the bits the last time, as bytes and read: frames of one millisecond have it in common.
+    rest, parsed: what followed the bits the last time, as bytes and decoded. Frames of one millisecond have it in common.
     """
 
     __slots__ = ("custody", "deliver", "flood", "forwards", "head", "ordinary", "parsed", "record", "repeated", "rest", "spans", "window")
@@ -342,7 +345,7 @@ class Relay:
         run = Run(topic, flags & 3, flags & Flag.RETAIN != 0, None, others, expiry, core.now, (block, payload, size, size - payload))
         core.counters.delivered += count
         if not stream.ordinary and not chosen:
-            self._take_post(head.origin, topic, run, token)
+            self._take_peer_message(head.origin, topic, run, token)
             return
         picks: tuple[Share, ...] = ()
         if chosen:
@@ -357,15 +360,17 @@ class Relay:
         core.actions.append(Deliver(run, head.origin, token, picks, ordinary, stream.repeated, time, stored, key))
         self.after_kept()
 
-    def _take_post(self, origin: int, topic: bytes, run: Batch, token: int | None) -> None:
-        """What another broker posted to this one; each is handed over by itself, the last with the token of all."""
-        kind = posted_kind(topic)
+    def _take_peer_message(self, origin: int, topic: bytes, run: Batch, token: int | None) -> None:
+        """Hand over what another broker sent to this broker, each message by itself. The last one carries the token of all."""
+        kind = peer_message_kind(topic)
         assert kind is not None, "checked when it came"
         bodies = run.payloads
         if token is not None and self.tokens[token][0].early:
             window, pending, _ = self.tokens[token]
             bodies = [body for at, body in enumerate(bodies, pending.first) if not window.came_early(pending.epoch, at)]
-        actions = [Posted(kind, body, origin, None) for body in bodies] or [Posted("", b"", origin, None)]  # nothing to do but its token
+        actions = [PeerMessage(kind, body, origin, None) for body in bodies]
+        if not actions:  # only its token is left to handle
+            actions.append(PeerMessage("", b"", origin, None))
         actions[-1] = actions[-1]._replace(token=token)
         self._core.actions += actions
 
@@ -376,7 +381,7 @@ class Relay:
         return tuple([share for share in picks if matches(share[1], topic)])
 
     def _check_topic(self, topic: bytes) -> None:
-        if topic.startswith(b"$") and not topic.startswith(POSTED):
+        if topic.startswith(b"$") and not topic.startswith(PEER_TOPICS):
             raise bad_frame(f"the topic {topic[:80]!r} does not leave a broker")
         try:
             check_topic(topic)
@@ -586,11 +591,16 @@ def _has_gaps(block: bytes, size: int, count: int, at: int, low: int) -> bool:
 
 
 def _read_rest(stream: Stream, topic: bytes, rest: bytes) -> None:
-    """Read what stands behind the bits before it is passed on: a bad one must end this link, not those to the next brokers.
+    """Read what follows the visited bits before it is passed on, so that a bad frame ends this link and not the links beyond.
 
-    Raises `PeerError`, also for a frame for nobody's subscriptions that is no post either.
+    Raises `PeerError`, also for a frame that no subscription wants and that is no message to a broker.
     """
     if rest != stream.rest and not (stream.spans and rest[6:] == PLAIN_REST):
         stream.rest, stream.parsed = rest, decode_rest(stream.head.flags, rest)
-    if not stream.ordinary and stream.parsed is not None and not stream.parsed.picks and (posted_kind(topic) is None or not stream.custody):
+    if (
+        not stream.ordinary
+        and stream.parsed is not None
+        and not stream.parsed.picks
+        and (peer_message_kind(topic) is None or not stream.custody)
+    ):
         raise bad_frame(f"the topic {topic[:80]!r} is for picks only, and nothing is picked")

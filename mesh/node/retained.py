@@ -30,7 +30,7 @@ from .core import Core, LinkEnd
 KIND = "retained"
 
 
-class Keeper:
+class RetainedMessages:
     """deadline: when `handle_timer` wants to be called, on the clock of `now`."""
 
     def __init__(self, core: Core) -> None:

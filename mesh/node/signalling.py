@@ -22,19 +22,19 @@ from .links import Links
 from .membership import Membership
 from .relay import Relay
 from .retained import KIND as RETAINED
-from .retained import Keeper
+from .retained import RetainedMessages
 
 
 class Signalling:
     """What neighbours say to this node beside messages."""
 
-    def __init__(self, core: Core, members: Membership, links: Links, relay: Relay, dispatch: Dispatch, keeper: Keeper) -> None:
+    def __init__(self, core: Core, members: Membership, links: Links, relay: Relay, dispatch: Dispatch, retained: RetainedMessages) -> None:
         self._core = core
         self._members = members
         self._links = links
         self._relay = relay
         self._dispatch = dispatch
-        self._keeper = keeper
+        self._retained = retained
         self._handlers: dict[str, Callable[[LinkEnd, Any], None]] = {
             "summary": members.on_summary,
             "synced": self._on_synced,
@@ -59,7 +59,7 @@ class Signalling:
         kind = data[topic + len(PREFIX) : topic_end].decode("ascii", "replace")
         self._core.counters.control_received += 1
         if kind == RETAINED:
-            self._keeper.receive(end, data[topic_end + 1 : stop])
+            self._retained.receive(end, data[topic_end + 1 : stop])
             return stop
         body = decode(kind, data[topic_end + 1 : stop])
         if body is not None:

@@ -41,5 +41,5 @@ class Fences:
         """From here on this broker's messages go to the broker of the key; tell it and the holders, and act on it here."""
         to = (fence.holders | 1 << fence.key[1]) & self._port.known()
         if to:
-            self._port.post(to, wire.MARKER, wire.encode(fence.client, fence.key))
+            self._port.send_to_brokers(to, wire.MARKER, wire.encode(fence.client, fence.key))
         self._marked(self._number, fence.client, fence.key)

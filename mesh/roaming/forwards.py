@@ -37,7 +37,7 @@ class Forwards:
             return False
         key = self.of[move.client][at].key
         if self._port.known() >> key[1] & 1:
-            self._port.post(1 << key[1], kind, wire.encode(move.client, key, *move.rest))
+            self._port.send_to_brokers(1 << key[1], kind, wire.encode(move.client, key, *move.rest))
         return True
 
     def _index(self, client: str, key: Key, source: Key | None) -> int | None:

@@ -27,7 +27,7 @@ class Leaves:
         """Send a session. sources: more of it comes from these. passing: others may still send for it. state: its description."""
         client, key = leave.client, leave.key
         self.of.setdefault(client, []).append(leave)
-        self._port.post(1 << key[1], wire.SESSION, wire.encode(client, key, leave.older, sources, passing, state))
+        self._port.send_to_brokers(1 << key[1], wire.SESSION, wire.encode(client, key, leave.older, sources, passing, state))
         self._port.save_leave(leave, encode_leave(leave))
         self._port.gate(leave)
         self._port.begin(leave)
@@ -41,11 +41,11 @@ class Leaves:
 
     def flights_sent(self, leave: Leave) -> None:
         """The pieces with what was in flight are posted."""
-        self._port.post(1 << leave.to, wire.READY, wire.encode(leave.client, leave.key, leave.older))
+        self._port.send_to_brokers(1 << leave.to, wire.READY, wire.encode(leave.client, leave.key, leave.older))
 
     def send(self, leave: Leave, flights: bool, items: bytes) -> None:
         """Post a piece of what waits; the caller deletes it in the same batch."""
-        self._port.post(1 << leave.to, wire.PIECE, wire.encode(leave.client, leave.key, leave.older, flights, items))
+        self._port.send_to_brokers(1 << leave.to, wire.PIECE, wire.encode(leave.client, leave.key, leave.older, flights, items))
 
     def progress(self, leave: Leave) -> None:
         """Say `end` when all that is before the markers of members in reach is sent, `left` when that holds for all members."""
@@ -56,10 +56,10 @@ class Leaves:
             return  # else a broker that has just started would take few for all
         if not leave.ended and leave.cut.passed(live | 1 << self._memory.number):
             leave.ended = True
-            self._port.post(1 << leave.to, wire.END, wire.encode(leave.client, leave.key, leave.older))
+            self._port.send_to_brokers(1 << leave.to, wire.END, wire.encode(leave.client, leave.key, leave.older))
             self._port.save_leave(leave, encode_leave(leave))
         if leave.ended and leave.cut.passed(self._memory.everybody()):
-            self._port.post(1 << leave.to, wire.LEFT, wire.encode(leave.client, leave.key, leave.older))
+            self._port.send_to_brokers(1 << leave.to, wire.LEFT, wire.encode(leave.client, leave.key, leave.older))
             self._drop(leave)
 
     def progress_all(self) -> None:
@@ -88,7 +88,7 @@ class Leaves:
                 self._give_up(leave)
 
     def _give_up(self, leave: Leave) -> None:
-        self._port.post(1 << leave.to, wire.LEFT, wire.encode(leave.client, leave.key, leave.older))
+        self._port.send_to_brokers(1 << leave.to, wire.LEFT, wire.encode(leave.client, leave.key, leave.older))
         self._drop(leave)
 
     def _drop(self, leave: Leave) -> None:

@@ -20,7 +20,7 @@ class Port(Protocol):
     def interest_of(self, number: int) -> Position:
         """How new what is known of a broker's interest is; of this one's: with all that it has."""
 
-    def post(self, brokers: int, kind: str, body: bytes) -> None:
+    def send_to_brokers(self, brokers: int, kind: str, body: bytes) -> None:
         """Say something to brokers."""
 
     def save_place(self, client: str, value: bytes | None) -> None:

@@ -123,7 +123,7 @@ class Roamer:
         if place.state is State.ASKING or place.pending != NO_KEY:
             self._asking[place.client] = place
         if brokers:
-            self._port.post(brokers, wire.CLAIM, wire.encode_claims(place.claims))
+            self._port.send_to_brokers(brokers, wire.CLAIM, wire.encode_claims(place.claims))
 
     def _claim_again(self, place: Place) -> None:
         """A client whose session is looked for gets a key above those seen since."""
@@ -263,7 +263,7 @@ class Roamer:
         fence = Fence(place.client, place.key, self._port.interest_of(self.number), holders)
         place.cut.fenced = True
         if brokers:
-            self._port.post(brokers, wire.FENCE, wire.encode_fence(fence))
+            self._port.send_to_brokers(brokers, wire.FENCE, wire.encode_fence(fence))
         if own:
             self.fences.mark(fence)
 
@@ -551,7 +551,7 @@ class Roamer:
             if place.pending == NO_KEY and (place.sources or (place.cut.fenced and not place.cut.marked(bit))):
                 self._fence(place, bit, own=False)
         for start in range(0, len(claims), 1000):
-            self._port.post(bit, wire.CLAIM, wire.encode_claims(claims[start : start + 1000]))
+            self._port.send_to_brokers(bit, wire.CLAIM, wire.encode_claims(claims[start : start + 1000]))
 
     def member_down(self, number: int) -> None:
         """A member is out of reach: nobody waits for it."""

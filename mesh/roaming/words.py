@@ -27,17 +27,17 @@ class Words:
         """Answer a claim, see `Answer`."""
         if self._port.known() >> key[1] & 1:
             answer = Answer(client, key, said, known, settled, more, client in self._leaves.of)
-            self._port.post(1 << key[1], wire.ANSWER, wire.encode_answer(answer))
+            self._port.send_to_brokers(1 << key[1], wire.ANSWER, wire.encode_answer(answer))
 
     def tell(self, place: Place, broker: int) -> None:
         """The broker of a newer claim is told of the clean start before it."""
         if place.floor != NO_KEY and self._port.known() >> broker & 1:
-            self._port.post(1 << broker, wire.CLAIM, wire.encode_claims([Claim(place.client, place.floor, True)]))
+            self._port.send_to_brokers(1 << broker, wire.CLAIM, wire.encode_claims([Claim(place.client, place.floor, True)]))
 
     def decline(self, place: Place, source: Key) -> None:
         """The holder of a session need not send it."""
         if self._port.known() >> source[1] & 1:
-            self._port.post(1 << source[1], wire.LEFT, wire.encode(place.client, place.key, source))
+            self._port.send_to_brokers(1 << source[1], wire.LEFT, wire.encode(place.client, place.key, source))
 
     def decline_all(self, place: Place) -> None:
         """Nothing more of the sessions that are being sent is wanted."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..wire.envelope import Share
-from ..wire.policy import Gate, Policy
+from ..wire.policy import Policy, PolicyFilter
 from .interest import NOBODY, Group, Interests, Match
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Zone:
 
     __slots__ = ("_entering", "_leaving", "_names", "before", "mask")
 
-    def __init__(self, before: Zone | None, leaving: Gate | None, entering: Gate | None) -> None:
+    def __init__(self, before: Zone | None, leaving: PolicyFilter | None, entering: PolicyFilter | None) -> None:
         self.before = before
         self._leaving = leaving
         self._entering = entering
@@ -71,7 +71,7 @@ class Zones:
         self.of: dict[int, Zone] = {}
         self._behind = 0  # the brokers in `of`
         self._zones: dict[_Border, Zone] = {}
-        self._gates: dict[Policy, Gate] = {}
+        self._gates: dict[Policy, PolicyFilter] = {}
         self._matches: dict[str, Match] = {}
         self._generation = -1
 
@@ -106,12 +106,12 @@ class Zones:
             zone = self._zones[border] = Zone(before, self._gate(leaving), self._gate(entering))
         return zone
 
-    def _gate(self, policy: Policy | None) -> Gate | None:
+    def _gate(self, policy: Policy | None) -> PolicyFilter | None:
         if policy is None:
             return None
         gate = self._gates.get(policy)
         if gate is None:
-            gate = self._gates[policy] = Gate(policy)
+            gate = self._gates[policy] = PolicyFilter(policy)
         return gate
 
     def _take(self, of: dict[int, Zone]) -> None:

@@ -40,7 +40,7 @@ from .policy import Policy, decode_policy
 PREFIX = b"$mesh/"
 EPOCH_BITS = 47
 Position = tuple[int, int]  # (epoch, sequence), compared in this order
-NOTHING: Position = (0, 0)  # before all positions
+NO_POSITION: Position = (0, 0)  # before all positions
 
 Check = Callable[[Any], Any]
 

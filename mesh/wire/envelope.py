@@ -48,7 +48,7 @@ MARK_ROOM = 6_500  # bytes of a mark without its set of brokers, at the most
 EASY_PROPERTIES = 50_000  # bytes of properties, and of a payload, that fit any envelope without picks
 EASY_PAYLOAD = 268_000_000
 
-POSTED = b"$mqmesh/"  # begins the topic of what one broker posts to another: no client's message does
+PEER_TOPICS = b"$mqmesh/"  # begins the topic of what one broker posts to another: no client's message does
 
 Share = tuple[str, str]  # a shared subscription: group, filter
 Picks = tuple[tuple[Share, int], ...]  # which broker serves which
@@ -87,9 +87,9 @@ class Rest(NamedTuple):
     mark: bytes = b""
 
 
-def posted_kind(topic: bytes) -> str | None:
+def peer_message_kind(topic: bytes) -> str | None:
     """What kind of post has this topic; None: it is a client's message."""
-    return topic[len(POSTED) :].decode() if topic.startswith(POSTED) else None
+    return topic[len(PEER_TOPICS) :].decode() if topic.startswith(PEER_TOPICS) else None
 
 
 def bad_frame(text: str) -> PeerError:

@@ -1,16 +1,16 @@
-"""What one end of a link lets out and in, and under which names: the policy of a link, and the gate that applies it.
+"""What one end of a link lets out and in, and under which names: the policy of a link, and the filter that applies it.
 
 Two names of one message: the one that it has at this end ("here") and the one that it has on the link ("there"). Filters speak of
 names here. A prefix of a name here may be another one there: ``here = "site-a/", there = "partner/site-a/"``. Both ends may have a policy;
 what one of them writes on the link is what the other one reads from it, so each end needs to know its own names only.
 
-Names are translated one to one: `Gate.outwards` and `Gate.inwards` are each other's reverse, whatever the prefixes are. A name that would
-break that, because another one is translated to it, does not pass. So no two topics become one beyond a link, and what passes out
-and in again over the same gate has its own name again.
+Names are translated one to one: `PolicyFilter.outwards` and `PolicyFilter.inwards` are each other's reverse, whatever the prefixes are. A
+name that would break that, because another one is translated to it, does not pass. So no two topics become one beyond a link. A message
+that passes out and in again through the same filter has its own name again.
 
 Invariants
 - ``inwards(outwards(t)) == t`` wherever `outwards` and the filters let both pass, and the other way round;
-- no name that begins with `$` comes into a gate or out of it, none that is empty or too long out of it.
+- no name that begins with `$` passes in either direction; no name that is empty or too long passes out.
 
 It does not know links, trees, messages or rates.
 """
@@ -133,7 +133,7 @@ def _texts(value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
-class Gate:
+class PolicyFilter:
     """A policy at work; its answers are kept, so that each topic is looked at once."""
 
     __slots__ = ("_here", "_inwards", "_outwards", "_there", "policy")

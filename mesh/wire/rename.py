@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ...mqtt.batch.parts import PartsBatch
 from ...mqtt.length import encode_length
-from .policy import Gate
+from .policy import PolicyFilter
 
 LARGEST = 268_435_455  # the highest Remaining Length
 
@@ -45,7 +45,7 @@ def renamed(block: bytes | bytearray, size: int, topic: bytes, name: bytes | Non
     return Renamed(name, front + front.join(tails), len(front) + size - cut, len(front) - cut)
 
 
-def renamed_loose(run: PartsBatch, gate: Gate) -> PartsBatch | None:
+def renamed_loose(run: PartsBatch, gate: PolicyFilter) -> PartsBatch | None:
     """Messages of different topics under their names on a link; None if one of them must not leave."""
     names = []
     for topic in run.topics:

@@ -109,7 +109,7 @@ def busy(net: Net, number: int, chance: random.Random, steps: int) -> None:
             case 5:
                 net.publish(number, chance.choice(("t/1", "a/b")), payloads=[b""], retain=True)
             case _ if node.known():
-                node.post(node.known(), "fuzz", b"body", net.now)
+                node.send_to_brokers(node.known(), "fuzz", b"body", net.now)
 
 
 def lie(value: Any, chance: random.Random) -> Any:

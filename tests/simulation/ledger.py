@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING
 
 from mqmesh.mesh.retained import Key, Kind, Record
 from mqmesh.mesh.retained.record import unpack_key
-from mqmesh.mesh.wire.envelope import posted_kind
+from mqmesh.mesh.wire.envelope import peer_message_kind
 from mqmesh.mesh.wire.visited import numbers
 from mqmesh.mqtt.topics import matches
 
 if TYPE_CHECKING:
-    from mqmesh.mesh.node.actions import Deliver, Posted, Retained, Returned
+    from mqmesh.mesh.node.actions import Deliver, PeerMessage, Retained, Returned
     from mqmesh.mqtt.batch.run import Run
 
     from .site import Site
@@ -152,7 +152,7 @@ class Ledger:
         """Its sender will not forget it."""
         self.posts[body].kept = True
 
-    def post_came(self, site: Site, action: Posted) -> None:
+    def post_came(self, site: Site, action: PeerMessage) -> None:
         """A broker has committed what a post caused."""
         post = self.posts[action.body]
         assert post.origin == action.origin, action
@@ -269,7 +269,7 @@ class Ledger:
     def returned(self, site: Site, action: Returned) -> None:
         """An origin gave up."""
         assert action.reason in ("expired", "replaced", "absent", "cleared", "refused", "forbidden"), action.reason
-        if posted_kind(action.run.topic) is not None:
+        if peer_message_kind(action.run.topic) is not None:
             for body in action.run.payloads:
                 self.posts[body].returned.add(action.destination)
             return

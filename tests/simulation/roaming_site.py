@@ -87,7 +87,7 @@ class Broker:
             return 1, self.version
         return 1, self.knows.get(number, (0, False))[0]
 
-    def post(self, brokers: int, kind: str, body: bytes) -> None:
+    def send_to_brokers(self, brokers: int, kind: str, body: bytes) -> None:
         if kind == wire.END and not all(leave.cut.passed(self.world.everybody) for leave in self.leaving):
             self.world.late = True  # an origin is out of reach: what it sends comes behind
         for other in self.world.brokers:

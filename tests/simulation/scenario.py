@@ -432,7 +432,7 @@ class Scenario:
         if any(site.life > 1 for site in world.sites.values()):
             return  # last words of a life that was killed are remembered by some for long
         world.run(sum(abs(skew) for skew in set(SKEWS)) + 20 * COMPARE)  # all clocks pass all keys, and everybody hears of it
-        roots = {site.number: site.node._keeper.sync._replica.tree.root for site in world.sites.values()}  # type: ignore
+        roots = {site.number: site.node._retained.sync._replica.tree.root for site in world.sites.values()}  # type: ignore
         assert len(set(roots.values())) == 1, f"what is remembered of deleted messages differs: {roots}"
 
     def _check_kept(self) -> None:

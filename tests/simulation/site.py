@@ -23,7 +23,7 @@ from mqmesh.mesh.node.actions import (
     Deliver,
     Event,
     FiltersChanged,
-    Posted,
+    PeerMessage,
     Retained,
     Returned,
     Send,
@@ -282,7 +282,7 @@ class Site:
     def record(self, topic: bytes) -> Record | None:
         """What this site knows of a topic, buried or not."""
         assert self.node is not None
-        return self.node._keeper.sync._replica.tree.get(topic)
+        return self.node._retained.sync._replica.tree.get(topic)
 
     def publish_span(self, topics: list[str], qos: int, payloads: list[bytes]) -> None:
         """A client publishes to different topics in one go; those that the same brokers want go together, as in the real shell."""
@@ -329,7 +329,7 @@ class Site:
         """Post to brokers; whether it was taken is in the ledger. A body that begins with "ask" is answered by each with one."""
         node = self.node
         assert node is not None
-        if node.post(brokers, "test/ask", body, self.world.clock.now) is Verdict.TAKEN:
+        if node.send_to_brokers(brokers, "test/ask", body, self.world.clock.now) is Verdict.TAKEN:
             self.posted(brokers, body)
         else:
             self.blocked = True
@@ -341,14 +341,14 @@ class Site:
         ledger.posted(self, brokers, body)
         self.open.effects.append(lambda: ledger.post_kept(body))
 
-    def take_post(self, action: Posted) -> None:
+    def take_post(self, action: PeerMessage) -> None:
         """A post has come: its answer is in the batch that lets it in."""
         node, now, ledger = self.node, self.world.clock.now, self.world.ledger
         assert node is not None
         self.open.effects.append(lambda: ledger.post_came(self, action))
         if action.body.startswith(b"ask") and node.known() >> action.origin & 1:
             answer = b"re%03d%s" % (self.number, action.body)
-            node.post(1 << action.origin, "test/answer", answer, now, must=True)
+            node.send_to_brokers(1 << action.origin, "test/answer", answer, now, must=True)
             self.posted(1 << action.origin, answer)
         if action.token is not None:
             self.open.tokens.append(action.token)
@@ -467,7 +467,7 @@ class Site:
         elif isinstance(action, Deliver):
             world.ledger.handed(self, action)
             self.deliver(action)
-        elif isinstance(action, Posted):
+        elif isinstance(action, PeerMessage):
             self.take_post(action)
         elif isinstance(action, Retained):
             self.announce(action)

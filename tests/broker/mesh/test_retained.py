@@ -110,7 +110,7 @@ async def test_a_restart_in_a_mesh_keeps_messages_and_deletions():
         await (await other.client()).publish("c", b"2", 1, retain=True)
         async with Site(mesh=(2, settings()), store=store) as site:  # it dials nobody
             assert kept(site) == {b"a": b"1", b"b": b"1"}
-            assert site.broker.site.mesh.node._keeper.sync.members == {1, 2}
+            assert site.broker.site.mesh.node._retained.sync.members == {1, 2}
             await (await site.client()).publish("a", b"", 1, retain=True)
         async with Site(mesh=(2, settings(other)), store=store) as site:
             await linked(site, other)
@@ -159,12 +159,12 @@ async def test_who_subscribes_while_a_message_is_coming_gets_it_once():
         before = await site.client("before")
         await before.subscribe("t", qos=1)
         shell = site.broker.site.mesh
-        shell.arrivals.retained(Retained(Run(b"t", 1, True, [b"x"]), False, b"key", True))
+        shell.incoming.retained(Retained(Run(b"t", 1, True, [b"x"]), False, b"key", True))
         await before.nothing()
         after = await site.client("after")
         await after.subscribe("t", qos=1)
         await after.expect(Publish, payload=b"x", retain=True)
-        shell.arrivals.deliver(Deliver(Run(b"t", 1, True, [b"x"]), 2, None, key=b"key"))
+        shell.incoming.deliver(Deliver(Run(b"t", 1, True, [b"x"]), 2, None, key=b"key"))
         site.broker.context.flush()
         await before.expect(Publish, payload=b"x", retain=False)
         later = await site.client("later")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from mqmesh.broker.mesh.incoming import Arrivals
+from mqmesh.broker.mesh.incoming import Incoming
 from mqmesh.broker.routing.publication import Publication
 from mqmesh.mqtt.batch.parts import PartsBatch
 from mqmesh.mqtt.codec import encode
@@ -187,12 +187,12 @@ async def test_parts_from_the_mesh_go_to_everyone_who_wants_it(qos):
         "identified": Wire(broker, 5).connect("identified", Subscription("b", 2), identifier=7),
         "shared": Wire(broker, 4).connect("shared", Subscription("$share/g/c", 2)),  # the origin picks
     }
-    arrivals = Arrivals.__new__(Arrivals)
-    arrivals.shell = broker.site
+    incoming = Incoming.__new__(Incoming)
+    incoming.shell = broker.site
     topics = [b"a/1", b"a/2", b"b", b"b", b"c", b"far/x", b"a/1", b"b", b"a/2"]
     run = PartsBatch([len(topic).to_bytes(2, "big") + topic for topic in topics], [b"%d" % n * n for n in range(9)], qos, 0.0)
     for _ in range(2):  # routes are not known, then they are
-        arrivals._deliver_parts(run, Publication())
+        incoming._deliver_parts(run, Publication())
         broker.context.flush()
         got = {name: wire.packets() for name, wire in wires.items()}
         for name, most, wanted in (("all", 2, topics), ("some", 1, [b"a/1", b"a/2"]), ("identified", 2, [b"b"]), ("shared", 2, [])):

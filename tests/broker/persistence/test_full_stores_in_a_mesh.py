@@ -128,7 +128,7 @@ async def test_receipts_name_a_site_that_is_full() -> None:
         publisher = await origin.client()
         packet = Publish("t/1", b"x", 1, packet_id=publisher.next_id(), properties=dict(WISH))
         publisher.send(packet)
-        await until(lambda: site.broker.site.mesh.arrivals.held == 1)
+        await until(lambda: site.broker.site.mesh.incoming.held == 1)
         await publisher.nothing()  # it is kept here, and the other one is in reach
         assert await states(publisher, packet.packet_id) == ("open", [], [("site2", True)])
         await origin.later(31)
@@ -188,12 +188,12 @@ async def test_a_client_comes_to_a_site_that_is_full_with_all_that_it_has(waits:
         taken = await fill(await new.client(), "kept/own")
         if waits:
             assert await publisher.publish("kept/1", b"waits", 1) == 0
-            await until(lambda: new.broker.site.mesh.arrivals.held == 1)
+            await until(lambda: new.broker.site.mesh.incoming.held == 1)
         roamer = await new.client("roamer", clean=False, expiry=FOREVER)
         assert roamer.connack is not None
         assert roamer.connack.session_present
         assert [message.payload for message in await roamer.messages(len(bodies))] == bodies
-        assert new.broker.site.mesh.arrivals.held == waits
+        assert new.broker.site.mesh.incoming.held == waits
         back = await new.client("away", clean=False, expiry=FOREVER)
         await back.messages(taken)
         await until(lambda: not new.broker.site.durable.quota.full)
@@ -212,7 +212,7 @@ async def test_a_client_leaves_a_full_site_and_makes_room() -> None:
         taken = await fill(await old.client(), "mine")
         publisher = await new.client()
         assert await publisher.publish("mine", b"waits", 1) == 0  # so what the other site says to this one comes behind it
-        await until(lambda: old.broker.site.mesh.arrivals.held == 1)
+        await until(lambda: old.broker.site.mesh.incoming.held == 1)
         roamer = await new.client("roamer", clean=False, expiry=FOREVER)
         assert roamer.connack is not None
         assert roamer.connack.session_present
@@ -236,14 +236,14 @@ async def test_what_went_ahead_of_messages_that_wait_is_not_done_again_by_the_ne
                 assert await publisher.publish("mine", body, 1) == 0
             taken = await fill(await new.client(), "kept/own")
             assert await publisher.publish("kept/1", b"waits", 1) == 0
-            await until(lambda: new.broker.site.mesh.arrivals.held == 1)
+            await until(lambda: new.broker.site.mesh.incoming.held == 1)
             roamer = await new.client("roamer", clean=False, expiry=FOREVER, receive_maximum=1)
             await until(lambda: not old.broker.site.mesh.roaming.roamer.leaves.of)  # all of it is here
             await until(lambda: new.broker.site.sessions.get("roamer").queued == len(bodies) - 1)
             await roamer.cut()
             await new.gone("roamer")
         async with member(2, old, stored=LIMIT, store=kept, clients="roam") as new:
-            await until(lambda: new.broker.site.mesh.arrivals.held == 1)
+            await until(lambda: new.broker.site.mesh.incoming.held == 1)
             roamer = await new.client("roamer", clean=False, expiry=FOREVER)
             assert [message.payload for message in await roamer.messages(len(bodies))] == bodies
             await roamer.nothing()

@@ -272,7 +272,7 @@ async def test_what_another_site_sends_stays_there_until_there_is_room(topics: l
                 publisher.send(*packets)
                 for packet in packets:
                     await publisher.expect(Puback, packet_id=packet.packet_id, reason=0)
-            await until(lambda: site.broker.site.mesh.arrivals.held == 3 * len(topics))
+            await until(lambda: site.broker.site.mesh.incoming.held == 3 * len(topics))
             assert origin.broker.site.mesh.node.custody()[0] == 3 * len(topics)
             await listener.nothing()
             back = await site.client("away", clean=False, expiry=FOREVER)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from mqmesh.mesh.node.actions import Verdict
 from mqmesh.mesh.node.settings import MeshConfig
-from mqmesh.mesh.wire.envelope import posted_kind
+from mqmesh.mesh.wire.envelope import peer_message_kind
 from mqmesh.mesh.wire.policy import Policy
 from mqmesh.mqtt.errors import PeerError, UsageError
 from support.models.mesh_net import Net
@@ -28,7 +28,7 @@ def bodies(net: Net, number: int) -> list[bytes]:
 def test_posts_arrive_once_in_order_at_those_that_they_are_for(durable: bool) -> None:
     net = line(durable=durable)
     for i in range(20):
-        net.nodes[1].post(1 << 3 | 1 << 2 if i % 2 else 1 << 3, "test/kind", b"%02d" % i, net.now)
+        net.nodes[1].send_to_brokers(1 << 3 | 1 << 2 if i % 2 else 1 << 3, "test/kind", b"%02d" % i, net.now)
         net.save(1)
     net.settle()
     assert bodies(net, 3) == [b"%02d" % i for i in range(20)]
@@ -43,7 +43,7 @@ def test_posts_keep_their_place_among_messages() -> None:
     net.settle()
     for i in range(10):
         net.publish(1, "a", i % 2 + 1, payloads=[b"m%d" % i])
-        net.nodes[1].post(1 << 3, "k", b"p%d" % i, net.now)
+        net.nodes[1].send_to_brokers(1 << 3, "k", b"p%d" % i, net.now)
         net.save(1)
     net.settle()
     assert [body for number, body in net.order if number == 3] == [b"%s%d" % (kind, i) for i in range(10) for kind in (b"m", b"p")]
@@ -55,7 +55,7 @@ def test_one_token_for_posts_that_came_as_one_run() -> None:
     net.hold = True
     net.publish(1, "x")
     for i in range(5):
-        net.nodes[1].post(1 << 2, "k", b"%d" % i, net.now)
+        net.nodes[1].send_to_brokers(1 << 2, "k", b"%d" % i, net.now)
     net.save(1)
     net.settle()
     tokens = [action.token for n, action in net.posted if n == 2]
@@ -74,7 +74,7 @@ def test_a_post_for_a_broker_out_of_reach_waits() -> None:
     net.settle()
     assert not net.nodes[1].live() >> 3 & 1
     assert net.nodes[1].known() >> 3 & 1
-    assert net.nodes[1].post(1 << 3, "k", b"late", net.now) is Verdict.TAKEN
+    assert net.nodes[1].send_to_brokers(1 << 3, "k", b"late", net.now) is Verdict.TAKEN
     net.save(1)
     net.settle()
     assert bodies(net, 3) == []
@@ -87,7 +87,7 @@ def test_a_post_survives_its_senders_restart_and_is_not_sent_twice() -> None:
     net = line(durable=True)
     net.cut(next(link for (number, link) in net.ends if number == 1))
     net.settle()
-    net.nodes[1].post(1 << 2 | 1 << 3, "k", b"kept", net.now)
+    net.nodes[1].send_to_brokers(1 << 2 | 1 << 3, "k", b"kept", net.now)
     net.save(1)
     net.add(1, epoch=2000)
     net.link(1, 2)
@@ -101,11 +101,11 @@ def test_a_post_survives_its_senders_restart_and_is_not_sent_twice() -> None:
 
 def test_a_post_is_not_sent_before_it_is_kept() -> None:
     net = line(durable=True)
-    net.nodes[1].post(1 << 2, "k", b"first", net.now)  # has the tree announced and joined
+    net.nodes[1].send_to_brokers(1 << 2, "k", b"first", net.now)  # has the tree announced and joined
     net.save(1)
     net.settle()
     node = net.nodes[1]
-    node.post(1 << 2, "k", b"second", net.now)
+    node.send_to_brokers(1 << 2, "k", b"second", net.now)
     frames = [action for action in node.take() if b"$mqmesh/k" in bytes(getattr(action, "data", b""))]
     assert frames == []
     net.save(1)
@@ -117,12 +117,12 @@ def test_a_broker_that_is_given_up_returns_its_posts() -> None:
     net = line(durable=True)
     net.cut(next(link for (number, link) in net.ends if number == 3))
     net.settle()
-    net.nodes[1].post(1 << 2 | 1 << 3, "some/kind", b"x", net.now)
+    net.nodes[1].send_to_brokers(1 << 2 | 1 << 3, "some/kind", b"x", net.now)
     net.nodes[1].forget(3, net.now)
     net.settle()
     ((number, returned),) = net.returned
     assert (number, returned.destination, returned.reason) == (1, 3, "absent")
-    assert posted_kind(returned.run.topic) == "some/kind"
+    assert peer_message_kind(returned.run.topic) == "some/kind"
     assert returned.run.payloads == [b"x"]
     assert bodies(net, 2) == [b"x"]
 
@@ -132,8 +132,8 @@ def test_bounds() -> None:
     net.cut(next(link for (number, link) in net.ends if number == 3))
     net.settle()
     node = net.nodes[1]
-    assert [node.post(1 << 3, "k", b"x", 0.0) for _ in range(4)] == [Verdict.TAKEN] * 3 + [Verdict.FULL]
-    assert node.post(1 << 3, "k", b"x", 0.0, must=True) is Verdict.TAKEN
+    assert [node.send_to_brokers(1 << 3, "k", b"x", 0.0) for _ in range(4)] == [Verdict.TAKEN] * 3 + [Verdict.FULL]
+    assert node.send_to_brokers(1 << 3, "k", b"x", 0.0, must=True) is Verdict.TAKEN
     net.link(2, 3)
     net.settle()
     assert len(bodies(net, 3)) == 4
@@ -143,7 +143,7 @@ def test_bounds() -> None:
 @pytest.mark.parametrize("brokers", [0, 1 << 1, 1 << 9, 1 << 9 | 1 << 2])
 def test_nobody_unknown_is_posted_to(brokers: int) -> None:
     with pytest.raises(UsageError):
-        line().nodes[1].post(brokers, "k", b"x", 0.0)
+        line().nodes[1].send_to_brokers(brokers, "k", b"x", 0.0)
 
 
 def test_a_frame_for_picks_only_without_a_pick_is_a_peers_mistake() -> None:
@@ -151,9 +151,9 @@ def test_a_frame_for_picks_only_without_a_pick_is_a_peers_mistake() -> None:
     net.nodes[2].subscribe("kkkkkkkkk", None, 1, 0.0)
     net.settle()
     node = net.nodes[1]
-    node.post(1 << 2, "k", b"x", 0.0)
+    node.send_to_brokers(1 << 2, "k", b"x", 0.0)
     net.settle()
-    node.post(1 << 2, "k", b"y", 0.0)
+    node.send_to_brokers(1 << 2, "k", b"y", 0.0)
     (frame,) = [a for a in node.take() if b"$mqmesh/k" in bytes(getattr(a, "data", b""))]
     link = next(link for (number, link) in net.ends if number == 2)
     with pytest.raises(PeerError, match="nothing is picked"):
@@ -171,4 +171,4 @@ def test_nobody_behind_a_policy_is_posted_to() -> None:
     assert net.nodes[1].live() == 1 << 2
     assert net.nodes[3].known() == 0
     with pytest.raises(UsageError):
-        net.nodes[1].post(1 << 3, "k", b"x", net.now)
+        net.nodes[1].send_to_brokers(1 << 3, "k", b"x", net.now)

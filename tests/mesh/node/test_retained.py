@@ -194,7 +194,7 @@ def test_a_disk_brings_it_back_with_what_was_heard_and_who_the_members_are() -> 
     net.settle()
     node = net.add(2, epoch=2000)
     assert kept(node) == {b"t": b"x", b"u": b"y"}
-    assert node._keeper.sync.members == {1, 2, 3}
+    assert node._retained.sync.members == {1, 2, 3}
     retain(net, 2, "t", b"")
     node.handle_timer(net.now + 100)
     assert node.status()["retained"]["buried"] == 1, "it waits for 1 and 3"  # type: ignore[index]
@@ -209,7 +209,7 @@ def test_a_member_that_is_given_up_is_not_waited_for() -> None:
     net.cut(link)
     net.settle()
     net.nodes[1].forget(3, net.now)
-    assert net.nodes[1]._keeper.sync.members == {1, 2}
+    assert net.nodes[1]._retained.sync.members == {1, 2}
 
 
 def test_a_crash_ahead_of_the_commit_takes_nothing_with_it_that_was_kept() -> None:

@@ -8,7 +8,7 @@ import pytest
 from mqmesh.mesh.node.actions import MeshRoute, Verdict
 from mqmesh.mesh.node.settings import MeshConfig
 from mqmesh.mesh.view.interest import Match
-from mqmesh.mesh.wire.policy import CLOSED, Gate, Policy
+from mqmesh.mesh.wire.policy import CLOSED, Policy, PolicyFilter
 from mqmesh.mqtt.batch.parts import PartsBatch
 from mqmesh.mqtt.batch.run import Run
 from support.models.mesh_net import Net, names
@@ -168,7 +168,7 @@ def test_a_link_says_what_it_is() -> None:
     assert [net.nodes[n].guarded(2) for n in (2, 3)] == [True, True]
     assert not net.nodes[1].guarded(1)
     gate = net.nodes[2].gate(2)
-    assert isinstance(gate, Gate)
+    assert isinstance(gate, PolicyFilter)
     assert gate.outwards(b"b") is None
     assert net.nodes[3].gate(2) is None
 
@@ -465,7 +465,7 @@ def test_a_partner_cannot_ask_for_retained_messages(monkeypatch: pytest.MonkeyPa
     net.link(1, 2, policies={2: OUT})
     net.settle()
     end = next(iter(net.nodes[1]._core.links.values()))
-    net.nodes[1]._keeper.linked(end)
+    net.nodes[1]._retained.linked(end)
     for _ in range(5):
         net.now += 1.0
         for node in net.nodes.values():
@@ -478,15 +478,15 @@ def test_a_partner_cannot_ask_for_retained_messages(monkeypatch: pytest.MonkeyPa
 
 def test_deletions_do_not_wait_for_brokers_behind_a_policy() -> None:
     net = line({2: OUT})
-    assert net.nodes[1]._keeper.sync.members == {1, 2}
-    assert net.nodes[4]._keeper.sync.members == {3, 4}
+    assert net.nodes[1]._retained.sync.members == {1, 2}
+    assert net.nodes[4]._retained.sync.members == {3, 4}
 
 
 def test_posts_do_not_cross_a_policy() -> None:
     net = line({})
     net.cut(2)
     net.settle()
-    net.nodes[1].post(0b10100, "kind", b"body", 0.0)
+    net.nodes[1].send_to_brokers(0b10100, "kind", b"body", 0.0)
     net.link(2, 3, policies={2: Policy(prefixes=(("", "far/"),))})
     net.settle()
     assert [(r.destination, r.reason) for _, r in net.returned] == [(4, "forbidden")]

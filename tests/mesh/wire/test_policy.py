@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mqmesh.mesh.wire.control import LinkEntry, LinkRecord, decode, encode
-from mqmesh.mesh.wire.policy import CLOSED, LONGEST, OPEN, Gate, Policy, check_policy, decode_policy
+from mqmesh.mesh.wire.policy import CLOSED, LONGEST, OPEN, Policy, PolicyFilter, check_policy, decode_policy
 from mqmesh.mqtt.errors import PeerError
 from mqmesh.mqtt.topics import matches
 
@@ -21,7 +21,7 @@ POLICIES = st.builds(Policy, st.one_of(st.none(), LISTS), LISTS, st.one_of(st.no
 
 @given(POLICIES, st.lists(TOPICS, max_size=20))
 def test_names_are_translated_one_to_one(policy: Policy, topics: list[str]) -> None:
-    gate, free = Gate(policy), Gate(Policy(prefixes=policy.prefixes))
+    gate, free = PolicyFilter(policy), PolicyFilter(Policy(prefixes=policy.prefixes))
     for topic in topics:
         raw = topic.encode()
         name, back = gate.outwards(raw), gate.inwards(raw)
@@ -36,7 +36,7 @@ def test_names_are_translated_one_to_one(policy: Policy, topics: list[str]) -> N
 
 @given(POLICIES, TOPICS)
 def test_what_passes_is_allowed_and_not_excepted(policy: Policy, topic: str) -> None:
-    gate = Gate(policy)
+    gate = PolicyFilter(policy)
     if gate.outwards(topic.encode()) is not None:
         assert policy.out is None or any(matches(f, topic) for f in policy.out)
         assert not any(matches(f, topic) for f in policy.out_except)
@@ -62,7 +62,7 @@ def test_without_a_policy_link_state_is_as_it_was() -> None:
 
 
 def test_prefixes() -> None:
-    gate = Gate(Policy(prefixes=(("site-a/", "partner/site-a/"), ("partner/site-b/", "site-b/"))))
+    gate = PolicyFilter(Policy(prefixes=(("site-a/", "partner/site-a/"), ("partner/site-b/", "site-b/"))))
     assert gate.outwards(b"site-a/t/1") == b"partner/site-a/t/1"
     assert gate.inwards(b"partner/site-a/t/1") == b"site-a/t/1"
     assert gate.inwards(b"site-b/t") == b"partner/site-b/t"
@@ -74,14 +74,14 @@ def test_prefixes() -> None:
 
 
 def test_the_longest_prefix_wins_and_its_shadow_does_not_pass() -> None:
-    gate = Gate(Policy(prefixes=(("x/", "y/"), ("x/z/", "w/"))))
+    gate = PolicyFilter(Policy(prefixes=(("x/", "y/"), ("x/z/", "w/"))))
     assert gate.outwards(b"x/1") == b"y/1"
     assert gate.outwards(b"x/z/1") == b"w/1"
     assert gate.inwards(b"y/z/1") is None
 
 
 def test_everything_under_one_prefix() -> None:
-    gate = Gate(Policy(prefixes=(("", "acme/"), ("bolt/", ""))))
+    gate = PolicyFilter(Policy(prefixes=(("", "acme/"), ("bolt/", ""))))
     assert gate.outwards(b"t/1") == b"acme/t/1"
     assert gate.outwards(b"bolt/t") == b"t"
     assert gate.inwards(b"t") == b"bolt/t"
@@ -89,25 +89,25 @@ def test_everything_under_one_prefix() -> None:
 
 
 def test_no_system_topic_and_no_empty_one_comes_out() -> None:
-    gate = Gate(Policy(prefixes=(("x/", ""),)))
+    gate = PolicyFilter(Policy(prefixes=(("x/", ""),)))
     assert gate.outwards(b"x/$SYS/broker") is None
     assert gate.outwards(b"x/$mesh/open") is None
     assert gate.outwards(b"x/") is None
     assert gate.outwards(b"$mqmesh/x") is None
-    assert Gate(Policy(prefixes=(("", "far/"),))).outwards(b"$mqmesh/x") is None
-    assert Gate(Policy(prefixes=(("far/", ""),))).inwards(b"$mqmesh/x") is None
+    assert PolicyFilter(Policy(prefixes=(("", "far/"),))).outwards(b"$mqmesh/x") is None
+    assert PolicyFilter(Policy(prefixes=(("far/", ""),))).inwards(b"$mqmesh/x") is None
     assert gate.outwards(b"x//") == b"/"
-    longer = Gate(Policy(prefixes=(("", "p" * 100 + "/"),)))
+    longer = PolicyFilter(Policy(prefixes=(("", "p" * 100 + "/"),)))
     assert longer.outwards(b"t" * 65_434) is not None
     assert longer.outwards(b"t" * 65_435) is None
 
 
 def test_open_and_closed() -> None:
     assert OPEN.open
-    assert Gate(OPEN).outwards(b"t") == b"t"
+    assert PolicyFilter(OPEN).outwards(b"t") == b"t"
     assert CLOSED.closed
-    assert Gate(CLOSED).outwards(b"t") is None
-    assert Gate(CLOSED).inwards(b"t") is None
+    assert PolicyFilter(CLOSED).outwards(b"t") is None
+    assert PolicyFilter(CLOSED).inwards(b"t") is None
     assert not Policy(out=()).closed
     assert not Policy(out=()).open
 

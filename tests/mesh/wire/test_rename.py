@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 from mqmesh.mesh.wire.envelope import Template, encode_head
-from mqmesh.mesh.wire.policy import Gate, Policy
+from mqmesh.mesh.wire.policy import Policy, PolicyFilter
 from mqmesh.mesh.wire.rename import renamed, renamed_loose
 from mqmesh.mqtt.batch.parts import PartsBatch
 
@@ -36,7 +36,7 @@ def test_the_same_name_costs_nothing() -> None:
 
 
 def test_spans() -> None:
-    gate = Gate(Policy(out=("a/#", "b/#"), prefixes=(("a/", "far/a/"),)))
+    gate = PolicyFilter(Policy(out=("a/#", "b/#"), prefixes=(("a/", "far/a/"),)))
     run = PartsBatch([b"\0\3a/1", b"\0\3b/1"], [b"x", b"y"], 1, 0.0)
     found = renamed_loose(run, gate)
     assert found is not None

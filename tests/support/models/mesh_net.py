@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from uuid import UUID
 
-from mqmesh.mesh.node.actions import Action, CloseLink, Confirmed, Deliver, Event, Posted, Retained, Returned, Send, Unblocked
+from mqmesh.mesh.node.actions import Action, CloseLink, Confirmed, Deliver, Event, PeerMessage, Retained, Returned, Send, Unblocked
 from mqmesh.mesh.node.node import Node
 from mqmesh.mesh.node.settings import MeshConfig
 from mqmesh.mesh.wire.identity import Identity
@@ -42,7 +42,7 @@ class Net:
         self.retained: list[tuple[int, Retained]] = []
         self.views: dict[tuple[int, bytes], bytes] = {}  # (node, topic) -> what its shell shows as retained, of what came over links
         self.events: list[tuple[int, Event]] = []
-        self.posted: list[tuple[int, Posted]] = []
+        self.posted: list[tuple[int, PeerMessage]] = []
         self.order: list[tuple[int, bytes]] = []  # payloads and posts as they came
         self.closed: list[tuple[int, CloseLink]] = []
         self.returned: list[tuple[int, Returned]] = []
@@ -149,7 +149,7 @@ class Net:
             self.order += [(number, payload) for payload in action.run.payloads]
             if action.token is not None and not self.hold:
                 self.commit(number, action.token)
-        elif isinstance(action, Posted):
+        elif isinstance(action, PeerMessage):
             self.posted.append((number, action))
             self.order.append((number, action.body))
             if action.token is not None and not self.hold:
