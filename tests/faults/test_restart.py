@@ -119,7 +119,7 @@ def test_two_that_dial_each_other_have_one_link(tmp_path: Path) -> None:
             assert broker.stdout.readline().startswith("ready ")  # type: ignore[union-attr]
         said: dict[int, Any] = {}
         for port in ports:
-            stack.callback(Watch(Address(port=port), lambda status, port=port: said.__setitem__(port, status)).close)
+            stack.callback(Watch(Address(host="127.0.0.1", port=port), lambda status, port=port: said.__setitem__(port, status)).close)
 
         def links(port: int) -> list[tuple[bool, int]]:
             return [(link["up"], link.get("incarnation", 0)) for link in (said.get(port) or {"links": ()})["links"]]
