@@ -39,6 +39,7 @@ log = logging.getLogger("mqmesh.broker")
 
 INFINITE = float("inf")
 ADMITTED_MAX = 1_000  # topics that a connection remembers for itself
+ADMITTED_LONGEST = 256  # bytes of such a topic
 RATE = "rate"  # a cause of not reading: it sends more messages than it may
 
 
@@ -278,7 +279,12 @@ class Connection(Outgoing, asyncio.Protocol):
         site.context.loop.call_later(wait, self._throttle)
 
     def remember(self, topic: bytes, recipients: Recipients) -> None:
-        """Its client may publish plain messages to a topic; from now on the connection has a list of its own of such topics."""
+        """Its client may publish plain messages to a topic; from now on the connection has a list of its own of such topics.
+
+        A long topic is not remembered, so that the list is bounded in bytes too.
+        """
+        if len(topic) > ADMITTED_LONGEST:
+            return
         if self.admitted is self.site.router.recipients:
             self.admitted = {}
         if len(self.admitted) >= ADMITTED_MAX:

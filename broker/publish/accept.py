@@ -43,6 +43,8 @@ def publish_run(
             return True
         connection.context.counters.dropped += run.count
         publication.refuse(run.count, Reason.NOT_AUTHORIZED)
+        if connection.context.hooks is not None:
+            connection.context.hooks.dropped(connection.client_id, run, run.count, TEXTS[Reason.NOT_AUTHORIZED])
     elif not admit(publication, run, route):
         publication.refuse(run.count, Reason.NOT_AUTHORIZED, publication.text)
     else:

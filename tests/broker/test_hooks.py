@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from mqmesh.broker.config import BrokerConfig
 from mqmesh.broker.hooks import HookCalls, Hooks
 from mqmesh.broker.server import Broker
 from mqmesh.mesh.topology.settings import Limits
+from mqmesh.mqtt.batch.batch import Batch
+from mqmesh.mqtt.packets import Publish
 from support.broker_site import Site
 
 METHODS = [name for name in vars(Hooks) if not name.startswith("_")]
@@ -41,6 +45,63 @@ def site(*hooks: Hooks) -> Site:
 def test_each_method_is_passed_on() -> None:
     """What is added to `Hooks` has to be added to `HookCalls`."""
     assert [name for name in METHODS if name not in vars(HookCalls)] == []
+
+
+class Journal(Hooks):
+    """Notes what it is told of messages."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[object, ...]] = []
+
+    def admitted(self, publisher: str | None, batch: Batch) -> None:
+        self.lines.append(("admitted", publisher, batch.messages()))
+
+    def delivered(self, publisher: str | None, batch: Batch, recipients: Sequence[str]) -> None:
+        self.lines.append(("delivered", publisher, list(recipients)))
+
+    def acknowledged(self, publisher: str, batch: Batch) -> None:
+        self.lines.append(("acknowledged", publisher, batch.count))
+
+    def dropped(self, publisher: str | None, batch: Batch, count: int, reason: str) -> None:
+        self.lines.append(("dropped", publisher, count))
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+async def test_messages_are_told(qos: int) -> None:
+    """Single messages, on topics that are known and that are not, and messages of several topics that come together."""
+    journal = Journal()
+    async with site(journal) as here:
+        reader = await here.client("reader")
+        await reader.subscribe("t/#", qos=qos)
+        writer = await here.client("writer")
+        told = [("delivered", "writer", ["reader"]), *([("acknowledged", "writer", 1)] if qos else [])]
+        for payload in (b"first", b"second"):
+            journal.lines.clear()
+            await writer.publish("t/1", payload, qos)
+            await reader.messages(1)
+            assert journal.lines == [("admitted", "writer", [(b"t/1", payload)]), *told]
+        await writer.publish("t/2", b"", qos)
+        await reader.messages(1)
+        journal.lines.clear()
+        writer.send(*[Publish(f"t/{n % 2 + 1}", b"x" * n, qos, packet_id=50 + n if qos else 0) for n in range(1, 7)])
+        await reader.messages(6)
+        admitted = [message for name, _, messages in journal.lines if name == "admitted" for message in messages]  # type: ignore[attr-defined]
+        assert admitted == [(b"t/%d" % (n % 2 + 1), b"x" * n) for n in range(1, 7)]
+
+
+async def test_refused_messages_are_told() -> None:
+    journal = Journal()
+    async with site(journal) as here:
+        writer = await here.client("writer")
+        await writer.publish("$SYS/mine", b"x", 1)
+        assert journal.lines == [("dropped", "writer", 1)]
+        journal.lines.clear()
+        await writer.publish("nobody/wants", b"x", 1)
+        assert journal.lines == [
+            ("admitted", "writer", [(b"nobody/wants", b"x")]),
+            ("delivered", "writer", []),
+            ("acknowledged", "writer", 1),
+        ]
 
 
 async def test_sessions_are_told() -> None:
