@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Container
 from typing import TYPE_CHECKING
 
 from ...mesh.node import actions
@@ -12,7 +13,7 @@ from ..routing.retained import BURIED
 
 if TYPE_CHECKING:
     from ...mqtt.batch.batch import Batch
-    from ..routing.route import Recipients
+    from ..routing.route import Recipients, Route
     from .shell import MeshShell
 
 
@@ -94,7 +95,7 @@ class Incoming:
         elif action.ordinary:
             route = router.routes.get(run.topic) or router.route(run.topic)
             told = self.shell.retained.came(run.topic, action.key) if action.key else None
-            router.deliver(run, route, publication, shares=False, told=told or ())
+            self._hand_over(run, route, publication, told or ())
         if action.stored:
             self.shell.retained.store(run, always=True)
         for pick in action.picks:
@@ -132,7 +133,7 @@ class Incoming:
         run, router = action.run, self.shell.router
         if action.announce:
             publication = Publication(commit=self._next_commit)
-            router.deliver(run, router.routes.get(run.topic) or router.route(run.topic), publication, shares=False)
+            self._hand_over(run, router.routes.get(run.topic) or router.route(run.topic), publication)
         self.shell.retained.store(run, always=True)
         if action.coming:
             self.shell.retained.expect(run.topic, action.key)
@@ -149,11 +150,19 @@ class Incoming:
             if found is not None and found.local is recipients:
                 continue
             if recipients is not None:
-                router.deliver(batch.part(start, index), recipients, publication)
+                self._hand_over(batch.part(start, index), recipients, publication)
             recipients, start = None, index
             if found is not None:
                 recipients = found.local
             else:
-                router.deliver(batch.single(index), route, publication, shares=False)
+                self._hand_over(batch.single(index), route, publication)
         if recipients is not None:
-            router.deliver(batch.part(start, batch.count) if start else batch, recipients, publication)
+            self._hand_over(batch.part(start, batch.count) if start else batch, recipients, publication)
+
+    def _hand_over(self, batch: Batch, to: Route | Recipients, publication: Publication, told: Container[str] = ()) -> None:
+        """Give messages to the sessions here. told: client identifiers of those who have them."""
+        self.shell.router.deliver(batch, to, publication, shares=False, told=told)
+        hooks = self.shell.context.hooks
+        if hooks is not None:
+            names = [target.session.client_id for target in to.targets]
+            hooks.delivered(None, batch, [name for name in names if name not in told])
