@@ -1,0 +1,48 @@
+"""One message at a time over a link: the direct lane gives subscribers what the general way gives them."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+import pytest
+from mqmesh.broker.config import MeshSettings, PeerSettings
+from mqmesh.broker.mesh import direct, link
+from mqmesh.store.memory import MemoryStore
+from support.broker_site import Site, until
+
+KEY = "a key of sixteen bytes"
+PAYLOADS = [b"1", b"", b"22", b"x" * 100, b"y" * 300, b"z" * 20_000, b"3"]
+
+
+def settings(*peers: Site) -> MeshSettings:
+    return MeshSettings("m", KEY, peers=[PeerSettings(site.broker.addresses[0]) for site in peers])
+
+
+@pytest.mark.parametrize("stored", [True, False])
+@pytest.mark.parametrize("qos", [0, 1])
+@pytest.mark.parametrize("granted", [0, 1])
+@pytest.mark.parametrize("versions", [(4, 4), (4, 5), (5, 4)])
+async def test_lone_messages_arrive_once_and_in_order(stored, qos, granted, versions):
+    taken = []
+    receive_one = direct.receive_one
+
+    def counted(*given):
+        taken.append(receive_one(*given))
+        return taken[-1]
+
+    def store():
+        return MemoryStore() if stored else None
+
+    with mock.patch.object(link, "receive_one", counted):
+        async with Site(mesh=(1, settings()), store=store()) as one, Site(mesh=(2, settings(one)), store=store()) as two:
+            publisher, subscriber = await one.client(version=versions[0]), await two.client(version=versions[1])
+            await subscriber.subscribe("t/+", qos=granted)
+            await until(lambda: one.broker.site.mesh.node.route(b"t/a") is not None)
+            for index, payload in enumerate(PAYLOADS * 2):
+                await publisher.publish(f"t/{'ab'[index % 2]}", payload, qos)
+                [message] = await subscriber.messages(1)
+                assert (message.topic, message.payload, message.qos) == (f"t/{'ab'[index % 2]}", payload, min(qos, granted))
+            await subscriber.nothing()
+            if qos:
+                await until(lambda: not one.broker.site.mesh.node.custody()[0])
+    assert taken.count(True) >= len(PAYLOADS)
