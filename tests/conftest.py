@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 from mqmesh.cli.demo import ring
 from support import schedule
 from support.brokers import RunningBroker, running_broker
-from support.rabbitmq import RabbitMQ, running_rabbitmq
+from support.peers.rabbitmq import RabbitMQ, running_rabbitmq
 from support.services import part_of
 
 HERE = Path(__file__).parent

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from support.services import PATIENCE
 
-from conformance.lab import Lab
+from .lab import Lab
 
 
 def outside() -> tuple[str, int] | None:

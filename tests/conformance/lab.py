@@ -13,7 +13,8 @@ from collections import deque
 from typing import Any
 
 from conformance import wire
-from conformance.wire import Packet
+
+from .wire import Packet
 
 TIMEOUT = 60.0  # seconds after which a test has failed
 

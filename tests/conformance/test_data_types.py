@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from conformance import wire
-from conformance.lab import Client, Lab, fresh
-from conformance.statements import states
+
+from .lab import Client, Lab, fresh
+from .statements import states
 
 MALFORMED, PROTOCOL_ERROR = 0x81, 0x82
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from conformance.statements import HERE, MARK, PARTIES, TABLE, left_out, listed, named_by_tests, render, with_tests
+from .statements import HERE, MARK, PARTIES, TABLE, left_out, listed, named_by_tests, render, with_tests
 
 
 def test_the_lists_are_whole() -> None:

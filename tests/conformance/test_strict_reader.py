@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from conformance import wire
-from conformance.wire import Unlawful, packet, packets_in, properties, string
+
+from .wire import Unlawful, packet, packets_in, properties, string
 
 BAD_5 = {
     "reserved type": b"\0\0",

@@ -14,7 +14,7 @@ from mqmesh.store.postgresql import PostgresqlStore
 from mqmesh.store.process import ProcessStore
 from mqmesh.store.sqlite import SqliteStore
 from support.failing_store import FailingStore
-from support.postgres import Server, server
+from support.peers.postgres import Server, server
 from support.services import PATIENCE
 from support.stores import Place
 

@@ -12,7 +12,7 @@ import pytest
 from mqmesh.store import Store
 from mqmesh.store.locations import store_at
 from support.committer import KEPT, RECIPIENTS
-from support.postgres import Server
+from support.peers.postgres import Server
 from support.stores import content, run
 
 ROUNDS = int(os.environ.get("MQMESH_KILLS", "12"))

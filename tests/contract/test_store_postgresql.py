@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from mqmesh.store import Kind, StoreError
 from mqmesh.store.postgresql import PostgresqlStore
-from support.postgres import Server, server
+from support.peers.postgres import Server, server
 from support.services import PATIENCE, free_port, wait_until
 from support.stores import batch, delivery, run
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from mqmesh.directory.client import Client, ClientError
-from support import postgres
 from support.directories import Directory
-from support.uddi_clients import fault, uddi_client
+from support.peers import postgres
+from support.peers.uddi_clients import fault, uddi_client
 
 
 def test_what_was_answered_survives_kill_9(tmp_path: Path) -> None:

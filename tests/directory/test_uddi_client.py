@@ -21,7 +21,7 @@ from mqmesh.directory.uddi import saving
 from mqmesh.directory.uddi.documents import add, make
 from mqmesh.directory.uddi_client import Inquiry
 from support.directories import Directory
-from support.uddi_clients import OASIS
+from support.peers.uddi_clients import OASIS
 
 
 @contextlib.contextmanager

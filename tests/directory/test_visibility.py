@@ -11,7 +11,7 @@ import pytest
 from mqmesh.directory.client import ClientError
 from mqmesh.directory.uddi.documents import RECORD, TRANSPORT, VISIBILITY
 from support.directories import Directory
-from support.uddi_clients import fault, uddi_client
+from support.peers.uddi_clients import fault, uddi_client
 
 HIDDEN = [{"tModelKey": VISIBILITY, "keyName": "", "keyValue": "organisation"}]
 

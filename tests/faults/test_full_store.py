@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from support.command import start
 from support.paho_client import Paho
-from support.postgres import server
+from support.peers.postgres import server
 from support.scenes import until
 from support.services import PATIENCE, free_port
 

@@ -15,8 +15,8 @@ from mqmesh.client import DeliveryMode, Message, MetabrokerConnectionFactory, To
 from support.brokers import running_broker
 from support.directories import Directory
 from support.jms_client import PATIENCE
-from support.nats_server import running_nats
-from support.rabbitmq import RabbitMQ
+from support.peers.nats_server import running_nats
+from support.peers.rabbitmq import RabbitMQ
 from support.remotes import running_amqtt, running_metabroker
 from support.services import wait_until
 

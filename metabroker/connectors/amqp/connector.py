@@ -23,10 +23,10 @@ from aiormq import exceptions
 from ....base.address import Address, interchangeable
 from ....broker.transport.tls.openssl_errors import explain
 from ....mqtt.packets import Publish
-from ...connectors.reconnect import CONNECT_TIMEOUT, Ended, stay_connected
 from ...policy import EXCHANGE
 from ...protocol.events import Abilities, Event, Trouble, Up
 from ..connector import Owner
+from ..reconnect import CONNECT_TIMEOUT, Ended, stay_connected
 from . import mapping
 from .consumer import Consumer
 from .errors import Over, words

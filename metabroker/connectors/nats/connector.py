@@ -22,10 +22,10 @@ from ....base.address import Address, interchangeable
 from ....broker.transport.tls.openssl_errors import explain
 from ....mqtt.packets import Publish
 from ....mqtt.reasons import Reason
-from ...connectors.reconnect import CONNECT_TIMEOUT, Ended, stay_connected, why_not
 from ...credentials import is_seed
 from ...mqtt.client import PATIENCE
 from ...protocol.events import Abilities, Event, Trouble, Up
+from ..reconnect import CONNECT_TIMEOUT, Ended, stay_connected, why_not
 from . import jetstream
 from .client import Client
 from .jetstream import Streams

@@ -17,7 +17,7 @@ from mqmesh.directory.uddi import operations as uddi
 from mqmesh.directory.uddi import soap
 from mqmesh.directory.uddi.documents import NUMBER, RECORD, VISIBILITY
 from support.directories import in_this_process
-from support.uddi_clients import fault, uddi_client
+from support.peers.uddi_clients import fault, uddi_client
 
 SEEN: set[str] = set()
 

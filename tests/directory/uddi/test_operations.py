@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from mqmesh.directory.uddi.documents import NUMBER, RECORD, TRANSPORT, VISIBILITY
 from support.directories import Directory
-from support.uddi_clients import fault, uddi_client
+from support.peers.uddi_clients import fault, uddi_client
 
 GEO = "uddi:example.org:geo"
 _names = itertools.count(1)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from mqmesh.base.metabroker import Code
-from support.amqp_client import Pika
 from support.brokers import running_broker
-from support.nats_server import NatsPeer, running_nats
-from support.rabbitmq import RabbitMQ
+from support.peers.amqp_client import Pika
+from support.peers.nats_server import NatsPeer, running_nats
+from support.peers.rabbitmq import RabbitMQ
 from support.remotes import Kept, Member
 
 pytestmark = [pytest.mark.service, pytest.mark.keeps]

@@ -13,10 +13,10 @@ import pytest
 from mqmesh.base.metabroker import Code
 from mqmesh.metabroker.connectors.amqp.guard import LARGEST_INCOMING
 from pika.exceptions import ConnectionClosedByBroker, UnroutableError
-from support.amqp_client import Pika
 from support.brokers import running_broker
 from support.command import run
-from support.rabbitmq import RabbitMQ
+from support.peers.amqp_client import Pika
+from support.peers.rabbitmq import RabbitMQ
 from support.remotes import Kept, Member, running_metabroker
 from support.services import PATIENCE, wait_until
 

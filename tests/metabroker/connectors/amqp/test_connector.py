@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 from mqmesh.base.metabroker import Code
-from support.amqp_client import Pika
 from support.brokers import running_broker
 from support.certificates import Certificates
 from support.paho_client import Paho
-from support.rabbitmq import RabbitMQ, running_rabbitmq
+from support.peers.amqp_client import Pika
+from support.peers.rabbitmq import RabbitMQ, running_rabbitmq
 from support.remotes import Member, running_metabroker
 from support.services import PATIENCE, free_port, wait_until
 

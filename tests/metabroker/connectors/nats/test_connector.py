@@ -18,7 +18,7 @@ from mqmesh.metabroker.protocol.events import Event, Message, Published, Subscri
 from mqmesh.mqtt.packets import Publish
 from mqmesh.mqtt.reasons import Reason
 from support.certificates import Certificates
-from support.nats_server import NatsPeer, running_nats
+from support.peers.nats_server import NatsPeer, running_nats
 from support.services import PATIENCE, wait_until
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

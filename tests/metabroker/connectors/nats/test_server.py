@@ -11,8 +11,8 @@ import pytest
 from mqmesh.base.metabroker import Code
 from support.brokers import running_broker
 from support.certificates import Certificates
-from support.nats_server import NatsPeer, NatsServer, running_nats
 from support.paho_client import Paho
+from support.peers.nats_server import NatsPeer, NatsServer, running_nats
 from support.remotes import Member, running_metabroker
 from support.services import PATIENCE, free_port, wait_until
 

@@ -11,7 +11,7 @@ import pytest
 import zeep
 from mqmesh.directory.storage.errors import CODES
 
-OASIS = Path(__file__).parents[1] / "directory" / "oasis" / "uddi_v3_service.wsdl"
+OASIS = Path(__file__).parents[2] / "directory" / "oasis" / "uddi_v3_service.wsdl"
 
 
 def uddi_client(url: str, source: str) -> SimpleNamespace:
