@@ -22,14 +22,15 @@ TOGETHER = 64  # pieces that are written together
 class WriteRounds:
     """The write rounds of one broker."""
 
-    __slots__ = ("_context", "_crowded", "_pieces")
+    __slots__ = ("_context", "_crowded", "_latest", "_pieces")
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._pieces = 0  # small ones in this round
+        self._latest: object = None  # the connection that the last of them came from
         self._crowded = False  # the round before had several, so that this one is expected to
 
-    def piece_taken(self, size: int) -> None:
+    def piece_taken(self, connection: object, size: int) -> None:
         """A connection has taken a piece of so many bytes: write what it caused, now or at the end of the round."""
         context, earlier = self._context, self._pieces
         if size > SMALL:
@@ -39,6 +40,10 @@ class WriteRounds:
             if earlier < (1 if self._crowded else 2):
                 context.flush()
             return
+        if connection is self._latest and not earlier:  # it comes in a round of its own, as a round reads each socket once
+            context.flush()
+            return
+        self._latest = connection
         self._pieces = earlier + 1
         if not earlier:
             context.loop.call_soon(self.end)

@@ -164,7 +164,7 @@ class Connection(Outgoing, asyncio.Protocol):
         if self.inside:
             context.flush()
         else:
-            site.rounds.piece_taken(len(data))
+            site.rounds.piece_taken(self, len(data))
         if self.received > self.allowance and RATE not in self.pauses:
             self._throttle()
         if self.congested and self.unsent > 2 * self.limits.unsent_bytes:
