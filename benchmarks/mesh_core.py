@@ -82,7 +82,7 @@ class Chain:
                     self._publish(node, one)
                 continue
             if isinstance(run, PartsBatch):
-                assert node.publish_span(1 << 3, run, self.now) is Verdict.TAKEN
+                assert node.publish_parts(1 << 3, run, self.now) is Verdict.TAKEN
                 continue
             self._publish(node, run)
         self.flush(1)

@@ -46,7 +46,7 @@ from .routing.retained import Retained
 from .routing.router import Route, Router
 from .session.table import Sessions
 from .site import Site
-from .transport.in_process import Joint
+from .transport.in_process import InProcessPair
 from .transport.tls.service import TlsService
 from .transport.websocket.service import WebSocketService
 
@@ -228,16 +228,16 @@ class Broker:
             made = partial(self.site.tls.accept, made)
         return self.admission.door(made)
 
-    def join(self, protocol: asyncio.Protocol, failed: Callable[[Exception], None], guest: Guest | None = None) -> Joint:
+    def join(self, protocol: asyncio.Protocol, failed: Callable[[Exception], None], guest: Guest | None = None) -> InProcessPair:
         """Connect a client of this process, the metabroker, without a socket. failed: told when the client raises an exception.
 
-        guest: who takes lone requests the short way, if it does.
+        guest: takes single requests on the direct lane, if it does so.
         """
         connection = Connection(self.site, inside=True)
-        joint = Joint(connection, protocol, failed)
-        self.site.joined(joint, connection)
-        self.site.direct = Direct(self.site, joint, connection, guest) if guest is not None else None
-        return joint
+        pair = InProcessPair(connection, protocol, failed)
+        self.site.joined(pair, connection)
+        self.site.direct = Direct(self.site, pair, connection, guest) if guest is not None else None
+        return pair
 
     def renew_access(self, settings: AccessSettings | None) -> int:
         """Take over users, keys and rules: how many subscriptions they end. Raises AuthError, and changes nothing then."""

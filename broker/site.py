@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .routing.router import Router
     from .session.session import Session
     from .session.table import Sessions
-    from .transport.in_process import Joint
+    from .transport.in_process import InProcessPair
     from .transport.tls.service import TlsService
     from .transport.websocket.service import WebSocketService
 
@@ -111,7 +111,7 @@ class Site:
     """
 
     __slots__ = (
-        "_joint",
+        "_in_process",
         "admission",
         "all_lost",
         "config",
@@ -157,7 +157,7 @@ class Site:
         self.registrar: Neighbours | None = None
         self.within: ClientConnection | None = None
         self.direct: DirectLane | None = None
-        self._joint: Joint | None = None
+        self._in_process: InProcessPair | None = None
         self.all_lost = asyncio.Event()
         self.all_lost.set()
 
@@ -204,16 +204,16 @@ class Site:
 
     # A client in this process
 
-    def joined(self, joint: Joint, connection: ClientConnection) -> None:
+    def joined(self, pair: InProcessPair, connection: ClientConnection) -> None:
         """A client in this process is connected."""
-        self._joint = joint
+        self._in_process = pair
         self.within = connection
 
     def hand_over(self) -> None:
         """Give the client in this process what has come for it. Before a flush, with which its answers leave then."""
         assert self.within is not None
-        assert self._joint is not None
-        self._joint.pump_after(self.within.flush)
+        assert self._in_process is not None
+        self._in_process.pump_after(self.within.flush)
 
     # Messages
 

@@ -16,7 +16,7 @@ from .length import read_length
 from .reasons import Reason
 
 
-def lone_body(data: bytes) -> int:
+def single_body(data: bytes) -> int:
     """Where the body begins, if `data` is one whole packet and nothing else, of 5 to 16,386 bytes; otherwise 0."""
     size = len(data)
     if size < 5:

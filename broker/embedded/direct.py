@@ -24,7 +24,7 @@ from ..routing.publication import Publication
 if TYPE_CHECKING:
     from ..routing.route import Recipients
     from ..site import ClientConnection, Site
-    from ..transport.in_process import Joint
+    from ..transport.in_process import InProcessPair
 
 Receiver = Callable[[bytes, float], bool]  # takes a request's body, at a time of the loop's clock; False: it did nothing
 TURNS = (127, 16_383)  # Remaining Lengths to which one more byte adds a byte of length
@@ -43,11 +43,11 @@ class Guest(Protocol):
 class Direct:
     """The broker's side of one join. inside: the metabroker's connection at the broker."""
 
-    __slots__ = ("_guest", "_inside", "_joint", "_receivers", "_site")
+    __slots__ = ("_guest", "_inside", "_pair", "_receivers", "_site")
 
-    def __init__(self, site: Site, joint: Joint, inside: ClientConnection, guest: Guest) -> None:
+    def __init__(self, site: Site, pair: InProcessPair, inside: ClientConnection, guest: Guest) -> None:
         self._site = site
-        self._joint = joint
+        self._pair = pair
         self._inside = inside
         self._guest = guest
         self._receivers = site.router.receivers
@@ -75,7 +75,7 @@ class Direct:
             if end > size or size - start in TURNS:
                 return False
             body, sent = data[end:], size + 1  # the metabroker speaks MQTT 5: a byte for no properties
-        if inside.out or inside.closing or inside.congested or self._joint.other.waiting or not receiver(body, connection.last_received):
+        if inside.out or inside.closing or inside.congested or self._pair.other.waiting or not receiver(body, connection.last_received):
             return False
         connection.received += 1
         inside.sent += 1
@@ -100,8 +100,8 @@ class Direct:
 
     def recipients(self, topic: bytes) -> Recipients | None:
         """Who gets what the metabroker publishes on a topic; None: it has to go the general way."""
-        inside, joint = self._inside, self._joint
-        if joint.one.waiting or inside.closing or inside.received >= inside.allowance:
+        inside, pair = self._inside, self._pair
+        if pair.one.waiting or inside.closing or inside.received >= inside.allowance:
             return None
         if inside.admitted_at != self._site.router.changes:
             inside.review()

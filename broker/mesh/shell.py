@@ -395,7 +395,7 @@ class MeshShell:
 
     def _publish_parts(self, mask: int, parts: PartsBatch) -> int | None:
         """Messages of different topics that go to the same brokers; see `publish`."""
-        verdict = self.node.publish_span(mask, parts, self.context.now)
+        verdict = self.node.publish_parts(mask, parts, self.context.now)
         if verdict is None:
             self.drain()
         elif parts.qos and self.custody is not None:

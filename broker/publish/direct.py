@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from ...mqtt.batch.packets import PacketBatch
 from ...mqtt.batch.run import PIDS
-from ...mqtt.framing import lone_body
+from ...mqtt.framing import single_body
 from ...mqtt.session import PUBACKS, Delivery
 from ..mesh.direct import publish_one
 
@@ -39,7 +39,7 @@ def take_single(connection: ClientConnection, session: Session, data: bytes) -> 
     if first != 0x30 and first != 0x32:
         return False
     size = len(data)
-    start = 2 if data[1] < 128 and data[1] + 2 == size > 4 else lone_body(data)
+    start = 2 if data[1] < 128 and data[1] + 2 == size > 4 else single_body(data)
     if not start:
         return False
     end = start + 2 + (data[start] << 8 | data[start + 1])

@@ -1,17 +1,16 @@
-"""Two protocols in one process, joined as by a socket: what one writes the other is handed, in the same turn of the loop.
+"""The in-process transport: connects two protocols of one process as a socket does, and hands bytes over in the same turn of the loop.
 
     write -> waits at the other end -> pump() -> data_received
 
-Strategy: `write` only puts the bytes down, so a protocol may call it in the middle of anything. `pump` hands over what waits, at both
-ends in turn, until nothing is left; whoever has finished its own work calls it, and where nobody does the loop does, one turn later. What
-is written while it runs is handed over by the same call: nobody is called back from inside his own `write`, and however long two
-protocols talk, the stack does not grow. A call ends after so many bytes or rounds and leaves the rest to the next turn, so that sockets
-have theirs.
+Strategy: `write` only puts the bytes down, so a protocol may call it in the middle of anything. `pump` hands over the waiting
+bytes, at both ends in turn, until none are left. A protocol calls it when its own work is done. If nobody calls it, the loop does one turn
+later. The same call hands over what is written while it runs: no protocol is called back from inside its own `write`, and the stack does
+not grow. A call ends after `BYTES` or `ROUNDS` and leaves the rest to the next turn, so that sockets are served too.
 
-Flow control is that of a socket: an end that does not read leaves bytes waiting, and beyond a bound the one who writes is told
-(`pause_writing`, `resume_writing`). What a protocol raises ends both, as it does with a socket, and `failed` is told.
+Flow control is that of a socket. An end that does not read leaves bytes waiting. Beyond a bound the writer is paused (`pause_writing`,
+`resume_writing`). An exception of a protocol ends both connections, as with a socket, and `failed` is called.
 
-Invariants: bytes arrive in order and once; `connection_lost` is called once for each end, by the loop, after all that it is to get.
+Invariants: bytes arrive in order and once; the loop calls `connection_lost` once for each end, after the last bytes for it.
 """
 
 from __future__ import annotations
@@ -28,8 +27,11 @@ BYTES, ROUNDS = 2**20, 64  # of one call of `pump`
 HIGH, LOW = 64 * 2**10, 16 * 2**10  # bytes: asyncio's own
 
 
-class Joint:
-    """Joins two protocols; `connection_made` is called at once, first of `one`. failed: told what `other` has raised."""
+class InProcessPair:
+    """Connects two protocols. Calls `connection_made` at once, first that of `one`.
+
+    failed: called with the exception that `other` has raised.
+    """
 
     __slots__ = ("_failed", "_loop", "_pumping", "_soon", "one", "other")
 
@@ -37,13 +39,13 @@ class Joint:
         self._loop = asyncio.get_running_loop()
         self._failed = failed
         self._pumping = self._soon = False
-        self.one, self.other = End(self, one), End(self, other)
+        self.one, self.other = InProcessEnd(self, one), InProcessEnd(self, other)
         self.one.peer, self.other.peer = self.other, self.one
         one.connection_made(self.one)
         other.connection_made(self.other)
 
     def pump(self) -> None:
-        """Hand over what waits. From inside a protocol's `data_received`: nothing, because it goes on by itself."""
+        """Hand over the waiting bytes. A call from inside `data_received` does nothing: the outer call goes on."""
         if self._pumping:
             return
         one, other = self.one, self.other
@@ -64,7 +66,7 @@ class Joint:
             self._pumping = False
 
     def pump_after(self, write: Callable[[], None]) -> None:
-        """Call `write`, and hand over what it has written."""
+        """Call `write`, then hand over what it has written."""
         if self._pumping:
             write()
             return
@@ -76,7 +78,7 @@ class Joint:
         self.pump()
 
     def pump_soon(self) -> None:
-        """Hand over in the loop's next turn what nobody has handed over until then."""
+        """Call `pump` in the next turn of the loop."""
         if not self._soon:
             self._soon = True
             self._loop.call_soon(self._pump_later)
@@ -86,12 +88,12 @@ class Joint:
         self.pump()
 
     def written(self) -> None:
-        """Something waits."""
+        """Note that an end has written: bytes wait now."""
         if not self._pumping:
             self.pump_soon()
 
-    def raised(self, end: End, error: Exception) -> None:
-        """A protocol has a fault: nobody knows what it did with the bytes, so this is the end for both."""
+    def raised(self, end: InProcessEnd, error: Exception) -> None:
+        """End both connections after an exception of a protocol: what it did with the bytes is unknown."""
         end.lose(error)
         end.peer.lose(None)
         if end is self.other:
@@ -100,27 +102,32 @@ class Joint:
             log.error("event=internal-error end=%s", type(end.protocol).__name__, exc_info=error)
 
 
-class End(asyncio.Transport):
-    """The transport of one protocol. waiting: bytes for it. peer: the other end."""
+class InProcessEnd(asyncio.Transport):
+    """The transport of one protocol.
 
-    __slots__ = ("_high", "_inbox", "_joint", "_lost", "_low", "_reading", "_told", "ended", "peer", "protocol", "waiting")
+    waiting: bytes that the protocol has not been given yet.
+    peer: the other end.
+    ended: whether nothing more is written to this end.
+    """
 
-    peer: End
+    __slots__ = ("_high", "_inbox", "_lost", "_low", "_pair", "_reading", "_told", "ended", "peer", "protocol", "waiting")
 
-    def __init__(self, joint: Joint, protocol: asyncio.Protocol) -> None:
+    peer: InProcessEnd
+
+    def __init__(self, pair: InProcessPair, protocol: asyncio.Protocol) -> None:
         super().__init__({"peername": None})
-        self._joint = joint
+        self._pair = pair
         self.protocol = protocol
         self._inbox: deque[bytes | bytearray | memoryview] = deque()
         self.waiting = 0
-        self.ended = False  # nothing more is written to this end
+        self.ended = False
         self._reading = True
         self._lost = False  # `connection_lost` is called, or will be next
-        self._told = False  # the protocol knows that it had better not write
+        self._told = False  # `pause_writing` was called last, not `resume_writing`
         self._high, self._low = HIGH, LOW
 
     def take(self) -> int:
-        """Hand over a chunk of what waits: how many bytes."""
+        """Hand over a chunk of the waiting bytes; returns its size."""
         if not self.waiting or not self._reading or self._lost:
             return 0
         inbox = self._inbox
@@ -142,20 +149,20 @@ class End(asyncio.Transport):
                 peer._told = False
                 peer.protocol.resume_writing()
         except Exception as error:
-            self._joint.raised(self, error)
+            self._pair.raised(self, error)
         if self.ended and not self.waiting:
             self.lose(None)
         return len(data)
 
     def lose(self, error: Exception | None) -> None:
-        """This end is over: what waits for it goes nowhere."""
+        """Close this end and drop the bytes that wait for it."""
         self._inbox.clear()
         self.waiting = 0
         if not self._lost:
             self._lost = True
-            self._joint._loop.call_soon(self.protocol.connection_lost, error)
+            self._pair._loop.call_soon(self.protocol.connection_lost, error)
 
-    # What a transport does
+    # The interface of asyncio.Transport
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         peer = self.peer
@@ -163,13 +170,13 @@ class End(asyncio.Transport):
             return
         peer._inbox.append(data)
         peer.waiting += len(data)
-        self._joint.written()
+        self._pair.written()
         if peer.waiting > self._high and not self._told:
             self._told = True
             self.protocol.pause_writing()
 
     def close(self) -> None:
-        """The other end gets what was written, then it is over for it too."""
+        """Close this end at once, and the other one when it has been given what was written."""
         self.lose(None)
         self.peer.ended = True
         if not self.peer.waiting:
@@ -187,7 +194,7 @@ class End(asyncio.Transport):
 
     def resume_reading(self) -> None:
         self._reading = True
-        self._joint.written()
+        self._pair.written()
 
     def is_reading(self) -> bool:
         return self._reading and not self._lost

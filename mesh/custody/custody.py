@@ -343,7 +343,7 @@ class Custody:
     def _split(self, entry: Entry) -> list[Entry]:
         run = entry.run
         assert not run.uniform
-        loose = run.parts()
+        messages = run.parts()
         del self.entries[entry.epoch, entry.first]
         self.messages -= entry.count
         self.bytes -= entry.size
@@ -351,7 +351,7 @@ class Custody:
             self.journal.drop(entry)
         parts = []
         for index in range(entry.count):
-            part = Entry(entry.epoch, entry.first + index, loose.single(index), entry.open, (), entry.time)
+            part = Entry(entry.epoch, entry.first + index, messages.single(index), entry.open, (), entry.time)
             part.ordinary, part.hold = entry.ordinary, entry.hold
             self.put(part)
             parts.append(part)

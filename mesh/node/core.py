@@ -30,7 +30,7 @@ class LinkEnd:
     gate: this end's policy.
     compared: it is settled whether retained messages are compared over it.
     streams: what was decided for frames that come over it, by the constants of their envelope.
-    direct: the same for lone frames, by topic and constants (`DirectLane`).
+    direct: the same for single frames, by topic and constants (`DirectLane`).
     """
 
     __slots__ = ("compared", "cost", "direct", "full", "gate", "id", "incarnation", "peer", "streams", "synced")

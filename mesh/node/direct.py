@@ -1,10 +1,10 @@
 """The direct lane: one frame by itself is passed on and delivered with what the general way decided for the frame before it.
 
 What a broker adds to the latency of a single message is the Python that it runs. The general way (`Relay.receive`) looks for runs and
-spans, checks topics and properties, and reads the envelope. A lone frame repeats all of this, but for the sequence, the time and the
+spans, checks topics and properties, and reads the envelope. A single frame repeats all of this, but for the sequence, the time and the
 payload. So `remember` keeps the outcome for a frame's topic and stream, and `take` repeats it for the next frame of both.
 
-    take       lone frames only; anything that is unusual leaves it to the general way
+    take       single frames only; anything that is unusual leaves it to the general way
     remember   called by the general way
 
 Invariants
@@ -40,7 +40,7 @@ TAIL = 16  # bytes behind the visited bits: time, no picks, sequence
 
 
 class Outcome:
-    """What happens to lone frames of one topic in one stream.
+    """What happens to single frames of one topic in one stream.
 
     topic: of the message.
     qos: of the message.
@@ -58,7 +58,7 @@ class Outcome:
 
 
 class Taken(NamedTuple):
-    """A lone frame that was taken.
+    """A single frame that was taken.
 
     data: the frame.
     start: where its topic begins, with the length in front.
@@ -99,7 +99,7 @@ class Taken(NamedTuple):
 
 
 class DirectLane:
-    """Lone frames that come over links."""
+    """Single frames that come over links."""
 
     def __init__(self, core: Core, admit: Callable[[CustodyWindow, int, int, int, int], int]) -> None:
         """admit: lets custody messages in; see `Relay.admit`."""

@@ -12,7 +12,7 @@ from ...mqtt.batch.batch import Batch
 from ...mqtt.batch.parts import PartsBatch
 from ..wire.batch import PLAIN_REST, encode_span
 from ..wire.envelope import EASY_PAYLOAD, Flag, Picks, Template, encode_head, encode_rest, split_properties
-from ..wire.rename import renamed, renamed_loose
+from ..wire.rename import renamed, renamed_parts
 from ..wire.visited import bits_for, changes, patch, width_for
 from .actions import Send
 from .core import Core, LinkEnd
@@ -53,7 +53,7 @@ class Framer:
         """Frames for a share, one block for each branch of the tree; the first is built, the others are copies with other bits."""
         core = self._core
         if not run.uniform:
-            self._send_loose(run.parts(), run.count - len(payloads), share, epoch, first, time, flags, droppable)
+            self._send_parts(run.parts(), run.count - len(payloads), share, epoch, first, time, flags, droppable)
             return
         width = width_for(share)
         template = self._template(run, flags, epoch, width, picks, expiry, mark=mark)
@@ -86,7 +86,7 @@ class Framer:
             core.actions.append(Send(link, data, False))
 
     def fronts(self, topic: bytes, share: int, length: int) -> list[tuple[LinkEnd, bytes]] | None:
-        """For lone messages of QoS 0: each link that leads to a broker of the share, and the frame up to its visited bits.
+        """For single messages of QoS 0: each link that leads to a broker of the share, and the frame up to its visited bits.
 
         length: of the payload. None: some broker is not reached, or a link does not take it as it is.
         """
@@ -114,7 +114,7 @@ class Framer:
         template = Template(topic, head, width, PLAIN_REST, b"", length)
         return [(end, template.front(bits_for(part, width))) for end, part in ends]
 
-    def _send_loose(self, run: PartsBatch, start: int, share: int, epoch: int, first: int, time: int, flags: int, droppable: bool) -> None:
+    def _send_parts(self, run: PartsBatch, start: int, share: int, epoch: int, first: int, time: int, flags: int, droppable: bool) -> None:
         """The same for messages of different topics and sizes: for each branch one join, with its own bits between the parts."""
         core = self._core
         width = width_for(share)
@@ -131,7 +131,7 @@ class Framer:
                 core.counters.dropped_full += count
                 continue
             if end.gate is not None:
-                other = renamed_loose(run, end.gate)
+                other = renamed_parts(run, end.gate)
                 if other is None:
                     self._not_out(count, droppable)
                     continue

@@ -345,7 +345,7 @@ class Node:
         elif not here[1] and self._core.journal is not None:
             self._core.journal.drop(here[0])
 
-    def publish_span(self, mask: int, run: PartsBatch, now: float) -> Verdict | None:
+    def publish_parts(self, mask: int, run: PartsBatch, now: float) -> Verdict | None:
         """Send messages of different topics that the same brokers want: `MeshRoute.mask` of all their routes is `mask`.
 
         None: routes are changing, or QoS 0 is flooded; nothing was done, publish each message by itself.
@@ -356,10 +356,10 @@ class Node:
             self._members.refresh()
         if self._interests.changed is None or self._interests.changed or (core.config.mode == "flood" and not run.qos):
             return None
-        return self._origin.publish_span(mask, run)
+        return self._origin.publish_parts(mask, run)
 
     def publish_one(self, mask: int, topic: bytes, qos: int, payload: bytes, now: float) -> Sequence[tuple[int, bytes | bytearray]] | None:
-        """`publish_span` for one message by itself: (link, frame) of what must be sent now; None: nothing was done, go the general way.
+        """`publish_parts` for one message by itself: (link, frame) of what must be sent now; None: nothing was done, go the general way.
 
         qos: 0 or 1. Nothing else is due then, but for `records` at QoS 1.
         """
@@ -372,7 +372,7 @@ class Node:
         if not qos:
             return self._origin.publish_one(mask, topic, payload)
         core.stirred = True
-        if self._origin.publish_span(mask, Run(topic, qos, False, [payload], received=now)) is Verdict.FULL:
+        if self._origin.publish_parts(mask, Run(topic, qos, False, [payload], received=now)) is Verdict.FULL:
             return None
         return [(action.link, action.data) for action in self._taken() if isinstance(action, Send)]
 

@@ -98,8 +98,8 @@ class Origin:
             parts = [*parts[:-1], (part.part(0, last), picks), (part.part(last, last + 1), picks)]
         return parts, mark
 
-    def publish_span(self, mask: int, run: Batch) -> Verdict:
-        """See `Node.publish_span`."""
+    def publish_parts(self, mask: int, run: Batch) -> Verdict:
+        """See `Node.publish_parts`."""
         if run.qos:
             return self._publish_custody([(run, ())], mask, run)
         self._publish0(run, mask, ())

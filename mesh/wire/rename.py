@@ -45,7 +45,7 @@ def renamed(block: bytes | bytearray, size: int, topic: bytes, name: bytes | Non
     return Renamed(name, front + front.join(tails), len(front) + size - cut, len(front) - cut)
 
 
-def renamed_loose(run: PartsBatch, gate: PolicyFilter) -> PartsBatch | None:
+def renamed_parts(run: PartsBatch, gate: PolicyFilter) -> PartsBatch | None:
     """Messages of different topics under their names on a link; None if one of them must not leave."""
     names = []
     for topic in run.topics:

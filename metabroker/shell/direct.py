@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...base.metabroker import PUBLICATION, REQUEST
-from ...mqtt.framing import lone_body
+from ...mqtt.framing import single_body
 from ..core.batch_path import BodyShape, RequestBatch, publication_body, publication_middle
 from ..mqtt.connection import Connection
 from ..protocol.messages import LONG
@@ -82,7 +82,7 @@ class Singles:
 
     def _message(self, direct: Direct, number: int, machine: ClientMachine, data: bytes, now: float) -> bool:
         """A PUBLISH of a topic whose recipients are known goes to each of them."""
-        start = lone_body(data)
+        start = single_body(data)
         if not start:
             return False
         end = len(data)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ...broker.config import BrokerConfig, MetabrokerSettings
     from ...broker.server import Broker
     from ...broker.settings.embedded import EmbeddedSettings
-    from ...broker.transport.in_process import Joint
+    from ...broker.transport.in_process import InProcessPair
 
 log = logging.getLogger(__name__)
 REQUESTS = 20_000  # that may wait for the metabroker
@@ -68,18 +68,18 @@ class InProcessConnection(Connection):
         super().__init__([IN_PROCESS], machine, None, on_events, on_down)
         self._broker = broker
         self._on_error = on_error
-        self._joint: Joint | None = None
+        self._in_process: InProcessPair | None = None
 
     async def _dial(self, line: Line, address: Address, context: ssl.SSLContext | None) -> None:
-        self._joint = self._broker.join(line, self._on_error, self.guest)
+        self._in_process = self._broker.join(line, self._on_error, self.guest)
 
     def flush(self) -> None:
         """Write what the machine has to say, and have the broker do it now."""
-        joint = self._joint
-        if joint is None:
+        pair = self._in_process
+        if pair is None:
             super().flush()
             return
-        joint.pump_after(super().flush)
+        pair.pump_after(super().flush)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mqmesh.mqtt.codec import decode, encode
 from mqmesh.mqtt.errors import MalformedPacket, PeerError
-from mqmesh.mqtt.framing import Framer, lone_body
+from mqmesh.mqtt.framing import Framer, single_body
 from mqmesh.mqtt.packets import Pingreq, Publish
 from mqmesh.mqtt.reasons import Reason
 
@@ -126,7 +126,7 @@ def test_a_lone_packet_is_what_the_framer_takes_for_one(head: bytes, more: int) 
     for size in (more, 128, 16_383, 16_384):
         data = head + bytes(size)
         frames, error = drain(Framer(), [data])
-        body = lone_body(data)
+        body = single_body(data)
         one = error is None and len(frames) == 1 and len(frames[0][1]) in (len(data) - 2, len(data) - 3)
         assert bool(body) == (one and len(data) >= 5)
         if body:

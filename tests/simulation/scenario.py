@@ -203,7 +203,7 @@ class Scenario:
             for _ in topics:
                 self.serial += 1
                 payloads.append(f"{site.number:03d}:{self.serial:08d}".encode() + b"." * chance.choice((0, 1, 130)))
-            site.publish_span(topics, chance.choice((0, 1, 1, 2)), payloads)
+            site.publish_parts(topics, chance.choice((0, 1, 1, 2)), payloads)
 
     def _post(self) -> None:
         """One broker says something to some others, and asks for an answer now and then."""

@@ -284,7 +284,7 @@ class Site:
         assert self.node is not None
         return self.node._retained.sync._replica.tree.get(topic)
 
-    def publish_span(self, topics: list[str], qos: int, payloads: list[bytes]) -> None:
+    def publish_parts(self, topics: list[str], qos: int, payloads: list[bytes]) -> None:
         """A client publishes to different topics in one go; those that the same brokers want go together, as in the real shell."""
         node, now = self.node, self.world.clock.now
         assert node is not None
@@ -299,11 +299,11 @@ class Site:
                 run = Run(names[0][2:], qos, False, run.payloads, received=now)
                 taken = qos < 2 and self._send(node.publish_one(mask, run.topic, qos, run.payloads[0], now))
             else:
-                taken = bool(mask) and node.publish_span(mask, run, now) is Verdict.TAKEN
+                taken = bool(mask) and node.publish_parts(mask, run, now) is Verdict.TAKEN
             if taken:
                 self.world.ledger.published(self, run, mask or 0, set())
                 chosen = [topics[i] for i in indexes], qos, [payloads[i] for i in indexes]
-                self._promise(run, lambda chosen=chosen: self.publish_span(*chosen))
+                self._promise(run, lambda chosen=chosen: self.publish_parts(*chosen))
             elif mask != 0:
                 for i in indexes:
                     self.publish(topics[i], qos, [payloads[i]])

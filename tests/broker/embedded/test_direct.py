@@ -1,4 +1,4 @@
-"""A lone message to or from the metabroker inside a broker has the same effect on the short way as on the general one."""
+"""A single message to or from the metabroker inside a broker has the same effect on the direct lane as on the general one."""
 
 from __future__ import annotations
 
@@ -225,12 +225,12 @@ def test_same_effect_as_the_general_way(version: int, steps: list[Any]) -> None:
 
 
 def quiet(topic: str = "up/a", size: int = 20, client: str = "one") -> tuple[Any, int]:
-    """A lone request that wants no answer."""
+    """A single request that wants no answer."""
     return ("request", client, {"topic": topic, "payload": size}, 0), 1
 
 
 def coming(topic: str = "down/a", size: int = 20) -> tuple[Any, int]:
-    """A lone publication of the remote."""
+    """A single publication of the remote."""
     return ("coming", topic, size, 0, False), 1
 
 
@@ -274,7 +274,7 @@ def test_what_is_not_allowed_never_takes_it() -> None:
 
 
 def test_what_waits_is_not_overtaken() -> None:
-    """While the remote has not taken what was written, a lone request goes behind it, the general way, where it is counted and bounded."""
+    """While the remote has not taken what was written, a single request follows it on the general way, where it is counted and bounded."""
 
     async def main() -> list[bytes]:
         async with world() as made:

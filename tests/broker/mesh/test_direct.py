@@ -22,7 +22,7 @@ def settings(*peers: Site) -> MeshSettings:
 @pytest.mark.parametrize("qos", [0, 1])
 @pytest.mark.parametrize("granted", [0, 1])
 @pytest.mark.parametrize("versions", [(4, 4), (4, 5), (5, 4)])
-async def test_lone_messages_arrive_once_and_in_order(stored, qos, granted, versions):
+async def test_single_messages_arrive_once_and_in_order(stored, qos, granted, versions):
     taken = []
     receive_one = direct.receive_one
 

@@ -1,4 +1,4 @@
-"""A lone message or acknowledgement has the same effect on the short path as on the general one."""
+"""A single message or acknowledgement has the same effect on the direct lane as on the general one."""
 
 from __future__ import annotations
 

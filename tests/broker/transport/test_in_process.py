@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mqmesh.broker.transport.in_process import CHUNK, Joint
+from mqmesh.broker.transport.in_process import CHUNK, InProcessPair
 
 
 class Talker(asyncio.Protocol):
@@ -53,17 +53,17 @@ def nothing(error: Exception) -> None:
 def test_bytes_arrive_in_order_and_once(steps: list[tuple[bool, bytes, str]]) -> None:
     async def main() -> None:
         one, other = Talker(), Talker()
-        joint = Joint(one, other, nothing)
+        pair = InProcessPair(one, other, nothing)
         sent = {one: b"", other: b""}
         for first, data, then in steps:
             who = one if first else other
             who.transport.write(bytearray(data))
             sent[who] += data
             if then == "pump":
-                joint.pump()
+                pair.pump()
             elif then == "turn":
                 await asyncio.sleep(0)
-        joint.pump()
+        pair.pump()
         assert (bytes(other.got), bytes(one.got)) == (sent[one], sent[other])
         assert all(type(chunk) is bytes for chunk in one.chunks + other.chunks)
 
@@ -72,7 +72,7 @@ def test_bytes_arrive_in_order_and_once(steps: list[tuple[bool, bytes, str]]) ->
 
 async def test_what_nobody_hands_over_the_loop_does() -> None:
     one, other = Talker(), Talker()
-    Joint(one, other, nothing)
+    InProcessPair(one, other, nothing)
     one.transport.write(b"x")
     assert not other.got
     await asyncio.sleep(0)
@@ -102,9 +102,9 @@ async def test_a_long_talk_does_not_deepen_the_stack_nor_keep_the_loop() -> None
     done = asyncio.Event()
     one, other = Talker(), Talker()
     one.on_data, other.on_data = answer(one), answer(other)
-    joint = Joint(one, other, nothing)
+    pair = InProcessPair(one, other, nothing)
     one.transport.write(b"x")
-    joint.pump()
+    pair.pump()
     assert 0 < left < 5000  # the loop has its turn between
     await done.wait()
     assert max(depths) - min(depths) < 20
@@ -112,13 +112,13 @@ async def test_a_long_talk_does_not_deepen_the_stack_nor_keep_the_loop() -> None
 
 async def test_who_does_not_read_is_waited_for() -> None:
     one, other = Talker(), Talker()
-    joint = Joint(one, other, nothing)
+    pair = InProcessPair(one, other, nothing)
     one.transport.set_write_buffer_limits(high=10, low=3)
     other.transport.pause_reading()
     one.transport.write(b"x" * 10)
     assert not one.paused
     one.transport.write(b"y")
-    joint.pump()
+    pair.pump()
     assert (one.paused, one.resumed, other.got) == (1, 0, b"")
     assert one.transport.get_write_buffer_size() == 11
     other.transport.resume_reading()
@@ -129,18 +129,18 @@ async def test_who_does_not_read_is_waited_for() -> None:
 
 async def test_a_chunk_has_a_bound_unless_a_piece_is_larger() -> None:
     one, other = Talker(), Talker()
-    joint = Joint(one, other, nothing)
+    pair = InProcessPair(one, other, nothing)
     pieces = [b"a" * (CHUNK // 2), b"b" * (CHUNK // 2), b"c", b"d" * (2 * CHUNK), b"e"]
     for piece in pieces:
         one.transport.write(piece)
-    joint.pump()
+    pair.pump()
     await asyncio.sleep(0)
     assert other.chunks == [pieces[0] + pieces[1], pieces[2], pieces[3], pieces[4]]
 
 
 async def test_close_comes_behind_what_was_written() -> None:
     one, other = Talker(), Talker()
-    Joint(one, other, nothing)
+    InProcessPair(one, other, nothing)
     other.transport.pause_reading()
     one.transport.write(b"last words")
     one.transport.close()
@@ -159,10 +159,10 @@ async def test_close_comes_behind_what_was_written() -> None:
 
 async def test_abort_drops_what_waits() -> None:
     one, other = Talker(), Talker()
-    joint = Joint(one, other, nothing)
+    pair = InProcessPair(one, other, nothing)
     one.transport.write(b"x")
     one.transport.abort()
-    joint.pump()
+    pair.pump()
     await asyncio.sleep(0)
     assert (one.lost, other.lost, bytes(other.got)) == ([None], [None], b"")
 
@@ -174,11 +174,11 @@ async def test_a_fault_ends_both(which: str, caplog: pytest.LogCaptureFixture) -
 
     failed: list[Exception] = []
     one, other = Talker(), Talker()
-    joint = Joint(one, other, failed.append)
+    pair = InProcessPair(one, other, failed.append)
     faulty, honest = (one, other) if which == "one" else (other, one)
     faulty.on_data = fault
     honest.transport.write(b"x")
-    joint.pump()
+    pair.pump()
     await asyncio.sleep(0)
     assert [type(error) for error in faulty.lost] == [ValueError]
     assert honest.lost == [None]

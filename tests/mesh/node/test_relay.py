@@ -141,7 +141,7 @@ def test_the_direct_lane_does_what_the_general_way_does(given_messages: list, cu
     assert counted[0] == counted[1]
 
 
-def test_the_direct_lane_takes_lone_frames() -> None:
+def test_the_direct_lane_takes_single_frames() -> None:
     net = line()
     taken = []
     for qos in (0, 1, 2):

@@ -141,7 +141,7 @@ def test_other_brokers_of_a_mesh_with_policies_are_where_they_were() -> None:
     route = net.nodes[1].route(b"b/1")
     assert isinstance(route, MeshRoute)
     assert route.mask == 0b100
-    assert net.nodes[1].publish_span(0b100, span("b/1", "b/2"), 0.0) is Verdict.TAKEN
+    assert net.nodes[1].publish_parts(0b100, span("b/1", "b/2"), 0.0) is Verdict.TAKEN
     net.settle()
     assert topics(net, 2) == [("b/1", b"0"), ("b/2", b"1")]
     want(net, "a/#", 4)
@@ -220,7 +220,7 @@ def test_a_span_that_meets_a_policy_is_split(durable: bool) -> None:
     want(net, "#", 2, 4)
     net.cut(2)
     net.settle()
-    assert net.nodes[1].publish_span(0b10100, span("a/1", "b/1", "a/2", "b/2"), 0.0) is Verdict.TAKEN
+    assert net.nodes[1].publish_parts(0b10100, span("a/1", "b/1", "a/2", "b/2"), 0.0) is Verdict.TAKEN
     net.settle()
     net.publish(1, "a/3", payloads=[b"last"])
     held = net.nodes[1].custody()
@@ -242,7 +242,7 @@ def test_who_watches_a_span_learns_of_each_message_when_it_is_split() -> None:
     net.settle()
     node = net.nodes[1]
     before = node.position()
-    node.publish_span(0b10100, span("a/1", "b/1", "a/2"), 0.0)
+    node.publish_parts(0b10100, span("a/1", "b/1", "a/2"), 0.0)
     watch = node.watch(before, 3)
     assert watch is not None
     net.settle()
@@ -261,7 +261,7 @@ def test_a_split_span_keeps_its_place_through_a_restart() -> None:
     want(net, "#", 4)
     net.cut(2)
     net.settle()
-    net.nodes[1].publish_span(0b10000, span("a/1", "b/1", "a/2"), 0.0)
+    net.nodes[1].publish_parts(0b10000, span("a/1", "b/1", "a/2"), 0.0)
     net.publish(1, "a/3", payloads=[b"last"])
     net.settle()
     net.stuck = {(4, 3)}  # it does not answer
@@ -283,7 +283,7 @@ def test_a_span_that_passes_as_a_whole_is_renamed_as_a_whole() -> None:
     want(net, "#", 4)
     net.cut(2)
     net.settle()
-    net.nodes[2].publish_span(0b10000, span("a/1", "b/1", "a/2"), 0.0)
+    net.nodes[2].publish_parts(0b10000, span("a/1", "b/1", "a/2"), 0.0)
     net.link(2, 3, policies={2: RENAMED})
     net.settle()
     assert topics(net, 4) == [("far/a/1", b"0"), ("b/1", b"1"), ("far/a/2", b"2")]
@@ -394,7 +394,7 @@ def test_spans_of_an_origin_that_lies_are_looked_at_one_by_one(monkeypatch: pyte
     want(net, "#", 2, 4)
     lie(net, 1, monkeypatch)
     net.settle()
-    net.nodes[1].publish_span(0b10100, span("a/1", "b/1", "a/2", qos=0), 0.0)
+    net.nodes[1].publish_parts(0b10100, span("a/1", "b/1", "a/2", qos=0), 0.0)
     net.settle()
     assert [t for t, _ in topics(net, 2)] == ["a/1", "b/1", "a/2"]
     assert [t for t, _ in topics(net, 4)] == ["a/1", "a/2"]

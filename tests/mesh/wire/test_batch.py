@@ -100,7 +100,7 @@ def give(net: Net, pairs: list[tuple[bytes, bytes]], qos: int) -> Verdict | None
     route = net.nodes[1].route(pairs[0][0])
     assert route is not None
     assert route.mask is not None
-    return net.nodes[1].publish_span(route.mask, loose(pairs, qos), net.now)
+    return net.nodes[1].publish_parts(route.mask, loose(pairs, qos), net.now)
 
 
 def test_a_span_arrives_as_one_everywhere() -> None:
@@ -172,6 +172,6 @@ def test_while_interest_changes_nothing_is_done() -> None:
     for action in net.nodes[2].take():
         net._do(2, action)
     net.nodes[1].receive(1, b"".join(net.flying.pop((2, 1))), 0.0)
-    assert net.nodes[1].publish_span(route.mask, loose([(b"a/1", b""), (b"a/2", b"")]), 0.0) is None
+    assert net.nodes[1].publish_parts(route.mask, loose([(b"a/1", b""), (b"a/2", b"")]), 0.0) is None
     net.settle()
     assert give(net, [(b"a/1", b""), (b"a/2", b"")], 1) is Verdict.TAKEN

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mqmesh.mesh.wire.envelope import Template, encode_head
 from mqmesh.mesh.wire.policy import Policy, PolicyFilter
-from mqmesh.mesh.wire.rename import renamed, renamed_loose
+from mqmesh.mesh.wire.rename import renamed, renamed_parts
 from mqmesh.mqtt.batch.parts import PartsBatch
 
 
@@ -38,7 +38,7 @@ def test_the_same_name_costs_nothing() -> None:
 def test_spans() -> None:
     gate = PolicyFilter(Policy(out=("a/#", "b/#"), prefixes=(("a/", "far/a/"),)))
     run = PartsBatch([b"\0\3a/1", b"\0\3b/1"], [b"x", b"y"], 1, 0.0)
-    found = renamed_loose(run, gate)
+    found = renamed_parts(run, gate)
     assert found is not None
     assert found.messages() == [(b"far/a/1", b"x"), (b"b/1", b"y")]
-    assert renamed_loose(PartsBatch([b"\0\3a/1", b"\0\1c"], [b"x", b"y"], 1, 0.0), gate) is None
+    assert renamed_parts(PartsBatch([b"\0\3a/1", b"\0\1c"], [b"x", b"y"], 1, 0.0), gate) is None
