@@ -67,7 +67,7 @@ class Account:
 
     limit: the bound. queued: in the queues of sessions, and in flight to sessions that are away. retained: as retained messages. buried:
     as deletions of retained messages that the mesh remembers. measured: in flight to connected sessions, unsent, and received in
-    part, as of the last look (`Pressure.check`).
+    part, as of the last look (`Backpressure.check`).
     """
 
     __slots__ = ("buried", "limit", "measured", "queued", "retained")

@@ -1,6 +1,6 @@
-"""Empty containers that all idle sessions and connections share: an own empty deque takes 760 bytes, a set 216.
+"""Empty containers that all idle sessions and connections share. An empty deque takes 760 bytes, a set 216.
 
-Whoever has something to put in makes a container of its own first (`if self.queue is NOTHING: self.queue = deque()`).
+Code that adds an element creates a container first (`if self.queue is EMPTY_QUEUE: self.queue = deque()`).
 """
 
 from __future__ import annotations
@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, NoReturn
 
-NOBODY: Any = frozenset()  # stands where a set is expected, and has no way to add to it
+EMPTY_SET: Any = frozenset()  # has no method that adds to it
 
 
-class _Nothing(deque[Any]):
-    """Stays empty: what is put in would show up everywhere."""
+class _EmptyQueue(deque[Any]):
+    """A deque that refuses every addition, because all idle objects share it."""
 
     def _refuse(self, *_: object) -> NoReturn:
-        raise TypeError("make a queue of your own first: this one is shared by all who have nothing")
+        raise TypeError("make a deque first: this empty one is shared")
 
     append = appendleft = extend = extendleft = insert = __iadd__ = _refuse
 
 
-NOTHING: deque[Any] = _Nothing()
+EMPTY_QUEUE: deque[Any] = _EmptyQueue()

@@ -28,8 +28,8 @@ from ..store.locations import store_at
 from .auth.guard import Guard
 from .auth.permissions import Access
 from .auth.service import AuthError
-from .client.admission import Entrance
-from .client.backpressure import Pressure
+from .client.admission import Admission
+from .client.backpressure import Backpressure
 from .client.connection import Connection
 from .config import BrokerConfig
 from .embedded.direct import Direct
@@ -83,8 +83,8 @@ class Broker:
         guard = Guard(context, access, config.access)
         self.site = site = Site(config, context, router, guard, Retained(context.account))
         site.sessions = Sessions(context, router, guard, self._accept_will)
-        site.admission = self.admission = Entrance(site)
-        site.pressure = Pressure(site)
+        site.admission = self.admission = Admission(site)
+        site.backpressure = Backpressure(site)
         self.session_topic = SessionTopic(context, router, guard, site.sessions)
         self.http: HttpFace | None = None
         self.addresses: list[str] = []
@@ -290,7 +290,7 @@ class Broker:
         now = self.context.refresh()
         for connection in list(self.site.connections):
             connection.check(now)
-        self.site.pressure.check(self.site.connections)
+        self.site.backpressure.check(self.site.connections)
         self.site.retained.sweep(now)
         self.site.sessions.publish_late_wills()
         self.site.router.look_at_groups()
@@ -334,8 +334,8 @@ class Broker:
             data = out[0] if len(out) == 1 else b"".join(out)
             counters.bytes_sent += len(data)
             connection.transport.write(data)
-        if counters.bytes_sent > self.site.pressure.check_at:
-            self.site.pressure.check(self.site.connections)
+        if counters.bytes_sent > self.site.backpressure.check_at:
+            self.site.backpressure.check(self.site.connections)
 
     # Messages
 

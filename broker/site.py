@@ -97,7 +97,7 @@ class Site:
     retained: retained messages.
     sessions: sessions by client identifier.
     admission: bounds on connections.
-    pressure: who is slowed, for whom.
+    backpressure: who is slowed, for whom.
     rounds: when what connections are given is written.
     connections: network connections of clients.
     sent_before, received_before: PUBLISH packets of connections that are gone.
@@ -114,6 +114,7 @@ class Site:
         "_in_process",
         "admission",
         "all_lost",
+        "backpressure",
         "config",
         "connections",
         "context",
@@ -121,7 +122,6 @@ class Site:
         "durable",
         "guard",
         "mesh",
-        "pressure",
         "received_before",
         "registrar",
         "retained",
@@ -136,7 +136,7 @@ class Site:
     )
 
     admission: Admission
-    pressure: Backpressure
+    backpressure: Backpressure
     sessions: Sessions
 
     def __init__(self, config: BrokerConfig, context: Context, router: Router, guard: Guard, retained: Retained) -> None:
@@ -182,7 +182,7 @@ class Site:
             connection.tracker.close()
         self.sent_before += connection.sent
         self.received_before += connection.received
-        self.pressure.forget(connection)
+        self.backpressure.forget(connection)
         if not self.connections:
             self.all_lost.set()
 

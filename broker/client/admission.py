@@ -1,11 +1,11 @@
-"""Who may come in at all: bounds on connections, before anything is spent on them.
+"""Admission of connections: bounds that apply before the broker spends anything on a connection.
 
     socket accepted -> Door: too many? closed at once -> TLS, WebSocket, Connection -> CONNECT: too many clients? CONNACK 0x97
 
-A connection is a *stranger* until its CONNECT is here: in the handshake of TLS or WebSocket, or silent. Strangers of one address are
-bounded (`connecting_per_address`), so that one host cannot use up what all share. Beyond `connections` there is some room: so that who is
-refused can be told why, and so that neighbours of the mesh come in whatever clients do. What finds no room there is closed without a
-word and without an object that outlives the call.
+A connection is a *stranger* until its CONNECT arrives: it is in the handshake of TLS or WebSocket, or silent. The strangers of one
+address are bounded (`connecting_per_address`), so that one host cannot use up what all share. There is some spare room beyond
+`connections`, for two reasons: a refused client can be told why, and neighbours of the mesh are admitted whatever clients do. A connection
+beyond the spare room is closed without an answer, and no object is kept for it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("mqmesh.broker")
 
 FILES = 64  # descriptors that the broker needs for itself
-SPARE = 1000  # connections beyond the limit that may be there to be refused, or be links, at most...
+SPARE = 1000  # connections beyond the limit, to be refused or for links, at most...
 PART = 10  # ...and at most this part of the limit
 FULL = "this broker has as many clients as it takes (limits.connections)"
 CLOSED = "there are as many connections as this broker takes (limits.connections)"
@@ -34,15 +34,18 @@ CROWD = "too many connections from there have not sent CONNECT (limits.connectin
 
 
 def connections_by_files() -> int:
-    """How many connections the process has file descriptors for, those to be refused included."""
+    """How many connections the process has file descriptors for, including those to be refused."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return 1_000_000
     return max(16, (soft - FILES) * PART // (PART + 1))
 
 
-class Entrance:
-    """Of one broker. limit: connections whose CONNECT is here."""
+class Admission:
+    """Decides which connections one broker admits.
+
+    limit: connections whose CONNECT has arrived.
+    """
 
     def __init__(self, site: Site) -> None:
         limits = site.config.limits
@@ -55,7 +58,7 @@ class Entrance:
 
     @property
     def total(self) -> int:
-        """Connections, those in their handshakes included."""
+        """The number of connections, including those in their handshakes."""
         site = self._site
         handshakes = (site.tls.shaking if site.tls is not None else 0) + (site.websocket.opening if site.websocket is not None else 0)
         return len(site.connections) + handshakes
@@ -63,13 +66,13 @@ class Entrance:
     # Strangers
 
     def begin(self, protocol: object, address: str) -> None:
-        """A stranger is here. Again for the same one: nothing."""
+        """Count a stranger; a second call for the same one does nothing."""
         if protocol not in self._strangers:
             host = self._strangers[protocol] = host_of(address)
             self._hosts[host] = self._hosts.get(host, 0) + 1
 
     def end(self, protocol: object) -> None:
-        """It is gone, or none any more. Again for the same one: nothing."""
+        """Stop counting a stranger; a second call for the same one does nothing."""
         host = self._strangers.pop(protocol, None)
         if host is not None:
             left = self._hosts[host] - 1
@@ -80,16 +83,16 @@ class Entrance:
 
     # Decisions
 
-    def shut(self, address: str) -> str | None:
-        """Why a connection that was just accepted is closed at once; None: it is not."""
+    def rejection(self, address: str) -> str | None:
+        """Why a connection that was just accepted is closed at once; None: it is admitted."""
         if self._hosts.get(host_of(address), 0) >= self._per_address:
             return CROWD
         return CLOSED if self.total >= self.limit + self._spare else None
 
     def refusal(self, packet: Connect) -> tuple[Reason, str] | None:
-        """Why a client may not come in whose CONNECT is here, and which is no stranger any more; None: there is room.
+        """Why a client is refused after its CONNECT; None: it is admitted. The client is no longer counted as a stranger.
 
-        A client that takes the place of a connection of its own may.
+        A client that replaces its own connection is admitted.
         """
         if self.total - len(self._strangers) <= self.limit:
             return None
@@ -100,14 +103,14 @@ class Entrance:
         return Reason.QUOTA_EXCEEDED, FULL
 
     def door(self, made: Callable[[], Any]) -> Callable[[], Door]:
-        """What a listener makes for each connection that it accepts. made: gives the protocol for one that may come in."""
+        """A factory of doors for a listener. made: creates the protocol of a connection that is admitted."""
         return lambda: Door(self, made)
 
     def enter(self, transport: Any, made: Callable[[], Any]) -> None:
-        """A connection was accepted: let it in or close it."""
+        """Admit a connection that was accepted, or close it."""
         peer = transport.get_extra_info("peername")
         address = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "unix"
-        text = self.shut(address)
+        text = self.rejection(address)
         if text is not None:
             site = self._site
             site.context.counters.refused_connections += 1
@@ -121,13 +124,13 @@ class Entrance:
 
 
 class Door(asyncio.Protocol):
-    """Stands where a protocol is asked for before it is known whose connection it is."""
+    """The first protocol of an accepted connection, before its address is known."""
 
-    __slots__ = ("_entrance", "_made")
+    __slots__ = ("_admission", "_made")
 
-    def __init__(self, entrance: Entrance, made: Callable[[], Any]) -> None:
-        self._entrance = entrance
+    def __init__(self, admission: Admission, made: Callable[[], Any]) -> None:
+        self._admission = admission
         self._made = made
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._entrance.enter(transport, self._made)
+        self._admission.enter(transport, self._made)

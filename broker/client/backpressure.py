@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ...base.quoting import quoted
-from ..empty import NOBODY
+from ..empty import EMPTY_SET
 
 if TYPE_CHECKING:
     from ..ports import Subscriber
@@ -33,7 +33,7 @@ STALLED = 5.0  # seconds without progress after which a queue no longer slows pu
 SHARE_MIN = 64 * 1024  # unsent bytes that a connection may always have
 
 
-class Pressure:
+class Backpressure:
     """The backpressure of one broker."""
 
     def __init__(self, site: Site) -> None:
@@ -56,7 +56,7 @@ class Pressure:
             return
         if (session.pressing or self._site.context.account.tight) and self._site.context.now - session.moved < STALLED:
             publisher.pause_reading_for(session)
-            if session.paused is NOBODY:
+            if session.paused is EMPTY_SET:
                 session.paused = set()
             session.paused.add(publisher)
             self._pressed.add(session)

@@ -21,7 +21,7 @@ from ...mqtt.codec import encode
 from ...mqtt.errors import PeerError
 from ...mqtt.properties import Property
 from ...mqtt.reasons import DISCONNECT_REASONS, Reason
-from ..empty import NOBODY
+from ..empty import EMPTY_SET
 from ..ports import HELD
 from ..publish.direct import LARGEST, take_single
 from ..publish.parse import parse
@@ -119,7 +119,7 @@ class Connection(Outgoing, asyncio.Protocol):
         self.named: str | None = None
         self.user: str | None = None
         self.allowed: set[bytes] | None = None
-        self.pauses: set[object] = NOBODY
+        self.pauses: set[object] = EMPTY_SET
         self.receive_maximum = 0
         self.ack: bool | None = None
         self.received = 0
@@ -248,7 +248,7 @@ class Connection(Outgoing, asyncio.Protocol):
         """Stop reading the socket until `resume_reading_after(cause)`."""
         if not self.pauses and not self.closing and not self.transport.is_closing():
             self.transport.pause_reading()
-        if self.pauses is NOBODY:
+        if self.pauses is EMPTY_SET:
             self.pauses = set()
         self.pauses.add(cause)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Incoming:
     """Carries out what a node says has come.
 
-    shut: the store keeps nothing more. waiting: by their origins, what has
+    store_full: the store keeps nothing more. waiting: by their origins, what has
     come and would have to be kept, and all that came behind it from the same origin. It is not handed over and not confirmed: custody of
     it stays at the origin, which sends no more than its credit. Posts need no room and go ahead, but for those that say where among the
     messages they stand.
@@ -29,17 +29,17 @@ class Incoming:
     def __init__(self, shell: MeshShell) -> None:
         self.shell = shell
         self.node = shell.node
-        self.shut = False
+        self.store_full = False
         self._turn: int | None = None  # the origin whose messages are carried out in their turn though others wait
         self.waiting: dict[int, deque[actions.Deliver | actions.PeerMessage]] = {}
 
     # While the store keeps nothing more
 
     def waits(self, action: actions.Deliver | actions.PeerMessage) -> bool:
-        """Whether it has to wait; then `go_on` carries it out. Only to be asked while `shut`, or while something waits."""
+        """Whether it has to wait; then `go_on` carries it out. Only to be asked while `store_full`, or while something waits."""
         queue = self.waiting.get(action.origin)
         if queue is None:
-            if not self.shut or not self._keeps(action):
+            if not self.store_full or not self._keeps(action):
                 return False
             queue = self.waiting[action.origin] = deque()
         elif action.token is None and isinstance(action, actions.Deliver):
@@ -55,7 +55,7 @@ class Incoming:
         if not self.waiting or durable is None:
             return
         for origin, queue in list(self.waiting.items()):
-            while queue and not (self.shut and self._keeps(queue[0])):
+            while queue and not (self.store_full and self._keeps(queue[0])):
                 self._turn = origin
                 self.shell.carry_out(queue.popleft())
                 self._turn = None

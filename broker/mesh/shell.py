@@ -409,7 +409,7 @@ class MeshShell:
     @property
     def ordinary(self) -> bool:
         """Whether what comes from elsewhere can be delivered at once: nothing waits for room, and no session is on its way."""
-        return not (self._draining or self.incoming.shut or self.incoming.waiting or self.roaming is not None)
+        return not (self._draining or self.incoming.store_full or self.incoming.waiting or self.roaming is not None)
 
     def saved(self) -> None:
         """What the node was just told belongs into the open batch."""
@@ -442,7 +442,7 @@ class MeshShell:
                     self.roaming.busy()
                 for action in todo:
                     if type(action) is not actions.Send:
-                        if not ((incoming.shut or incoming.waiting) and isinstance(action, KEPT) and incoming.waits(action)):
+                        if not ((incoming.store_full or incoming.waiting) and isinstance(action, KEPT) and incoming.waits(action)):
                             self.carry_out(action)
                         more = True
                     elif (link := links.get(action.link)) is not None:
@@ -532,7 +532,7 @@ class MeshShell:
 
     def store_changed(self, full: bool, on_its_way: int) -> None:
         """The store keeps nothing more, or takes again. on_its_way: bytes that may be on their way to each site; 0: no bound."""
-        self.incoming.shut = full
+        self.incoming.store_full = full
         self.node.tighten(on_its_way)
         self.context.loop.call_soon(self.drain)  # somebody may have waited for that
 

@@ -129,7 +129,7 @@ def _store(site: Site) -> Iterator[Metric]:
         yield _gauge("mqmesh_store_bytes", "Bytes of all that the store keeps.", bound.stored)
         yield _gauge("mqmesh_store_bytes_limit", "The bound for mqmesh_store_bytes, 0 for none.", bound.limit)
         yield _gauge("mqmesh_store_sessions", "Sessions that the store keeps.", bound.sessions)
-        yield _gauge("mqmesh_store_sessions_limit", "The bound for mqmesh_store_sessions, 0 for none.", bound.most)
+        yield _gauge("mqmesh_store_sessions_limit", "The bound for mqmesh_store_sessions, 0 for none.", bound.session_limit)
         yield _counter("mqmesh_store_refused_messages", "Messages that the store could not take.", bound.refused)
         yield _counter("mqmesh_store_refused_sessions", "Sessions that could not be kept for want of room.", bound.refused_sessions)
 

@@ -240,7 +240,7 @@ class Durable:
 
     def _bound_changed(self) -> None:
         full = self.quota.full
-        self.retained.shut = full
+        self.retained.store_full = full
         if self.mesh is not None:
             self.mesh.store_changed(full, self.quota.on_its_way)
         if self.error is None:

@@ -1,24 +1,22 @@
-"""The bounds on everything durable of one broker together: bytes in its store, and sessions that outlive their connections.
+"""The quota of one broker's store: bytes in the store, and sessions that outlive their connections.
 
-Each session has bounds of its own (`Limits.session_queue_...`); these are for very many sessions that nobody comes back to, for custody
-that no link takes, for retained messages. What is measured is what the store has to keep, a sum that its writer holds ready
-(`Coalescer.stored`), so that looking costs a comparison, at the end of each piece of work that changed the store.
+Each session has its own bounds (`Limits.session_queue_...`). The quota bounds what they cannot: very many sessions whose clients do
+not return, custody that no link takes, retained messages. It measures what the store has to keep. The writer holds that sum ready
+(`Coalescer.stored`), so a look costs one comparison. It takes place at the end of each piece of work that changed the store.
 
-    state     begins when                        what it means
-    full      the sum has reached the limit      messages that would have to be kept are refused, or their publishers not read;
-                                                 no new subscription, session or retained message is kept
-    room      a sixteenth of the limit is free   everything goes on
-    laden     custody has half of the limit      messages for sites that are out of reach are refused
-    light     a sixteenth of that is free        they are taken again
+    state         begins when                              what it means
+    full          the sum reaches the limit                messages that have to be kept are refused, or their publishers are not
+                                                           read; no new subscription, session or retained message is kept
+    not full      a sixteenth of the limit is free         all messages are taken again
+    custody_full  custody reaches half of the limit        messages for sites that cannot be reached are refused
+    not so        a sixteenth of that half is free         they are taken again
 
-Acknowledged messages stay, whatever the bound. A session whose client is connected and has nothing on disk *passes messages on*: what it
-gets needs the store for a moment only, within bounds of its own, so that those who listen are served though others do not. So does a
-site that can be reached: while the store is full or custody laden, a sixteenth of the limit may be on its way to each
-(`StoreQuota.on_its_way`). So a full queue of absent sessions does not stop the traffic between sites, and a site that is gone
-leaves half of
-the store to the sessions.
+Acknowledged messages stay, whatever the quota. A session whose client is connected and has nothing on disk *passes messages on*: its
+messages need the store only for a moment. They have bounds of their own, so a full store does not stop connected subscribers. The same
+holds for a site that can be reached: in both states a sixteenth of the limit may be on its way to each site (`StoreQuota.on_its_way`).
+So full queues of absent sessions do not stop the traffic between sites, and a site that is gone leaves half of the store to the sessions.
 
-What it does not know: who is refused, and how (`commits.py`, `client/connect.py`, `mesh/incoming.py`).
+This file does not know who is refused, and how (`commits.py`, `client/connect.py`, `mesh/incoming.py`).
 """
 
 from __future__ import annotations
@@ -37,36 +35,43 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mqmesh.broker")
 
-SHARE = 1, 2  # of the space that the store's disk has for it, when the limit is left out
-FREED = 16  # one part of so many has to be free again
-CUSTODY = 2  # custody may have one part of so many
+SHARE = 1, 2  # part of the space on disk, used and free, that the store may have when the limit is left out
+FREED = 16  # a limit counts as reached until one part of so many is free again
+CUSTODY = 2  # custody may have one part of so many of the limit
 OK = "ok"
 
 
 class StoreQuota:
-    """Of one broker. changed: called when `full` has changed.
+    """Compares what the store holds with its limits, and remembers which of them are reached.
 
-    limit: bytes in the store, 0 for none. most: sessions that the store keeps, 0 for none. sessions: how many there are. full: no more
-    bytes are to be kept. laden: no more for sites out of reach. crowded: no more sessions are. custody: says how much of the store custody
-    has; None: there is no mesh. refused, refused_sessions: messages and sessions for which there was no room.
+    limit: bytes that the store may hold; 0: no limit.
+    session_limit: sessions that the store may keep; 0: no limit.
+    sessions: sessions that the store keeps.
+    full: the store keeps no more bytes.
+    custody_full: the store keeps no more messages for sites that cannot be reached.
+    sessions_full: the store keeps no more sessions.
+    custody: returns the bytes of custody in the store; None: there is no mesh.
+    refused: messages for which there was no room.
+    refused_sessions: sessions for which there was no room.
     """
 
     def __init__(self, writer: Writer, changed: Callable[[], None]) -> None:
+        """changed: called when `full` or `custody_full` changes."""
         self._writer = writer
         self._changed = changed
         self.limit = 0
-        self.most = 0
+        self.session_limit = 0
         self.sessions = 0
         self.full = False
-        self.laden = False
-        self.crowded = False
+        self.custody_full = False
+        self.sessions_full = False
         self.custody: Callable[[], int] | None = None
         self.refused = 0
         self.refused_sessions = 0
         self._low = 0
 
     def set(self, limits: Limits, store: Store) -> None:
-        """Take the limits of a configuration. store: open."""
+        """Set the limits from a configuration. store: an open store, which may know the space of its disk."""
         limit = limits.stored_bytes
         if limit is None:
             space = store.space()
@@ -76,7 +81,7 @@ class StoreQuota:
                 limit = 0 if space is None else space * SHARE[0] // SHARE[1]
         self.limit = limit
         self._low = limit - limit // FREED
-        self.most = limits.stored_sessions
+        self.session_limit = limits.stored_sessions
         self.count(0)
 
     @property
@@ -85,7 +90,7 @@ class StoreQuota:
         return self._writer.stored
 
     def look(self) -> None:
-        """The sum may have changed."""
+        """Compare the sum with the limits, and report a change of state."""
         stored = self._writer.stored
         if self.full:
             if not self.limit or (stored <= self._low and stored < self.limit):
@@ -101,25 +106,25 @@ class StoreQuota:
 
     def _look_at_custody(self, stored: int) -> None:
         limit = self.limit // CUSTODY
-        if self.laden:
+        if self.custody_full:
             if not limit or stored <= limit - limit // FREED:
-                self.laden = False
+                self.custody_full = False
                 log.warning("event=custody-room bytes=%d limit=%d text=what is for sites out of reach is taken again", stored, limit)
                 self._changed()
         elif stored >= limit > 0:
-            self.laden = True
-            log.warning("event=custody-bound bytes=%d limit=%d text=%s", stored, limit, self._laden)
+            self.custody_full = True
+            log.warning("event=custody-bound bytes=%d limit=%d text=%s", stored, limit, self._custody_text)
             self._changed()
 
     @property
     def on_its_way(self) -> int:
-        """Bytes that may be on their way to each site that can be reached, while nothing is kept for longer; 0: no such bound now."""
-        return max(1, self.limit // FREED) if self.full or self.laden else 0
+        """Bytes that may be on their way to each site that can be reached, while `full` or `custody_full`; 0: no such bound now."""
+        return max(1, self.limit // FREED) if self.full or self.custody_full else 0
 
     @property
     def text(self) -> str | None:
         """Why something is not kept; None: nothing is refused."""
-        return self.full_text if self.full else self._laden if self.laden else None
+        return self.full_text if self.full else self._custody_text if self.custody_full else None
 
     @property
     def full_text(self) -> str:
@@ -127,42 +132,42 @@ class StoreQuota:
         return f"the store has the {self.limit} bytes that it may (limits.stored_bytes)"
 
     @property
-    def _laden(self) -> str:
+    def _custody_text(self) -> str:
         return f"messages for other sites have the {self.limit // CUSTODY} bytes that they may (half of limits.stored_bytes)"
 
     @property
     def state(self) -> str:
-        """In a word, or why not."""
-        return self.text or (self._crowd if self.crowded else OK)
+        """The state for `$SYS`: `ok`, or which limit is reached."""
+        return self.text or (self._sessions_text if self.sessions_full else OK)
 
     # Sessions
 
     def count(self, change: int) -> None:
-        """A session is kept from now on, or no more."""
+        """Add to the number of sessions that the store keeps. change: 1 or -1; 0 compares with a new limit."""
         self.sessions += change
-        if self.most and self.sessions >= self.most and not self.crowded:
-            self.crowded = True
-            log.warning("event=sessions-bound sessions=%d limit=%d text=%s", self.sessions, self.most, self._crowd)
-        elif self.crowded and (not self.most or self.sessions <= self.most - max(1, self.most // FREED)):
-            self.crowded = False
-            log.warning("event=sessions-room sessions=%d limit=%d text=new sessions are kept again", self.sessions, self.most)
+        if self.session_limit and self.sessions >= self.session_limit and not self.sessions_full:
+            self.sessions_full = True
+            log.warning("event=sessions-bound sessions=%d limit=%d text=%s", self.sessions, self.session_limit, self._sessions_text)
+        elif self.sessions_full and (not self.session_limit or self.sessions <= self.session_limit - max(1, self.session_limit // FREED)):
+            self.sessions_full = False
+            log.warning("event=sessions-room sessions=%d limit=%d text=new sessions are kept again", self.sessions, self.session_limit)
 
     def refusal(self, known: Recipient | None) -> str | None:
-        """Why no session can be kept for a client, which has this one here or none; None: one can."""
+        """Why the store cannot keep a session for a client; None: it can. known: the client's present session here, if any."""
         if known is not None and known.stored:
-            return None  # it is taken up, or its place is taken
+            return None  # the client resumes or replaces it
         if self.full:
             text: str | None = self.full_text
-        elif self.most and self.sessions >= self.most:
-            text = self._crowd
+        elif self.session_limit and self.sessions >= self.session_limit:
+            text = self._sessions_text
         else:
             return None
         self.refused_sessions += 1
         return text
 
     @property
-    def _crowd(self) -> str:
-        return f"there are the {self.most} sessions that may be kept (limits.stored_sessions)"
+    def _sessions_text(self) -> str:
+        return f"there are the {self.session_limit} sessions that may be kept (limits.stored_sessions)"
 
     # For `$SYS`
 
@@ -172,7 +177,7 @@ class StoreQuota:
             "bytes": self.stored,
             "bytes/limit": self.limit,
             "sessions": self.sessions,
-            "sessions/limit": self.most,
+            "sessions/limit": self.session_limit,
             "messages/refused": self.refused,
             "sessions/refused": self.refused_sessions,
         }

@@ -28,7 +28,7 @@ from ...mqtt.session import Delivery, Outbound
 from ...mqtt.topics import split_share
 from ...store.base import Kind, Store, StoreError
 from ...store.records import StoredDelivery, StoredRun
-from ..empty import NOTHING
+from ..empty import EMPTY_QUEUE
 from ..routing.shared import ShareGroup
 from ..session.session import Session, Waiting
 from .codec import SessionRecord, identifiers_value, released_of, released_value, session_value
@@ -436,7 +436,7 @@ class StoredSession(Session):
             if origin is not None and not piece.loaded:
                 piece.load(origin.run)
         pieces = [piece for piece in self.resending if piece.run is not None]
-        self.resending = deque(pieces) if pieces else NOTHING
+        self.resending = deque(pieces) if pieces else EMPTY_QUEUE
         self.unsent = sum([piece.count for piece in self.resending])
         self.pump()
         self.context.flush()

@@ -191,9 +191,9 @@ def accept(site: Site, batch: Batch, to: Route | Recipients, publication: Public
     if publication.refused:
         publication.reason = Reason.QUOTA_EXCEEDED
     elif qos and connection is not None:
-        site.pressure.press(connection, to.targets)
+        site.backpressure.press(connection, to.targets)
         for group in to.shares:
-            site.pressure.press(connection, group.members)
+            site.backpressure.press(connection, group.members)
         publication.reason = Reason.NO_MATCHING_SUBSCRIBERS if to.empty else Reason.SUCCESS
     return True
 

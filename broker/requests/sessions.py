@@ -160,7 +160,9 @@ class SessionTopic:
             else:
                 there = [describe(self._context, one, ages.get(one.recipient)) for one in chosen if not one.ended]
                 bound = durable.quota
-                answer({"sessions": there, "total": bound.sessions, "bytes": bound.stored, "limit": bound.limit, "most": bound.most})
+                answer(
+                    {"sessions": there, "total": bound.sessions, "bytes": bound.stored, "limit": bound.limit, "most": bound.session_limit}
+                )
             self._context.flush()
 
         durable.read(partial(_oldest, durable.store, [one.recipient for one in chosen]), take)

@@ -28,13 +28,13 @@ PATIENCE = 4  # looks without lag until it is READY again, at first
 LONGEST = 120  # and at most; as many make it forget that it ever lagged
 
 
-class Pace:
+class MemberLag:
     """How one member keeps up. level: READY, BEHIND or AWAY. owed: messages that it had not acknowledged at the last look."""
 
     __slots__ = ("_calm", "_connection", "_in_flight", "_lags", "_patience", "_sent", "level", "owed")
 
     def __init__(self, session: Subscriber) -> None:
-        """session: itself, not the gate before it."""
+        """session: the session itself, not the gate of a session that moves."""
         self.level = READY if session.connection is not None else AWAY
         self.owed = 0
         self._connection: Receiver | None = None

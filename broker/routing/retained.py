@@ -31,7 +31,7 @@ class Retained:
 
     def __init__(self, account: Account) -> None:
         self.keeper: RetainedStore | None = None  # the store, when there is one and the mesh does not write it
-        self.shut = False  # the store has no room for more
+        self.store_full = False  # the store has no room for more
         self._tree: TopicTree[Batch] = TopicTree()
         self._coming: dict[bytes, tuple[bytes, set[str]]] = {}  # topic -> key of the message that comes, clients that found it here
         self._account = account
@@ -43,7 +43,7 @@ class Retained:
 
     def room(self, run: Batch) -> bool:
         """Whether there is room in a mesh for the run's last message, or for remembering that it deletes."""
-        if not self._account.full and not self.shut:
+        if not self._account.full and not self.store_full:
             return True
         old = self._tree.get(run.topic.decode())
         return old is not None and (not run.length or _weight(run) <= _weight(old))
@@ -71,7 +71,11 @@ class Retained:
                 self._forget(topic, old)
             return True
         weight = _weight(run)
-        if not always and (self._account.full or (self.shut and not topic.startswith("$"))) and (old is None or weight > _weight(old)):
+        if (
+            not always
+            and (self._account.full or (self.store_full and not topic.startswith("$")))
+            and (old is None or weight > _weight(old))
+        ):
             return False
         self._account.retained += weight - (0 if old is None else _weight(old))
         kept = Run(bytes(run.topic), run.qos, True, [bytes(run.payloads[-1])], run.properties, run.expiry, run.received)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...mqtt.batch.batch import Batch
 from ...mqtt.session import Delivery
-from .member_lag import BEHIND, READY, Pace
+from .member_lag import BEHIND, READY, MemberLag
 
 if TYPE_CHECKING:
     from ..ports import Recipient
@@ -18,13 +18,13 @@ class ShareGroup:
     """The members of `$share/name/filter` at this broker, taking turns.
 
     A member that would send at once goes before one whose queue is not empty, that before one that is away; among those that would send at
-    once one that keeps up goes before one that lags (`pace.py`); among equals they take turns. A message that finds no member with
+    once one that keeps up goes before one that lags (`member_lag.py`); among equals they take turns. A message that finds no member with
     room is refused. When a member comes, it gets what waits at members that are away.
 
     weight: as other brokers were told. stirred: where groups stand that are to be looked at.
     """
 
-    __slots__ = ("_behind", "_paces", "filter", "members", "name", "stirred", "turn", "weight")
+    __slots__ = ("_behind", "_lags", "filter", "members", "name", "stirred", "turn", "weight")
 
     def __init__(self, name: str, topic_filter: str, stirred: set[ShareGroup]) -> None:
         self.name = name
@@ -33,7 +33,7 @@ class ShareGroup:
         self.turn = 0
         self.weight = 0
         self.stirred = stirred
-        self._paces: dict[Recipient, Pace] = {}
+        self._lags: dict[Recipient, MemberLag] = {}
         self._behind = False
 
     def join(self, entry: Entry) -> None:
@@ -43,23 +43,23 @@ class ShareGroup:
                 self.members[index] = entry
                 return
         self.members.append(entry)
-        self._paces[entry.session] = Pace(entry.session.main)
+        self._lags[entry.session] = MemberLag(entry.session.main)
 
     def leave(self, session: Recipient) -> None:
         """Remove a member."""
         self.members = [member for member in self.members if member.session is not session]
-        self._paces.pop(session, None)
+        self._lags.pop(session, None)
 
     def weigh(self) -> int:
         """What the group weighs beside those of other brokers: at least 1."""
-        return max(1, sum([pace.level for pace in self._paces.values()]))
+        return max(1, sum([lag.level for lag in self._lags.values()]))
 
     def look(self) -> int:
         """See how the members keep up: the group's weight now. To be called every now and then as long as it is among `stirred`."""
-        for session, pace in self._paces.items():
-            pace.look(session.main)
-        self._behind = any(pace.level == BEHIND for pace in self._paces.values())
-        if all(pace.settled for pace in self._paces.values()):
+        for session, lag in self._lags.items():
+            lag.look(session.main)
+        self._behind = any(lag.level == BEHIND for lag in self._lags.values())
+        if all(lag.settled for lag in self._lags.values()):
             self.stirred.discard(self)
         return self.weigh()
 
@@ -72,7 +72,7 @@ class ShareGroup:
         idle = [member for member in members if member.session.idle]
         if idle:
             if self._behind and len(idle) > 1:
-                return [member for member in idle if self._paces[member.session].level == READY] or idle
+                return [member for member in idle if self._lags[member.session].level == READY] or idle
             return idle
         if not qos:
             connected = [member for member in members if member.session.connection is not None]

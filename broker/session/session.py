@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from ...mqtt.packets import Subscription
 from ...mqtt.session import PUBRELS, Delivery, Inbound, Outbound
-from ..empty import NOBODY, NOTHING
+from ..empty import EMPTY_QUEUE, EMPTY_SET
 
 if TYPE_CHECKING:
     from ...mqtt.batch.batch import Batch
@@ -120,16 +120,16 @@ class Session:
         self.subscriptions: dict[str, Subscription] = {}
         self.outbound = Outbound(1)
         self.inbound = Inbound()
-        self.queue: deque[Delivery] = NOTHING
+        self.queue: deque[Delivery] = EMPTY_QUEUE
         self.queued = 0
         self.queued_bytes = 0
         self.max_messages, self.max_bytes = context.limits.queue(on_disk=False)
-        self.resending: deque[Delivery] = NOTHING
+        self.resending: deque[Delivery] = EMPTY_QUEUE
         self.unsent = 0  # messages in `resending`: in flight, not yet sent on this connection
-        self.replays: deque[Replay] = NOTHING
+        self.replays: deque[Replay] = EMPTY_QUEUE
         self.waiting = Waiting.NOTHING
         self.will: Will | None = None
-        self.paused: set[Publisher] = NOBODY
+        self.paused: set[Publisher] = EMPTY_SET
         self.moved = 0.0
 
     @property
@@ -166,7 +166,7 @@ class Session:
 
     def relax(self) -> None:
         """Read again from the publishers that were slowed for this session."""
-        publishers, self.paused = self.paused, NOBODY
+        publishers, self.paused = self.paused, EMPTY_SET
         for publisher in publishers:
             publisher.resume_reading_after(self)
 
@@ -239,7 +239,7 @@ class Session:
         return delivery.count
 
     def _put(self, delivery: Delivery) -> None:
-        if self.queue is NOTHING:
+        if self.queue is EMPTY_QUEUE:
             self.queue = deque()
         self.queue.append(delivery)
 
@@ -342,7 +342,7 @@ class Session:
         for first, count in self.outbound.released():
             connection.send_after(self.mark(), PUBRELS[4 * first : 4 * (first + count)])
         unfinished = self.unfinished()
-        self.resending = deque(unfinished) if unfinished else NOTHING
+        self.resending = deque(unfinished) if unfinished else EMPTY_QUEUE
         self.unsent = sum([delivery.count for delivery in self.resending])
         self.pump()
 
@@ -359,7 +359,7 @@ class Session:
         """The connection is gone."""
         self.connection = None
         self.account.queued += self.outbound.bytes
-        self.resending = self.replays = NOTHING
+        self.resending = self.replays = EMPTY_QUEUE
         self.unsent = 0
         self.waiting = Waiting.AWAY if self.queue else Waiting.NOTHING
         self.relax()

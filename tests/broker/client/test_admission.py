@@ -47,8 +47,8 @@ async def test_silent_ones_of_one_address(listen: str, caplog: pytest.LogCapture
         silent[1].send(Connect("f", 5, True))
         await silent[1].expect(Connack, reason=0)
         await silent[2].cut()
-        entrance = site.broker.site.admission
-        await site.until(lambda: not entrance._strangers and not entrance._hosts)
+        admission = site.broker.site.admission
+        await site.until(lambda: not admission._strangers and not admission._hosts)
         warnings = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
         lines = [one for one in warnings if "event=connection-refused" in one]
         assert len(lines) == 1

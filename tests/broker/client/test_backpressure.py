@@ -7,7 +7,7 @@ import socket
 from collections import Counter
 
 import pytest
-from mqmesh.broker.client import backpressure as pressure
+from mqmesh.broker.client import backpressure
 from mqmesh.broker.client.connection import Connection
 from mqmesh.mqtt.codec import encode
 from mqmesh.mqtt.packets import Pingreq, Puback, Publish, Pubrec, Subscribe, Subscription
@@ -109,7 +109,7 @@ async def test_qos_1_for_one_that_does_not_read_waits_up_to_the_bound_then_is_re
         for n in range(50):  # the others do not notice
             assert await other.publish("own", b"%d" % n, 1) == 0
             await own.messages(1)
-        await site.later(pressure.STALLED + 1)
+        await site.later(backpressure.STALLED + 1)
         await running  # it was let go on, because the queue did not move
         assert set(flood.answers) == {0, Reason.QUOTA_EXCEEDED}
         assert session.queued_bytes <= 4 * MIB + 2 * KIB
@@ -323,21 +323,21 @@ async def test_all_messages_together_are_bounded():
 
 @pytest.mark.any_loop
 async def test_many_that_do_not_read_share_the_bound(monkeypatch):
-    monkeypatch.setattr(pressure, "SHARE_MIN", 16 * KIB)
+    monkeypatch.setattr(backpressure, "SHARE_MIN", 16 * KIB)
     async with Site(broker_bytes=8 * MIB, unsent_bytes=16 * MIB) as site:
         stuck = [await stalled(site, f"stuck {n}", "t", 0) for n in range(10)]
         publisher = await site.client("p")
         await Flood(publisher, "t", 0).go(20_000)
         await publisher.nothing()
-        site.broker.site.pressure.check(site.broker.site.connections)
+        site.broker.site.backpressure.check(site.broker.site.connections)
         assert site.broker.context.account.measured < 16 * MIB
         assert site.broker.context.counters.dropped > 10_000
         for client in stuck:
             client.count_only = True
             client.transport.resume_reading()
         await until(lambda: all(not connection.unsent for connection in site.broker.site.connections))
-        site.broker.site.pressure.check(site.broker.site.connections)
-        assert not site.broker.site.pressure._squeezed
+        site.broker.site.backpressure.check(site.broker.site.connections)
+        assert not site.broker.site.backpressure._squeezed
 
 
 async def test_messages_that_are_gone_leave_nothing_behind():
@@ -359,6 +359,6 @@ async def test_messages_that_are_gone_leave_nothing_behind():
         await site.gone("c")
         await site.later(101)
         account = site.broker.context.account
-        site.broker.site.pressure.check(site.broker.site.connections)
+        site.broker.site.backpressure.check(site.broker.site.connections)
         assert (account.queued, account.retained, account.measured) == (0, 0, 0)
         assert len(site.broker.site.sessions) == 1

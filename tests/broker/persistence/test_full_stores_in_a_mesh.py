@@ -95,14 +95,14 @@ async def test_a_site_that_is_gone_leaves_half_of_the_store_to_the_sessions_here
         publisher = await origin.client()
         gone = await fill(publisher, "t")
         assert LIMIT // 2 // 5000 <= gone <= LIMIT // 2 // 4096 + 1
-        assert (bound.full, bound.laden) == (False, True)
+        assert (bound.full, bound.custody_full) == (False, True)
         assert "other sites" in bound.state
         assert await publisher.publish("u", b"in reach", 1) == 0
         assert (await listener.messages(1))[0].payload == b"in reach"
         await away(origin, "v")
         here = await fill(publisher, "v")
         assert LIMIT // 2 // 5000 - 1 <= here <= LIMIT // 2 // 4096
-        assert (bound.full, bound.laden) == (True, True)
+        assert (bound.full, bound.custody_full) == (True, True)
         assert await publisher.publish("u", b"still", 1) == 0
         assert (await listener.messages(1))[0].payload == b"still"
 

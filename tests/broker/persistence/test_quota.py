@@ -201,7 +201,7 @@ async def test_a_larger_bound_needs_no_restart() -> None:
             await fill(publisher)
             reload_files(site.broker, lambda larger=larger: parse({"limits": {"stored_bytes": larger, "stored_sessions": larger}}))
             assert not bound.full
-            assert not bound.crowded
+            assert not bound.sessions_full
             assert await publisher.publish("t", BIG, 1) == 0
             await site.client("another", clean=False, expiry=FOREVER)
             assert bound.sessions == 2
@@ -244,10 +244,10 @@ async def test_as_many_sessions_as_may_be(version: int, code: int, caplog: pytes
         assert site.broker.site.durable.quota.sessions == 2
     async with full_site(kept, stored_sessions=2) as site:
         bound = site.broker.site.durable.quota
-        assert (bound.sessions, bound.crowded) == (2, True)
+        assert (bound.sessions, bound.sessions_full) == (2, True)
         ending = await site.client("b", clean=True)
         await ending.nothing()
-        assert (bound.sessions, bound.crowded) == (1, False)
+        assert (bound.sessions, bound.sessions_full) == (1, False)
         await site.client("c", clean=False, expiry=FOREVER)
         assert bound.sessions == 2
     lines = [one.getMessage().split()[0] for one in caplog.records if "event=sessions-" in one.getMessage()]

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 from hypothesis import given
 from hypothesis import strategies as st
-from mqmesh.broker.routing.member_lag import AWAY, BEHIND, LAGS, LONGEST, PATIENCE, READY, Pace
+from mqmesh.broker.routing.member_lag import AWAY, BEHIND, LAGS, LONGEST, PATIENCE, READY, MemberLag
 from mqmesh.mqtt.packets import Publish, Subscription
 from support.models.broker_wire import Wire, started
 
@@ -20,14 +20,14 @@ class Member:
         self.connection = SimpleNamespace(sent=0, congested=False)
         self.outbound = SimpleNamespace(in_flight=0)
         self.queued = 0
-        self.pace = Pace(self)
-        self.pace.look(self)
+        self.lag = MemberLag(self)
+        self.lag.look(self)
 
     def tick(self, given: int, done: int) -> int:
         self.connection.sent += given
         self.outbound.in_flight += given - done
         assert self.outbound.in_flight >= 0
-        return self.pace.look(self)
+        return self.lag.look(self)
 
 
 def test_a_member_that_keeps_up_stays_ready_however_much_is_in_flight() -> None:
@@ -48,10 +48,10 @@ def test_one_that_lags_is_behind_until_it_has_kept_up_for_a_while_and_longer_eac
             looks += 1
         waits.append(looks + 1)
     assert waits == [PATIENCE * 2**i for i in range(5)] + [LONGEST] * 2
-    assert not member.pace.settled
+    assert not member.lag.settled
     for _ in range(LONGEST + 1):
         member.tick(1, 1)
-    assert member.pace.settled
+    assert member.lag.settled
 
 
 def test_a_pause_of_one_look_changes_nothing() -> None:
@@ -64,14 +64,14 @@ def test_a_pause_of_one_look_changes_nothing() -> None:
 def test_who_is_away_weighs_nothing_and_comes_back_with_what_waits_for_it() -> None:
     member = Member()
     connection, member.connection = member.connection, None
-    assert member.pace.look(member) == AWAY
-    assert member.pace.settled
+    assert member.lag.look(member) == AWAY
+    assert member.lag.settled
     member.connection = connection
-    assert member.pace.look(member) == READY
+    assert member.lag.look(member) == READY
     member.connection = None
-    member.pace.look(member)
+    member.lag.look(member)
     member.connection, member.queued = connection, 5
-    assert member.pace.look(member) == BEHIND
+    assert member.lag.look(member) == BEHIND
 
 
 @given(st.integers(0, 2**32), st.floats(0, 1))
