@@ -20,8 +20,8 @@ from ...broker.transport.websocket.client import dial
 from ...mqtt.errors import PeerError
 from ...mqtt.packets import Publish
 from ...mqtt.reasons import Reason
-from ..connectors.reconnect import CONNECT_TIMEOUT, Ended, stay_connected, why_not
 from ..protocol.events import Event, Refused, State, Up
+from ..reconnect import CONNECT_TIMEOUT, Ended, stay_connected, why_not
 from .client import ClientMachine
 from .read_pacing import REST, ReadPacing
 

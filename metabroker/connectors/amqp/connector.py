@@ -25,8 +25,8 @@ from ....broker.transport.tls.openssl_errors import explain
 from ....mqtt.packets import Publish
 from ...policy import EXCHANGE
 from ...protocol.events import Abilities, Event, Trouble, Up
+from ...reconnect import CONNECT_TIMEOUT, Ended, stay_connected
 from ..connector import Owner
-from ..reconnect import CONNECT_TIMEOUT, Ended, stay_connected
 from . import mapping
 from .consumer import Consumer
 from .errors import Over, words

@@ -25,7 +25,7 @@ from ....mqtt.reasons import Reason
 from ...credentials import is_seed
 from ...mqtt.client import PATIENCE
 from ...protocol.events import Abilities, Event, Trouble, Up
-from ..reconnect import CONNECT_TIMEOUT, Ended, stay_connected, why_not
+from ...reconnect import CONNECT_TIMEOUT, Ended, stay_connected, why_not
 from . import jetstream
 from .client import Client
 from .jetstream import Streams

@@ -7,8 +7,8 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from ...base.address import Address
-from ...base.backoff import Backoff
+from ..base.address import Address
+from ..base.backoff import Backoff
 
 PAUSES = (0.5, 30.0)  # seconds between attempts: first, longest; a random part is left out
 CONNECT_TIMEOUT = 20.0

@@ -7,10 +7,10 @@ import socket
 
 import pytest
 from mqmesh.base.address import Address
-from mqmesh.metabroker.connectors.reconnect import why_not
 from mqmesh.metabroker.mqtt.client import ClientMachine
 from mqmesh.metabroker.mqtt.connection import Connection
 from mqmesh.metabroker.mqtt.login import Login
+from mqmesh.metabroker.reconnect import why_not
 from support.services import PATIENCE, free_port
 
 
