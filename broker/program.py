@@ -106,9 +106,9 @@ def reload_files(broker: Broker, reload: Callable[[], BrokerConfig] | None, insi
         policies, renewed = len(config.mesh.rules), broker.site.mesh.set_rules(config.mesh.rules)
     if broker.site.websocket is not None:
         broker.site.websocket.origins = frozenset(config.websocket.origins)
-    if broker.site.durable is not None:
-        broker.site.durable.quota.set(config.limits, broker.site.durable.store)
-        broker.site.durable.look()
+    if broker.site.persistence is not None:
+        broker.site.persistence.quota.set(config.limits, broker.site.persistence.store)
+        broker.site.persistence.look()
     log.info(
         "event=reloaded policies=%d links_renewed=%d origins=%d rules=%d subscriptions_ended=%d",
         *(policies, renewed, len(config.websocket.origins), len(broker.site.guard.rules.rules), ended),

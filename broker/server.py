@@ -35,7 +35,7 @@ from .config import BrokerConfig
 from .embedded.direct import Direct
 from .hooks import HookCalls, Hooks
 from .monitoring.sys_topics import SysTopics
-from .persistence.commits import Durable
+from .persistence.commits import Persistence
 from .persistence.recovery import recover
 from .ports import Context
 from .publish.accept import accept
@@ -162,16 +162,16 @@ class Broker:
             return
         try:
             offset = self.context.wall() - self.context.loop.time()
-            durable = Durable(
+            persistence = Persistence(
                 self.context, self.site.router, self.site.sessions, self.site.retained, store, offset, self.config.store.pending_bytes
             )
-            durable.mesh = self.site.mesh
-            self.site.durable = self.site.sessions.store = self.session_topic.durable = durable
-            recover(durable, self.site.guard, self.config.name, self.site.mesh is not None)
+            persistence.mesh = self.site.mesh
+            self.site.persistence = self.site.sessions.store = self.session_topic.persistence = persistence
+            recover(persistence, self.site.guard, self.config.name, self.site.mesh is not None)
             if self.site.mesh is not None:
-                self.site.mesh.recover(durable)
+                self.site.mesh.recover(persistence)
         except StoreError as error:
-            self.site.durable = self.site.sessions.store = None
+            self.site.persistence = self.site.sessions.store = None
             raise StartError(str(error)) from error
 
     def find_store(self) -> Store | None:
@@ -265,8 +265,8 @@ class Broker:
             self.site.websocket.stop()
         if self.site.mesh is not None:
             self.site.mesh.stop()
-        if self.site.durable is not None:
-            await self.site.durable.settle(LAST_WORDS)
+        if self.site.persistence is not None:
+            await self.site.persistence.settle(LAST_WORDS)
         for connection in list(self.site.connections):
             connection.clean_end = True
             connection.disconnect(Reason.SERVER_SHUTTING_DOWN, "the broker is shutting down")
@@ -283,8 +283,8 @@ class Broker:
             await self.site.all_lost.wait()
         if self.http is not None:  # it says until the end that the broker is stopping
             await self.http.stop()
-        if self.site.durable is not None:
-            self.site.durable.close()
+        if self.site.persistence is not None:
+            self.site.persistence.close()
 
     def _tick(self) -> None:
         now = self.context.refresh()
@@ -294,8 +294,8 @@ class Broker:
         self.site.retained.sweep(now)
         self.site.sessions.publish_late_wills()
         self.site.router.look_at_groups()
-        if self.site.durable is not None:
-            self.site.durable.tick()
+        if self.site.persistence is not None:
+            self.site.persistence.tick()
         if self.site.roaming is not None:
             self.site.roaming.tick()
         self.flush()
@@ -312,11 +312,11 @@ class Broker:
             self.site.mesh.drain()
         if self.site.roaming is not None:
             self.site.roaming.settle()
-        if self.site.durable is not None:
-            self.site.durable.flush()
+        if self.site.persistence is not None:
+            self.site.persistence.flush()
         self.write()
-        if self.site.durable is not None:
-            self.site.durable.begin_commit()
+        if self.site.persistence is not None:
+            self.site.persistence.begin_commit()
 
     def write(self) -> None:
         """Write what connections were given and need not wait for anything."""

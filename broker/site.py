@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .auth.guard import Guard
     from .config import BrokerConfig
     from .mesh.shell import MeshShell
-    from .persistence.commits import Durable
+    from .persistence.commits import Persistence
     from .ports import Admission, Backpressure, Context, DirectLane, Neighbours
     from .roaming.shell import Roaming
     from .routing.retained import Retained
@@ -102,7 +102,7 @@ class Site:
     connections: network connections of clients.
     sent_before, received_before: PUBLISH packets of connections that are gone.
     mesh, roaming: None outside a mesh.
-    durable: what is stored; None without a store.
+    persistence: what is stored; None without a store.
     tls, websocket: None without listeners or links of that kind.
     registrar: the directory; None without one.
     within: the connection of the client that runs in this process; None without one.
@@ -119,9 +119,9 @@ class Site:
         "connections",
         "context",
         "direct",
-        "durable",
         "guard",
         "mesh",
+        "persistence",
         "received_before",
         "registrar",
         "retained",
@@ -151,7 +151,7 @@ class Site:
         self.received_before = 0
         self.mesh: MeshShell | None = None
         self.roaming: Roaming | None = None
-        self.durable: Durable | None = None
+        self.persistence: Persistence | None = None
         self.tls: TlsService | None = None
         self.websocket: WebSocketService | None = None
         self.registrar: Neighbours | None = None
@@ -176,8 +176,8 @@ class Site:
             return
         self.connections.discard(connection)
         self.admission.end(connection)
-        if self.durable is not None:
-            self.durable.abandon(connection)
+        if self.persistence is not None:
+            self.persistence.abandon(connection)
         if connection.tracker is not None:
             connection.tracker.close()
         self.sent_before += connection.sent
@@ -220,7 +220,7 @@ class Site:
     @property
     def next_commit(self) -> int:
         """The ticket of the commit that holds what is changed now; 0 without a store."""
-        return self.durable.next_commit if self.durable is not None else 0
+        return self.persistence.next_commit if self.persistence is not None else 0
 
     def retain(self, batch: Batch) -> bool:
         """Keep or delete a topic's retained message. False: the broker holds too much already (counted).

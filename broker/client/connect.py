@@ -166,11 +166,11 @@ def _open(connection: Connection, packet: packets.Connect, connack: packets.Conn
     """Nobody else has the client's session any more: take it up, or make one, and let the client in."""
     site, limits, client_id = connection.site, connection.limits, connection.client_id
     known = site.sessions.get(client_id)
-    durable = site.durable
-    if durable is not None and durable.error is not None and expiry != 0 and (known is None or packet.clean_start):
-        connection.refuse(Reason.QUOTA_EXCEEDED, f"a new session cannot be kept: {durable.error}", packet.version)
+    persistence = site.persistence
+    if persistence is not None and persistence.error is not None and expiry != 0 and (known is None or packet.clean_start):
+        connection.refuse(Reason.QUOTA_EXCEEDED, f"a new session cannot be kept: {persistence.error}", packet.version)
         return
-    crowd = durable.quota.refusal(known) if durable is not None and expiry != 0 else None
+    crowd = persistence.quota.refusal(known) if persistence is not None and expiry != 0 else None
     if crowd is not None:
         connection.refuse(Reason.QUOTA_EXCEEDED, f"a new session cannot be kept: {crowd}", packet.version)
         return

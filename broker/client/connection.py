@@ -308,8 +308,8 @@ class Connection(Outgoing, asyncio.Protocol):
         self.held = True
         self.pause_reading_for(HELD)
         if wants_store:
-            assert self.site.durable is not None
-            self.site.durable.hold(self)
+            assert self.site.persistence is not None
+            self.site.persistence.hold(self)
             return
         assert self.site.mesh is not None
         self.site.mesh.hold(self)

@@ -88,10 +88,10 @@ def subscribe(connection: Connection, packet: packets.Subscribe) -> None:
         # it does not take the retained messages of its earlier subscriptions
         _suback(connection, packet, [Reason.QUOTA_EXCEEDED] * len(packet.subscriptions), answer=False)
         return
-    durable = site.durable
-    if durable is not None:
-        durable.begin()
-        if durable.error is not None and session.stored:
+    persistence = site.persistence
+    if persistence is not None:
+        persistence.begin()
+        if persistence.error is not None and session.stored:
             _suback(connection, packet, [Reason.QUOTA_EXCEEDED] * len(packet.subscriptions))
             return
     reasons = []
@@ -109,8 +109,8 @@ def subscribe(connection: Connection, packet: packets.Subscribe) -> None:
             site.router.access.denied(connection.client_id, connection.user, subscription.filter, refusal)
             reasons.append(Reason.NOT_AUTHORIZED)
             continue
-        if durable is not None and durable.quota.full and session.stored and subscription.filter not in session.subscriptions:
-            _refused(connection, durable.quota.full_text)
+        if persistence is not None and persistence.quota.full and session.stored and subscription.filter not in session.subscriptions:
+            _refused(connection, persistence.quota.full_text)
             reasons.append(Reason.QUOTA_EXCEEDED)
             continue
         most = connection.limits.subscriptions
@@ -134,8 +134,8 @@ def subscribe(connection: Connection, packet: packets.Subscribe) -> None:
         if share is not None and share in site.router.groups and subscription.filter in session.subscriptions:
             site.router.groups[share].gather(session, site.next_commit)
     ticket = session.mark()
-    if ticket and durable is not None:
-        durable.when(ticket, partial(_send_retained, connection, wanted))
+    if ticket and persistence is not None:
+        persistence.when(ticket, partial(_send_retained, connection, wanted))
     else:
         _send_retained(connection, wanted)
 
@@ -168,8 +168,8 @@ def unsubscribe(connection: Connection, packet: packets.Unsubscribe) -> None:
     session = _session(connection)
     router = connection.site.router
     reasons = []
-    if connection.site.durable is not None:
-        connection.site.durable.begin()
+    if connection.site.persistence is not None:
+        connection.site.persistence.begin()
     for topic_filter in packet.filters:
         was_there = router.unsubscribe(session, topic_filter)
         session.unsubscribed(topic_filter)

@@ -95,11 +95,11 @@ class Outgoing:
 
     def answer(self, data: bytes | bytearray) -> None:
         """Send an acknowledgement, once what it promises is kept and after those before it."""
-        durable = self.site.durable
-        if durable is None:
+        persistence = self.site.persistence
+        if persistence is None:
             self.send(data)
         else:
-            durable.answer(self, data)  # type: ignore[arg-type]
+            persistence.answer(self, data)  # type: ignore[arg-type]
 
     def confirm(self, qos: int, data: bytes | bytearray, count: int) -> None:
         """Send acknowledgements of PUBLISH as `answer` does, and behind those of this QoS that wait for receipts [MQTT-4.6.0-2, -3]."""
@@ -111,8 +111,8 @@ class Outgoing:
     def send_after(self, ticket: int, data: bytes | bytearray) -> None:
         """Send once a commit is done, and after what waits for commits already. ticket: of the commit; 0: of none."""
         if ticket or self.sends:
-            assert self.site.durable is not None
-            self.site.durable.send(self, ticket, data)  # type: ignore[arg-type]
+            assert self.site.persistence is not None
+            self.site.persistence.send(self, ticket, data)  # type: ignore[arg-type]
         else:
             self.send(data)
 

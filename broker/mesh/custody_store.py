@@ -28,7 +28,7 @@ from ..persistence.codec import run_of
 
 if TYPE_CHECKING:
     from ...mesh.node.node import Node
-    from ..persistence.commits import Durable
+    from ..persistence.commits import Persistence
     from ..routing.retained import Retained
 
 RECIPIENT = "mesh/custody"
@@ -69,8 +69,8 @@ class Waiting:
 class Custody:
     """Writes down what one node says. wake: called when the node was told of a commit and may have more to do."""
 
-    def __init__(self, durable: Durable, node: Node, wake: Callable[[], None]) -> None:
-        self._durable = durable
+    def __init__(self, persistence: Persistence, node: Node, wake: Callable[[], None]) -> None:
+        self._persistence = persistence
         self._node = node
         self._wake = wake
         self._linger = node.receipt_delay
@@ -79,7 +79,7 @@ class Custody:
         self._waiting: deque[Waiting] = deque()
         self._delivered: list[int] = []  # tokens of deliveries that were carried out and are not written
         self._timer: asyncio.TimerHandle | None = None  # at which these are written at the latest
-        durable.quota.custody = self.stored
+        persistence.quota.custody = self.stored
 
     def stored(self) -> int:
         """About how many bytes of the store are for other sites."""
@@ -91,9 +91,9 @@ class Custody:
 
         What the view holds already is of a life without a mesh: it becomes this broker's own, as of when it was published.
         """
-        store, node, durable = self._durable.store, self._node, self._durable
+        store, node, persistence = self._persistence.store, self._node, self._persistence
         complete = store.value(STATE, ENDED) is not None
-        durable.writer.delete_value(STATE, ENDED)
+        persistence.writer.delete_value(STATE, ENDED)
         try:
             node.restore_retained(store.value(STATE, STATE_KEY), store.values(RECORDS), complete, now)
         except ValueError as error:
@@ -101,7 +101,7 @@ class Custody:
         for run in view.all():
             if not run.topic.startswith(b"$"):
                 node.adopt_retained(run, now)
-                durable.forget_retained(run.topic)
+                persistence.forget_retained(run.topic)
         view.keeper = None
         for run in node.retained():
             view.restore(run)
@@ -111,11 +111,11 @@ class Custody:
         if self._timer is not None:
             self._timer.cancel()
         self.save()
-        self._durable.writer.put_value(STATE, ENDED, b"1")
+        self._persistence.writer.put_value(STATE, ENDED, b"1")
 
     def recover(self, now: float) -> int:
         """Give the node what the store has; how many messages it holds. Raises StoreError."""
-        store = self._durable.store
+        store = self._persistence.store
         values = dict(store.values(TABLE))
         try:
             self._node.restore(self._entries(store), values, now)
@@ -125,7 +125,7 @@ class Custody:
         return self._node.custody()[0]
 
     def _entries(self, store: Store) -> Iterator[tuple[int, Batch, bytes]]:
-        offset = self._durable.offset
+        offset = self._persistence.offset
         after = 0
         while rows := list(store.deliveries(RECIPIENT, after=after, limit=PAGE)):
             runs = store.runs({row.run for row in rows})
@@ -152,11 +152,11 @@ class Custody:
         So one commit serves many small deliveries. A window that changes with anything else in the store, such as the rows of a stored
         session, is written with it.
         """
-        durable = self._durable
-        if self._urgent or durable.writer.open_size or durable.dirty or not self._node.may_linger():
+        persistence = self._persistence
+        if self._urgent or persistence.writer.open_size or persistence.dirty or not self._node.may_linger():
             self.save()
         elif self._timer is None:
-            self._timer = durable.context.loop.call_later(self._linger, self._end_linger)
+            self._timer = persistence.context.loop.call_later(self._linger, self._end_linger)
 
     def _end_linger(self) -> None:
         self._timer = None
@@ -168,11 +168,11 @@ class Custody:
         self._urgent = False
         tokens, self._delivered = self._delivered, []
         records = self._node.records()
-        durable, rows = self._durable, self._rows
-        writer = durable.writer
-        changes = self._node.retained_changes(durable.context.now)
+        persistence, rows = self._persistence, self._rows
+        writer = persistence.writer
+        changes = self._node.retained_changes(persistence.context.now)
         if changes:
-            durable.need_commit()
+            persistence.need_commit()
             for change in changes:
                 if isinstance(change, PutValue):
                     writer.put_value(change.table, change.key, change.value)
@@ -182,7 +182,7 @@ class Custody:
             return
         if records is not None:
             for order, run, extra in records.entries:
-                row = StoredDelivery(RECIPIENT, order, durable.store_run(run), 0, run.count, run.qos, 0, 0, b"")
+                row = StoredDelivery(RECIPIENT, order, persistence.store_run(run), 0, run.count, run.qos, 0, 0, b"")
                 rows[order] = row
                 writer.put_delivery(row._replace(extra=extra))
             for order, extra in records.changed:
@@ -195,7 +195,7 @@ class Custody:
                     writer.delete_value(TABLE, key)
                 else:
                     writer.put_value(TABLE, key, value)
-        ticket = durable.mark()
+        ticket = persistence.mark()
         last = self._waiting[-1] if self._waiting else None
         if last is None or last.ticket != ticket:
             last = Waiting(ticket)
@@ -208,11 +208,11 @@ class Custody:
         if tokens:
             last.tokens += tokens
         if fresh:
-            durable.when(ticket, self._kept)
+            persistence.when(ticket, self._kept)
 
     def _kept(self) -> None:
         """A commit is done: tell the node of all that it holds."""
-        reached, node, now = self._durable.reached, self._node, self._durable.context.now
+        reached, node, now = self._persistence.reached, self._node, self._persistence.context.now
         waiting = self._waiting
         told = False
         while waiting and waiting[0].ticket <= reached:

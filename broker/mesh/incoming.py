@@ -51,15 +51,15 @@ class Incoming:
 
     def go_on(self) -> None:
         """From time to time: carry out what waited and finds room now, in the order of each origin."""
-        durable = self.shell.durable
-        if not self.waiting or durable is None:
+        persistence = self.shell.persistence
+        if not self.waiting or persistence is None:
             return
         for origin, queue in list(self.waiting.items()):
             while queue and not (self.store_full and self._keeps(queue[0])):
                 self._turn = origin
                 self.shell.carry_out(queue.popleft())
                 self._turn = None
-                durable.look()
+                persistence.look()
             if not queue:
                 del self.waiting[origin]
 
@@ -111,7 +111,7 @@ class Incoming:
     @property
     def _next_commit(self) -> int:
         """The ticket of the commit that holds what is changed now; 0 without a store."""
-        return self.shell.durable.next_commit if self.shell.durable is not None else 0
+        return self.shell.persistence.next_commit if self.shell.persistence is not None else 0
 
     def carried_out(self, origin: int, token: int | None) -> None:
         """A delivery is done; its window belongs into the batch that holds what it caused."""

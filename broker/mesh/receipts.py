@@ -30,7 +30,7 @@ from ...mqtt.session import PUBACKS, PUBRECS
 
 if TYPE_CHECKING:
     from ...mesh.node.node import Node
-    from ..persistence.commits import Durable
+    from ..persistence.commits import Persistence
     from ..ports import Connection, Context
 
 WISH = "mqmesh-ack"  # the user property of CONNECT and PUBLISH that asks, or asks not
@@ -119,9 +119,9 @@ class Tracker:
         self._queues[qos - 1].append(item)
         self._count(qos, item.count)
         if item.ticket:
-            durable = self._receipts.durable
-            assert durable is not None
-            durable.when(item.ticket, lambda: self.pump(qos))
+            persistence = self._receipts.persistence
+            assert persistence is not None
+            persistence.when(item.ticket, lambda: self.pump(qos))
         self.pump(qos)
         self._set_timer()
         if self.waiting > (self.connection.receive_maximum or OPEN_MAX):
@@ -138,17 +138,17 @@ class Tracker:
         if connection.closing:
             return
         queue = self._queues[qos - 1]
-        durable = self._receipts.durable
-        reached = durable.reached if durable is not None else 0
+        persistence = self._receipts.persistence
+        reached = persistence.reached if persistence is not None else 0
         while queue and queue[0].ticket <= reached and not queue[0].waits:
             item = queue.popleft()
             self._count(qos, -item.count)
             data = item.data or self._receipts.acknowledgements(connection, item)
             connection.context.counters.packets_sent += item.count if item.asked is not None else 0
-            if durable is None:
+            if persistence is None:
                 connection.send(data)
             else:
-                durable.pass_on(connection, data)
+                persistence.pass_on(connection, data)
         if self in connection.pauses and 2 * self.waiting <= (connection.receive_maximum or OPEN_MAX):
             connection.resume_reading_after(self)
 
@@ -239,7 +239,7 @@ class Receipts:
         self._context = context
         self._connections = connections
         self.node = node
-        self.durable: Durable | None = None
+        self.persistence: Persistence | None = None
         self.wait = wait
         self.late = 0
         self.ledger = Ledger(kept)
@@ -250,8 +250,8 @@ class Receipts:
 
     def claim(self) -> int:
         """The ticket of what the message that is being taken has stored, 0 when it needs none."""
-        durable = self.durable
-        return 0 if durable is None else durable.claim()
+        persistence = self.persistence
+        return 0 if persistence is None else persistence.claim()
 
     def acknowledge(
         self, connection: Connection, run: Batch, numbers: Numbers, fresh: Numbers, position: tuple[int, int], reason: int

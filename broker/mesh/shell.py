@@ -48,7 +48,7 @@ from .status import Watchman, status_of, words_of
 if TYPE_CHECKING:
     from ...store import Store
     from ..config import BrokerConfig
-    from ..persistence.commits import Durable
+    from ..persistence.commits import Persistence
     from ..ports import Connection, Context, Neighbours
     from ..routing.retained import Retained
     from ..routing.router import Route, Router
@@ -89,7 +89,7 @@ class MeshShell:
         self.retained = retained
         self.sessions = sessions
         self.connections = connections
-        self.durable: Durable | None = None
+        self.persistence: Persistence | None = None
         self.tls: TlsService | None = None
         self.registrar: Neighbours | None = None
         stored = None if store is None else stored_identity(store)
@@ -146,10 +146,10 @@ class MeshShell:
 
     # Life
 
-    def recover(self, durable: Durable) -> None:
+    def recover(self, persistence: Persistence) -> None:
         """Go on where an earlier life of this broker was. Raises StoreError."""
-        self.durable = self.receipts.durable = durable
-        self.custody = Custody(durable, self.node, self._wake)
+        self.persistence = self.receipts.persistence = persistence
+        self.custody = Custody(persistence, self.node, self._wake)
         self.custody.recover_retained(self.retained, self.now())
         held = self.custody.recover(self.now())
         if self.node.informed:
@@ -157,7 +157,7 @@ class MeshShell:
         if held:
             log.info("event=custody-recovered messages=%d", held)
         if self.roaming is not None:
-            self.roaming.recover(durable)
+            self.roaming.recover(persistence)
 
     def _wake(self) -> None:
         """The node was told of a commit: see what it wants, once this piece of work is done."""
@@ -171,15 +171,15 @@ class MeshShell:
 
     def start(self) -> None:
         """Dial the configured peers, once it is kept which life this is: nobody may remember one that this broker forgets."""
-        durable = self.durable
+        persistence = self.persistence
         if self.starting:
             self._start_timer = self.context.loop.call_later(self.settings.start_waits, self._serve)
-        if self.custody is None or durable is None:
+        if self.custody is None or persistence is None:
             self._dial_all()
         else:
-            durable.flush()
-            durable.begin_commit()
-            durable.when(durable.mark(), self._dial_all)
+            persistence.flush()
+            persistence.begin_commit()
+            persistence.when(persistence.mark(), self._dial_all)
 
     def _dial_all(self) -> None:
         self.open = True
@@ -508,8 +508,8 @@ class MeshShell:
                 self._keep_epoch()
             elif action.name == "member_up":
                 self.context.loop.call_soon(self.sessions.joined)  # behind the interest that came with it
-                if self.durable is not None:
-                    self.durable.retry()
+                if self.persistence is not None:
+                    self.persistence.retry()
             elif action.name == "informed":
                 self.context.loop.call_soon(self._serve)
             self.status_soon()

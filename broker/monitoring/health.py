@@ -15,8 +15,8 @@ def reasons(site: Site) -> list[str]:
     found = []
     if site.context.stopping:
         found.append("the broker is stopping")
-    if site.durable is not None and site.durable.error is not None:
-        found.append(f"the store refuses: {site.durable.error}")
+    if site.persistence is not None and site.persistence.error is not None:
+        found.append(f"the store refuses: {site.persistence.error}")
     mesh = site.mesh
     if mesh is not None and mesh.settings.peers and not mesh.node.informed:
         found.append("no neighbour has said yet what other sites want")
@@ -25,9 +25,9 @@ def reasons(site: Site) -> list[str]:
 
 def troubles(site: Site) -> list[str]:
     """What is wrong with a broker that works, and that a restart does not mend; none when all is well."""
-    durable = site.durable
-    if durable is None:
+    persistence = site.persistence
+    if persistence is None:
         return []
-    if durable.error is not None:
-        return [f"the store refuses: {durable.error}"]
-    return [] if durable.quota.state == OK else [durable.quota.state]
+    if persistence.error is not None:
+        return [f"the store refuses: {persistence.error}"]
+    return [] if persistence.quota.state == OK else [persistence.quota.state]

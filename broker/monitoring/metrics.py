@@ -119,12 +119,12 @@ def _gauge(name: str, text: str, value: float) -> Metric:
 
 
 def _store(site: Site) -> Iterator[Metric]:
-    durable = site.durable
-    if durable is not None:
-        yield _gauge("mqmesh_store_ok", "1 while the store takes what it is given, 0 while it does not.", float(durable.error is None))
-        yield _gauge("mqmesh_store_pending_bytes", "Bytes that wait for the store.", durable.writer.bytes_pending)
-        yield _counter("mqmesh_store_commits", "Commits of the store.", durable.commits)
-        bound = durable.quota
+    persistence = site.persistence
+    if persistence is not None:
+        yield _gauge("mqmesh_store_ok", "1 while the store takes what it is given, 0 while it does not.", float(persistence.error is None))
+        yield _gauge("mqmesh_store_pending_bytes", "Bytes that wait for the store.", persistence.writer.bytes_pending)
+        yield _counter("mqmesh_store_commits", "Commits of the store.", persistence.commits)
+        bound = persistence.quota
         yield _gauge("mqmesh_store_full", "1 while the store has all that it may have, 0 while it has not.", float(bound.full))
         yield _gauge("mqmesh_store_bytes", "Bytes of all that the store keeps.", bound.stored)
         yield _gauge("mqmesh_store_bytes_limit", "The bound for mqmesh_store_bytes, 0 for none.", bound.limit)

@@ -144,8 +144,8 @@ class SysTopics:
         now = site.context.loop.time()
         totals = self.totals()
         values = {name: str(value) for name, value in totals.items() if name not in UNSAID}
-        if site.durable is not None:
-            values.update(site.durable.values())
+        if site.persistence is not None:
+            values.update(site.persistence.values())
         if site.tls is not None:
             values.update(site.tls.values())
         if site.websocket is not None:

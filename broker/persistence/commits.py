@@ -73,7 +73,7 @@ class Answer:
         self.runs = runs
 
 
-class Durable:
+class Persistence:
     """The store of one broker, seen from its event loop.
 
     store: not yet open. offset: from the loop's clock to the wall clock. pending_limit: bytes that may wait for the store.

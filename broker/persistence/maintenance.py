@@ -27,7 +27,7 @@ from .stored_session import PAGE_ROWS, Page, StoredSession, read_runs
 
 if TYPE_CHECKING:
     from ..routing.shared import ShareGroup
-    from .commits import Durable
+    from .commits import Persistence
 
 log = logging.getLogger("mqmesh.broker")
 
@@ -40,20 +40,20 @@ class Redistribution:
 
     def __init__(self, maintenance: Maintenance, recipient: str, session: StoredSession | None) -> None:
         self._upkeep = maintenance
-        self._durable = maintenance.durable
+        self._persistence = maintenance.persistence
         self.recipient = recipient
         self.session = session
         self._after = session.reached if session is not None else 0
 
     def go(self) -> None:
         """Read on, once everything so far can be read."""
-        self._durable.when(self._durable.mark(), self._read)
+        self._persistence.when(self._persistence.mark(), self._read)
 
     def _read(self) -> None:
         if self._stopped():
             return
         state = WAITING if self.session is not None else None
-        self._durable.read(partial(read_shared, self._durable.store, self.recipient, state, self._after), self._take)
+        self._persistence.read(partial(read_shared, self._persistence.store, self.recipient, state, self._after), self._take)
 
     def _stopped(self) -> bool:
         session = self.session
@@ -80,47 +80,51 @@ class Redistribution:
                 self.go()
             else:
                 self._end()
-        self._durable.context.flush()
+        self._persistence.context.flush()
 
     def _end(self) -> None:
         if self.session is None:
-            self._durable.writer.delete_recipient(self.recipient)
+            self._persistence.writer.delete_recipient(self.recipient)
         self._upkeep.done(self)
 
     def _hand_on(self, row: StoredDelivery, runs: dict[int, StoredRun]) -> bool:
         """One row to the other members of its group. False: nobody has room."""
-        durable, session = self._durable, self.session
+        persistence, session = self._persistence, self.session
         extra = Extra.decode(row.extra)
-        if not extra.share or not durable.writer.has(self.recipient, row.order) or (session is not None and row.order <= session.reached):
+        if (
+            not extra.share
+            or not persistence.writer.has(self.recipient, row.order)
+            or (session is not None and row.order <= session.reached)
+        ):
             return True
         if row.state == SENT and row.qos == 2:
             return True
         share = split_share(extra.share)
-        group = durable.router.groups.get(share) if share is not None else None
+        group = persistence.router.groups.get(share) if share is not None else None
         if group is None or (session is not None and not _has_room(group, session)):
             return group is None
-        durable.moving = True
-        durable.writer.delete_delivery(self.recipient, row.order)
-        durable.moving = False
+        persistence.moving = True
+        persistence.writer.delete_delivery(self.recipient, row.order)
+        persistence.moving = False
         if session is not None:
             session.forgotten(row.count, extra.each * row.count)
         stored = runs.get(row.run)
         if stored is None:
             log.error("event=store-run-missing recipient=%s run=%d messages=%d", self.recipient, row.run, row.count)
-            durable.context.counters.dropped += row.count
+            persistence.context.counters.dropped += row.count
             return True
         kept = PersistentDelivery.of_row(row, extra, group)
-        kept.load(durable.loaded(stored))
+        kept.load(persistence.loaded(stored))
         plain = Delivery(kept.run, row.qos, extra.retain, b"", group, row.start, row.count)
-        durable.context.counters.dropped += group.give_away([plain])
+        persistence.context.counters.dropped += group.give_away([plain])
         return True
 
 
 class Maintenance:
     """The walks of one broker."""
 
-    def __init__(self, durable: Durable) -> None:
-        self.durable = durable
+    def __init__(self, persistence: Persistence) -> None:
+        self.persistence = persistence
         self._walks: dict[str, Redistribution] = {}
         self._again: dict[str, StoredSession | None] = {}  # nobody had room
         self._clearing: set[StoredSession] = set()
@@ -150,8 +154,8 @@ class Maintenance:
                 self.redistribute(recipient, session)
         if now - self._clear_at >= CLEAR_INTERVAL:
             self._clear_at = now
-            age = self.durable.context.limits.session_queue_age
-            for found in self.durable.sessions:
+            age = self.persistence.context.limits.session_queue_age
+            for found in self.persistence.sessions:
                 if isinstance(found, StoredSession) and found.spilled and (found.expiring or age is not None):
                     self.clear(found)
 
@@ -159,18 +163,18 @@ class Maintenance:
         """Drop what has expired at the head of what a session has on disk."""
         if session not in self._clearing and not session.ended:
             self._clearing.add(session)
-            durable = self.durable
-            durable.read(partial(_read_rows, durable.store, session.recipient, session.reached), partial(self._cleared, session))
+            persistence = self.persistence
+            persistence.read(partial(_read_rows, persistence.store, session.recipient, session.reached), partial(self._cleared, session))
 
     def _cleared(self, session: StoredSession, rows: list[StoredDelivery] | None, error: StoreError | None) -> None:
         self._clearing.discard(session)
         if not rows or session.ended:
             return
-        durable = self.durable
-        counters = durable.context.counters
-        now = durable.wall(durable.context.now)
+        persistence = self.persistence
+        counters = persistence.context.counters
+        now = persistence.wall(persistence.context.now)
         for row in rows:
-            if row.order <= session.reached or not durable.writer.has(session.recipient, row.order):
+            if row.order <= session.reached or not persistence.writer.has(session.recipient, row.order):
                 continue
             extra = Extra.decode(row.extra)
             if not session.over(extra, now):
@@ -179,8 +183,8 @@ class Maintenance:
             session.forgotten(row.count, extra.each * row.count)
             counters.expired += row.count
         else:
-            durable.when(durable.mark(), partial(self.clear, session))
-        durable.context.flush()
+            persistence.when(persistence.mark(), partial(self.clear, session))
+        persistence.context.flush()
 
 
 def _has_room(group: ShareGroup, giver: StoredSession) -> bool:

@@ -4,7 +4,7 @@ One pass over the deliveries serves the writer, which learns what is stored, and
 in flight and how much waits for it. Payloads stay in the store: a queue is read when its client comes. Everything is in place
 before the broker listens, so that no message misses a subscription that was promised.
 
-A session that had a connection when the broker died counts as left at the last time the broker noted (`Durable.tick`), so that
+A session that had a connection when the broker died counts as left at the last time the broker noted (`Persistence.tick`), so that
 its expiry goes on. One that ended with its connection, or whose expiry is over, ends now, and its will is published.
 
 A recipient without a session record is one whose end was not finished: what it had for shared subscriptions goes to their
@@ -25,7 +25,7 @@ from ...mesh.retained.record import read_row
 from ...mesh.retained.replica import RECORDS, STATE, STATE_KEY
 from ...store import Kind, Store, StoredDelivery, StoreError
 from .codec import SessionRecord, identifiers_of, kept_run, retained_of, session_of, subscription_of, unpack, will_of_value
-from .commits import Durable
+from .commits import Persistence
 from .stored_delivery import SENT, Extra
 from .stored_session import StoredSession, key_of, recipient_of
 
@@ -70,41 +70,41 @@ class Progress:
             print(f"broker {self._name}: the store is read", file=sys.stderr, flush=True)
 
 
-def recover(durable: Durable, guard: Guard, name: str, in_mesh: bool) -> None:
+def recover(persistence: Persistence, guard: Guard, name: str, in_mesh: bool) -> None:
     """Open the store and put what it holds into the broker, which does not listen yet. Blocks. Raises StoreError.
 
     name: the broker's, for its messages.
     in_mesh: the broker is a member of a mesh, which keeps the retained messages.
     """
-    store = durable.store
+    store = persistence.store
     progress = Progress(name)
     found: dict[str, Rows] = {}
-    durable.writer.start(lambda deliveries: _seen(deliveries, found, progress))
+    persistence.writer.start(lambda deliveries: _seen(deliveries, found, progress))
     try:
-        durable.quota.set(durable.context.limits, store)
-        sessions = _sessions(durable, guard, progress)
+        persistence.quota.set(persistence.context.limits, store)
+        sessions = _sessions(persistence, guard, progress)
         highest = max([session.number for session in sessions.values()], default=0)
         others = [int(name[len(PREFIX) :]) for name in found if name.startswith(PREFIX)]
-        durable.numbers_from(store.highest_run() + 1, max([highest, *others]) + 1)
+        persistence.numbers_from(store.highest_run() + 1, max([highest, *others]) + 1)
         _identifiers(store, sessions)
         for name, rows in found.items():
             if name in sessions:
                 _fill(sessions[name], rows)
             elif name.startswith(PREFIX):
-                durable.leftover(name, rows.shared)
-        _retained(durable, in_mesh, progress)
+                persistence.leftover(name, rows.shared)
+        _retained(persistence, in_mesh, progress)
         for key, value in store.values("wills"):
-            durable.sessions.add_late(will_of_value(key, value, durable.offset), key)
-        durable.begin()
-        durable.look()
+            persistence.sessions.add_late(will_of_value(key, value, persistence.offset), key)
+        persistence.begin()
+        persistence.look()
     except BaseException:
-        durable.writer.close(0)
+        persistence.writer.close(0)
         raise
     progress.done()
-    durable.retained.keeper = durable
-    if sessions or len(durable.retained):
+    persistence.retained.keeper = persistence
+    if sessions or len(persistence.retained):
         queued = sum([session.queued for session in sessions.values()])
-        log.info("event=recovered sessions=%d messages=%d retained=%d", len(sessions), queued, len(durable.retained))
+        log.info("event=recovered sessions=%d messages=%d retained=%d", len(sessions), queued, len(persistence.retained))
 
 
 def _seen(deliveries: Iterable[StoredDelivery], found: dict[str, Rows], progress: Progress) -> Iterator[StoredDelivery]:
@@ -128,16 +128,16 @@ def _seen(deliveries: Iterable[StoredDelivery], found: dict[str, Rows], progress
         yield row
 
 
-def _sessions(durable: Durable, guard: Guard, progress: Progress) -> dict[str, StoredSession]:
+def _sessions(persistence: Persistence, guard: Guard, progress: Progress) -> dict[str, StoredSession]:
     """All sessions with their subscriptions, by their names as recipients."""
-    store = durable.store
+    store = persistence.store
     alive = store.value("broker", b"alive")
-    now = durable.wall(durable.context.loop.time())
+    now = persistence.wall(persistence.context.loop.time())
     died_at = min(now, unpack("broker", b"alive", alive, 1)[0]) if alive is not None else now
     sessions = {}
     for number, (key, value) in enumerate(store.values("sessions")):
         progress.at("sessions", number)
-        session = _session(durable, key.decode(), session_of(key, value), died_at)
+        session = _session(persistence, key.decode(), session_of(key, value), died_at)
         sessions[session.recipient] = session
     for number, (key, value) in enumerate(store.values("subscriptions")):
         progress.at("subscriptions", number)
@@ -145,18 +145,18 @@ def _sessions(durable: Durable, guard: Guard, progress: Progress) -> dict[str, S
         holder = sessions.get(recipient_of(owner))
         if holder is not None:
             holder.filters.add(subscription.filter)
-            refusal = durable.router.refusal(holder.client_id, subscription.filter) or guard.subscription(
+            refusal = persistence.router.refusal(holder.client_id, subscription.filter) or guard.subscription(
                 guard.user_of(holder), holder.client_id, subscription.filter
             )
             if refusal is not None and not holder.client_id.startswith("\0"):  # else it leaves, and had it under its own name
-                durable.router.access.denied(holder.client_id, guard.user_of(holder), subscription.filter, refusal)
+                persistence.router.access.denied(holder.client_id, guard.user_of(holder), subscription.filter, refusal)
                 continue
-            durable.router.subscribe(holder, subscription, identifier)
+            persistence.router.subscribe(holder, subscription, identifier)
     return sessions
 
 
-def _session(durable: Durable, client_id: str, record: SessionRecord, died_at: float) -> StoredSession:
-    session = StoredSession(client_id, durable, record.number)
+def _session(persistence: Persistence, client_id: str, record: SessionRecord, died_at: float) -> StoredSession:
+    session = StoredSession(client_id, persistence, record.number)
     session.user, session.will, session.expiry = record.user, record.will, record.expiry
     left_at, will_at = record.left_at, record.will_at
     if left_at is None:
@@ -165,9 +165,9 @@ def _session(durable: Durable, client_id: str, record: SessionRecord, died_at: f
             delay = float(session.will.delay)
             will_at = left_at + (delay if session.expiry is None else min(delay, session.expiry))
     session.left_at, session.will_at = left_at, will_at
-    now = durable.wall(durable.context.loop.time())
+    now = persistence.wall(persistence.context.loop.time())
     ends_in = None if session.expiry is None else left_at + session.expiry - now
-    durable.sessions.add(session, ends_in, None if will_at is None else will_at - now)
+    persistence.sessions.add(session, ends_in, None if will_at is None else will_at - now)
     if record.left_at is None:
         session.record()
     return session
@@ -195,29 +195,29 @@ def _fill(session: StoredSession, rows: Rows) -> None:
     session.settle()
 
 
-def _retained(durable: Durable, in_mesh: bool, progress: Progress) -> None:
-    for number, (key, value) in enumerate(durable.store.values("retained")):
+def _retained(persistence: Persistence, in_mesh: bool, progress: Progress) -> None:
+    for number, (key, value) in enumerate(persistence.store.values("retained")):
         progress.at("retained messages", number)
-        durable.retained.restore(kept_run(key, True, retained_of(key, value), durable.offset))
+        persistence.retained.restore(kept_run(key, True, retained_of(key, value), persistence.offset))
     if not in_mesh:
-        _left_mesh(durable)
+        _left_mesh(persistence)
 
 
-def _left_mesh(durable: Durable) -> None:
+def _left_mesh(persistence: Persistence) -> None:
     """The broker was in a mesh and is no more: what it retained there is its own now."""
-    store = durable.store
+    store = persistence.store
     if store.value(STATE, STATE_KEY) is None:
         return
-    now = durable.context.loop.time()
+    now = persistence.context.loop.time()
     for topic, row in list(store.values(RECORDS)):
         try:
             record = read_row(topic, row)
         except ValueError as error:
             raise StoreError(Kind.CORRUPT, RECORDS, f"{error}: restore a copy, or move the store away and start empty") from None
         if record.kind is RecordKind.VALUE:
-            run = record.run(durable.offset, now)
-            durable.retained.restore(run)
-            durable.retain(run)
-        durable.writer.delete_value(RECORDS, topic)
+            run = record.run(persistence.offset, now)
+            persistence.retained.restore(run)
+            persistence.retain(run)
+        persistence.writer.delete_value(RECORDS, topic)
     for key, _ in list(store.values(STATE)):
-        durable.writer.delete_value(STATE, key)
+        persistence.writer.delete_value(STATE, key)

@@ -37,7 +37,7 @@ from .stored_delivery import SENT, WAITING, Extra, PersistentDelivery
 if TYPE_CHECKING:
     from ...mqtt.packets import Subscription
     from ..ports import Receiver
-    from .commits import Durable
+    from .commits import Persistence
 
 log = logging.getLogger("mqmesh.broker")
 
@@ -59,7 +59,6 @@ class StoredSession(Session):
     """
 
     __slots__ = (
-        "durable",
         "ended",
         "expiring",
         "filters",
@@ -73,6 +72,7 @@ class StoredSession(Session):
         "memory",
         "next_order",
         "number",
+        "persistence",
         "reached",
         "recipient",
         "shared",
@@ -84,12 +84,12 @@ class StoredSession(Session):
 
     stored = True
 
-    def __init__(self, client_id: str, durable: Durable, number: int) -> None:
-        super().__init__(client_id, durable.context)
+    def __init__(self, client_id: str, persistence: Persistence, number: int) -> None:
+        super().__init__(client_id, persistence.context)
         limits = self.context.limits
         self.max_messages, self.max_bytes = limits.queue(on_disk=True)
         self.memory = limits.session_memory_bytes
-        self.durable = durable
+        self.persistence = persistence
         self.number = number
         self.recipient = recipient_of(number)
         self.outbound = Outbound(1, self)
@@ -110,7 +110,7 @@ class StoredSession(Session):
         self.will_at: float | None = None
         self.has_inbound = False
         self.has_released = False
-        durable.quota.count(1)
+        persistence.quota.count(1)
 
     @property
     def key(self) -> bytes:
@@ -127,24 +127,24 @@ class StoredSession(Session):
         if isinstance(delivery.share, ShareGroup):
             share = f"$share/{delivery.share.name}/{delivery.share.filter}"
             self.shared = True
-        durable = self.durable
+        persistence = self.persistence
         run = delivery.run
-        since = int(durable.wall(run.received))
+        since = int(persistence.wall(run.received))
         until = 0
         if run.expiry is not None:
             until = since + run.expiry + 1
             self.expiring = True
         extra = Extra(delivery.retain, delivery.each, since, until, delivery.suffix, share)
-        return PersistentDelivery(delivery, durable.store_run(run), order, extra.encode())
+        return PersistentDelivery(delivery, persistence.store_run(run), order, extra.encode())
 
     def put_row(self, row: StoredDelivery) -> None:
-        self.durable.writer.put_delivery(row)
+        self.persistence.writer.put_delivery(row)
 
     def delete_row(self, number: int) -> None:
-        self.durable.writer.delete_delivery(self.recipient, number)
+        self.persistence.writer.delete_delivery(self.recipient, number)
 
     def mark(self) -> int:
-        return self.durable.mark()
+        return self.persistence.mark()
 
     # What it is told by `outbound`, whose observer it is
 
@@ -171,7 +171,7 @@ class StoredSession(Session):
 
     def released_changed(self) -> None:
         """See `Observer`: the identifiers are written down at the end of this piece of work."""
-        self.durable.dirty[self] = None
+        self.persistence.dirty[self] = None
 
     def flights(self) -> list[PersistentDelivery]:
         """All deliveries in flight."""
@@ -181,7 +181,7 @@ class StoredSession(Session):
         """Write down the identifiers received and released."""
         if self.ended:
             return
-        writer = self.durable.writer
+        writer = self.persistence.writer
         if self.inbound.open:
             self.has_inbound = True
             writer.put_value("inbound", self.key, identifiers_value(self.inbound.open))
@@ -199,22 +199,22 @@ class StoredSession(Session):
     def record(self) -> None:
         """Write down what is known of the session itself."""
         if not self.ended:
-            self.durable.writer.put_value("sessions", self.client_id.encode(), session_value(self._described()))
+            self.persistence.writer.put_value("sessions", self.client_id.encode(), session_value(self._described()))
 
     def _described(self) -> SessionRecord:
         return SessionRecord(self.number, self.expiry, self.left_at, self.user, self.will, self.will_at)
 
     def renamed(self, client_id: str) -> None:
-        self.durable.writer.delete_value("sessions", self.client_id.encode())
+        self.persistence.writer.delete_value("sessions", self.client_id.encode())
         self.client_id = client_id
         self.record()
 
     def subscribed(self, subscription: Subscription, identifier: int) -> None:
-        self.durable.put_subscription(self, subscription, identifier)
+        self.persistence.put_subscription(self, subscription, identifier)
 
     def unsubscribed(self, topic_filter: str) -> None:
         if not self.ended:
-            self.durable.delete_subscription(self, topic_filter)
+            self.persistence.delete_subscription(self, topic_filter)
 
     # Deliveries
 
@@ -239,7 +239,7 @@ class StoredSession(Session):
         if self.full:
             self._drop_expired()
             if self.spilled:
-                self.durable.maintenance.clear(self)
+                self.persistence.maintenance.clear(self)
         if self.account.full:
             return 0
         room = min(self.max_messages - self.queued, -(-(self.max_bytes - self.queued_bytes) // delivery.each))
@@ -316,15 +316,15 @@ class StoredSession(Session):
         if self.loading or self.connection is None or 2 * self.loaded_bytes > self.memory:
             return
         self.loading = True
-        self.durable.when(self.load_after, partial(self._read, self.generation))
+        self.persistence.when(self.load_after, partial(self._read, self.generation))
 
     def _read(self, generation: int) -> None:
         if generation != self.generation:
             return
-        durable = self.durable
+        persistence = self.persistence
         budget = max(1, self.memory - self.loaded_bytes)
-        ask = partial(read_page, durable.store, self.recipient, self.reached, budget)
-        durable.read(ask, partial(self._take, generation, self.mark()))
+        ask = partial(read_page, persistence.store, self.recipient, self.reached, budget)
+        persistence.read(ask, partial(self._take, generation, self.mark()))
 
     def _take(self, generation: int, mark: int, page: Page | None, error: StoreError | None) -> None:
         """A page has come. mark: what was not committed when it was asked for."""
@@ -333,7 +333,7 @@ class StoredSession(Session):
         self.loading = False
         if page is None:
             assert error is not None
-            self.durable.unreadable(self, error)
+            self.persistence.unreadable(self, error)
             self.context.loop.call_later(RETRY, self._again, generation)
             return
         rows, runs = page
@@ -363,8 +363,8 @@ class StoredSession(Session):
         self.pump()
 
     def _take_row(self, row: StoredDelivery, runs: dict[int, StoredRun]) -> None:
-        durable = self.durable
-        if not durable.writer.has(self.recipient, row.order):
+        persistence = self.persistence
+        if not persistence.writer.has(self.recipient, row.order):
             return  # it went while the page was read
         extra = Extra.decode(row.extra)
         weight = extra.each * row.count
@@ -375,7 +375,7 @@ class StoredSession(Session):
             return
         kept = self.delivery_of(row, extra)
         kept.waiting = True
-        kept.load(durable.loaded(stored))
+        kept.load(persistence.loaded(stored))
         self._spilled(-row.count, -weight)
         self.loaded_bytes += weight
         self.account.queued += weight
@@ -384,7 +384,7 @@ class StoredSession(Session):
     def delivery_of(self, row: StoredDelivery, extra: Extra) -> PersistentDelivery:
         """The delivery that a row stands for, its messages not in memory."""
         share = split_share(extra.share) if extra.share else None
-        group = self.durable.router.groups.get(share) if share is not None else None
+        group = self.persistence.router.groups.get(share) if share is not None else None
         return PersistentDelivery.of_row(row, extra, group)
 
     def lost(self, row: StoredDelivery) -> None:
@@ -406,7 +406,7 @@ class StoredSession(Session):
     def _load_flights(self) -> None:
         self.loading = True
         wanted = sorted({flight.stored for flight in self.flights() if not flight.loaded})
-        self.durable.read(partial(_read_runs, self.durable.store, wanted), partial(self._take_flights, self.generation))
+        self.persistence.read(partial(_read_runs, self.persistence.store, wanted), partial(self._take_flights, self.generation))
 
     def _take_flights(self, generation: int, page: Page | None, error: StoreError | None) -> None:
         if generation != self.generation:
@@ -414,7 +414,7 @@ class StoredSession(Session):
         self.loading = False
         if page is None:
             assert error is not None
-            self.durable.unreadable(self, error)
+            self.persistence.unreadable(self, error)
             self.context.loop.call_later(RETRY, self._flights_again, generation)
             return
         _, runs = page
@@ -428,7 +428,7 @@ class StoredSession(Session):
                 self.lost(flight.row(self.recipient, flight.order, 0, flight.count, SENT))
                 outbound.acknowledge(flight.qos, flight.first, flight.count)
                 continue
-            flight.load(self.durable.loaded(stored))
+            flight.load(self.persistence.loaded(stored))
             outbound.bytes += flight.weight
         for piece in self.resending:
             assert isinstance(piece, PersistentDelivery)
@@ -496,7 +496,7 @@ class StoredSession(Session):
         super().resume(connection)
 
     def left(self, will_delay: float | None) -> None:
-        self.left_at = self.durable.wall(self.context.now)
+        self.left_at = self.persistence.wall(self.context.now)
         self.will_at = self.left_at + will_delay if will_delay is not None else None
         self.record()
 
@@ -517,14 +517,14 @@ class StoredSession(Session):
         if self.spilled:
             self.waiting = Waiting.AWAY
         self.load_after = self.mark()
-        self.durable.when(self.load_after, partial(self._unload, self.generation))
+        self.persistence.when(self.load_after, partial(self._unload, self.generation))
 
     # The end
 
     def withdraw(self, share: object, queued_only: bool) -> list[Delivery]:
         """Nothing at once: what the store has of shared subscriptions is handed on as it is read."""
         if self.shared and queued_only and isinstance(share, ShareGroup):
-            self.durable.maintenance.redistribute(self.recipient, self)
+            self.persistence.maintenance.redistribute(self.recipient, self)
         return []
 
     def discard(self) -> None:
@@ -538,10 +538,10 @@ class StoredSession(Session):
         self.queued = self.queued_bytes = 0
         self.spilled = self.spilled_bytes = 0
         self.outbound.bytes = 0
-        self.durable.forget(self)
+        self.persistence.forget(self)
         if not self.ended:
             self.ended = True
-            self.durable.quota.count(-1)
+            self.persistence.quota.count(-1)
         self.relax()
 
 

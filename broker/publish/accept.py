@@ -87,12 +87,12 @@ def publish(publication: Publication, session: Session, batch: Batch, to: Route 
     site, numbers = connection.site, publication.numbers
     if not batch.qos:
         return accept(site, batch, to, publication) or batch.uniform
-    durable = site.durable
-    repeatable = batch.qos == 2 and durable is not None and session.stored
-    if durable is not None:
-        durable.begin()
+    persistence = site.persistence
+    repeatable = batch.qos == 2 and persistence is not None and session.stored
+    if persistence is not None:
+        persistence.begin()
         if repeatable:
-            durable.received(session)
+            persistence.received(session)
     fresh: Batch | None = batch
     fresh_numbers = numbers
     if batch.qos == 2:
@@ -106,8 +106,8 @@ def publish(publication: Publication, session: Session, batch: Batch, to: Route 
     receipts = _receipts(publication, to)
     position = receipts.node.position() if receipts is not None else (0, 0)
     if fresh is not None:
-        if repeatable and durable is not None:
-            publication.commit = durable.next_commit
+        if repeatable and persistence is not None:
+            publication.commit = persistence.next_commit
         if not accept(site, fresh, to, publication):
             if not (connection.refuse_when_full and batch.uniform):
                 connection.taken = taken
@@ -133,8 +133,8 @@ def publish(publication: Publication, session: Session, batch: Batch, to: Route 
             receipts.acknowledge(connection, batch, kept, fresh_numbers if fresh is not None else [], position, reason)
     if rejected:
         text = publication.text
-        if text is None and durable is not None and durable.closed and publication.reason == Reason.QUOTA_EXCEEDED:
-            text = durable.why()
+        if text is None and persistence is not None and persistence.closed and publication.reason == Reason.QUOTA_EXCEEDED:
+            text = persistence.why()
         refuse(connection, session, batch, rejected, publication.reason, text)
     return True
 
@@ -159,15 +159,15 @@ def accept(site: Site, batch: Batch, to: Route | Recipients, publication: Public
     False: the mesh or the store has no room, or the messages of a batch that is no run do not go together any more; then nothing was done.
     Otherwise `publication` says how many messages were refused and with which reason.
     """
-    durable, mesh, qos = site.durable, site.mesh, batch.qos
+    persistence, mesh, qos = site.persistence, site.mesh, batch.qos
     connection: ClientConnection | None = publication.connection
-    if qos and durable is not None and durable.closed and durable.needed(to, batch):
+    if qos and persistence is not None and persistence.closed and persistence.needed(to, batch):
         if not batch.uniform:
             return False
-        if (durable.error is None and durable.quota.text is None) or connection is None or connection.version != 5:
+        if (persistence.error is None and persistence.quota.text is None) or connection is None or connection.version != 5:
             publication.wants_store = True
             return False
-        durable.quota.refused += batch.count
+        persistence.quota.refused += batch.count
         publication.refuse(batch.count, Reason.QUOTA_EXCEEDED)
         return True
     if mesh is not None and (to.elsewhere or batch.retain):
@@ -232,11 +232,11 @@ def serve(publication: Publication, session: Session, run: Batch, service: Servi
     connection: ClientConnection | None = publication.connection
     numbers = publication.numbers
     assert connection is not None
-    durable = connection.site.durable
-    if durable is not None:
-        durable.begin()
+    persistence = connection.site.persistence
+    if persistence is not None:
+        persistence.begin()
         if run.qos == 2 and session.stored:
-            durable.received(session)
+            persistence.received(session)
     fresh: Batch | None = run
     if run.qos == 2:
         new = session.inbound.new(numbers)

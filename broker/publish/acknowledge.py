@@ -49,8 +49,8 @@ def refuse(connection: ClientConnection, session: Session, batch: Batch, numbers
     if connection.version != 5:
         acknowledge(connection, batch.qos, numbers)
         return
-    if connection.site.durable is not None:
-        connection.site.durable.begin()  # a refusal promises nothing that must be kept first
+    if connection.site.persistence is not None:
+        connection.site.persistence.begin()  # a refusal promises nothing that must be kept first
     rest = bytes((reason,))
     text = (text or TEXTS.get(Reason(reason))) if connection.request_problem else None
     if text is not None:
@@ -103,11 +103,11 @@ def received(connection: ClientConnection, session: Session, first: int, count: 
 def released(connection: ClientConnection, session: Session, first: int, count: int) -> None:
     """PUBREL: PUBCOMP for each; MQTT 5 says so when the identifier is unknown (MQTT 5: 3.7.2.1)."""
     numbers = range(first, first + count)
-    durable = connection.site.durable
-    if durable is not None:
-        durable.begin()
+    persistence = connection.site.persistence
+    if persistence is not None:
+        persistence.begin()
         if session.stored:
-            durable.received(session)
+            persistence.received(session)
     before = session.inbound.open.issuperset(numbers)
     if before or connection.version != 5:
         session.inbound.release(numbers)

@@ -99,8 +99,8 @@ def _publish_acknowledged(connection: ClientConnection, sole: Target, data: byte
     if outbound.bytes >= recipient.max_bytes and outbound.in_flight:
         return False
     site = connection.site
-    if site.durable is not None:
-        site.durable.begin()
+    if site.persistence is not None:
+        site.persistence.begin()
     first = 2 * outbound.send_one(Delivery(PacketBatch(data, version, 1, 1, connection.context.now, [end]), 1))
     target.sent += 1
     target.send(data[:end] + PIDS[first : first + 2] + data[payload:])
@@ -130,10 +130,10 @@ def _publish_elsewhere(connection: ClientConnection, mask: int, topic: bytes, da
         number = data[end] << 8 | data[end + 1]
         if not number or connection.receive_maximum or connection.tracker is not None or connection.ack:
             return False
-        if site.durable is not None:
-            if site.durable.closed:
+        if site.persistence is not None:
+            if site.persistence.closed:
                 return False
-            site.durable.begin()
+            site.persistence.begin()
     if not publish_one(site.mesh, mask, topic, qos, data[payload:]):
         return False
     connection.received += 1

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from ...mqtt.publish import PublishProperties
     from ...store import Store, StoreError
     from ..auth.guard import Guard
-    from ..persistence.commits import Durable
+    from ..persistence.commits import Persistence
     from ..ports import Connection, Context
     from ..routing.router import Router
     from ..session.table import Sessions
@@ -72,7 +72,7 @@ class SessionTopic:
         self._router = router
         self._guard = guard
         self._sessions = sessions
-        self.durable: Durable | None = None
+        self.persistence: Persistence | None = None
         router.services[TOPIC] = self.serve
 
     def serve(self, connection: Connection, run: Batch, properties: PublishProperties | None) -> bool:
@@ -117,8 +117,8 @@ class SessionTopic:
             session = self._find(client)
             ended = describe(self._context, session, None)
             self._end(connection, session)
-            durable = session.durable
-            durable.when(durable.mark(), partial(answer, {"ended": ended}))  # once it is certain
+            persistence = session.persistence
+            persistence.when(persistence.mark(), partial(answer, {"ended": ended}))  # once it is certain
         elif request.get("do") == "list":
             chosen = [self._find(client)] if client is not None else self._choose(request.get("by", "bytes"), request.get("limit", FEW))
             self._list(chosen, answer)
@@ -150,8 +150,8 @@ class SessionTopic:
 
     def _list(self, chosen: list[StoredSession], answer: Callable[[dict[str, object]], None]) -> None:
         """The ages stand in the store: it is asked in a thread, and the answer follows."""
-        durable = self.durable
-        if durable is None:
+        persistence = self.persistence
+        if persistence is None:
             raise Wrong("this broker keeps no sessions: it has no store")
 
         def take(ages: dict[str, int] | None, error: StoreError | None) -> None:
@@ -159,13 +159,13 @@ class SessionTopic:
                 answer({"error": str(error)})
             else:
                 there = [describe(self._context, one, ages.get(one.recipient)) for one in chosen if not one.ended]
-                bound = durable.quota
+                bound = persistence.quota
                 answer(
                     {"sessions": there, "total": bound.sessions, "bytes": bound.stored, "limit": bound.limit, "most": bound.session_limit}
                 )
             self._context.flush()
 
-        durable.read(partial(_oldest, durable.store, [one.recipient for one in chosen]), take)
+        persistence.read(partial(_oldest, persistence.store, [one.recipient for one in chosen]), take)
 
     # The end
 

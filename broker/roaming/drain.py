@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from ...mqtt.session import Delivery
 
 if TYPE_CHECKING:
-    from ..persistence.commits import Durable
+    from ..persistence.commits import Persistence
     from ..session.session import Session
 
 IDENTIFIERS = 1000  # messages taken at once; they are given on at once, so it bounds a step
@@ -48,8 +48,8 @@ class SessionDrain:
     pauses: frozenset[object] = frozenset()
     sent = 0
 
-    def __init__(self, durable: Durable | None, session: Session, target: DrainTarget) -> None:
-        self._durable = durable
+    def __init__(self, persistence: Persistence | None, session: Session, target: DrainTarget) -> None:
+        self._persistence = persistence
         self.session = session
         self._target = target
         self._flying = True
@@ -112,16 +112,16 @@ class SessionDrain:
 
     def settle(self) -> None:
         """Be done with what was given on: to be called before the batch ends that it was given on in."""
-        durable = self._durable
+        persistence = self._persistence
         while self._given:
             self._target.flush()
             given, self._given = self._given, []
-            if durable is not None:
-                durable.moving = True  # it is not settled, only with somebody else
+            if persistence is not None:
+                persistence.moving = True  # it is not settled, only with somebody else
             for qos, first, count in given:
                 self.session.outbound.acknowledge(qos, first, count)
-            if durable is not None:
-                durable.moving = False
+            if persistence is not None:
+                persistence.moving = False
             if not self._stopped:
                 self.session.pump()
         self.look()

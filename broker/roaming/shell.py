@@ -42,7 +42,7 @@ from .session_codec import SessionState, decode_state, deliveries, encode_state
 if TYPE_CHECKING:
     from ...mesh.node.node import Node
     from ..auth.guard import Guard
-    from ..persistence.commits import Durable
+    from ..persistence.commits import Persistence
     from ..ports import Connection, Context
     from ..routing.router import Router
     from ..session.table import Sessions
@@ -105,7 +105,7 @@ class Roaming:
         self.sessions = sessions
         self.guard = guard
         self.node = node
-        self.durable: Durable | None = None
+        self.persistence: Persistence | None = None
         self._messages = messages
         self._deliver = deliver
         self.number = node.identity.number
@@ -125,27 +125,27 @@ class Roaming:
 
     # ---- the start
 
-    def recover(self, durable: Durable) -> None:
+    def recover(self, persistence: Persistence) -> None:
         """Go on where an earlier life was; sessions are there. Raises StoreError."""
-        self.durable = durable
+        self.persistence = persistence
         places: list[Place] = []
         leaves: list[Leave] = []
         forwards: dict[str, list[Forward]] = {}
         known = Known(0, 0)
         self._tick()
-        for key, value in list(durable.store.values(TABLE)):
+        for key, value in list(persistence.store.values(TABLE)):
             try:
                 if key[:1] == b"p":
                     place = decode_place(key[1:].decode(), value)
                     if place.state is not State.ASKING and self.sessions.get(place.client) is None:
-                        durable.writer.delete_value(TABLE, key)
+                        persistence.writer.delete_value(TABLE, key)
                     else:
                         places.append(place)
                 elif key[:1] == b"l":
                     leave = decode_leave(value)
                     session = self.sessions.get(key[1:].decode())
                     if session is None:
-                        durable.writer.delete_value(TABLE, key)
+                        persistence.writer.delete_value(TABLE, key)
                     else:
                         self._sessions[leave] = session
                         leaves.append(leave)
@@ -313,13 +313,13 @@ class Roaming:
     # ---- Port: what is kept
 
     def _put(self, key: bytes, value: bytes | None) -> None:
-        durable = self.durable
-        if durable is None:
+        persistence = self.persistence
+        if persistence is None:
             return
         if value is None:
-            durable.writer.delete_value(TABLE, key)
+            persistence.writer.delete_value(TABLE, key)
         else:
-            durable.writer.put_value(TABLE, key, value)
+            persistence.writer.put_value(TABLE, key, value)
 
     def save_place(self, client: str, value: bytes | None) -> None:
         session = self.sessions.get(client)
@@ -406,16 +406,16 @@ class Roaming:
         return encode_state(state)
 
     def _changed(self, session: Session) -> None:
-        durable = self.durable
-        if durable is not None:
-            durable.received(session)
+        persistence = self.persistence
+        if persistence is not None:
+            persistence.received(session)
 
     def begin(self, leave: Leave) -> None:
         session = self._sessions[leave]
         self._move(session, RemoteTarget(self, leave))
 
     def _move(self, session: Session, target: RemoteTarget | LocalTarget) -> None:
-        drain = self._drains[session] = SessionDrain(self.durable, session, target)
+        drain = self._drains[session] = SessionDrain(self.persistence, session, target)
         drain.start()
 
     def sent(self, leave: Leave) -> bool:
@@ -487,8 +487,8 @@ class Roaming:
 
     def give(self, session: Session, delivery: Delivery) -> None:
         """What was kept elsewhere is kept here, whatever the bounds of one session: it was somebody's to keep before."""
-        if delivery.qos == 2 and self.durable is not None:
-            delivery.ticket = self.durable.next_commit  # it comes again unless the window of what brought it is kept
+        if delivery.qos == 2 and self.persistence is not None:
+            delivery.ticket = self.persistence.next_commit  # it comes again unless the window of what brought it is kept
         bounds = session.max_messages, session.max_bytes
         session.max_messages = session.max_bytes = UNBOUND
         lost = delivery.count - session.deliver(delivery)

@@ -439,7 +439,7 @@ async def test_a_broker_that_remembers_does_not_wait(tmp_path: Path) -> None:
             await lyon.client("first")
             await until(lambda: lyon.node.interested("a") == 2)
             await until(lambda: not lyon.node._core.journal.others.changed)
-            assert await lyon.broker.site.durable.settle(5)
+            assert await lyon.broker.site.persistence.settle(5)
     async with Member("lyon", 2, [PeerSettings("mqtt://127.0.0.1:9")], tmp_path, start_wait=60.0) as lyon:
         client = await lyon.client("p", expiry=100)
         assert await client.publish("a", b"1", 1) == 0

@@ -208,7 +208,7 @@ async def test_deletions_of_what_never_was_need_memory_too():
 async def mortal(site: Site, will: Will) -> Client:
     """A client of a stored session that vanishes with its broker."""
     client = await site.client("mortal", clean=False, expiry=FOREVER, will=will)
-    await until(lambda: not site.broker.site.durable.writer.bytes_pending)
+    await until(lambda: not site.broker.site.persistence.writer.bytes_pending)
     return client
 
 

@@ -109,7 +109,7 @@ async def test_a_store_that_refuses_is_a_reason():
         store.fail_next(Kind.FULL, times=1000)
         publisher = await site.client()
         publisher.send(Publish("t", b"x", 1, packet_id=1))
-        await until(lambda: site.broker.site.durable.error is not None)
+        await until(lambda: site.broker.site.persistence.error is not None)
         status, body = await get(site, "/ready")
         assert status == 503
         assert "the store refuses" in json.loads(body)["reasons"][0]

@@ -43,7 +43,7 @@ async def test_an_acknowledgement_waits_for_its_commit(qos):
         store.hold()
         publisher.send(Publish("t", b"x", qos, packet_id=1))
         await held_back(publisher, store, Puback if qos == 1 else Pubrec)
-        assert site.broker.site.durable.store.count("session/1") == 1
+        assert site.broker.site.persistence.store.count("session/1") == 1
 
 
 async def test_what_needs_no_store_waits_for_nothing():
@@ -137,7 +137,7 @@ async def test_a_failing_store_refuses_who_needs_it_and_serves_the_others():
         first, publisher, old = await site.client(), await site.client("p", clean=False, expiry=FOREVER), await site.client("old", 4)
         store.fail_next(Kind.FULL, times=1000)
         first.send(Publish("t", b"kept in the end", 1, packet_id=9))
-        await until(lambda: site.broker.site.durable.error is not None)
+        await until(lambda: site.broker.site.persistence.error is not None)
         assert await publisher.publish("t", b"refused", 1) == 0x97
         assert await publisher.publish("t", b"refused", 2) == 0x97
         assert await publisher.publish("elsewhere", b"x", 1) == 0x10

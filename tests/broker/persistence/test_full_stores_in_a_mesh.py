@@ -55,7 +55,7 @@ async def test_a_full_queue_of_sessions_does_not_stop_what_is_for_sites_in_reach
         await wanted(origin, b"u")
         publisher = await origin.client()
         await fill(publisher, "kept")
-        assert origin.broker.site.durable.quota.full
+        assert origin.broker.site.persistence.quota.full
         bodies = [b"%d " % number + BIG for number in range(40)]
         packets = [Publish("u", body, qos, packet_id=publisher.next_id()) for body in bodies]
         publisher.send(*packets)  # far more than may be on its way
@@ -65,7 +65,7 @@ async def test_a_full_queue_of_sessions_does_not_stop_what_is_for_sites_in_reach
         assert [message.payload for message in await listener.messages(len(bodies))] == bodies
         assert await publisher.publish("kept", b"x", 1) == 0x97
         await until(lambda: not origin.broker.site.mesh.node.custody()[0])
-        assert origin.broker.site.durable.quota.full
+        assert origin.broker.site.persistence.quota.full
 
 
 async def test_what_is_for_a_site_out_of_reach_is_refused_at_once_until_it_is_back() -> None:
@@ -79,7 +79,7 @@ async def test_what_is_for_a_site_out_of_reach_is_refused_at_once_until_it_is_ba
             assert await publisher.publish("u", b"1", 1) == 0
         await until(lambda: not origin.broker.site.mesh.node.live())
         assert await publisher.publish("u", b"2", 1) == 0x97
-        assert origin.broker.site.durable.quota.refused
+        assert origin.broker.site.persistence.quota.refused
 
 
 async def test_a_site_that_is_gone_leaves_half_of_the_store_to_the_sessions_here() -> None:
@@ -91,7 +91,7 @@ async def test_a_site_that_is_gone_leaves_half_of_the_store_to_the_sessions_here
             await wanted(origin, b"t")
         await wanted(origin, b"u")
         await until(lambda: origin.broker.site.mesh.node.live() == 1 << 3)
-        bound = origin.broker.site.durable.quota
+        bound = origin.broker.site.persistence.quota
         publisher = await origin.client()
         gone = await fill(publisher, "t")
         assert LIMIT // 2 // 5000 <= gone <= LIMIT // 2 // 4096 + 1
@@ -136,7 +136,7 @@ async def test_receipts_name_a_site_that_is_full() -> None:
         assert ("mqmesh-awaited", "site2") in answer.properties[Property.USER_PROPERTY]
         back = await site.client("away", clean=False, expiry=FOREVER)
         await back.messages(taken)
-        await until(lambda: not site.broker.site.durable.quota.full)
+        await until(lambda: not site.broker.site.persistence.quota.full)
         await site.later(1)
         assert (await back.messages(1))[0].payload == b"x"
         await until(lambda: not origin.broker.site.mesh.node.custody()[0])
@@ -196,7 +196,7 @@ async def test_a_client_comes_to_a_site_that_is_full_with_all_that_it_has(waits:
         assert new.broker.site.mesh.incoming.held == waits
         back = await new.client("away", clean=False, expiry=FOREVER)
         await back.messages(taken)
-        await until(lambda: not new.broker.site.durable.quota.full)
+        await until(lambda: not new.broker.site.persistence.quota.full)
         await new.later(1)
         if waits:
             assert (await back.messages(1))[0].payload == b"waits"
@@ -218,7 +218,7 @@ async def test_a_client_leaves_a_full_site_and_makes_room() -> None:
         assert roamer.connack.session_present
         got = [int(message.payload.split()[0]) for message in await roamer.messages(taken)]
         assert got == list(range(taken))
-        await until(lambda: not old.broker.site.durable.quota.full)
+        await until(lambda: not old.broker.site.persistence.quota.full)
         await old.later(1)
         assert (await roamer.messages(1))[0].payload == b"waits"
 
@@ -249,7 +249,7 @@ async def test_what_went_ahead_of_messages_that_wait_is_not_done_again_by_the_ne
             await roamer.nothing()
             back = await new.client("away", clean=False, expiry=FOREVER)
             await back.messages(taken)
-            await until(lambda: not new.broker.site.durable.quota.full)
+            await until(lambda: not new.broker.site.persistence.quota.full)
             await new.later(1)
             assert (await back.messages(1))[0].payload == b"waits"
             await until(lambda: not old.broker.site.mesh.node.custody()[0])

@@ -65,10 +65,10 @@ async def test_what_would_have_to_be_kept_is_refused_and_what_was_taken_comes(qo
         answer = await publisher.receive()
         assert answer.reason == 0x97
         assert "limits.stored_bytes" in answer.properties[Property.REASON_STRING]
-        await until(lambda: not site.broker.site.durable.writer.bytes_pending)
-        assert site.broker.site.durable.quota.stored == weight(kept)
+        await until(lambda: not site.broker.site.persistence.writer.bytes_pending)
+        assert site.broker.site.persistence.quota.stored == weight(kept)
     async with full_site(kept) as site:
-        bound = site.broker.site.durable.quota
+        bound = site.broker.site.persistence.quota
         assert bound.full  # right after a restart, before anything was published
         assert bound.stored == weight(kept)
         publisher = await site.client()
@@ -163,7 +163,7 @@ async def test_a_will_that_has_no_room_waits_for_it() -> None:
         await site.gone("dying")
         back = await site.client("away", clean=False, expiry=FOREVER)
         await back.messages(taken)
-        await until(lambda: not site.broker.site.durable.quota.full)
+        await until(lambda: not site.broker.site.persistence.quota.full)
         await site.later(1)
         assert (await back.messages(1))[0].payload == b"7777 the last word"
 
@@ -177,14 +177,14 @@ async def test_a_session_that_ends_makes_room() -> None:
         assert await publisher.publish("u", b"x", 1) == 0x97
         ending = await site.client("away", clean=True)
         assert ending.connack is not None
-        await until(lambda: not site.broker.site.durable.quota.full)
+        await until(lambda: not site.broker.site.persistence.quota.full)
         assert await publisher.publish("u", b"x", 1) == 0
 
 
 async def test_a_refusal_with_a_long_reason_is_well_formed(monkeypatch: pytest.MonkeyPatch) -> None:
     async with full_site(stored_bytes=10**17) as site:
         await away(site)
-        site.broker.site.durable.quota.full = site.broker.site.durable.closed = True
+        site.broker.site.persistence.quota.full = site.broker.site.persistence.closed = True
         monkeypatch.setattr(StoreQuota, "text", "x" * 300)
         answer_of = await site.client()
         answer_of.send(Publish("t", b"x", 1, packet_id=1))
@@ -196,7 +196,7 @@ async def test_a_larger_bound_needs_no_restart() -> None:
     for larger in (2 * LIMIT, 0):
         async with full_site(stored_sessions=1) as site:
             await away(site)
-            bound = site.broker.site.durable.quota
+            bound = site.broker.site.persistence.quota
             publisher = await site.client()
             await fill(publisher)
             reload_files(site.broker, lambda larger=larger: parse({"limits": {"stored_bytes": larger, "stored_sessions": larger}}))
@@ -217,7 +217,7 @@ async def test_each_change_is_said_once(caplog: pytest.LogCaptureFixture) -> Non
         assert b"limits.stored_bytes" in (await watcher.messages(1))[0].payload
         for _ in range(5):
             assert await publisher.publish("t", BIG, 1) == 0x97
-        assert site.broker.site.durable.quota.refused == 6
+        assert site.broker.site.persistence.quota.refused == 6
         ending = await site.client("away", clean=True)
         assert (await watcher.messages(1))[0].payload == b"ok"
         await ending.nothing()
@@ -241,9 +241,9 @@ async def test_as_many_sessions_as_may_be(version: int, code: int, caplog: pytes
         assert again.connack is not None
         assert again.connack.session_present
         await site.client("a", clean=True, expiry=FOREVER)  # another one in its place
-        assert site.broker.site.durable.quota.sessions == 2
+        assert site.broker.site.persistence.quota.sessions == 2
     async with full_site(kept, stored_sessions=2) as site:
-        bound = site.broker.site.durable.quota
+        bound = site.broker.site.persistence.quota
         assert (bound.sessions, bound.sessions_full) == (2, True)
         ending = await site.client("b", clean=True)
         await ending.nothing()
@@ -277,7 +277,7 @@ async def test_what_another_site_sends_stays_there_until_there_is_room(topics: l
             await listener.nothing()
             back = await site.client("away", clean=False, expiry=FOREVER)
             await back.messages(taken)
-            await until(lambda: not site.broker.site.durable.quota.full)
+            await until(lambda: not site.broker.site.persistence.quota.full)
             await site.later(1)
             wanted = [b"%d" % (1000 + number) for number in range(3) for _ in topics]
             assert [message.payload for message in await back.messages(len(wanted))] == wanted

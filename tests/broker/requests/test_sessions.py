@@ -71,7 +71,7 @@ async def test_sessions_in_the_order_asked_for(home: str) -> None:
         answer = await ask(client, {"do": "list"})
         assert [one["client"] for one in answer["sessions"]] == ["few large", "many", "here"]
         assert answer["total"] == 3
-        assert answer["bytes"] == site.broker.site.durable.quota.stored
+        assert answer["bytes"] == site.broker.site.persistence.quota.stored
         large, many, connected = answer["sessions"]
         assert (large["messages"], large["connected"], large["subscriptions"], large["expires"]) == (2, False, 1, None)
         assert large["bytes"] > 10000
@@ -110,7 +110,7 @@ async def test_a_session_is_ended(home: str, connected: bool) -> None:
         if old is not None:
             await old.closed(0x98)
         assert site.broker.site.sessions.get("old") is None
-        assert site.broker.site.durable.quota.sessions == 0
+        assert site.broker.site.persistence.quota.sessions == 0
         assert not list(kept.deliveries())  # the answer followed the commit
         assert not list(kept.values("sessions"))
         assert "no session" in (await ask(client, {"do": "end", "client": "old"}))["error"]
