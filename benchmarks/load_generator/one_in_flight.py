@@ -187,6 +187,11 @@ class OneInFlight(Load):
         self.first = self.publishers
         return number
 
+    def warm_up(self) -> float:
+        """See `Load.warm_up`. It begins when every publisher has used all its topics, so that the broker knows them."""
+        self.until(lambda: all(publisher.sent >= self.spec.topics for publisher in self.publishers), self.spec.patience)
+        return super().warm_up()
+
     def pump(self) -> bool:
         """Send the first message of each publisher; the later ones follow without being asked for."""
         first, self.first = self.first, []
