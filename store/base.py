@@ -24,7 +24,7 @@ PAGE = 1000  # how many rows one query reads at a time, so that a long iteration
 
 
 class Kind(Enum):
-    """Why a store failed: what its user can do differs."""
+    """Why a store failed. The remedy differs for each kind."""
 
     FULL = "full"  # no space left: free some; the same commit then succeeds
     READ_ONLY = "read-only"  # the folder, file or server refuses writing
@@ -50,7 +50,7 @@ class StoreError(Exception):
 
 
 class Store(Protocol):
-    """What every store offers. Every method raises `StoreError` and nothing else."""
+    """The operations of every store. Every method raises only `StoreError`."""
 
     def open(self) -> None:
         """Make or check what is there, take the lock, delete runs that no delivery names; ready for everything."""
@@ -59,7 +59,7 @@ class Store(Protocol):
         """Ready for queries only, beside the process that has it open for writing. It must exist."""
 
     def close(self) -> None:
-        """Let go of everything; may be called at any time, and twice."""
+        """Release all resources; may be called at any time, and twice."""
 
     def commit(self, batch: Batch) -> None:
         """Apply a batch. All or nothing; only ever called from one thread at a time."""
@@ -101,7 +101,7 @@ class Store(Protocol):
         """(table, key, bytes) of each value of all tables, in no particular order."""
 
     def space(self) -> int | None:
-        """Bytes that it could have at its place: those that it takes now and those that are free; None where it cannot know."""
+        """Bytes that the store has plus those that are free on its disk; None if unknown."""
 
 
 def wrong_version(store: str, found: int) -> StoreError:

@@ -1,7 +1,7 @@
-"""What makes a broker durable: one store, one writer, and the rule that nothing is acknowledged that is not kept.
+"""Persistence of a broker: one store, one writer, and the rule that a message is acknowledged only after it is kept.
 
-The event loop changes sessions and retained messages as ever; those that the store keeps write their changes into the writer's
-open batch. What must not be said before it is kept waits in two short queues of each connection, in order:
+The event loop changes sessions and retained messages in memory. Those that the store keeps write their changes into the writer's
+open batch. Packets that may leave only after a commit wait in two short queues of each connection, in order:
 
 - *answers*: PUBACK, PUBREC, PUBCOMP, SUBACK, UNSUBACK. One that waits for nothing goes at once, unless others wait before it.
 - *sends*: PUBLISH of QoS 2 and PUBREL to a session in the store, whose identifiers must be kept first; PUBLISH of QoS 2 to any session,
@@ -76,10 +76,14 @@ class Answer:
 class Persistence:
     """The store of one broker, seen from its event loop.
 
-    store: not yet open. offset: from the loop's clock to the wall clock. pending_limit: bytes that may wait for the store.
-    closed: nothing more that needs the store is taken now; stuck: since it fails, or is behind. bound: of all that it keeps.
-    dirty: sessions whose identifiers are to be written down. moving: messages are
-    passing from one session to another, so that they are not settled when the one lets go of them.
+    store: the store; it is not open yet when it is passed in.
+    offset: seconds from the loop's clock to the wall clock.
+    pending_limit: bytes that may wait for the store.
+    closed: messages that need the store are refused or not read now, because it is stuck or its quota is reached.
+    stuck: the store fails, or too many bytes wait for it.
+    quota: the limits of what the store may keep.
+    dirty: sessions whose identifiers have to be written.
+    moving: messages pass from one session to another now, so they are not settled when the first session drops them.
     """
 
     def __init__(
@@ -133,7 +137,7 @@ class Persistence:
         return now + self.offset
 
     def numbers_from(self, run: int, number: int) -> None:
-        """The first identifiers to give: of runs, of sessions."""
+        """Set the next identifiers of runs and of sessions."""
         self._next_run, self._next_number = run, number
 
     def new_session(self, client_id: str) -> StoredSession:
@@ -167,7 +171,7 @@ class Persistence:
             log.error("event=store-left bytes=%d text=%s", pending, self.error or "the store did not answer in time")
 
     def tick(self) -> None:
-        """From time to time: note the time, try a store that failed, look after those who wait."""
+        """Called periodically: note the time, try a store that failed, resume publishers that wait."""
         now = self.context.now
         if now - self._alive_at >= ALIVE or (self.error is not None and not self.writer.bytes_pending):
             self._alive_at = now
@@ -234,7 +238,7 @@ class Persistence:
             self.retry()
 
     def retry(self) -> None:
-        """There may be room for what publishers wait with: read on."""
+        """Read again from publishers that wait for room in the store."""
         for connection in list(self._held):
             self.context.loop.call_soon(self._let_go, connection, False)
 
@@ -331,7 +335,7 @@ class Persistence:
         return ticket
 
     def pass_on(self, connection: Connection, data: bytes | bytearray) -> None:
-        """Send an answer that waits for nothing any more, behind those that do."""
+        """Send an answer that waits for no commit, after earlier answers that do."""
         if connection.answers:
             connection.answers.append(Answer(data, 0, set()))
         else:
@@ -377,7 +381,7 @@ class Persistence:
             self._holding.pop(connection, None)
 
     def abandon(self, connection: Connection) -> None:
-        """A connection is gone: nobody waits there."""
+        """Drop what waits for a connection that is gone."""
         for answer in connection.answers or ():
             for run in answer.runs:
                 self._awaiting.pop(run, None)
