@@ -130,7 +130,7 @@ class Client(asyncio.Protocol):
         self.transport.write(b"".join(one if isinstance(one, bytes) else encode(one, self.version) for one in what))
 
     def next_id(self) -> int:
-        self._next_id += 1
+        self._next_id = self._next_id % 65_535 + 1
         return self._next_id
 
     # Receiving
