@@ -40,6 +40,11 @@ def _no_flush() -> None:
 HELD = "held"  # why a socket is not read: what came last waits for room, or for who its client is
 
 
+def _nothing_unsaved() -> bool:
+    """Stands for `Context.unsaved` of a broker without a store."""
+    return False
+
+
 class Context:
     """Clock, event loop, counters and limits of one broker.
 
@@ -54,6 +59,7 @@ class Context:
     touched: connections that have something to be written by the next `flush`.
     flush: writes what connections have been given, and begins to commit. To be called at the end of each piece of work.
     write: writes what connections have been given and need not wait for anything.
+    unsaved: whether something was changed that the next `flush` hands to the store.
     say: publishes a value at a `$SYS` topic, retained, if it has changed.
     hooks: calls the extension points of an embedding program; None while there are none.
     """
@@ -70,6 +76,7 @@ class Context:
         "started",
         "stopping",
         "touched",
+        "unsaved",
         "warnings",
         "write",
     )
@@ -85,6 +92,7 @@ class Context:
         self.stopping = False
         self.touched: list[Any] = []
         self.flush: Callable[[], None] = _no_flush
+        self.unsaved: Callable[[], bool] = _nothing_unsaved
         self.write: Callable[[], None] = _no_flush
         self.say: Callable[[str, str], None] = lambda topic, value: None
         self.hooks: HookCalls | None = None

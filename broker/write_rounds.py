@@ -5,6 +5,9 @@ at once, because waiting would only add latency. Where many clients send small p
 when the round ends: one system call for each recipient and round, instead of one for each recipient and message.
 
 A large piece is written at once: it holds many messages already. So what waits for the end of a round is bounded.
+
+A piece that has changed something to be stored ends its own work at once: changes that belong together go into one commit, and the store's
+thread may take what is there before the round ends.
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ class WriteRounds:
             context.flush()
             return
         if size <= ACKNOWLEDGEMENT:  # it brings no message, so that it makes no company
-            if earlier < (1 if self._crowded else 2):
+            if earlier < (1 if self._crowded else 2) or context.unsaved():
                 context.flush()
             return
         if connection is self._latest and not earlier:  # it comes in a round of its own, as a round reads each socket once
@@ -47,7 +50,7 @@ class WriteRounds:
         self._pieces = earlier + 1
         if not earlier:
             context.loop.call_soon(self.end)
-        if not (earlier or self._crowded) or earlier % TOGETHER == TOGETHER - 1:
+        if not (earlier or self._crowded) or earlier % TOGETHER == TOGETHER - 1 or context.unsaved():
             context.flush()
 
     def end(self) -> None:

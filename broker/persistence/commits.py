@@ -103,6 +103,7 @@ class Persistence:
         self.dirty: dict[StoredSession, None] = {}
         self.commits = 0
         loop = context.loop
+        context.unsaved = self._unsaved
         self.writer = Writer(store, loop.call_soon_threadsafe, self._on_commit, self._on_error, self._on_settled)
         self.quota = StoreQuota(self.writer, self._bound_changed)
         self.maintenance = Maintenance(self)
@@ -208,6 +209,10 @@ class Persistence:
             callback()
         else:
             heapq.heappush(self._callbacks, (ticket, next(self._serials), callback))
+
+    def _unsaved(self) -> bool:
+        """Whether something was changed since the last `flush`, or waits to be committed."""
+        return self.writer.open_size > 0 or bool(self.dirty)
 
     def flush(self) -> None:
         """The end of a piece of work: what was changed is a group; let go of what need not wait. `begin_commit` follows."""
