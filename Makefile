@@ -41,7 +41,7 @@ quick: venv ## unit and simulation tests, under two minutes
 	$(BIN)/pytest -m "not slow and not service" --ignore=tests/interop $(ARGS)
 
 plan: ## what `make test` is about to install, and how long it takes
-	@echo "make test installs what is missing, then runs every test: about ten minutes on two cores once all is there."
+	@echo "make test installs what is missing, then runs every test: about twelve minutes on two cores once all is there."
 	@.ci/venv "$(PYTHON)" "$(VENV)" plan | sed 's/^/  /'
 	@.ci/services plan | sed 's/^/  /'
 
