@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ...base.quoting import quoted
 from ...mesh.topology.settings import Limits
 from ...mqtt import packets
+from ...mqtt.bounds import check_bounds
 from ...mqtt.codec import decode, encode
 from ...mqtt.errors import PeerError
 from ...mqtt.length import LONGEST_LENGTH
@@ -42,6 +43,7 @@ def granted_expiry(limits: Limits, asked: int) -> float | None:
 def connect(connection: Connection, first: int, body: bytes) -> None:
     """The first packet of a connection. A refusal is answered with CONNACK and closes. Raises PeerError where there is no answer."""
     try:
+        check_bounds(first, body, 5, connection.limits.packet_properties, connection.limits.packet_filters)
         packet = decode(first, body, 5)
     except PeerError as error:
         level = _level(body)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...base.quoting import quoted
 from ...mqtt import packets
+from ...mqtt.bounds import check_bounds
 from ...mqtt.codec import decode
 from ...mqtt.errors import PeerError
 from ...mqtt.properties import Property
@@ -37,6 +38,8 @@ def handle(connection: Connection, first: int, body: bytes) -> None:
         return
     if connection.mqisdp and first & 0xF8 in OLD_DUP:
         first &= 0xF7
+    limits = connection.limits
+    check_bounds(first, body, connection.version, limits.packet_properties, limits.packet_filters)
     packet = decode(first, body, connection.version)
     handler = HANDLERS.get(type(packet))
     if handler is None:

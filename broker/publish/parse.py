@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...mqtt.batch.run import PID_HIGH, PID_LOW, Run
+from ...mqtt.bounds import SHORTEST_PROPERTY, check_properties
 from ...mqtt.errors import MalformedPacket, PeerError
 from ...mqtt.length import read_length
 from ...mqtt.publish import PublishProperties, publish_properties
@@ -40,14 +41,19 @@ TABLES = {0x40: PUBACKS, 0x50: PUBRECS, 0x62: PUBRELS, 0x70: PUBCOMPS}
 _known: dict[bytes, PublishProperties] = {}
 
 
-def read_properties(data: bytes, position: int, stop: int) -> tuple[PublishProperties, int]:
-    """The property block of a PUBLISH from a client, and where the payload starts. Blocks seen before are not read again."""
+def read_properties(data: bytes, position: int, stop: int, most: int) -> tuple[PublishProperties, int]:
+    """The property block of a PUBLISH from a client, and where the payload starts. Blocks seen before are not read again.
+
+    most: how many properties it may have.
+    """
     length, start = read_length(data, position, stop)
     if length < 0 or start + length > stop:
         raise MalformedPacket("the properties of a PUBLISH are longer than the packet", clause="MQTT-3.3.2")
     block = data[start : start + length]
     properties = _known.get(block)
     if properties is None:
+        if length > SHORTEST_PROPERTY * most:
+            check_properties(data, position, most)
         properties = publish_properties(data, position, stop)
         if properties.subscription_identifiers:
             raise PeerError(Reason.PROTOCOL_ERROR, "a client sent a subscription identifier in PUBLISH", clause="MQTT-3.3.4-6")
@@ -152,7 +158,7 @@ def take_run(
         if payload >= stop:
             raise MalformedPacket("PUBLISH without a property length", clause="MQTT-3.3.2")
         if data[payload]:
-            properties, payload = read_properties(data, payload, stop)
+            properties, payload = read_properties(data, payload, stop, connection.limits.packet_properties)
         else:
             payload += 1
     after = _run_end(data, position, topic_end, payload, stop, qos)

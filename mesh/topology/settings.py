@@ -115,6 +115,12 @@ class Limits:
     subscriptions: int | None = _limit(
         None, "whole", 1, 10**9, "subscriptions of one session; SUBACK refuses more (0x97); none when left out"
     )
+    packet_properties: int = _limit(
+        1000, "whole", 1, 10**6, "properties of one packet, and of the will in it; a client that sends more is disconnected (0x97)"
+    )
+    packet_filters: int = _limit(
+        4000, "whole", 1, 10**6, "topic filters of one SUBSCRIBE or UNSUBSCRIBE; a client that sends more is disconnected (0x97)"
+    )
     message_rate: int | None = _limit(
         None, "whole", 1, 10**9, "messages a second from one client; one that sends more is read more slowly; none when left out"
     )

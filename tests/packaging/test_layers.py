@@ -59,7 +59,7 @@ RANKS = {
     "metabroker": ("__init__", "shell", "connectors core", "mqtt policy", "credentials libraries protocol reconnect"),
     "mqtt": (
         "__init__",
-        "codec framing publish session websocket",
+        "bounds codec framing publish session websocket",
         "batch decode encode",
         "packets topics",
         "properties",
