@@ -14,7 +14,8 @@ WEBSOCKETS = ("ws", "wss")  # MQTT over WebSocket
 WEBSOCKET_PATH = "/mqtt"  # where an address names none
 LONGEST_VIRTUAL_HOST = 255  # characters
 _PARTS = re.compile(
-    r"(?:(?P<login>[^\s/]*)@)?(?:\[(?P<ip>[0-9A-Fa-f:.]+(?:%\w+)?)\]|(?P<host>[^\s:/@\[\]?#]+))(?::(?P<port>[0-9]+))?(?P<path>/.*)?"
+    r"(?:(?P<login>[^\s/]*)@)?(?:\[(?P<ip>[0-9A-Fa-f:.]+(?:%\w+)?)\]|(?P<host>[^\s\x00-\x1f\x7f:/@\[\]?#]+))"  # resolvers stop at \x00
+    r"(?::(?P<port>[0-9]+))?(?P<path>/.*)?"
 )
 _NO_LOGIN = "an address holds no user name and password here: give them apart from it, and write {}"
 _NO_PORT = "the port must be a number from 1 to 65535, as in {}://host:{}"

@@ -9,23 +9,25 @@
     publish = ["readings/#"]
     subscribe = ["weather/+/now"]
 
-The first `[[allow]]` whose `clients` and `remotes` both match decides. `*` in them stands for any characters, `?` for one.
+The first `[[allow]]` whose `clients` and `remotes` both match decides. `*` in them stands for any characters, `?` for one; in `remotes`
+within one part of an address, see `remotes.py`.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from ..base.address import SCHEMES
 from ..base.settings import MISSING, ConfigError, Section, is_file, read
+from ..base.wildcards import fits
 from ..mqtt.errors import MqttError
 from ..mqtt.topics import check_filter, covers, matches
 from . import credentials
 from .libraries import missing_library
+from .remotes import Remotes, remotes_of, target
 
 VERSIONS = {"5": 5, "3.1.1": 4}
 EXCHANGE, QUEUE_LENGTH = "amq.topic", 100_000  # of AMQP remotes
@@ -75,7 +77,7 @@ class Rule:
     """
 
     clients: tuple[str, ...]
-    remotes: tuple[str, ...]
+    remotes: tuple[Remotes, ...]
     publish: tuple[str, ...] = ()
     subscribe: tuple[str, ...] = ()
     version: int = 5
@@ -107,10 +109,12 @@ class Policy:
 
     def rule(self, client: str, remote: str) -> Rule | None:
         """What a client may do with a remote; None: nothing. remote: an address with its port, or a service name."""
-        for rule in self.rules:
-            if any(fnmatchcase(client, one) for one in rule.clients) and any(fnmatchcase(remote, one) for one in rule.remotes):
-                return rule
-        return None
+        return next((rule for rule in self.reaching(remote) if any(fits(one, client) for one in rule.clients)), None)
+
+    def reaching(self, remote: str) -> list[Rule]:
+        """The rules that name a remote, whoever asks."""
+        named = target(remote)
+        return [rule for rule in self.rules if named is not None and any(one.match(named) for one in rule.remotes)]
 
 
 def load(file: Path) -> Policy:
@@ -136,11 +140,7 @@ def _policy(section: Section, folder: Path | None) -> Policy:
 
 def _rule(section: Section, folder: Path | None) -> Rule:
     section.only(_KEYS)
-    remotes = _texts(section, "remotes", needed=True)
-    for remote in remotes:
-        scheme = SCHEMES.get(remote.partition("://")[0])
-        if scheme is not None and (text := missing_library(scheme.protocol)) is not None:
-            raise ConfigError(section.file, section.key("remotes"), remote, text)
+    remotes = _remotes(section)
     ca = section.path_of("ca", folder, "give the path of a PEM file") if section.has("ca") else None
     if ca is not None and not is_file(ca):
         raise section.error("ca", "there is no such file: give the PEM file of the remotes' authorities")
@@ -161,6 +161,21 @@ def _rule(section: Section, folder: Path | None) -> Rule:
         _password(section, folder),
         _credentials(section, folder),
     )
+
+
+def _remotes(section: Section) -> tuple[Remotes, ...]:
+    """The entries of `remotes`, each of which some request can match."""
+    found = []
+    for text in _texts(section, "remotes", needed=True):
+        scheme = SCHEMES.get(text.partition("://")[0])
+        missing = missing_library(scheme.protocol) if scheme is not None else None
+        if missing is not None:
+            raise ConfigError(section.file, section.key("remotes"), text, missing)
+        try:
+            found.append(remotes_of(text))
+        except ValueError as error:
+            raise ConfigError(section.file, section.key("remotes"), text, str(error)) from None
+    return tuple(found)
 
 
 def _password(section: Section, folder: Path | None) -> bytes | None:

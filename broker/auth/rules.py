@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
+from ...base.wildcards import fits
 from ...mqtt.errors import MqttError
 from ...mqtt.topics import check_filter, covers, matches, overlaps, split_share
 
@@ -45,9 +45,9 @@ class Rule:
         """Whether it speaks of this action of this client."""
         if action not in self.actions:
             return False
-        if self.users is not None and (user is None or not any(fnmatchcase(user, one) for one in self.users)):
+        if self.users is not None and (user is None or not any(fits(one, user) for one in self.users)):
             return False
-        return self.clients is None or any(fnmatchcase(client_id, one) for one in self.clients)
+        return self.clients is None or any(fits(one, client_id) for one in self.clients)
 
     def filters(self, user: str | None, client_id: str) -> list[str]:
         """Its topics with the client's names in them; without those that the names do not fit into."""
@@ -95,8 +95,8 @@ class Rules:
         asked = full if share is None else share[1]
         for rule in self.rules:
             if rule.concerns("subscribe", user, client_id):
-                fits = covers if rule.allows else overlaps
-                if any(fits(one, asked) for one in rule.filters(user, client_id)):
+                agrees = covers if rule.allows else overlaps
+                if any(agrees(one, asked) for one in rule.filters(user, client_id)):
                     return Verdict(rule.allows, rule)
         return Verdict(not self.rules, None)
 

@@ -9,8 +9,6 @@ A session that is not durable goes on with a publication number that no earlier 
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
-
 from ...base.metabroker import Code
 from ..policy import Policy, Rule
 from .core import Core
@@ -75,10 +73,7 @@ def _credentials(record: RemoteRecord, rule: Rule) -> Credentials:
 
 def _any_rule(policy: Policy, record: RemoteRecord) -> Rule:
     """How to reach a remote that is only to be told that we leave."""
-    for rule in policy.rules:
-        if any(fnmatchcase(record.remote, one) for one in rule.remotes):
-            return rule
-    return Rule((), (), version=record.version)
+    return next(iter(policy.reaching(record.remote)), Rule((), (), version=record.version))
 
 
 def _sessions(

@@ -56,7 +56,7 @@ RANKS = {
         "storage",
     ),
     "mesh": ("link", "roaming", "topology", "node", "custody", "retained", "view", "wire"),
-    "metabroker": ("__init__", "shell", "connectors core", "mqtt policy", "credentials libraries protocol reconnect"),
+    "metabroker": ("__init__", "shell", "connectors core", "mqtt policy", "credentials libraries protocol reconnect remotes"),
     "mqtt": (
         "__init__",
         "bounds codec framing publish session websocket",

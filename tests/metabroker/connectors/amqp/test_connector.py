@@ -26,7 +26,7 @@ body = 4194304
 
 [[allow]]
 clients = ["archive"]
-remotes = ["amqp://127.0.0.1:*"]
+remotes = ["amqp://127.0.0.1:*/*"]
 publish = ["#"]
 subscribe = ["#"]
 exchange = "archive"
@@ -34,7 +34,7 @@ queue_length = 50
 
 [[allow]]
 clients = ["*"]
-remotes = ["amqp*://127.0.0.1:*", "plant"]
+remotes = ["amqp*://127.0.0.1:*/*", "plant"]
 publish = ["#"]
 subscribe = ["#"]
 """
