@@ -169,8 +169,10 @@ def _open(connection: Connection, packet: packets.Connect, connack: packets.Conn
     site, limits, client_id = connection.site, connection.limits, connection.client_id
     known = site.sessions.get(client_id)
     persistence = site.persistence
-    if persistence is not None and persistence.error is not None and expiry != 0 and (known is None or packet.clean_start):
-        connection.refuse(Reason.QUOTA_EXCEEDED, f"a new session cannot be kept: {persistence.error}", packet.version)
+    unkept = _unkept(packet, known, expiry) if persistence is not None and persistence.error is not None else None
+    if unkept is not None:
+        assert persistence is not None
+        connection.refuse(Reason.QUOTA_EXCEEDED, f"{unkept} cannot be kept: {persistence.error}", packet.version)
         return
     crowd = persistence.quota.refusal(known) if persistence is not None and expiry != 0 else None
     if crowd is not None:
@@ -188,8 +190,27 @@ def _open(connection: Connection, packet: packets.Connect, connack: packets.Conn
     if site.roaming is not None:
         site.roaming.opened(client_id)
     connack.session_present = present and not connection.mqisdp  # MQTT 3.1 has a reserved byte there
+    wait = session.stored or (known is not None and known.stored and known is not session)  # what it says is in the store
+    if wait and persistence is not None and persistence.error is None:
+        connection.cork()
     connection.send_packet(connack)
     _begin(connection, session, present)
+    if connection.corked and persistence is not None:
+        persistence.when(persistence.mark(), connection.uncork)
+
+
+def _unkept(packet: packets.Connect, known: Session | None, expiry: float | None) -> str | None:
+    """What CONNACK would promise that a store which fails does not keep; None: nothing.
+
+    A client of a session that is kept already is let in, so that it takes its messages; only a will is new of it.
+    """
+    if expiry != 0 and (known is None or packet.clean_start):
+        return "a new session"
+    if known is None or not known.stored:
+        return None
+    if packet.clean_start:
+        return "the end of the earlier session"
+    return "the will" if packet.will is not None else None
 
 
 def _begin(connection: Connection, session: Session, present: bool) -> None:

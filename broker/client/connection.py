@@ -364,6 +364,11 @@ class Connection(Outgoing, asyncio.Protocol):
                 text = f"it did not send CONNECT within {limits.connect_timeout:g} s"
                 self.context.warnings.say("connect-timeout", now, self.address, text)
                 self.close()
+        elif self.corked and now - self.opened > limits.connect_timeout:
+            self.context.warnings.say(
+                "connect-unkept", now, self.address, f"the store did not keep its session within {limits.connect_timeout:g} s"
+            )
+            self.close()
         elif self.keep_alive:
             if not self.pauses:
                 if now - self.last_received > self.keep_alive:
@@ -416,3 +421,15 @@ class Connection(Outgoing, asyncio.Protocol):
         else:
             self.transport.close()
         self.site.dismiss(self, None)
+
+    def leave(self) -> None:
+        """Its client has said goodbye: close once what that means for the session is kept, so that the end of the connection says so."""
+        session, persistence = self.session, self.site.persistence
+        if self.congested or session is None or not session.stored or persistence is None or persistence.error is not None:
+            self.close()
+            return
+        self.flush()
+        self.closing = True
+        self.closed_at = self.context.loop.time()
+        self.site.dismiss(self, None)
+        persistence.when(persistence.mark(), self.transport.close)

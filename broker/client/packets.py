@@ -193,7 +193,7 @@ def disconnect(connection: Connection, packet: packets.Disconnect) -> None:
             raise PeerError(Reason.PROTOCOL_ERROR, "session expiry raised from 0 in DISCONNECT", "MQTT-3.14.2-2")
         session.expiry = handshake.granted_expiry(connection.limits, expiry)
     connection.clean_end = packet.reason == Reason.NORMAL_DISCONNECTION
-    connection.close()
+    connection.leave()
 
 
 def auth(connection: Connection, packet: packets.Auth) -> None:

@@ -30,9 +30,9 @@ ALIAS_MIN = 4  # a topic of fewer bytes is not longer than its alias
 class Outgoing:
     """What a connection sends.
 
-    congested: the transport holds more unsent bytes than it may. sent: PUBLISH packets. dropped: QoS 0 messages for which there was no
-    room. max_packet: the client's Maximum Packet Size, 0 for none. alias_maximum: its Topic Alias Maximum. tracker: of
-    acknowledgements that wait for receipts; None while there never was one.
+    congested: the transport holds more unsent bytes than it may. corked: nothing leaves, because CONNACK waits for a commit. sent:
+    PUBLISH packets. dropped: QoS 0 messages for which there was no room. max_packet: the client's Maximum Packet Size, 0 for none.
+    alias_maximum: its Topic Alias Maximum. tracker: of acknowledgements that wait for receipts; None while there never was one.
     """
 
     __slots__ = (
@@ -42,6 +42,7 @@ class Outgoing:
         "closing",
         "congested",
         "context",
+        "corked",
         "dropped",
         "limits",
         "max_packet",
@@ -69,6 +70,7 @@ class Outgoing:
         self.sends: deque[tuple[int, bytes | bytearray]] | None = None
         self.closing = False
         self.congested = False
+        self.corked = False
         self.special = False
         self.max_packet = 0
         self.alias_maximum = 0
@@ -87,11 +89,25 @@ class Outgoing:
 
     def flush(self) -> None:
         """Write what it has been given, now."""
-        if self.out and not self.closing:
+        if self.out and not (self.closing or self.corked):
             data = b"".join(self.out)
             self.out = []
             self.context.counters.bytes_sent += len(data)
             self.transport.write(data)
+
+    def cork(self) -> None:
+        """From now on nothing leaves, until `uncork`: what is sent gathers in `out`, and the connection counts as congested."""
+        self.corked = self.congested = True
+        self.out.append(b"")  # so that `send` finds it touched already, and nobody writes it
+
+    def uncork(self) -> None:
+        """The next flush writes what has gathered."""
+        if self.closing or not self.corked:
+            return
+        self.corked = self.congested = False
+        self.context.touched.append(self)
+        if self.session is not None:
+            self.session.pump()
 
     def answer(self, data: bytes | bytearray) -> None:
         """Send an acknowledgement, once what it promises is kept and after those before it."""
