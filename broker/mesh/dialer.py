@@ -14,6 +14,7 @@ from ...base.address import parse_address
 from ...base.backoff import Backoff
 from ...mesh.link.link import Link
 from ...mesh.topology.settings import PeerSettings
+from ...mesh.wire.identity import OLDEST, PROTOCOL
 from ..settings.directory import BY_NAME
 from ..transport.tls.service import TlsError
 from ..transport.tls.transport import TlsTransport
@@ -49,15 +50,20 @@ class Dialler:
         """One peer, for as long as the broker lives."""
         shell, settings = self._shell, self._shell.settings
         backoff = Backoff(settings.retry_first, settings.retry_last, spread=(0.8, 1.2))
+        form = PROTOCOL  # each attempt begins with the newest hello, so that a peer that was updated is found out
         while True:
             other = self.standing(peer)
             if other is not None:
                 await other.closed.wait()
             begun = shell.now()
-            link, error = await self._dial(peer)
+            link, error = await self._dial(peer, form)
+            form = PROTOCOL
             if link is not None:
                 await link.closed.wait()
                 error = link.error
+                if link.machine.outdated:
+                    form = OLDEST
+                    continue
                 if link.peer is not None and link.machine.incarnation:
                     self._shell.met[peer.address] = link.peer
                 if link.up and shell.now() - begun > STEADY:
@@ -81,12 +87,12 @@ class Dialler:
         link = self._shell.by_number.get(number) if number is not None else None
         return link if link is not None and (met is None or link.peer is None or link.peer.uuid == met.uuid) else None
 
-    async def _dial(self, peer: PeerSettings) -> tuple[LinkProtocol | None, str]:
+    async def _dial(self, peer: PeerSettings, form: int) -> tuple[LinkProtocol | None, str]:
         if not peer.address.startswith(BY_NAME):
-            return await self._dial_at(peer, peer.address)
+            return await self._dial_at(peer, peer.address, form)
         link, error = None, "the directory names no address of it that can be used here"
         for where in self._by_directory(peer.address.removeprefix(BY_NAME)):
-            link, error = await self._dial_at(peer, where)
+            link, error = await self._dial_at(peer, where, form)
             if link is not None:
                 break
         return link, error
@@ -97,12 +103,12 @@ class Dialler:
         secure = [one for one in addresses if one.startswith("mqtts://")] if self._shell.config.tls and self._shell.config.tls.ca else []
         return secure + ([] if self._shell.settings.certified else [one for one in addresses if one.startswith("mqtt://")])
 
-    async def _dial_at(self, peer: PeerSettings, where: str) -> tuple[LinkProtocol | None, str]:
+    async def _dial_at(self, peer: PeerSettings, where: str, form: int) -> tuple[LinkProtocol | None, str]:
         address = parse_address(where)
         shell, loop = self._shell, self._shell.context.loop
 
         def made(tls: TlsTransport | None = None) -> LinkProtocol:
-            config = shell.link_config(peer, where, shell.channel(tls, address.host))
+            config = shell.link_config(peer, where, shell.channel(tls, address.host), form)
             holders, signer, why_not = shell.node.holders(), shell.signer, shell.node.why_not
             machine = Link.dial(shell.identity, shell.key, config, loop.time(), holders, signer=signer, why_not=why_not)
             return shell.make_link(machine, peer.cost, peer.address)

@@ -8,7 +8,7 @@ import time
 import uuid
 from pathlib import Path
 
-from ...mesh.wire.identity import Identity
+from ...mesh.wire.identity import CAPABILITIES, LIFE_BYTES, Identity
 from ...mesh.wire.keys import KEY_BYTES, Signer, shown
 
 FILE = "identity.json"
@@ -21,7 +21,7 @@ def own_identity(
     """Read or make the identity in the data folder and begin a new epoch: max(stored + 1, the clock in milliseconds).
 
     data: None for a broker without a folder: what its store says, without a store a fresh UUID for each start. stored: UUID and
-    epoch as the store knows them. key: the public one (`own_signer`). Raises OSError when the folder cannot be written,
+    epoch as the store knows them. key: the public one (`own_signer`). The life is random. Raises OSError when the folder cannot be written,
     ValueError (one line) when the file is not an identity, or that of another broker than the store's.
     """
     epoch = int(time.time() * 1000)
@@ -29,7 +29,7 @@ def own_identity(
     if stored is not None:
         own, epoch = stored[0], max(stored[1] + 1, epoch)
     if data is None:
-        return Identity(mesh, name, number, own, epoch, key)
+        return Identity(mesh, name, number, own, epoch, key, os.urandom(LIFE_BYTES), CAPABILITIES)
     data.mkdir(0o700, parents=True, exist_ok=True)
     path = data / FILE
     if path.exists():
@@ -41,7 +41,7 @@ def own_identity(
             raise ValueError(f"{path} is not a broker's identity ({error}); restore it, or remove it to begin as another broker") from None
         if stored is not None and own != stored[0]:
             raise ValueError(f"{path} says broker {own}, the store holds messages of {stored[0]}; restore one of them, or empty the store")
-    identity = Identity(mesh, name, number, own, epoch, key)
+    identity = Identity(mesh, name, number, own, epoch, key, os.urandom(LIFE_BYTES), CAPABILITIES)
     keep_identity(data, identity)
     return identity
 

@@ -23,7 +23,7 @@ from ...mesh.node import actions
 from ...mesh.node.node import MeshConfig, Node, Verdict
 from ...mesh.topology.rules import LinkRules, rules_for
 from ...mesh.topology.settings import MeshSettings, PeerSettings
-from ...mesh.wire.identity import Identity
+from ...mesh.wire.identity import PROTOCOL, Identity
 from ...mesh.wire.keys import Keys
 from ...mqtt import packets
 from ...mqtt.batch.batch import Batch
@@ -248,7 +248,7 @@ class MeshShell:
         link.connection_made(connection.transport)
         link.data_received(b"")
 
-    def link_config(self, peer: PeerSettings | None, where: str, channel: Channel) -> LinkConfig:
+    def link_config(self, peer: PeerSettings | None, where: str, channel: Channel, form: int = PROTOCOL) -> LinkConfig:
         number, name = (None, None) if peer is None else (peer.number, peer.name)
         return LinkConfig(
             silence=self.settings.silence,
@@ -258,6 +258,8 @@ class MeshShell:
             name=name,
             channel=channel,
             brokers=self.settings.brokers,
+            lowest=self.settings.lowest_protocol,
+            form=form,
         )
 
     def channel(self, tls: TlsTransport | None, host: str | None = None) -> Channel:

@@ -61,6 +61,7 @@ def _up(link: LinkProtocol) -> dict[str, object]:
         "up": True,
         "cost": link.cost,
         "incarnation": link.machine.incarnation,
+        "version": link.machine.version,
         "tls": link.tls,
         "policy": words_of(link.rules),
         "since": _tenths(link.since),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,11 +27,12 @@ def render(config: BrokerConfig) -> str:
     number = config.number if config.number >= 0 else None  # the directory gives it
     lines = _pairs({"name": config.name, "number": number, "listen": config.listen, "data": config.data})
     if config.mesh is not None:
-        values = {field.name: getattr(config.mesh, field.name) for field in fields(config.mesh)}
-        peers, rules = values.pop("peers"), values.pop("rules")
-        values["key"] = values["key"] or None  # no key: only certificates
-        brokers = values.pop("brokers")
+        values = _said(config.mesh)
+        peers, rules, brokers = values.pop("peers", []), values.pop("rules", {}), values.pop("brokers", None)
+        keys = values.pop("keys", {})
         lines += ["", "[mesh]", *_pairs(values)]
+        if keys:
+            lines += ["", "[mesh.keys]", *_pairs({_value(name): key for name, key in keys.items()})]
         if brokers is not None:
             lines += ["", "[mesh.brokers]", *(f"{_value(name)} = {number}" for name, number in brokers.items())]
         for peer in peers:
@@ -48,8 +49,8 @@ def render(config: BrokerConfig) -> str:
         lines += ["", "[tls]", *_pairs({key: getattr(tls, key) for key in (*FILES, "client_certificates")})]
     if config.websocket.origins:
         lines += ["", "[websocket]", *_pairs({"origins": config.websocket.origins})]
-    lines += ["", "[store]", *_pairs({field.name: getattr(config.store, field.name) for field in fields(config.store)})]
-    lines += ["", "[limits]", *_pairs({field.name: getattr(config.limits, field.name) for field in fields(config.limits)})]
+    lines += ["", "[store]", *_pairs(_said(config.store))]
+    lines += ["", "[limits]", *_pairs(_said(config.limits))]
     return "\n".join(lines) + "\n"
 
 
@@ -63,6 +64,15 @@ def _directory(directory: DirectorySettings) -> list[str]:
         table = {field.name: getattr(service, field.name) or None for field in fields(service)}
         lines += ["", "[[directory.service]]", *_pairs(table)]
     return lines
+
+
+def _said(settings: Any) -> dict[str, Any]:
+    """The settings that are not the defaults: a broker of another release may not know all keys, and has defaults of its own."""
+    defaults = {
+        field.name: field.default_factory() if field.default is MISSING and field.default_factory is not MISSING else field.default
+        for field in fields(settings)
+    }
+    return {name: getattr(settings, name) for name, default in defaults.items() if getattr(settings, name) != default}
 
 
 def _map(rules: LinkRules) -> list[str]:

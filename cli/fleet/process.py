@@ -82,6 +82,7 @@ class Fleet:
 
     def __init__(self, topology: Topology, folder: Path, proxies: bool = False) -> None:
         self.folder = folder.absolute()
+        self.environments: dict[str, dict[str, str]] = {}  # of a broker's process, beside this process's own; for its next start
         self.changed = threading.Condition()
         self.proxies: dict[frozenset[str], Proxy] = {}
         self.topology = self._with_proxies(topology) if proxies else topology
@@ -156,8 +157,9 @@ class Fleet:
         file = self.folder / f"{member.name}.toml"
         broker_file.write(file, self.configuration(member.name))
         command = [sys.executable, "-m", "mqmesh.cli.main", "broker", "--config", str(file), "--stop-with-stdin"]
+        pipe, environment = subprocess.PIPE, {**os.environ, **self.environments.get(member.name, {})}
         with self.log(member.name).open("a") as log:
-            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, process_group=0)
+            process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=log, text=True, process_group=0, env=environment)
         (self.folder / f"{member.name}.pid").write_text(f"{process.pid}\n")
         with self.changed:
             member.process, member.exit_status, member.expected_end, member.status = process, None, False, None

@@ -10,6 +10,9 @@ names the Authentication Method `mqmesh-1`:
                                               <-   CONNACK 0   the link is up at both ends
     PUBLISH ... PINGREQ ... DISCONNECT        <->
 
+The hellos agree on a version of the mesh protocol. A dialler that is refused for its version says so (`outdated`): its shell dials again
+with the earlier form of the hello (`LinkConfig.form`).
+
 Either end refuses with a reason code and a Reason String that names both brokers: the acceptor by CONNACK, the dialler by
 DISCONNECT. What is accepted in which state stands in one table, `_TABLE`.
 
@@ -41,7 +44,7 @@ from ...mqtt.errors import MalformedPacket, PeerError
 from ...mqtt.length import read_length
 from ...mqtt.properties import Properties, Property
 from ...mqtt.reasons import Reason
-from ..wire.identity import Identity
+from ..wire.identity import OLDEST, PROTOCOL, Identity
 from ..wire.keys import Signer, verified
 from . import hello
 from .settings import (
@@ -83,6 +86,7 @@ class Link:
         "_hello",
         "_holders",
         "_key",
+        "_nonce",
         "_out",
         "_peer_hello",
         "_pings",
@@ -94,9 +98,11 @@ class Link:
         "dialled",
         "identity",
         "incarnation",
+        "outdated",
         "peer",
         "round_trip",
         "state",
+        "version",
     )
 
     def __init__(
@@ -115,6 +121,8 @@ class Link:
         self.dialled = dialled
         self.peer: Identity | None = None  # who the peer says it is; proved once the state is UP
         self.incarnation = 0
+        self.version = 0  # of the mesh protocol in which the link runs, 0 before it is agreed
+        self.outdated = False  # the dialled peer knows an earlier hello only
         self.round_trip: float | None = None  # seconds from a ping to its answer, smoothed; None before the first answer
         self.state = State.CHALLENGE if dialled else State.PROOF
         self._config = config
@@ -123,7 +131,8 @@ class Link:
         self._why_not = why_not
         self._key = config.channel.bind(key)
         self._holders = holders
-        self._hello = hello.encode(identity, nonce or secrets.token_bytes(hello.NONCE_BYTES))
+        self._nonce = nonce or secrets.token_bytes(hello.NONCE_BYTES)
+        self._hello = b""
         self._peer_hello = b""
         self._buffer = b""  # of the handshake
         self._splitter = Splitter(config.largest)
@@ -152,6 +161,7 @@ class Link:
         in `identity`; with one the peer has to show its own. why_not: why a peer's key must not speak for its number, None: it may.
         """
         link = cls(identity, key, True, now, config, holders or {}, nonce, signer, why_not)
+        link._hello = hello.encode(identity, link._nonce, link._key, config.form, config.lowest)
         properties: Properties = {Property.AUTHENTICATION_METHOD: METHOD, Property.AUTHENTICATION_DATA: link._hello}
         connect = packets.Connect(client_id=f"mqmesh/{identity.name}", clean_start=True, keep_alive=0, properties=properties)
         link._send(connect)
@@ -302,6 +312,8 @@ class Link:
             raise PeerError(
                 Reason.CLIENT_IDENTIFIER_NOT_VALID, f"the client identifier of a link from {self.peer} is mqmesh/{self.peer.name}"
             )
+        form = OLDEST if self.version == OLDEST else PROTOCOL
+        self._hello = hello.encode(self.identity, self._nonce, self._key, form, self._config.lowest)
         ends = self._peer_hello, self._hello
         proof = hello.prove(self._key, hello.ACCEPTOR, *ends)
         self._authenticate(len(self._hello).to_bytes(2, "big") + self._hello + proof + self._signature(hello.ACCEPTOR, *ends, proof))
@@ -329,6 +341,12 @@ class Link:
         """Dialler: CONNACK has come, welcome or not."""
         if connack.reason != Reason.SUCCESS:
             hint = "" if self.peer or reason_string(connack.properties) else _NO_BROKER
+            if connack.reason == Reason.BAD_USER_NAME_OR_PASSWORD and self._config.channel.binding:
+                hint = "; where they have the same key, something between them ends TLS: let it pass TLS through"
+            if connack.reason == Reason.UNSUPPORTED_PROTOCOL_VERSION and self.state is State.CHALLENGE:
+                self.outdated = self._config.form > max(OLDEST, self._config.lowest)
+                if self._config.lowest > OLDEST:
+                    hint = f"; if it runs the previous release, update it, or set mesh.lowest_protocol = {OLDEST} at {self.identity.name}"
             said = reason_string(connack.properties) or words(connack.reason)
             self._close(Reason(connack.reason), f"{self._peer_text()} refused the link from {self.identity}: {said}{hint}")
         elif self.state is State.VERDICT:
@@ -352,17 +370,31 @@ class Link:
     # the checks of a handshake
 
     def _meet(self, peer_hello: bytes) -> None:
-        """Take the peer's hello, unproved as yet, and refuse another mesh."""
+        """Take the peer's hello, unproved as yet; refuse another version, another key and another mesh."""
+        own, form = self.identity, self._config.form
         try:
-            self.peer = hello.decode(peer_hello, self.identity)
+            said = hello.decode(peer_hello, own)
+            if self.dialled and (said.form == OLDEST) != (form == OLDEST):
+                raise PeerError(Reason.PROTOCOL_ERROR, f"the peer answers a hello of version {form} with one of version {said.form}")
+            self.peer = peer = said.peer
+            self.version = hello.agree(said, own, self._config.lowest)
         except PeerError as error:
             raise PeerError(error.reason, f"{self._config.where}: {error.text}") from None
         self._peer_hello = peer_hello
-        own, peer = self.identity, self.peer
-        if peer.mesh != own.mesh:
-            text = f'{own} belongs to mesh "{own.mesh}" and {peer} to mesh "{peer.mesh}": give both the same mesh name, or remove the link'
-            raise PeerError(Reason.NOT_AUTHORIZED, text)
         self._check_certificate()
+        if said.form == OLDEST:
+            if peer.mesh != own.mesh:  # the name here is not told to strangers
+                text = f'{peer} belongs to mesh "{peer.mesh}" and {own} to another: give both the same mesh name, or remove the link'
+                raise PeerError(Reason.NOT_AUTHORIZED, text)
+            return
+        mesh = hello.unveil(said.veiled, self._key, said.nonce)
+        if mesh is None:
+            wrong = self._wrong_key(lambda key: hello.unveil(said.veiled, key, said.nonce) is not None)
+            raise wrong if self.dialled else PeerError(Reason.BAD_USER_NAME_OR_PASSWORD, wrong.text)
+        self.peer = peer = peer._replace(mesh=mesh)
+        if mesh != own.mesh:
+            text = f'{own} belongs to mesh "{own.mesh}" and {peer} to mesh "{mesh}": give both the same mesh name, or remove the link'
+            raise PeerError(Reason.NOT_AUTHORIZED, text)
 
     def _check_certificate(self) -> None:
         """Refuse a name that the peer's certificate does not give, and a channel on which there is nothing to prove."""
@@ -420,7 +452,7 @@ class Link:
         """Refuse a peer that proves another secret than the mesh's, or that has not the key pair of which it shows the public half."""
         proof, signature = data[: hello.PROOF_BYTES], data[hello.PROOF_BYTES :]
         if not hello.proved(proof, self._key, role, dialler, acceptor):
-            raise self._wrong_key(proof, role, dialler, acceptor)
+            raise self._wrong_key(lambda key: hello.proved(proof, key, role, dialler, acceptor))
         peer = self.peer
         assert peer is not None
         if self._signer is None:
@@ -435,18 +467,18 @@ class Link:
             raise PeerError(Reason.PROTOCOL_ERROR, f"{self._peer_text()} sent an AUTH that does not continue {METHOD} [MQTT-4.12.0-5]")
         return bytes(properties.get(Property.AUTHENTICATION_DATA, b""))
 
-    def _wrong_key(self, proof: bytes, role: bytes, dialler: bytes, acceptor: bytes) -> PeerError:
-        """What a proof that is not right tells: it may be right for something else."""
+    def _wrong_key(self, shows: Callable[[bytes], bool]) -> PeerError:
+        """What a peer's proof or veil tells that does not fit the key. shows: whether it fits another one. The mesh's name stays unsaid."""
         own, peer, channel = self.identity, self.peer, self._config.channel
-        if channel.binding and self._secret and hello.proved(proof, self._secret, role, dialler, acceptor):
+        if channel.binding and self._secret and shows(self._secret):
             text = f"{own} and {peer} are not the two ends of one TLS connection: something between them ends TLS; let it pass TLS through"
-        elif self._secret and channel.binding and hello.proved(proof, channel.bind(b""), role, dialler, acceptor):
+        elif self._secret and channel.binding and shows(channel.bind(b"")):
             text = f"{peer} proves no key, and {own} asks for one: give both the same mesh.auth, and the key"
         elif not self._secret:
             text = f"{own} has no key, and {peer} seems to prove one, or something between them ends TLS: give both the same mesh.auth"
         else:
             perhaps = ", or something between them ends TLS" if channel.binding else ""
-            text = f'{own} and {peer} have different keys for mesh "{own.mesh}"{perhaps}: give both the same key'
+            text = f"{own} and {peer} have different keys for their mesh{perhaps}: give both the same key"
         return PeerError(Reason.NOT_AUTHORIZED if not self.dialled else Reason.IMPLEMENTATION_SPECIFIC_ERROR, text)
 
     def _peer_text(self) -> str:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ...mqtt.properties import Properties, Property
 from ...mqtt.reasons import CONNACK_REASONS, DISCONNECT_REASONS, Reason
-from ..wire.identity import Identity
+from ..wire.identity import OLDEST, PROTOCOL, Identity
 from .channel import PLAIN, Channel
 
 LONGEST_TEXT = 1024  # characters of a Reason String, said or heard
@@ -42,7 +42,8 @@ Event = LinkUp | LinkData | LinkClosed
 class LinkConfig:
     """silence: seconds without a byte that end the link. handshake: seconds until it must be up. largest: bytes of the
     largest packet taken. number, name: of the broker that must answer, None for any. where: the address dialled or dialled
-    from, for texts. channel: what the link runs over. brokers: name -> number of all that are let in, None for any."""
+    from, for texts. channel: what the link runs over. brokers: name -> number of all that are let in, None for any. lowest: version of
+    the mesh protocol that is still spoken. form: of the dialler's hello, 2 for a peer that has refused 3."""
 
     silence: float = 0.9
     handshake: float = 10.0
@@ -52,6 +53,8 @@ class LinkConfig:
     name: str | None = None
     channel: Channel = PLAIN
     brokers: Mapping[str, int] | None = None
+    lowest: int = OLDEST
+    form: int = PROTOCOL
 
 
 class State(Enum):

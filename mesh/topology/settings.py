@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...base.settings import MISSING, NAME, SECRET, ConfigError, Section
 from ...mqtt.errors import MqttError
 from ...mqtt.topics import check_filter
-from ..wire.identity import HIGHEST_NUMBER
+from ..wire.identity import HIGHEST_NUMBER, OLDEST, PROTOCOL
 from ..wire.keys import given_keys
 
 if TYPE_CHECKING:
@@ -167,6 +167,7 @@ class MeshSettings:
     brokers: name -> number of all that may link, None for whoever proves the key or shows a certificate.
     keys: name -> public key, in hexadecimal digits, of brokers that are known under it alone (mesh/wire/keys.py). keys_held: seconds that
     the number of a broker out of reach is kept for its key.
+    lowest_protocol: version of the mesh protocol that links still speak; 2 lets brokers of the previous release in.
     auth: "key", "certificate" (each end's certificate names its broker; then there is no key), or "both".
     mode: "routed" or "flood". peers: the neighbours that this broker dials (others may dial it). silence: seconds without a
     byte after which a link is taken for broken. retry_first, retry_last: seconds between attempts to dial, first and longest.
@@ -192,6 +193,7 @@ class MeshSettings:
     brokers: dict[str, int] | None = None
     keys: dict[str, str] = field(default_factory=dict)
     keys_held: float = WEEK
+    lowest_protocol: int = OLDEST
     retained_compare: float = 30.0
     deletions_kept: float = WEEK
     clients: str = "site"
@@ -226,6 +228,7 @@ class MeshSettings:
             brokers=_brokers_of(section.section("brokers")) if section.has("brokers") else None,
             keys=given_keys(section.section("keys")) if section.has("keys") else {},
             keys_held=section.seconds("keys_held", 1, 2**32, WEEK),
+            lowest_protocol=section.whole("lowest_protocol", OLDEST, PROTOCOL, OLDEST),
             mode=section.choice("mode", MODES, "routed"),
             silence=section.seconds("silence", 0.1, 3600, 0.9),
             retry_first=section.seconds("retry_first", 0.01, 3600, 0.1),

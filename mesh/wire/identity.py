@@ -5,7 +5,17 @@ from __future__ import annotations
 from typing import NamedTuple
 from uuid import UUID
 
+PROTOCOL = 3  # the version of the mesh protocol that this release speaks
+OLDEST = 2  # the version of the previous release, which it speaks too
 HIGHEST_NUMBER = 65535
+LIFE_BYTES = 16
+
+# What this release understands beyond the version of the protocol. A link's ends tell each other; what needs one is sent to nobody else.
+OWNER = "owner"  # claims and moving sessions carry their user
+LIFE = "life"  # link state carries the life
+DELTA = "delta"  # OPEN and link state travel as differences
+MANAGE = "manage"  # orders of operators to the whole mesh
+CAPABILITIES = frozenset((OWNER, LIFE, DELTA, MANAGE))
 
 
 class Identity(NamedTuple):
@@ -14,7 +24,8 @@ class Identity(NamedTuple):
     mesh: name of the mesh. name: name of the broker, unique in its mesh. number: 0 to 65535, unique in its mesh; the
     bit that stands for the broker in an envelope. uuid: of the broker's data folder; another UUID under a known
     number is another broker. epoch: of this life, at least the clock in milliseconds at its start.
-    key: its public key (keys.py), b"" without one.
+    key: its public key (keys.py), b"" without one. life: 16 random bytes of this start, b"" where it is not known (a broker of the previous
+    release). capabilities: of its release, as it says over a link; empty where it is not known.
     """
 
     mesh: str
@@ -23,6 +34,8 @@ class Identity(NamedTuple):
     uuid: UUID
     epoch: int
     key: bytes = b""
+    life: bytes = b""
+    capabilities: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
         return f"{self.name} (number {self.number})"

@@ -222,7 +222,7 @@ def test_a_copied_data_folder(tmp_path: Path) -> None:
 
 def test_another_key(pair: Pair, tmp_path: Path) -> None:
     with Site(tmp_path, "graz", 3, "--peer", pair.lyon.url, key="another key of 16 bytes") as graz:
-        line = 'graz (number 3) and lyon (number 2) have different keys for mesh "sites": give both the same key'
+        line = "have different keys for their mesh: give both the same key"
         graz.warning("event=link-down", line)
         pair.lyon.warning("event=link-refused", line)
         assert all("another key" not in text and KEY not in text for text in (*graz.warnings(), *pair.lyon.warnings()))

@@ -285,9 +285,9 @@ def test_auth_both_needs_the_key_as_well(tmp_path: Path) -> None:
         certificates.broker("eve")
         options = certified(tmp_path, certificates, "eve")
         Path(options[1]).write_text('[mesh]\nauth = "both"\nkey = "another key of sixteen"\n')
-        Stranger(scene, tmp_path, "eve", 9, *options).says("eve (number 9) and a (number 1) have different keys for mesh")
+        Stranger(scene, tmp_path, "eve", 9, *options).says("a (number 1) and eve (number 9) have different keys for their mesh")
         Path(options[1]).write_text('[mesh]\nauth = "certificate"\n')
-        Stranger(scene, tmp_path, "eve", 9, *options).says("eve (number 9) has no key, and a (number 1) seems to prove one")
+        Stranger(scene, tmp_path, "eve", 9, *options).says("eve (number 9) proves no key, and a (number 1) asks for one")
         assert_clean(scene.check("pair"))
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
+import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -61,7 +63,7 @@ class Pair:
         self.holders = holders
         self.dialler = Link.dial(dialler, keys[0], CONFIG, 0.0, holders.get("dialler_holders"), NONCES[0])
         self.acceptor: Link | None = None
-        self.identity, self.key = acceptor, keys[1]
+        self.identity, self.key, self.config = acceptor, keys[1], CONFIG
         self.events: tuple[list[Event], list[Event]] = ([], [])
         self.waiting = b""
         self.tamper = lambda data, up: data  # applied to all bytes of one take()
@@ -91,7 +93,7 @@ class Pair:
         if isinstance(connect, packets.Connect):
             size = len(codec.encode(connect, 5))
             holders = self.holders.get("acceptor_holders")
-            self.acceptor = Link.accept(self.identity, self.key, CONFIG, connect, self.waiting[size:], 0.0, holders, NONCES[1])
+            self.acceptor = Link.accept(self.identity, self.key, self.config, connect, self.waiting[size:], 0.0, holders, NONCES[1])
             self.events[1].extend(self.acceptor.receive(b"", 0.0))
 
 
@@ -168,8 +170,8 @@ REFUSALS = {
     ),
     "key": (
         Pair(keys=(b"one key", b"another key")),
-        Reason.IMPLEMENTATION_SPECIFIC_ERROR,
-        'lyon (number 4) and porto (number 3) have different keys for mesh "sites": give both the same key',
+        Reason.BAD_USER_NAME_OR_PASSWORD,
+        "porto (number 3) and lyon (number 4) have different keys for their mesh: give both the same key",
     ),
     "number": (
         Pair(dialler=as_(LYON, number=3)),
@@ -224,19 +226,137 @@ def test_another_broker_at_the_address_is_refused_when_a_number_is_expected() ->
     assert events[0][-1].text == "mqtt://h:1 is porto (number 3), where lyon (number 4) expects number 9: correct the address or the number"
 
 
-def test_another_version_of_the_protocol() -> None:
-    connect = decoded(Link.dial(LYON, KEY, CONFIG, 0.0).take())
+def hello_in(connect: packets.Packet) -> list[Any]:
+    """The values of a dialler's hello."""
     assert isinstance(connect, packets.Connect)
-    for version, text in ((b"\x03", "version 3"), (b"\xd1\x7f\xff", "version 32767")):
-        connect.properties[Property.AUTHENTICATION_DATA] = b"\x92" + version + b"\xa1x"
-        acceptor = Link.accept(PORTO, KEY, CONFIG, connect, b"", 0.0)
+    body = msgpack.unpackb(connect.properties[Property.AUTHENTICATION_DATA])
+    assert isinstance(body, list)
+    return body
+
+
+def answered(body: list[Any], config: LinkConfig = CONFIG) -> tuple[Link, packets.Packet]:
+    """An acceptor that got this hello, and its first packet."""
+    connect = decoded(Link.dial(LYON, KEY, CONFIG, 0.0, nonce=NONCES[0]).take())
+    assert isinstance(connect, packets.Connect)
+    connect.properties[Property.AUTHENTICATION_DATA] = msgpack.packb(body)
+    acceptor = Link.accept(PORTO, KEY, config, connect, b"", 0.0, nonce=NONCES[1])
+    return acceptor, decoded(acceptor.take())
+
+
+def refusal_of(body: list[Any], config: LinkConfig = CONFIG) -> str:
+    """Why an acceptor refuses this hello for its version."""
+    acceptor, connack = answered(body, config)
+    (closed,) = acceptor.receive(b"", 0.0)
+    assert isinstance(closed, LinkClosed)
+    assert isinstance(connack, packets.Connack)
+    assert closed.reason == connack.reason == Reason.UNSUPPORTED_PROTOCOL_VERSION
+    assert connack.properties[Property.REASON_STRING] == closed.text
+    return closed.text
+
+
+def test_forms_of_the_hello_that_are_not_known() -> None:
+    for version in (1, 4, 32767):
+        text = f"the peer speaks version {version} of the mesh protocol and porto (number 3) versions 2 to 3: update the older one"
+        assert text in refusal_of([version, "x"])
+
+
+def test_a_link_runs_in_the_highest_version_that_both_ends_speak() -> None:
+    body = hello_in(decoded(Link.dial(LYON, KEY, CONFIG, 0.0, nonce=NONCES[0]).take()))
+    assert body[:3] == [3, 2, 3]
+    later = [3, 3, 9, [*body[3], "telepathy"], *body[4:], "a field", {"of": "later"}]
+    acceptor, answer = answered(later)
+    assert isinstance(answer, packets.Auth)
+    assert acceptor.version == 3
+    assert acceptor.peer == LYON._replace(capabilities=frozenset({"telepathy"}))
+    assert "the peer speaks versions 4 to 9 of the mesh protocol and porto (number 3) versions 2 to 3: " in refusal_of([3, 4, 9, *body[3:]])
+
+
+def dial_as(form: int, acceptor: LinkConfig = CONFIG, mesh: str = "sites") -> tuple[Pair, tuple[list[Event], list[Event]]]:
+    pair = Pair(dialler=LYON._replace(mesh=mesh))
+    config = LinkConfig(where="mqtt://127.0.0.1:1883", form=form)
+    pair.dialler = Link.dial(LYON._replace(mesh=mesh), KEY, config, 0.0, nonce=NONCES[0])
+    pair.config = acceptor
+    return pair, pair.pump()
+
+
+def test_an_acceptor_answers_the_previous_release_in_its_form() -> None:
+    pair, events = dial_as(2)
+    assert [type(event) for side in events for event in side] == [LinkUp, LinkUp]
+    assert pair.acceptor is not None
+    assert pair.dialler.version == pair.acceptor.version == 2
+    assert events[0][0].peer == PORTO
+    assert events[1][0].peer == LYON
+
+
+def test_a_refusal_of_the_previous_release_does_not_tell_the_name_of_the_mesh() -> None:
+    _, (told, said) = dial_as(2, mesh="guess")
+    for (closed,) in (told, said):
+        assert 'lyon (number 4) belongs to mesh "guess" and porto (number 3) to another' in closed.text
+        assert "sites" not in closed.text
+
+
+def test_the_previous_release_may_be_kept_out() -> None:
+    _, (told, said) = dial_as(2, LinkConfig(lowest=3))
+    text = "the peer speaks version 2 of the mesh protocol and porto (number 3) version 3: "
+    text += "update the peer, or set mesh.lowest_protocol = 2 at porto"
+    assert text in told[-1].text
+    assert text in said[-1].text
+
+
+@pytest.mark.parametrize(("lowest", "outdated"), [(2, True), (3, False)])
+def test_a_dialler_that_is_refused_for_its_version_says_so(lowest: int, outdated: bool) -> None:
+    refusal = packets.Connack(reason=Reason.UNSUPPORTED_PROTOCOL_VERSION)
+    dialler = Link.dial(LYON, KEY, LinkConfig(lowest=lowest), 0.0)
+    (closed,) = dialler.receive(codec.encode(refusal, 5), 0.0)
+    assert isinstance(closed, LinkClosed)
+    assert dialler.outdated is outdated
+    assert ("mesh.lowest_protocol = 2 at lyon" in closed.text) is not outdated
+    again = Link.dial(LYON, KEY, LinkConfig(lowest=lowest, form=2), 0.0)
+    again.receive(codec.encode(refusal, 5), 0.0)
+    assert not again.outdated, "there is nothing earlier to try"
+
+
+def test_an_acceptor_must_answer_in_the_form_in_which_it_was_asked() -> None:
+    for form, other in ((2, 3), (3, 2)):
+        dialler = Link.dial(LYON, KEY, LinkConfig(form=form), 0.0)
+        body = hello.encode(PORTO, NONCES[1], KEY, other)
+        data = len(body).to_bytes(2, "big") + body + bytes(32)
+        auth = packets.Auth(Reason.CONTINUE_AUTHENTICATION, {Property.AUTHENTICATION_METHOD: METHOD, Property.AUTHENTICATION_DATA: data})
+        (closed,) = dialler.receive(codec.encode(auth, 5), 0.0)
+        assert isinstance(closed, LinkClosed)
+        assert f"answers a hello of version {form} with one of version {other}" in closed.text
+
+
+def test_the_life_and_the_capabilities_of_both_ends_are_told() -> None:
+    one = LYON._replace(life=b"l" * 16, capabilities=frozenset({"life", "owner"}))
+    other = PORTO._replace(life=b"p" * 16)
+    dialler, acceptor = Pair(one, other).pump()
+    assert (dialler[0].peer, acceptor[0].peer) == (other, one)
+    assert Pair(one, other).pump()[0][0].peer.capabilities == frozenset()
+
+
+def test_strangers_do_not_learn_the_name_of_the_mesh() -> None:
+    secret = "the-name-of-the-mesh"
+    porto, lyon = PORTO._replace(mesh=secret), LYON._replace(mesh=secret)
+    heard = Link.dial(lyon, KEY, CONFIG, 0.0).take()
+    assert secret.encode() not in heard, "what a dialler says to whoever listens there"
+    for stranger, key in ((LYON, b"a guess"), (lyon, b"a guess"), (LYON, b"")):
+        acceptor = Link.accept(porto, KEY, CONFIG, decoded(Link.dial(stranger, key, CONFIG, 0.0).take()), b"", 0.0)
         (closed,) = acceptor.receive(b"", 0.0)
-        assert closed.reason == Reason.UNSUPPORTED_PROTOCOL_VERSION
-        assert text in closed.text
-        connack = decoded(acceptor.take())
-        assert isinstance(connack, packets.Connack)
-        assert connack.reason == Reason.UNSUPPORTED_PROTOCOL_VERSION
-        assert "run the same release" in connack.properties[Property.REASON_STRING]
+        assert isinstance(closed, LinkClosed)
+        assert secret not in closed.text
+        told = acceptor.take()
+        assert secret.encode() not in told
+        assert isinstance(decoded(told), packets.Connack), "nothing is proved to a stranger"
+
+
+@given(st.text(st.characters(min_codepoint=33, max_codepoint=0x2FF, exclude_categories=("C", "Z")), min_size=1, max_size=256))
+def test_a_veil_is_lifted_by_its_key_and_no_other(name: str) -> None:
+    veiled = hello.veil(name, KEY, NONCES[0])
+    assert hello.unveil(veiled, KEY, NONCES[0]) == name
+    assert hello.unveil(veiled, KEY, NONCES[1]) is None
+    assert hello.unveil(veiled, b"another", NONCES[0]) is None
+    assert len(veiled) % 64 == 16
 
 
 def test_a_foreign_broker_is_recognised() -> None:
@@ -326,7 +446,7 @@ def test_any_bytes_in_the_handshake_end_in_silence_or_a_refusal(data: bytes, acc
 
 @given(
     st.binary(max_size=100)
-    | st.lists(st.one_of(st.integers(-5, 2**63), st.text(max_size=3), st.binary(max_size=33)), max_size=9).map(hello.msgpack.packb)
+    | st.lists(st.one_of(st.integers(-5, 2**63), st.text(max_size=3), st.binary(max_size=33)), max_size=13).map(msgpack.packb)
 )
 def test_any_hello_is_an_identity_or_refused(data: bytes) -> None:
     connect = decoded(Link.dial(LYON, KEY, CONFIG, 0.0).take())
