@@ -12,6 +12,7 @@ import signal
 from collections.abc import Callable
 from typing import Protocol
 
+from ..base.memory import keep_freed_memory
 from ..base.settings import ConfigError
 from .auth.service import AuthError
 from .config import BrokerConfig
@@ -133,6 +134,7 @@ def run(
     reload: gives the configuration anew, for SIGHUP; raises ConfigError. registrar: keeps the broker in a directory. inside: runs beside it
     in its loop.
     """
+    keep_freed_memory()
     try:
         if os.environ.get("MQMESH_LOOP") == "asyncio":
             raise ImportError

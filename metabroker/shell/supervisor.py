@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from ...base.backoff import Backoff
+from ...base.memory import keep_freed_memory
 from ...store.base import StoreError
 from ..policy import Policy
 from .resolver import Resolver
@@ -84,6 +85,7 @@ def run(community: Community, policy: Policy, resolver: Resolver, on_ready: Call
         with contextlib.suppress(asyncio.CancelledError):
             await supervisor.run()
 
+    keep_freed_memory()
     try:
         import uvloop
     except ImportError:
