@@ -1,12 +1,13 @@
 """Logs what peers do wrong, without a flood of lines.
 
-A refusal is a warning. The same refusal of the same host is a warning at most once a minute; the others are logged at level debug and
+A refusal is a warning. The same refusal of the same source is a warning at most once a minute; the others are logged at level debug and
 counted in the next warning as `more`. Memory and lines are bounded: beyond `REFUSALS` different refusals within a minute, the rest counts
 as one.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 
 SAY_AGAIN = 60.0  # seconds after which the same refusal is a warning again
@@ -19,13 +20,27 @@ def host_of(address: str) -> str:
     return address.rpartition(":")[0] or address
 
 
+def source_of(address: str) -> str:
+    """Who counts as one peer: the host of its address; of an IPv6 address the first 64 bits, because whoever has one has them all."""
+    host = host_of(address)
+    if ":" not in host:
+        return host
+    try:
+        whole = ipaddress.IPv6Address(host.strip("[]").partition("%")[0])
+    except ValueError:
+        return host
+    if whole.ipv4_mapped is not None:
+        return str(whole.ipv4_mapped)
+    return f"{ipaddress.IPv6Address(int(whole) >> 64 << 64)}/64"
+
+
 class Refusals:
     """The refusals of the last minute. event: for the lines of the log; empty if the caller writes them, when they are `due`."""
 
     def __init__(self, log: logging.Logger, event: str = "") -> None:
         self._log = log
         self._event = event
-        self._said: dict[tuple[str, str], tuple[float, int]] = {}  # (host, what) -> when it was logged, how often it came since
+        self._said: dict[tuple[str, str], tuple[float, int]] = {}  # (source, what) -> when it was logged, how often it came since
 
     def say(self, now: float, address: str, text: str, fields: str = "", what: str | None = None) -> None:
         """Log a refusal.
@@ -35,7 +50,7 @@ class Refusals:
         fields: more `key=value`, with a space in front.
         what: two refusals with the same `what` are the same; None: the text decides.
         """
-        more = self.due(now, (host_of(address), text if what is None else what))
+        more = self.due(now, (source_of(address), text if what is None else what))
         if more is None:
             self._log.debug("event=%s address=%s%s text=%s", self._event, address, fields, text)
         else:

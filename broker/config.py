@@ -2,7 +2,8 @@
 
     name = "porto"                          # 1 to 64 letters, digits, '.', '_', '-'
     number = 1                              # 0 to 65535, unique in the mesh
-    listen = ["mqtt://127.0.0.1:1883"]      # also mqtts://, ws://, wss://, unix:///run/mqmesh.sock; port 0 takes any free port
+    listen = ["mqtt://127.0.0.1:1883"]      # also mqtts://, ws://, wss://, unix:///run/mqmesh.sock; port 0 takes any free port;
+                                            # { address = "mqtt://10.0.0.1:1883", serves = "links" } says whom a listener serves
     data = "data/porto"                     # folder of what must survive a restart; relative to the file
 
     [mesh]                                  # left out: a broker alone
@@ -55,7 +56,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from ..base.address import parse_address
-from ..base.settings import MISSING, ConfigError, Section, read
+from ..base.settings import MISSING, Section, read
+from ..mesh.topology.listeners import read_listeners
 from ..mesh.topology.rules import OTHERS, SHUT, UNRULED, LinkRules, rules_by_peer, rules_of
 from ..mesh.topology.settings import START_WAIT, Limits, MeshSettings, PeerSettings, number_of
 from ..mesh.topology.tls import TlsSettings, check
@@ -114,6 +116,7 @@ class BrokerConfig:
     grants and keeps to. store: where and how what must survive is kept. tls: its certificates, None without. http: host and port of
     `/metrics`, `/health` and `/ready`, None for nowhere. websocket: which web pages may connect. metabroker: the rule for its topics;
     None: there is none. directory: where it is registered, None for nowhere. access: who may come in and what it may do; None: all, all.
+    serves: whom listeners serve that say it, by address (mesh/topology/listeners.py).
     """
 
     name: str = DEFAULT_NAME
@@ -129,6 +132,7 @@ class BrokerConfig:
     metabroker: MetabrokerSettings | None = field(default_factory=MetabrokerSettings)
     directory: DirectorySettings | None = None
     access: AccessSettings | None = None
+    serves: dict[str, str] = field(default_factory=dict)
 
     @property
     def store_address(self) -> str | None:
@@ -159,12 +163,14 @@ def parse(table: Mapping[str, Any], file: str = "command line", folder: Path | N
     with_directory = section.has("directory")
     mesh = _mesh(section.section("mesh"), with_directory) if section.has("mesh") else None
     name = section.name("name", MISSING if mesh or with_directory else DEFAULT_NAME)  # a member of a mesh has to say who it is
-    listen = _listen(section)
+    right, least = 'give a list such as ["mqtt://127.0.0.1:1883"]', 'give at least one address, as ["mqtt://127.0.0.1:1883"]'
+    listen, serves = read_listeners(section, right, mesh is not None, DEFAULT_LISTEN, least)
     directory = _directory(section.section("directory"), mesh, listen, folder) if with_directory else None
     config = BrokerConfig(
         name=name,
         number=_number(section, mesh, directory),
         listen=listen,
+        serves=serves,
         data=_data(section, folder),
         mesh=mesh,
         directory=directory,
@@ -202,7 +208,15 @@ def of_topology(topology: Topology, name: str, data: str | Path | None = None) -
     if mesh.start_wait is None and any(name in link.ends for link in topology.links):
         mesh.start_wait = START_WAIT  # links will come, whoever dials them
     return BrokerConfig(
-        name, broker.number, list(broker.listen), folder, mesh, topology.limits, tls=broker.tls, websocket=topology.websocket
+        name,
+        broker.number,
+        list(broker.listen),
+        folder,
+        mesh,
+        topology.limits,
+        tls=broker.tls,
+        websocket=topology.websocket,
+        serves=dict(broker.serves),
     )
 
 
@@ -225,17 +239,6 @@ def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]
         below = merged.get(key)
         merged[key] = _merged(below, value) if isinstance(below, dict) and isinstance(value, Mapping) else value
     return merged
-
-
-def _listen(section: Section) -> list[str]:
-    listen = section.strings("listen", [DEFAULT_LISTEN], 'give a list such as ["mqtt://127.0.0.1:1883"]')
-    if not listen:
-        raise section.error("listen", 'give at least one address, as ["mqtt://127.0.0.1:1883"]')
-    for address in listen:
-        section.checked_address("listen", address)
-        if listen.count(address) > 1 and parse_address(address).port:
-            raise ConfigError(section.file, "listen", address, "the address stands twice: leave one out")
-    return listen
 
 
 def _http(section: Section) -> tuple[str, int]:

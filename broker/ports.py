@@ -319,17 +319,32 @@ class Backpressure(Protocol):
         """A connection is gone."""
 
 
+class PendingLink(Protocol):
+    """A link between brokers in its handshake."""
+
+    def close(self, reason: Reason, text: str) -> None:
+        """End it from this side."""
+
+    def __hash__(self) -> int: ...
+
+
 class Admission(Protocol):
     """Bounds on connections."""
 
-    def refusal(self, packet: Connect) -> tuple[Reason, str] | None:
+    def refusal(self, connection: object, packet: Connect) -> tuple[Reason, str] | None:
         """Why a client may not come in; None: there is room."""
 
     def begin(self, protocol: object, address: str) -> None:
-        """A connection has not sent CONNECT."""
+        """A connection has not shown who it is."""
 
     def end(self, protocol: object) -> None:
-        """It is gone, or has sent CONNECT."""
+        """It is gone, or it is known who it is."""
+
+    def begin_link(self, link: PendingLink, address: str) -> None:
+        """A link has not proved the key. If there are too many, one of them is closed."""
+
+    def end_link(self, link: PendingLink) -> None:
+        """It is gone, or it has proved the key."""
 
 
 class Neighbours(Protocol):

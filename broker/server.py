@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Self
 from ..base.address import Address, parse_address
 from ..base.refusals import Warnings
 from ..base.settings import ConfigError
+from ..mesh.topology.listeners import CLIENTS, serves_of
 from ..mesh.topology.tls import encrypted
 from ..mqtt.batch.run import Run
 from ..mqtt.errors import PeerError
@@ -117,7 +118,15 @@ class Broker:
 
             try:
                 self.site.mesh = MeshShell(
-                    context, self.config, self.config.mesh, site.router, site.retained, site.sessions, site.connections, self.find_store()
+                    context,
+                    self.config,
+                    self.config.mesh,
+                    site.router,
+                    site.retained,
+                    site.sessions,
+                    site.connections,
+                    self.find_store(),
+                    self.admission,
                 )
             except OSError as error:  # its identity in the data folder cannot be read or written
                 raise StartError(str(os_error(str(self.config.data), error))) from error
@@ -143,7 +152,7 @@ class Broker:
         self._open_store()
         if any(parse_address(address).websocket for address in self.config.listen):
             self.site.websocket = WebSocketService(
-                self.context, self.admission, self.config.websocket.origins, partial(Connection, self.site)
+                self.context, self.admission, self.config.websocket.origins, partial(Connection, self.site, serves=CLIENTS)
             )
         for address in self.config.listen:
             await self._listen(address)
@@ -204,12 +213,14 @@ class Broker:
             if parsed.scheme == "unix":
                 _remove_stale_socket(parsed.path)
                 server: asyncio.AbstractServer = await self.context.loop.create_unix_server(
-                    self.admission.door(partial(Connection, self.site)), parsed.path
+                    self.admission.door(self._connections(address)), parsed.path
                 )
                 self._sockets.append(parsed.path)
                 self.addresses.append(address)
             else:
-                server = await self.context.loop.create_server(self._factory(parsed), parsed.host, parsed.port, backlog=1024)
+                server = await self.context.loop.create_server(
+                    self._factory(parsed, self._connections(address)), parsed.host, parsed.port, backlog=1024
+                )
                 self.addresses.append(str(parsed._replace(port=server.sockets[0].getsockname()[1])))
         except OSError as error:
             for started in self._servers:
@@ -217,9 +228,12 @@ class Broker:
             raise StartError(f"cannot listen on {address}: {_reason(error)}") from error
         self._servers.append(server)
 
-    def _factory(self, address: Address) -> Callable[[], asyncio.BaseProtocol]:
-        """What makes the protocol for each new connection of a listener: the layers between the socket and MQTT."""
-        made: Callable[[], asyncio.BaseProtocol] = partial(Connection, self.site)
+    def _connections(self, address: str) -> Callable[[], asyncio.BaseProtocol]:
+        """What makes the connections of a listener, which know whom it serves."""
+        return partial(Connection, self.site, serves=serves_of(address, self.config.serves))
+
+    def _factory(self, address: Address, made: Callable[[], asyncio.BaseProtocol]) -> Callable[[], asyncio.BaseProtocol]:
+        """What makes the protocol for each new connection of a listener: the layers between the socket and MQTT, which `made` makes."""
         if address.websocket:
             assert self.site.websocket is not None
             made = partial(self.site.websocket.accept, address.path)

@@ -1,11 +1,17 @@
 """Admission of connections: bounds that apply before the broker spends anything on a connection.
 
     socket accepted -> Door: too many? closed at once -> TLS, WebSocket, Connection -> CONNECT: too many clients? CONNACK 0x97
+                                                                                -> a link: too many in their handshake? the oldest goes
 
-A connection is a *stranger* until its CONNECT arrives: it is in the handshake of TLS or WebSocket, or silent. The strangers of one
-address are bounded (`connecting_per_address`), so that one host cannot use up what all share. There is some spare room beyond
-`connections`, for two reasons: a refused client can be told why, and neighbours of the mesh are admitted whatever clients do. A connection
-beyond the spare room is closed without an answer, and no object is kept for it.
+A connection is a *stranger* until it is known who it is: it is in the handshake of TLS or WebSocket, silent, its password waits to be
+compared, or it is a link that has not proved the mesh's key. The strangers of one address are bounded (`connecting_per_address`), so
+that one host cannot use up what all share. There is some spare room beyond `connections`, for two reasons: a refused client can be
+told why, and neighbours of the mesh are admitted whatever clients do. A connection beyond the spare room is closed without an
+answer, and no object is kept for it; but if another address has more strangers, its oldest one is closed instead. So one address
+cannot keep others out.
+
+Links in their handshake have a bound of their own (`link_handshakes`). At the bound a new one takes the place of the oldest one of the
+address that has most: a neighbour at another address always finds room, and one at the same address needs two round trips.
 """
 
 from __future__ import annotations
@@ -16,11 +22,12 @@ import resource
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ...base.refusals import host_of
+from ...base.refusals import source_of
 from ...mqtt.reasons import Reason
 
 if TYPE_CHECKING:
     from ...mqtt.packets import Connect
+    from ..ports import PendingLink
     from ..site import Site
 
 log = logging.getLogger("mqmesh.broker")
@@ -30,7 +37,8 @@ SPARE = 1000  # connections beyond the limit, to be refused or for links, at mos
 PART = 10  # ...and at most this part of the limit
 FULL = "this broker has as many clients as it takes (limits.connections)"
 CLOSED = "there are as many connections as this broker takes (limits.connections)"
-CROWD = "too many connections from there have not sent CONNECT (limits.connecting_per_address)"
+CROWD = "too many connections from there have not said who they are (limits.connecting_per_address)"
+LINKS = "too many links have not proved the key of the mesh, most of them from there (limits.link_handshakes)"
 
 
 def connections_by_files() -> int:
@@ -44,7 +52,7 @@ def connections_by_files() -> int:
 class Admission:
     """Decides which connections one broker admits.
 
-    limit: connections whose CONNECT has arrived.
+    limit: connections of clients.
     """
 
     def __init__(self, site: Site) -> None:
@@ -54,47 +62,98 @@ class Admission:
         self._spare = min(SPARE, self.limit // PART + 1)
         self._per_address = limits.connecting_per_address
         self._strangers: dict[object, str] = {}  # protocol -> host
-        self._hosts: dict[str, int] = {}  # host -> how many strangers
+        self._hosts: dict[str, dict[Any, None]] = {}  # host -> its strangers, the oldest first
+        self._most_links = limits.link_handshakes
+        self._links: dict[str, dict[PendingLink, None]] = {}  # host -> its links in their handshake, the oldest first
+        self._pending = 0  # how many these are
 
     @property
     def total(self) -> int:
-        """The number of connections, including those in their handshakes."""
+        """The number of connections, including those in their handshakes. Links that are up do not count."""
         site = self._site
         handshakes = (site.tls.shaking if site.tls is not None else 0) + (site.websocket.opening if site.websocket is not None else 0)
-        return len(site.connections) + handshakes
+        return len(site.connections) + handshakes + self._pending
 
     # Strangers
 
     def begin(self, protocol: object, address: str) -> None:
         """Count a stranger; a second call for the same one does nothing."""
         if protocol not in self._strangers:
-            host = self._strangers[protocol] = host_of(address)
-            self._hosts[host] = self._hosts.get(host, 0) + 1
+            host = self._strangers[protocol] = source_of(address)
+            self._hosts.setdefault(host, {})[protocol] = None
 
     def end(self, protocol: object) -> None:
         """Stop counting a stranger; a second call for the same one does nothing."""
         host = self._strangers.pop(protocol, None)
         if host is not None:
-            left = self._hosts[host] - 1
-            if left:
-                self._hosts[host] = left
-            else:
+            strangers = self._hosts[host]
+            del strangers[protocol]
+            if not strangers:
                 del self._hosts[host]
+
+    @property
+    def links(self) -> int:
+        """Links that have not proved the key."""
+        return self._pending
+
+    def begin_link(self, link: PendingLink, address: str) -> None:
+        """Count a link that has not proved the key. At the bound the oldest one of the address that has most is closed."""
+        host = source_of(address)
+        self.begin(link, address)
+        self._links.setdefault(host, {})[link] = None
+        self._pending += 1
+        if self._pending <= self._most_links:
+            return
+        site = self._site
+        most = max(self._links, key=lambda one: (len(self._links[one]), one == host))
+        oldest = next(iter(self._links[most]))
+        site.context.counters.refused_connections += 1
+        site.context.warnings.say("link-refused", site.context.loop.time(), f"{most}:", LINKS)
+        oldest.close(Reason.SERVER_BUSY, LINKS)
+        self.end_link(oldest)
+
+    def end_link(self, link: PendingLink) -> None:
+        """Stop counting a link: it is gone, or it has proved the key. A second call for the same one does nothing."""
+        host = self._strangers.get(link)
+        if host is None or link not in self._links.get(host, ()):
+            return
+        self._pending -= 1
+        del self._links[host][link]
+        if not self._links[host]:
+            del self._links[host]
+        self.end(link)
 
     # Decisions
 
     def rejection(self, address: str) -> str | None:
         """Why a connection that was just accepted is closed at once; None: it is admitted."""
-        if self._hosts.get(host_of(address), 0) >= self._per_address:
+        host = source_of(address)
+        if len(self._hosts.get(host, ())) >= self._per_address:
             return CROWD
-        return CLOSED if self.total >= self.limit + self._spare else None
+        return CLOSED if self.total >= self.limit + self._spare and not self._make_room(host) else None
 
-    def refusal(self, packet: Connect) -> tuple[Reason, str] | None:
-        """Why a client is refused after its CONNECT; None: it is admitted. The client is no longer counted as a stranger.
+    def _make_room(self, host: str) -> bool:
+        """Close the oldest stranger of the address that has most of them, if that has clearly more than `host`: whether one was closed."""
+        most = max(self._hosts, key=lambda one: len(self._hosts[one]), default=host)
+        if len(self._hosts.get(most, ())) <= len(self._hosts.get(host, ())) + 1:
+            return False
+        site = self._site
+        oldest = next(iter(self._hosts[most]))
+        site.context.counters.refused_connections += 1
+        site.context.warnings.say("connection-refused", site.context.loop.time(), f"{most}:", CLOSED)
+        getattr(oldest, "transport", oldest).abort()  # a connection or link has a transport, a layer is one
+        if oldest in self._links.get(most, ()):
+            self.end_link(oldest)
+        else:
+            self.end(oldest)
+        return True
+
+    def refusal(self, connection: object, packet: Connect) -> tuple[Reason, str] | None:
+        """Why a client is refused after its CONNECT; None: it is admitted.
 
         A client that replaces its own connection is admitted.
         """
-        if self.total - len(self._strangers) <= self.limit:
+        if self.total - len(self._strangers) + (connection in self._strangers) <= self.limit:
             return None
         known = self._site.sessions.get(packet.client_id) if packet.client_id else None
         if known is not None and known.connection is not None:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...base.quoting import quoted
+from ...mesh.topology.listeners import CLIENTS, LINKS
 from ...mesh.topology.settings import Limits
 from ...mqtt import packets
 from ...mqtt.bounds import check_bounds
@@ -59,16 +60,16 @@ def connect(connection: Connection, first: int, body: bytes) -> None:
     connection.named = packet.user_name
     connection.max_packet = packet.properties.get(Property.MAXIMUM_PACKET_SIZE, 0)  # also for a refusal
     connection.context.counters.connects += 1
-    connection.site.admission.end(connection)
     method = packet.properties.get(Property.AUTHENTICATION_METHOD)
+    if (wrong := _not_served(connection.serves, method)) is not None:
+        connection.context.counters.refused_connections += 1
+        connection.refuse(*wrong, packet.version)
+        return
     if method == LINK_METHOD and connection.site.mesh is not None:
         connection.handed_over = True
         connection.site.mesh.accept(connection, packet)
         return
-    refusal = None if connection.inside else connection.site.admission.refusal(packet)
-    if refusal is not None:
-        connection.client_id = packet.client_id
-        connection.refuse(*refusal, packet.version)
+    if not _room(connection, packet):
         return
     outcome = connection.site.guard.ask(connection, packet, partial(connection.admit, packet))
     if outcome is None:
@@ -86,10 +87,29 @@ def known(connection: Connection, packet: packets.Connect, outcome: Outcome) -> 
         connection.client_id = packet.client_id
         connection.refuse(*refusal, packet.version)
         return
+    if not _room(connection, packet):  # while a password was compared, others may have come
+        return
+    connection.site.admission.end(connection)
     if connection.site.mesh is not None and connection.site.mesh.starting:
         connection.site.mesh.keep_waiting(connection, packet)
         return
     admit(connection, packet, packet.properties.get(Property.AUTHENTICATION_METHOD))
+
+
+def _not_served(serves: str, method: object) -> tuple[Reason, str] | None:
+    """Why a listener does not serve the sender of a CONNECT; None: it does."""
+    if method == LINK_METHOD:
+        return (Reason.BAD_AUTHENTICATION_METHOD, "this listener serves clients only, no links") if serves == CLIENTS else None
+    return (Reason.NOT_AUTHORIZED, "this listener serves links only, no clients") if serves == LINKS else None
+
+
+def _room(connection: Connection, packet: packets.Connect) -> bool:
+    """Whether there is room for a client; else it is refused."""
+    refusal = None if connection.inside else connection.site.admission.refusal(connection, packet)
+    if refusal is not None:
+        connection.client_id = packet.client_id
+        connection.refuse(*refusal, packet.version)
+    return refusal is None
 
 
 def admit(connection: Connection, packet: packets.Connect, method: object = None) -> None:

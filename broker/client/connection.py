@@ -16,6 +16,7 @@ import socket
 from typing import TYPE_CHECKING, Any
 
 from ...base.quoting import quoted
+from ...mesh.topology.listeners import BOTH
 from ...mqtt import packets
 from ...mqtt.codec import encode
 from ...mqtt.errors import PeerError
@@ -57,6 +58,7 @@ class Connection(Outgoing, asyncio.Protocol):
     denied: messages that it might not publish.
     user: the name that it has proven. named: the user name that its CONNECT said.
     throttle: for its rate of messages, None: there is no limit. allowance: messages taken in all until which nobody looks at it.
+    serves: whom its listener serves.
     inside: it is the metabroker's that runs in this process, and needs no password.
     keep_alive: seconds of silence after which it is closed, 0 for none. closed_at: when it was closed from this side.
     """
@@ -88,6 +90,7 @@ class Connection(Outgoing, asyncio.Protocol):
         "receive_maximum",
         "received",
         "refuse_when_full",
+        "serves",
         "stuck_since",
         "taken",
         "throttle",
@@ -95,9 +98,10 @@ class Connection(Outgoing, asyncio.Protocol):
         "user",
     )
 
-    def __init__(self, site: Site, inside: bool = False) -> None:
+    def __init__(self, site: Site, inside: bool = False, serves: str = BOTH) -> None:
         super().__init__(site)
         self.inside = inside
+        self.serves = serves
         self.address = "?"
         self.client_id = ""
         self._tail: list[bytes] = []

@@ -106,6 +106,7 @@ class LinkProtocol(asyncio.Protocol):
         context.flush()
 
     def connection_lost(self, error: Exception | None) -> None:
+        self.shell.admission.end_link(self)
         self._after(self.machine.connection_lost(str(error) if error else ""))
         self._end("connection lost")
         self.shell.context.flush()
@@ -196,7 +197,7 @@ class LinkProtocol(asyncio.Protocol):
             else:
                 self.error = event.text
                 if not self.up and not self.machine.dialled:
-                    self.shell.refused(self, event.text)
+                    self.shell.refused(self, event.reason, event.text)
                 self.shell.link_closed(self, event.text)
                 self._write_machine()
                 self._end(event.text)

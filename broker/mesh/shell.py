@@ -16,6 +16,7 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any
 
+from ...base.refusals import Refusals
 from ...mesh.link.channel import Channel
 from ...mesh.link.link import Link
 from ...mesh.link.settings import LinkConfig
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from ...store import Store
     from ..config import BrokerConfig
     from ..persistence.commits import Persistence
-    from ..ports import Connection, Context, Neighbours
+    from ..ports import Admission, Connection, Context, Neighbours
     from ..routing.retained import Retained
     from ..routing.router import Route, Router
     from ..session.table import Sessions
@@ -60,8 +61,6 @@ log = logging.getLogger("mqmesh.mesh")
 STATUS_INTERVAL = 1.0  # seconds between two issues of the status while only its counters change
 STATUS_DELAY = 0.05  # seconds in which changes are collected into one status
 STEADY = 1.0  # seconds that a link has to live for the next attempt to come soon: one that breaks at once must not stir the mesh
-SAY_AGAIN = 60.0  # seconds after which a refusal that goes on is logged again
-REFUSALS = 100  # different ones that are remembered for that
 CLIENTS_ONLY = "is for clients only: a broker's is made for servers too (extended key usage)"
 KEPT = (actions.Deliver, actions.PeerMessage)  # what may wait for room in the store
 HELD_MAX = 5.0  # seconds that a publisher waits for room in the mesh before MQTT 5 is answered 0x97
@@ -80,6 +79,7 @@ class MeshShell:
         sessions: Sessions,
         connections: set[Any],
         store: Store | None,
+        admission: Admission,
     ) -> None:
         """connections: of clients. store: not yet open; None: nothing is kept. Raises OSError for an identity that cannot be kept."""
         self.context = context
@@ -89,6 +89,7 @@ class MeshShell:
         self.retained = retained
         self.sessions = sessions
         self.connections = connections
+        self.admission = admission
         self.persistence: Persistence | None = None
         self.tls: TlsService | None = None
         self.registrar: Neighbours | None = None
@@ -113,7 +114,7 @@ class MeshShell:
         self.errors: dict[str, str] = {}  # address that is dialled -> why there is no link
         self.down_since: dict[str, float] = {}  # the same address -> since when, in seconds since 1970
         self.met: dict[str, Identity] = {}  # address that is dialled -> who was linked from there last
-        self._refusals: dict[str, float] = {}  # text -> when it was logged
+        self._refusals = Refusals(log, "link-refused")
         self._last_number = 0
         self._pending: dict[int, packets.Connect] = {}
         self.dialler = Dialler(self)
@@ -244,6 +245,7 @@ class MeshShell:
         holders, signer, why_not = self.node.holders(), self.signer, self.node.why_not
         machine = Link.accept(self.identity, self.key, config, connect, rest, self.now(), holders, signer=signer, why_not=why_not)
         link = self.make_link(machine, 1, connection.address)
+        self.admission.begin_link(link, connection.address)
         connection.transport.set_protocol(link)
         link.connection_made(connection.transport)
         link.data_received(b"")
@@ -252,7 +254,7 @@ class MeshShell:
         number, name = (None, None) if peer is None else (peer.number, peer.name)
         return LinkConfig(
             silence=self.settings.silence,
-            handshake=self.config.limits.connect_timeout,
+            handshake=self.config.limits.connect_timeout if peer is not None else self.config.limits.link_timeout,
             number=number,
             where=where,
             name=name,
@@ -283,6 +285,7 @@ class MeshShell:
                 return
             old.close(Reason.SESSION_TAKEN_OVER, f"{peer} and {self.identity} have a new connection")
         link.up = True
+        self.admission.end_link(link)
         rules = link.rules = rules_for(self.settings.rules, peer)
         if rules.paced:
             link.limiter = RateLimiter(rules.bytes_out, rules.messages_out, self.now(), self.config.limits.link_unsent_bytes)
@@ -313,17 +316,11 @@ class MeshShell:
             link.close(Reason.ADMINISTRATIVE_ACTION, f"the policy of {self.identity} for {link.peer} has changed")
         return len(changed)
 
-    def refused(self, link: LinkProtocol, text: str) -> None:
+    def refused(self, link: LinkProtocol, reason: Reason, text: str) -> None:
         """A link that was dialled by another broker did not come up: say why here too, now and then while it tries again."""
         if link.peer is not None and (link.peer.uuid, link.peer.name) == (self.identity.uuid, self.identity.name):
             return  # a link to itself: the dialling end says so
-        now = self.now()
-        if now - self._refusals.get(text, -SAY_AGAIN) < SAY_AGAIN:
-            return
-        if len(self._refusals) >= REFUSALS:
-            self._refusals.clear()
-        self._refusals[text] = now
-        log.warning("event=link-refused address=%s text=%s", link.address, text)
+        self._refusals.say(self.now(), link.address, text, what=f"0x{reason:02x}")  # strangers choose the text
 
     def _preferred(self, link: LinkProtocol) -> bool:
         """Of two connections of one pair the one that the lower number dialled stays."""

@@ -25,7 +25,7 @@ def write(path: Path, config: BrokerConfig) -> None:
 def render(config: BrokerConfig) -> str:
     """The text of the file. `broker.config.load` reads it as an equal configuration."""
     number = config.number if config.number >= 0 else None  # the directory gives it
-    lines = _pairs({"name": config.name, "number": number, "listen": config.listen, "data": config.data})
+    lines = [*_pairs({"name": config.name, "number": number}), f"listen = {_listeners(config)}", *_pairs({"data": config.data})]
     if config.mesh is not None:
         values = _said(config.mesh)
         peers, rules, brokers = values.pop("peers", []), values.pop("rules", {}), values.pop("brokers", None)
@@ -52,6 +52,13 @@ def render(config: BrokerConfig) -> str:
     lines += ["", "[store]", *_pairs(_said(config.store))]
     lines += ["", "[limits]", *_pairs(_said(config.limits))]
     return "\n".join(lines) + "\n"
+
+
+def _listeners(config: BrokerConfig) -> str:
+    """The list of listeners; one that says whom it serves is an inline table."""
+    serves = config.serves
+    entries = [f"{{ address = {_value(one)}, serves = {_value(serves[one])} }}" if one in serves else _value(one) for one in config.listen]
+    return f"[{', '.join(entries)}]"
 
 
 def _directory(directory: DirectorySettings) -> list[str]:

@@ -26,13 +26,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...base.address import Address, parse_address
+from ...mesh.topology.listeners import LINKS, serves_of
 from . import broker_file
 from .proxy import Proxy
 from .watch import Status, Watch
 
 if TYPE_CHECKING:
     from ...broker.config import BrokerConfig
-    from ...mesh.topology.topology import LinkEntry, Topology
+    from ...mesh.topology.topology import BrokerEntry, LinkEntry, Topology
 
 QUIET = 0.3  # seconds without a change after which the mesh counts as settled
 START_PATIENCE = 60.0  # seconds that a broker has for its `ready` line
@@ -86,7 +87,7 @@ class Fleet:
         self.changed = threading.Condition()
         self.proxies: dict[frozenset[str], Proxy] = {}
         self.topology = self._with_proxies(topology) if proxies else topology
-        self.members = {one.name: Member(one.name, one.number, _client_address(one.listen)) for one in topology.brokers}
+        self.members = {one.name: Member(one.name, one.number, _client_address(_for_clients(one))) for one in topology.brokers}
         self._news = 0.0  # when the last change was, monotonic seconds
         self._exits: list[Member] = []
 
@@ -363,6 +364,11 @@ class Fleet:
         with self.changed:
             self._news = time.monotonic()
             self.changed.notify_all()
+
+
+def _for_clients(broker: BrokerEntry) -> tuple[str, ...]:
+    """Its listeners that serve clients; all of them if none does."""
+    return tuple(one for one in broker.listen if serves_of(one, broker.serves) != LINKS) or broker.listen
 
 
 def _client_address(listen: tuple[str, ...]) -> Address:

@@ -99,7 +99,7 @@ class Limits:
         "seconds",
         0.1,
         3600,
-        "seconds that a new connection has for its CONNECT, a new link, TLS connection or WebSocket for its handshake",
+        "seconds that a new connection has for its CONNECT, a TLS connection, WebSocket or link that this broker dials for its handshake",
     )
 
     connections: int | None = _limit(
@@ -110,8 +110,21 @@ class Limits:
         "connections whose CONNECT is here; more are refused (0x97). Left out: as many as the process has file descriptors for",
     )
     connecting_per_address: int = _limit(
-        5000, "whole", 1, 10**7, "connections from one address that have not sent CONNECT, handshakes included; more are closed at once"
+        5000,
+        "whole",
+        1,
+        10**7,
+        "connections from one address that have not shown who they are: handshakes, silent ones, logins and links in their "
+        "handshake; more are closed at once",
     )
+    link_handshakes: int = _limit(
+        100,
+        "whole",
+        1,
+        10**7,
+        "links that others have dialled and that have not proved the key; with more, the oldest one of the address that has most is closed",
+    )
+    link_timeout: float = _limit(5.0, "seconds", 0.1, 3600, "seconds that such a link has for its handshake")
     subscriptions: int | None = _limit(
         None, "whole", 1, 10**9, "subscriptions of one session; SUBACK refuses more (0x97); none when left out"
     )

@@ -38,6 +38,7 @@ from ...base.address import Address, parse_address
 from ...base.settings import ConfigError, Section, guess, read
 from . import tls as certificates
 from .borders import weak_borders
+from .listeners import CLIENTS, Listeners, read_listeners, serves_of
 from .rules import LinkRules, rules_of
 from .settings import Limits, MeshSettings, number_of
 from .tls import TlsSettings
@@ -49,13 +50,16 @@ _WIDE = 8  # warn when numbers reach this many times the number of brokers, and 
 
 @dataclass(slots=True, frozen=True)
 class BrokerEntry:
-    """One broker of a topology. data: its folder, None when the file names none. tls: its certificates, None without."""
+    """One broker of a topology. data: its folder, None when the file names none. tls: its certificates, None without. serves: whom
+    listeners serve that say it (listeners.py).
+    """
 
     name: str
     number: int
     listen: tuple[str, ...]
     data: Path | None = None
     tls: TlsSettings | None = None
+    serves: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True, frozen=True)
@@ -109,11 +113,12 @@ class Topology:
     def dial_address(self, link: LinkEntry) -> str:
         """What the link's dialler connects to; a listener on any interface is reached on the loopback one.
 
-        The listener's first address without WebSocket, or its first one with TLS where links show certificates.
+        The listener's first address that serves links, or its first one with TLS where links show certificates.
         """
         if link.address is not None:
             return link.address
-        listen = [one for one in self.broker(link.listener).listen if not parse_address(one).websocket]
+        broker = self.broker(link.listener)
+        listen = [one for one in broker.listen if serves_of(one, broker.serves) != CLIENTS]
         encrypted = [one for one in listen if one.startswith("mqtts://")]
         address = parse_address(encrypted[0] if encrypted and self.mesh.certified else listen[0])
         return str(address._replace(host=_ANY_HOST.get(address.host, address.host)))
@@ -160,7 +165,8 @@ def _brokers(section: Section, folder: Path) -> list[BrokerEntry]:
     for one in section.sections("broker"):
         data = one.path_of("data", folder, "give the path of a folder") if one.has("data") else None
         name = one.name("name")
-        broker = BrokerEntry(name, number_of(one, "number"), _listen(one), data, _tls(shared, one, name, folder))
+        listen, serves = _listen(one)
+        broker = BrokerEntry(name, number_of(one, "number"), tuple(listen), data, _tls(shared, one, name, folder), serves)
         one.done()
         for other in brokers:
             _check_distinct(one, broker, other)
@@ -192,19 +198,21 @@ def _check_tls(topology: Topology) -> None:
         certificates.check(topology.file, broker.tls, (f"broker[{number}].listen", broker.listen), topology.mesh, peers)
 
 
-def _listen(section: Section) -> tuple[str, ...]:
+def _listen(section: Section) -> Listeners:
     right = 'give an address such as "mqtt://127.0.0.1:1883", or a list of them'
-    listen = [section.table["listen"]] if isinstance(section.table.get("listen"), str) else section.strings("listen", right=right)
+    given = section.table.get("listen")
+    single = isinstance(given, str)
+    found = read_listeners(Section(section.file, {"listen": [given]}, section.path) if single else section, right, True)
     section.has("listen")
-    if not listen:
-        raise section.error("listen", right)
-    for text in listen:
-        address = parse_address(section.checked_address("listen", text))
+    for text in found.addresses:
+        address = parse_address(text)
         if address.scheme != "unix" and not address.port:
             raise ConfigError(section.file, section.key("listen"), text, "a broker that others dial needs a fixed port, 1 to 65535")
-    if all(parse_address(text).websocket for text in listen):
+    if all(parse_address(text).websocket for text in found.addresses):
         raise section.error("listen", "links do not run over WebSocket: give an address such as mqtt://127.0.0.1:1883 too")
-    return tuple(listen)
+    if all(serves_of(text, found.serves) == CLIENTS for text in found.addresses):
+        raise section.error("listen", 'no listener serves links: leave serves = "clients" out at one of them, or give another address')
+    return found
 
 
 def _check_distinct(section: Section, broker: BrokerEntry, other: BrokerEntry) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 import pytest
-from mqmesh.base.refusals import REFUSALS, REST, SAY_AGAIN, Refusals, Warnings
+from mqmesh.base.refusals import REFUSALS, REST, SAY_AGAIN, Refusals, Warnings, source_of
 
 log = logging.getLogger("mqmesh.test")
 
@@ -30,3 +30,19 @@ def test_different_ones_without_an_end_are_few_lines_too() -> None:
     assert refusals.due(1.0, ("0", "x")) is None
     assert refusals.due(SAY_AGAIN, REST) == 9 * REFUSALS - 1
     assert refusals.due(SAY_AGAIN, ("new", "x")) == 0
+
+
+@pytest.mark.parametrize(
+    ("address", "source"),
+    [
+        ("10.0.0.1:1883", "10.0.0.1"),
+        ("2001:db8:0:1:2:3:4:5:1883", "2001:db8:0:1::/64"),
+        ("2001:db8:0:1::77:1883", "2001:db8:0:1::/64"),
+        ("fe80::1%eth0:1883", "fe80::/64"),
+        ("::ffff:10.0.0.1:1883", "10.0.0.1"),
+        ("unix", "unix"),
+        ("?", "?"),
+    ],
+)
+def test_of_ipv6_the_first_64_bits_are_one_peer(address: str, source: str) -> None:
+    assert source_of(address) == source

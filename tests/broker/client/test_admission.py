@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 import pytest
+from mqmesh.base.address import parse_address
 from mqmesh.mqtt.packets import Connack, Connect, Publish
-from support.broker_site import Site
+from support.broker_site import Client, Site
 
 
 @pytest.mark.parametrize(("version", "code"), [(4, 3), (5, 0x97)])
@@ -65,6 +67,26 @@ async def test_a_flood_beyond_what_can_be_told_so() -> None:
         assert site.broker.context.counters.refused_connections == 1
         silent.send(Connect("d", 5, True))
         await silent.expect(Connack, reason=0x97)
+
+
+async def test_strangers_of_one_address_do_not_keep_others_out(caplog: pytest.LogCaptureFixture) -> None:
+    """They have taken all the room that there is, without reaching the bound of their address."""
+    async with Site(connections=10) as site:
+        silent = [await site.dial() for _ in range(12)]
+        await site.until(lambda: site.broker.admission.total == 12)
+        await (await site.dial()).closed()  # one more from there
+        loop = asyncio.get_running_loop()
+        port = parse_address(site.broker.addresses[0]).port
+        others = [(await loop.create_connection(Client, "127.0.0.1", port, local_addr=("127.0.0.2", 0)))[1] for _ in range(3)]
+        for number, client in enumerate(others):
+            client.send(Connect(f"o{number}", 5, True))
+            await client.expect(Connack, reason=0)
+        for client in silent[:3]:  # the oldest ones
+            await client.closed()
+        warnings = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
+        assert len([one for one in warnings if "event=connection-refused address=127.0.0.1:" in one]) == 1
+        for client in others:
+            client.transport.abort()
 
 
 @pytest.mark.parametrize(("version", "code"), [(4, 0x80), (5, 0x97)])
