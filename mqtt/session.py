@@ -22,6 +22,8 @@ from typing import Protocol
 
 from .batch.batch import Batch
 from .batch.run import acknowledgement_table
+from .errors import PeerError
+from .reasons import Reason
 
 PUBACKS = acknowledgement_table(0x40)
 PUBRECS = acknowledgement_table(0x50)
@@ -51,7 +53,7 @@ class Input(Enum):
     PUBCOMP = "PUBCOMP"
 
 
-# (state, input) -> next state. A pair that is missing leaves the state as it is: a repeated or late acknowledgement.
+# (state, input) -> next state. A pair that is in neither table leaves the state as it is: a repeated or late acknowledgement.
 TABLE: dict[tuple[Sent, Input], Sent] = {
     (Sent.PUBLISHED_1, Input.PUBACK): Sent.DONE,
     (Sent.PUBLISHED_2, Input.PUBREC): Sent.RELEASED,
@@ -59,12 +61,37 @@ TABLE: dict[tuple[Sent, Input], Sent] = {
     (Sent.RELEASED, Input.PUBCOMP): Sent.DONE,
 }
 
+# (state, input) that no receiver may bring about: the acknowledgement is of another QoS, or PUBCOMP comes before PUBREL was sent. To
+# ignore it would keep the identifier busy for ever, and with it a part of Receive Maximum.
+WRONG: frozenset[tuple[Sent, Input]] = frozenset(
+    (
+        (Sent.PUBLISHED_1, Input.PUBREC),
+        (Sent.PUBLISHED_1, Input.PUBREC_ERROR),
+        (Sent.PUBLISHED_1, Input.PUBCOMP),
+        (Sent.PUBLISHED_2, Input.PUBACK),
+        (Sent.PUBLISHED_2, Input.PUBCOMP),
+        (Sent.RELEASED, Input.PUBACK),
+    )
+)
+
 RELEASED = Sent.RELEASED.value
+AWAITED = {Sent.PUBLISHED_1.value: "PUBACK", Sent.PUBLISHED_2.value: "PUBREC", RELEASED: "PUBCOMP"}
+_AFTER_PUBACK = bytes((Sent.DONE.value, Sent.PUBLISHED_1.value))  # states in which an acknowledgement is right, repeated or late
+_AFTER_PUBREC = bytes((Sent.DONE.value, Sent.PUBLISHED_2.value, RELEASED))
+_AFTER_PUBCOMP = bytes((Sent.DONE.value, RELEASED))
 
 
 def step(state: Sent, event: Input) -> Sent:
-    """One move of one message."""
+    """One move of one message. Raises PeerError for an acknowledgement of the wrong kind."""
+    if (state, event) in WRONG:
+        raise wrong(0, state.value, event.value[:6].rstrip(","))
     return TABLE.get((state, event), state)
+
+
+def wrong(packet_id: int, state: int, came: str) -> PeerError:
+    """The error for an acknowledgement of the wrong kind. state: a value of `Sent`. came: its name."""
+    text = f"{came} for packet identifier {packet_id}, whose {AWAITED[state]} is awaited"
+    return PeerError(Reason.PROTOCOL_ERROR, text, "MQTT-4.3.2-1" if state == Sent.PUBLISHED_1.value else "MQTT-4.3.3-1")
 
 
 class Delivery:
@@ -253,10 +280,16 @@ class Outbound:
     # Acknowledgements
 
     def acknowledge(self, qos: int, first: int, count: int) -> int:
-        """Blocks of PUBACK (qos 1), or of PUBREC that refuses (qos 2): how many were in flight and are done now."""
+        """Blocks of PUBACK (qos 1), or of PUBREC that refuses (qos 2): how many were in flight and are done now.
+
+        Raises PeerError for an acknowledgement of the wrong kind, once the right ones of the block are taken.
+        """
         if count == 1 and self.observer is None:
             states = self._states
-            if first >= len(states) or states[first] != qos:
+            if first >= len(states) or not states[first]:
+                return 0
+            if states[first] != qos:
+                self._check(first, 1, *((_AFTER_PUBACK, "PUBACK") if qos == 1 else (_AFTER_PUBREC, "PUBREC")))
                 return 0
             states[first] = 0
             self.in_flight -= 1
@@ -267,13 +300,17 @@ class Outbound:
                 del self._flights[serial]
                 self.bytes -= flight.weight
             return 1
-        return sum([self._free(start, stop, published=True) for start, stop in self._blocks(qos, first, count)])
+        done = sum([self._free(start, stop, published=True) for start, stop in self._blocks(qos, first, count)])
+        if done != count:
+            self._check(first, count, *((_AFTER_PUBACK, "PUBACK") if qos == 1 else (_AFTER_PUBREC, "PUBREC")))
+        return done
 
     def receive(self, first: int, count: int) -> list[tuple[int, int, bool]]:
         """A block of PUBREC, as blocks (first, count, known): for a known one PUBREL is due.
 
         A message that is released already is known (its PUBREL got lost with a connection); MQTT 5 answers an unknown
-        one with PUBREL and reason 0x92.
+        one with PUBREL and reason 0x92. Raises PeerError for a PUBREC of a message of QoS 1, once
+        the right ones of the block are taken.
         """
         settled = self._blocks(Sent.PUBLISHED_2.value, first, count)
         for start, stop in settled:
@@ -284,6 +321,7 @@ class Outbound:
             self.observer.released_changed()
         if settled == [(first, first + count)]:
             return [(first, count, True)]
+        self._check(first, count, _AFTER_PUBREC, "PUBREC")
         answers = []
         position = first
         for start, stop in self._blocks(RELEASED, first, count):
@@ -296,11 +334,23 @@ class Outbound:
         return answers
 
     def complete(self, first: int, count: int) -> int:
-        """A block of PUBCOMP: how many were released and are done now."""
+        """A block of PUBCOMP: how many were released and are done now.
+
+        Raises PeerError for one that PUBREL was not sent for, once the right ones of the block are taken.
+        """
         done = sum([self._free(start, stop, published=False) for start, stop in self._blocks(RELEASED, first, count)])
         if done and self.observer is not None:
             self.observer.released_changed()
+        if done != count:
+            self._check(first, count, _AFTER_PUBCOMP, "PUBCOMP")
         return done
+
+    def _check(self, first: int, count: int, right: bytes, came: str) -> None:
+        """Raise PeerError when one of these identifiers is in none of the states in which such an acknowledgement may come."""
+        rest = self._states[first : first + count].translate(None, right)
+        if rest:
+            packet_id = self._states.index(rest[0], first)
+            raise wrong(packet_id, rest[0], came)
 
     def _blocks(self, state: int, first: int, count: int) -> list[tuple[int, int]]:
         """The parts [start, stop) of a block of identifiers that are in a state."""

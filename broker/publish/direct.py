@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from ...mqtt.batch.packets import PacketBatch
 from ...mqtt.batch.run import PIDS
+from ...mqtt.errors import PeerError
 from ...mqtt.framing import single_body
 from ...mqtt.session import PUBACKS, Delivery
 from ..mesh.direct import publish_one
@@ -150,8 +151,11 @@ def _acknowledged(connection: ClientConnection, session: Session, data: bytes) -
     number = data[2] << 8 | data[3]
     if data[1] != 2 or not number or session.stored:
         return False
+    try:
+        session.outbound.acknowledge(1, number, 1)
+    except PeerError:
+        return False  # the general way says it
     connection.context.counters.packets_received += 1
-    session.outbound.acknowledge(1, number, 1)
     if session.queue or session.resending or session.replays:
         session.pump()
     return True

@@ -450,7 +450,13 @@ class ClientMachine:
         events.append(Message(publish, self.epoch))
 
     def _acknowledged(self, packet: Puback | Pubrec | Pubcomp, events: list[Event], now: float) -> None:
+        """Raises PeerError for an acknowledgement of the wrong kind, which would keep its identifier busy for ever if it was ignored."""
         sent = self._flight.get(packet.packet_id)
+        batched = sent is None and self._busy[packet.packet_id] and packet.packet_id not in self._asked
+        if (sent is not None and not _fits(sent, packet)) or (batched and not isinstance(packet, Puback)):
+            raise protocol_error(
+                f"{type(packet).__name__.upper()} for packet identifier {packet.packet_id}, which awaits another one", "4.3"
+            )
         if isinstance(packet, Pubrec) and packet.reason < 0x80:
             if sent is not None and sent.publish.qos == 2:
                 sent.released = True
@@ -459,13 +465,10 @@ class ClientMachine:
                 reason = Reason.PACKET_IDENTIFIER_NOT_FOUND if self.login.version == 5 else Reason.SUCCESS
                 self._send(Pubrel(packet.packet_id, reason), now)
             return
-        expected = sent is not None and (
-            sent.publish.qos == 1 if isinstance(packet, Puback) else sent.released is isinstance(packet, Pubcomp) and sent.publish.qos == 2
-        )
         if isinstance(packet, Puback) and sent is None:
             self._pubacks(packet.packet_id, 1, events, now, int(packet.reason))
             return
-        if sent is None or not expected:
+        if sent is None or (sent.released and isinstance(packet, Pubrec)):
             return
         self._done(packet.packet_id, sent)
         events.append(Published(sent.token, int(packet.reason) if not isinstance(packet, Pubcomp) else 0))
@@ -546,3 +549,10 @@ class ClientMachine:
         busy[first : first + count] = b"\1" * count
         self._next = first + count
         return first, count
+
+
+def _fits(sent: _Sent, packet: Puback | Pubrec | Pubcomp) -> bool:
+    """Whether this acknowledgement may come for a publication in flight."""
+    if sent.publish.qos == 1:
+        return isinstance(packet, Puback)
+    return isinstance(packet, Pubrec) or (isinstance(packet, Pubcomp) and sent.released)

@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from mqmesh.mqtt.batch.run import Run
 from mqmesh.mqtt.codec import decode
+from mqmesh.mqtt.errors import PeerError
 from mqmesh.mqtt.framing import Framer
-from mqmesh.mqtt.session import OVERHEAD, TABLE, Delivery, Inbound, Input, Outbound, Sent, step
+from mqmesh.mqtt.reasons import Reason
+from mqmesh.mqtt.session import OVERHEAD, TABLE, WRONG, Delivery, Inbound, Input, Outbound, Sent, step
 from support.examples import examples
 
 
@@ -69,6 +71,8 @@ class OutboundMachine(RuleBasedStateMachine):
         moved = []
         for packet_id in block:
             old = self.states.get(packet_id, Sent.DONE)
+            if (old, event) in WRONG:
+                continue
             new = step(old, event)
             if new is old:
                 continue
@@ -87,6 +91,13 @@ class OutboundMachine(RuleBasedStateMachine):
 
     def _apply(self, event: Input, block: range) -> None:
         first, count = block[0], len(block)
+        wrong = [packet_id for packet_id in block if (self.states.get(packet_id, Sent.DONE), event) in WRONG]
+        if wrong:
+            with pytest.raises(PeerError, match=rf"for packet identifier {wrong[0]}, whose") as caught:
+                self._give(event, first, count)
+            assert caught.value.reason is Reason.PROTOCOL_ERROR
+            self._move(block, event)
+            return
         if event is Input.PUBREC:
             answers = self.outbound.receive(first, count)
             self._move(block, event)
@@ -96,13 +107,16 @@ class OutboundMachine(RuleBasedStateMachine):
                 for packet_id in range(start, start + number):
                     assert known == (self.states.get(packet_id) is Sent.RELEASED)
             return
+        assert self._give(event, first, count) == len(self._move(block, event))
+
+    def _give(self, event: Input, first: int, count: int) -> object:
         if event is Input.PUBACK:
-            done = self.outbound.acknowledge(1, first, count)
-        elif event is Input.PUBREC_ERROR:
-            done = self.outbound.acknowledge(2, first, count)
-        else:
-            done = self.outbound.complete(first, count)
-        assert done == len(self._move(block, event))
+            return self.outbound.acknowledge(1, first, count)
+        if event is Input.PUBREC_ERROR:
+            return self.outbound.acknowledge(2, first, count)
+        if event is Input.PUBREC:
+            return self.outbound.receive(first, count)
+        return self.outbound.complete(first, count)
 
     @rule(event=st.sampled_from(Input), first=st.integers(1, 700), count=st.integers(1, 300))
     def acknowledge_anything(self, event: Input, first: int, count: int) -> None:
