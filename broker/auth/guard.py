@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("mqmesh.broker")
 
 ANSWER = "$mqmesh/sessions/answer"  # where an operator hears of sessions, see `session_topic.py`
+METABROKER = "\0metabroker"  # who owns the session of the metabroker: no user's name begins so
 KNOWN = 1000  # topics that are remembered for a connection...
 LONGEST = 256  # ...if they have no more bytes than this
 
@@ -56,16 +57,11 @@ class Guard:
             return Outcome()
         return self.authenticator.ask(connection, packet, go)
 
-    def let_in(self, connection: Connection, packet: Connect, outcome: Outcome, known: Subscriber | None) -> tuple[Reason, str] | None:
-        """Note who a client is. known: the session of its identifier. Returns why it is refused all the same; None: it is not."""
-        counters = self._context.counters
+    def let_in(self, connection: Connection, packet: Connect, outcome: Outcome) -> tuple[Reason, str] | None:
+        """Note who a client is. Returns why it is refused all the same; None: it is not."""
         if outcome.refusal is not None:
-            counters.denied_connects += 1
+            self._context.counters.denied_connects += 1
             return outcome.refusal
-        others = known is not None and known.user is not None and known.user != outcome.user
-        if others and self.authenticator is not None and not self._exempt(packet.client_id):
-            counters.denied_connects += 1
-            return Reason.NOT_AUTHORIZED, "the session of this client identifier belongs to another user"
         connection.user = outcome.user
         connection.set_rules(bool(self.rules) and not self._exempt(packet.client_id))
         left = seconds_left(outcome)
@@ -79,6 +75,43 @@ class Guard:
 
     def _exempt(self, client_id: str) -> bool:
         return client_id != "" and client_id == self._access.client
+
+    # Whose session it is
+
+    def owner(self, client_id: str, user: str | None) -> str | None:
+        """Who owns the session that a user opens here; None: nobody, because no name is proven."""
+        if self._exempt(client_id):
+            return METABROKER
+        return user if self.authenticator is not None else None
+
+    def owner_of(self, session: Subscriber) -> str | None:
+        """Who owns a session; None: nobody."""
+        return self.owner(session.client_id, session.user)
+
+    @staticmethod
+    def user_named(owner: str | None) -> str | None:
+        """The user who is an owner; None for one who is not known by a name."""
+        return None if owner == METABROKER else owner
+
+    def may_open(self, connection: Connection, client_id: str, known: Subscriber | None) -> tuple[Reason, str] | None:
+        """Why a client may not have the session of its identifier, known or new; None: it may. To be asked in the moment of opening."""
+        owner = self.owner_of(known) if known is not None else None
+        if owner is not None and owner != self.owner(client_id, connection.user):
+            self._context.counters.denied_connects += 1
+            return Reason.NOT_AUTHORIZED, "the session of this client identifier belongs to another user"
+        return None
+
+    def review(self, session: Subscriber, unsubscribe: Callable[[Subscriber, str], bool]) -> int:
+        """End the subscriptions that the owner of a session may not have: how many. unsubscribe: ends a subscription."""
+        user, ended = self.user_of(session), 0
+        for full in list(session.subscriptions):
+            text = self.subscription(user, session.client_id, full)
+            if text is not None:
+                unsubscribe(session, full)
+                session.unsubscribed(full)
+                self._access.denied(session.client_id, user, full, text)
+                ended += 1
+        return ended
 
     # May it
 
@@ -145,12 +178,5 @@ class Guard:
         for session in list(sessions):
             if session.client_id.startswith("\0"):  # it moves to another site
                 continue
-            user = self.user_of(session)
-            for full in list(session.subscriptions):
-                text = self.subscription(user, session.client_id, full)
-                if text is not None:
-                    unsubscribe(session, full)
-                    session.unsubscribed(full)
-                    self._access.denied(session.client_id, user, full, text)
-                    ended += 1
+            ended += self.review(session, unsubscribe)
         return ended

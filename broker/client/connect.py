@@ -19,6 +19,7 @@ from ...mqtt.properties import Property
 from ...mqtt.reasons import CONNACK_REASONS, Reason
 from ..mesh.receipts import WISH, WISHES, wish_of
 from ..ports import HELD
+from ..roaming.arrival import Arrival
 from ..session.will import will_of
 from .rate_limit import Throttle
 
@@ -81,8 +82,7 @@ def connect(connection: Connection, first: int, body: bytes) -> None:
 
 def known(connection: Connection, packet: packets.Connect, outcome: Outcome) -> None:
     """It is known who sent a CONNECT, or why that is nobody. Raises PeerError where there is no answer."""
-    session = connection.site.sessions.get(packet.client_id) if packet.client_id else None
-    refusal = connection.site.guard.let_in(connection, packet, outcome, session)
+    refusal = connection.site.guard.let_in(connection, packet, outcome)
     if refusal is not None:
         connection.client_id = packet.client_id
         connection.refuse(*refusal, packet.version)
@@ -180,14 +180,28 @@ def _accept(connection: Connection, packet: packets.Connect) -> None:
         )
     roaming = connection.site.roaming
     go = partial(_open, connection, packet, connack, expiry)
-    if roaming is None or roaming.arrive(connection, client_id, packet.clean_start, go):
+    if roaming is None:
         go()
+        return
+    refusal = connection.site.guard.may_open(connection, client_id, connection.site.sessions.get(client_id))
+    if refusal is not None:
+        connection.refuse(*refusal, packet.version)
+        return
+    arrival = roaming.arrive(connection, client_id, packet.clean_start, go)
+    if arrival is Arrival.OPEN:
+        go()
+    elif arrival is not Arrival.WAITS:
+        connection.refuse(Reason.SERVER_BUSY if arrival is Arrival.BUSY else Reason.NOT_AUTHORIZED, arrival.value, packet.version)
 
 
 def _open(connection: Connection, packet: packets.Connect, connack: packets.Connack, expiry: float | None) -> None:
     """Nobody else has the client's session any more: take it up, or make one, and let the client in."""
     site, limits, client_id = connection.site, connection.limits, connection.client_id
     known = site.sessions.get(client_id)
+    refusal = site.guard.may_open(connection, client_id, known)
+    if refusal is not None:
+        connection.refuse(*refusal, packet.version)
+        return
     persistence = site.persistence
     unkept = _unkept(packet, known, expiry) if persistence is not None and persistence.error is not None else None
     if unkept is not None:
@@ -200,7 +214,10 @@ def _open(connection: Connection, packet: packets.Connect, connack: packets.Conn
         return
     session, present = site.sessions.open(client_id, packet.clean_start, expiry)
     session.expiry = expiry
+    owner = site.guard.owner_of(session)
     session.user = packet.user_name if site.guard.authenticator is None else connection.user
+    if present and owner != site.guard.owner_of(session):
+        site.guard.review(session, site.router.unsubscribe)  # it was nobody's: what it has may not be this user's to have
     session.will = will_of(packet)
     session.outbound.limit = packet.properties.get(Property.RECEIVE_MAXIMUM, limits.in_flight)
     connection.session = session
@@ -208,7 +225,7 @@ def _open(connection: Connection, packet: packets.Connect, connack: packets.Conn
         connection.throttle = Throttle(limits.message_rate, site.context.loop.time(), connection.received)
         connection.allowance = connection.throttle.allowance
     if site.roaming is not None:
-        site.roaming.opened(client_id)
+        site.roaming.opened(session)
     connack.session_present = present and not connection.mqisdp  # MQTT 3.1 has a reserved byte there
     wait = session.stored or (known is not None and known.stored and known is not session)  # what it says is in the store
     if wait and persistence is not None and persistence.error is None:

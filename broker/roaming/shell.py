@@ -3,12 +3,17 @@
 A client that comes waits here, unread, while its session is looked for. A session that leaves is renamed, so that the client's
 identifier is free for whatever comes next, and is taken by a `SessionDrain` whose target posts to the other broker. What is not a
 client's yet to have (it must come behind what is still elsewhere) is put aside in a session of its own, and moved behind it
-by another `SessionDrain`. Both are ordinary sessions, kept in the store like any other, with names that no client can have.
+by another `SessionDrain`. A session that comes while another user has its client identifier here is *parked* until the
+identifier is free, or until it goes on to where its owner is. All are ordinary sessions, kept in the store like any other, with names that
+no client can have.
+
+The roamer knows a client by its identifier and its owner together (`mesh.roaming.names`): that is what `client` means below, and
+`client_id` is the identifier. `_session` finds the session of such a name, and never another owner's.
 
     table     key                       value
-    roaming   "p" client identifier     a `Place`, if its session is kept
+    roaming   "p" name of the client    a `Place`, if its session is kept
     roaming   "l" name of the session   a `Leave`
-    roaming   "f" client identifier     what is passed on of the client: `Forward`s
+    roaming   "f" name of the client    what is passed on of the client: `Forward`s
     roaming   "k"                       what is known beside: `Known`
 
 What it does not know: why anything moves.
@@ -25,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ...base.quoting import quoted
 from ...mesh.node.actions import Deliver, Event
 from ...mesh.roaming import wire
+from ...mesh.roaming.names import client_of, name_of, owner_of
 from ...mesh.roaming.places import Forward, Known, Leave, Place, State, decode_forwards, decode_known, decode_leave, decode_place
 from ...mesh.roaming.roamer import Roamer
 from ...mesh.wire.control import Position
@@ -34,6 +40,7 @@ from ...mqtt.session import Delivery
 from ...mqtt.topics import split_share
 from ...store.base import Kind, StoreError
 from ..session.session import Session
+from .arrival import Arrival
 from .drain import SessionDrain
 from .drain_targets import LocalTarget, RemoteTarget
 from .moving_session import MovingSession
@@ -54,12 +61,14 @@ EARLY = 0.002  # seconds that a timer may fire too early
 WAIT = 0.8  # part of `limits.connect_timeout` that a client waits for its session
 UNBOUND = 1 << 62
 ELSEWHERE = "this client is connected at another site now"
+ANOTHERS = "the session of this client identifier belongs to another user"
 
 
 class Waiting:
-    """A connection whose session is looked for. go: lets it in."""
+    """A connection whose session is looked for. client: its name. go: lets it in."""
 
-    def __init__(self, connection: Connection, go: Callable[[], None], timer: Any) -> None:
+    def __init__(self, client: str, connection: Connection, go: Callable[[], None], timer: Any) -> None:
+        self.client = client
         self.connection = connection
         self.go = go
         self.timer = timer
@@ -111,10 +120,11 @@ class Roaming:
         self.number = node.identity.number
         self.roamer = Roamer(self.number, self, wait)
         self.origin = self.number  # whose messages are being delivered
-        self._waiting: dict[str, Waiting] = {}
+        self._waiting: dict[str, Waiting] = {}  # by client identifier
         self._gates: dict[str, MovingSession] = {}  # name of the session -> its gate
         self._aside: dict[str, Session] = {}  # client -> what was put aside for it
         self._sessions: dict[Leave, Session] = {}
+        self._given: dict[Session, str] = {}  # sessions of nobody that are about to leave to the first user who claimed them
         self._drains: dict[Session, SessionDrain] = {}
         self._uuids: dict[int, bytes] = {}
         self._quiet = False
@@ -137,7 +147,7 @@ class Roaming:
             try:
                 if key[:1] == b"p":
                     place = decode_place(key[1:].decode(), value)
-                    if place.state is not State.ASKING and self.sessions.get(place.client) is None:
+                    if place.state is not State.ASKING and self._kept(place.client) is None:
                         persistence.writer.delete_value(TABLE, key)
                     else:
                         places.append(place)
@@ -159,54 +169,133 @@ class Roaming:
             if session.client_id.startswith(ASIDE):
                 self._aside[session.client_id[len(ASIDE) :]] = session
         self.roamer.restore(places, leaves, forwards, known)
-        placed = {place.client for place in places}
+        self._name_places(places)
         for session in self.sessions:
-            if session.client_id not in placed and "\0" not in session.client_id:
-                self.roamer.adopt(session.client_id)
+            name = self._name(session)
+            if name is not None and name not in self.roamer.places:
+                self.roamer.adopt(name)
+
+    def _name_places(self, places: list[Place]) -> None:
+        """Places that an earlier release has kept have no owners in their names; what still moves has to keep its name for now."""
+        for place in places:
+            session = self._session(place.client)
+            owner = self.guard.owner_of(session) if session is not None else None
+            if owner is not None and owner_of(place.client) is None:
+                place.following = None  # nobody has proven that claim to be the owner's
+                self.roamer.rename(place.client, name_of(place.client, owner))
+
+    # ---- names
+
+    def _kept(self, client: str) -> Session | None:
+        """The session of a place that the store kept."""
+        parked, session, owner = self.sessions.get(PARKED + client), self.sessions.get(client_of(client)), owner_of(client)
+        if parked is not None or session is None or owner is None:
+            return parked or session
+        return session if self.guard.owner_of(session) == owner else None
+
+    def _session(self, client: str) -> Session | None:
+        """The session of a client, with its owner."""
+        session = self.sessions.get(client_of(client))
+        if session is not None and self._name(session) == client:
+            return session
+        return self.sessions.get(PARKED + client)
+
+    def _name(self, session: Session) -> str | None:
+        """Under which name the roamer knows a session; None: it is on its way."""
+        client_id = session.client_id
+        if session in self._given:
+            return self._given[session]
+        if client_id.startswith(PARKED):
+            return client_id[len(PARKED) :]
+        if client_id.startswith("\0"):
+            return None
+        name = name_of(client_id, self.guard.owner_of(session))
+        return client_id if client_id in self.roamer.places and name not in self.roamer.places else name
 
     # ---- clients come and go
 
-    def arrive(self, connection: Connection, client: str, clean: bool, go: Callable[[], None]) -> bool:
-        """A client comes. True: let it in now; False: `go` is called when its session is here, or the connection is refused."""
+    def arrive(self, connection: Connection, client_id: str, clean: bool, go: Callable[[], None]) -> Arrival:
+        """A client comes; its user is proven, and no other user has a session with this client identifier here."""
         self._tick()
-        self._refuse(client, "another connection came with this client identifier")
-        self.sessions.retire(client)  # a session that ends with its connection is no answer
+        client = self._arriving(client_id, self.guard.owner(client_id, connection.user))
+        if client is None:
+            return Arrival.BUSY
+        waiting = self._waiting.get(client_id)
+        if waiting is not None and waiting.client != client and not waiting.connection.closing:
+            return Arrival.TAKEN
+        if waiting is not None:
+            self._refuse(waiting.client, Reason.SERVER_BUSY, "another connection came with this client identifier")
+        self.sessions.retire(client_id)  # a session that ends with its connection is no answer
         if self.roamer.connect(client, clean):
-            return True
+            self._unpark(client)
+            return Arrival.OPEN
         limit = WAIT * self.context.limits.connect_timeout
         timer = self.context.loop.call_later(limit, self._too_long, client)
-        self._waiting[client] = Waiting(connection, go, timer)
+        self._waiting[client_id] = Waiting(client, connection, go, timer)
         connection.held = True
         connection.pause_reading_for(self)
         self._set_timer()
-        return False
+        return Arrival.WAITS
 
-    def opened(self, client: str) -> None:
+    def _arriving(self, client_id: str, owner: str | None) -> str | None:
+        """The name of a client that comes; None: the session of nobody that it may have is still on its way."""
+        name = name_of(client_id, owner)
+        if owner is None or name in self.roamer.places or client_id not in self.roamer.places:
+            return name
+        session = self._session(client_id)
+        if session is None or self.roamer.adopt_here(client_id, name):
+            return name
+        return client_id if self.guard.owner_of(session) == owner else None  # an earlier release has placed it, and it still moves
+
+    def _unpark(self, client: str) -> None:
+        """The client identifier of a session is free for it."""
+        parked, client_id = self.sessions.get(PARKED + client), client_of(client)
+        if parked is None or self.sessions.get(client_id) is not None:
+            return
+        gate = self._gates.pop(parked.client_id, None)
+        expiry = parked.expiry
+        self.sessions.rename(parked, client_id)
+        parked.expiry = expiry
+        self.sessions.rest(parked)
+        if gate is not None:
+            self._gates[client_id] = gate
+        self.guard.review(parked, self.router.unsubscribe)
+
+    def opened(self, session: Session) -> None:
         """The session of a client was opened for its connection."""
-        self.roamer.saved(client)
+        name = self._name(session)
+        assert name is not None
+        self.roamer.saved(name)
 
     def ended(self, session: Session) -> None:
         """A session is no more."""
         gate = self._gates.pop(session.client_id, None)
         if gate is not None:
             session.face = session
-        if self._quiet or "\0" in session.client_id:
+        name = self._name(session)
+        self._given.pop(session, None)
+        if self._quiet or name is None:
             return
-        self._end_aside(session.client_id)
+        self._end_aside(name)
         self._tick()
-        self.roamer.ended(session.client_id)
+        self.roamer.ended(name)
 
     def _too_long(self, client: str) -> None:
         self.roamer.counts["refused"] += 1
-        self._refuse(client, "its session is on its way from another site: try again")
+        self._refuse(client, Reason.SERVER_BUSY, "its session is on its way from another site: try again")
         self.context.flush()
 
-    def _refuse(self, client: str, text: str) -> None:
-        waiting = self._waiting.pop(client, None)
+    def _waited(self, client: str) -> Waiting | None:
+        """The connection that waits for a client's session waits no more."""
+        waiting = self._waiting.get(client_of(client))
+        return self._waiting.pop(client_of(client)) if waiting is not None and waiting.client == client else None
+
+    def _refuse(self, client: str, reason: Reason, text: str) -> None:
+        waiting = self._waited(client)
         if waiting is not None:
             waiting.timer.cancel()
             if not waiting.connection.closing:
-                waiting.connection.refuse(Reason.SERVER_BUSY, text, waiting.connection.version)
+                waiting.connection.refuse(reason, text, waiting.connection.version)
 
     # ---- what the shell tells
 
@@ -322,7 +411,7 @@ class Roaming:
             persistence.writer.put_value(TABLE, key, value)
 
     def save_place(self, client: str, value: bytes | None) -> None:
-        session = self.sessions.get(client)
+        session = self._session(client)
         if value is None or session is None or session.stored:
             self._put(b"p" + client.encode(), value)
 
@@ -340,32 +429,58 @@ class Roaming:
     # ---- Port: clients
 
     def accept(self, client: str) -> bool:
-        waiting = self._waiting.pop(client, None)
+        waiting = self._waited(client)
         if waiting is not None and not waiting.connection.closing:
             waiting.timer.cancel()
+            self._unpark(client)
             waiting.go()
             if not waiting.connection.closing:
                 self.context.loop.call_soon(self._read_on, waiting.connection)
-        return self.sessions.get(client) is not None
+        return self._session(client) is not None
 
     def _read_on(self, connection: Connection) -> None:
         connection.release()
         connection.resume_reading_after(self)
 
-    def turn_away(self, client: str) -> None:
-        self._refuse(client, ELSEWHERE)
+    def deny(self, client: str) -> None:
+        self.context.counters.denied_connects += 1
+        self._refuse(client, Reason.NOT_AUTHORIZED, ANOTHERS)
+
+    def contested(self, client: str, broker: int) -> None:
+        shown = quoted(client_of(client)), quoted(owner_of(client)), broker
+        log.warning(
+            "event=two-owners client=%s user=%s number=%d text=%s", *shown, "another user has a session with this client identifier there"
+        )
+
+    def renamed(self, client: str, name: str) -> None:
         session = self.sessions.get(client)
+        if session is None or self.guard.owner_of(session) is not None:
+            return
+        if self.guard.authenticator is None:  # this site proves nobody's name; the session leaves now
+            self._given[session] = name
+            return
+        session.user = owner_of(name)
+        session.record()
+        self.guard.review(session, self.router.unsubscribe)
+
+    def may_have(self, client: str, owner: str | None) -> bool:
+        session = self._session(client)
+        return session is not None and self.guard.owner_of(session) in (None, owner)
+
+    def turn_away(self, client: str) -> None:
+        self._refuse(client, Reason.SERVER_BUSY, ELSEWHERE)
+        session = self._session(client)
         if session is not None and session.connection is not None:
-            log.info("event=roamed client=%s text=%s", quoted(client), ELSEWHERE)
+            log.info("event=roamed client=%s text=%s", quoted(client_of(client)), ELSEWHERE)
             session.connection.disconnect(Reason.SESSION_TAKEN_OVER, ELSEWHERE)
 
     def discard(self, client: str) -> None:
         self._quiet = True
         try:
-            session = self.sessions.get(client)
+            session = self._session(client)
             if session is not None and session.connection is not None:
                 session.connection.disconnect(Reason.SESSION_TAKEN_OVER, ELSEWHERE)
-                session = self.sessions.get(client)
+                session = self._session(client)
             if session is not None:
                 self.sessions.end(session)
         finally:
@@ -381,7 +496,7 @@ class Roaming:
             self.turn_away(client)
         finally:
             self._quiet = False
-        session = self.sessions.get(client)
+        session = self._session(client)
         if session is None:
             self._put(b"p" + client.encode(), None)
             return None
@@ -391,18 +506,20 @@ class Roaming:
         router = self.router
         released = session.outbound.released()
         held = [(subscription, router.identifier(session, full)) for full, subscription in session.subscriptions.items()]
-        state = SessionState(session.expiry, session.user, held, sorted(session.inbound.open), released)
+        state = SessionState(session.expiry, self.guard.owner_of(session), held, sorted(session.inbound.open), released)
         for first, count in released:
             session.outbound.complete(first, count)
         if session.inbound.open:
             session.inbound.open.clear()
             self._changed(session)
-        gate = self._gates.pop(client, None)
+        gate = self._gates.pop(session.client_id, None)
         self.sessions.rename(session, f"{LEAVING}{leave.key[0]}.{leave.key[1]}.{client}")
         if gate is not None:
             self._gates[session.client_id] = gate
         self._sessions[leave] = session
-        log.info("event=session-leaves client=%s to=%d messages=%d", quoted(client), leave.to, session.queued + session.outbound.in_flight)
+        self._given.pop(session, None)
+        messages = session.queued + session.outbound.in_flight
+        log.info("event=session-leaves client=%s to=%d messages=%d", quoted(client_of(client)), leave.to, messages)
         return encode_state(state)
 
     def _changed(self, session: Session) -> None:
@@ -424,7 +541,7 @@ class Roaming:
 
     def forget(self, leave: Leave) -> None:
         session = self._sessions.pop(leave)
-        log.info("event=session-left client=%s to=%d", quoted(leave.client), leave.to)
+        log.info("event=session-left client=%s to=%d", quoted(client_of(leave.client)), leave.to)
         self._end(session)
 
     def _end(self, session: Session) -> None:
@@ -439,42 +556,48 @@ class Roaming:
         drain = self._drains.pop(session, None)
         if drain is not None:
             drain.stop()
-        there = self.sessions.get(place.client)
+        there = self._session(place.client)
         if there is not None:
             self._move(session, LocalTarget(self, there, partial(self._end, session)))
             return
         gate = self._gates.pop(session.client_id, None)
-        self.sessions.rename(session, place.client)
+        self.sessions.rename(session, self._free(place.client))
         if gate is not None:
-            self._gates[place.client] = gate
+            self._gates[session.client_id] = gate
+
+    def _free(self, client: str) -> str:
+        """Under which name a session of a client can be here: its client identifier, unless another owner has that."""
+        client_id = client_of(client)
+        return client_id if self.sessions.get(client_id) is None else PARKED + client
 
     # ---- Port: a session comes
 
     def install(self, place: Place, state: bytes, merge: bool) -> None:
         found = decode_state(state)
-        session = self.sessions.get(place.client)
+        client_id, owner = client_of(place.client), owner_of(place.client)
+        session = self._session(place.client)
         if session is None:
-            session, _ = self.sessions.open(place.client, False, found.expiry)
-            session.user, session.expiry = found.user, found.expiry
+            session, _ = self.sessions.open(self._free(place.client), False, found.expiry)
+            session.user = found.user if owner is None else self.guard.user_named(owner)
+            session.expiry = found.expiry
             self.sessions.rest(session)
             session.inbound.open.update(found.received)
             for first, count in found.released:
                 session.outbound.adopt_released(first, count)
             self._changed(session)
         self.gate(place)
+        user = self.guard.user_of(session)
         for subscription, number in found.subscriptions:
-            refusal = self.guard.subscription(self.guard.user_of(session), place.client, subscription.filter)
+            refusal = self.guard.subscription(user, client_id, subscription.filter)
             if refusal is not None:  # the site that it comes from has other rules
-                self.router.access.denied(place.client, self.guard.user_of(session), subscription.filter, refusal)
+                self.router.access.denied(client_id, user, subscription.filter, refusal)
             elif subscription.filter not in session.subscriptions:
                 self.router.subscribe(session, subscription, number)
                 session.subscribed(subscription, number)
-        log.info(
-            "event=session-%s client=%s subscriptions=%d", "merges" if merge else "comes", quoted(place.client), len(found.subscriptions)
-        )
+        log.info("event=session-%s client=%s subscriptions=%d", "merges" if merge else "comes", quoted(client_id), len(found.subscriptions))
 
     def take(self, place: Place, flights: bool, items: bytes) -> None:
-        session = self.sessions.get(place.client)
+        session = self._session(place.client)
         if session is None:
             return
         for delivery in deliveries(items, self.context.now):
@@ -498,7 +621,7 @@ class Roaming:
             log.error("event=roaming-no-room client=%s messages=%d text=limits.broker_bytes is reached", quoted(session.client_id), lost)
 
     def gate(self, at: Place | Leave) -> None:
-        session = self.sessions.get(at.client) if isinstance(at, Place) else self._sessions.get(at)
+        session = self._session(at.client) if isinstance(at, Place) else self._sessions.get(at)
         if session is None:
             return
         moving = isinstance(at, Place) and at.state in (State.FETCHING, State.TAKING)
@@ -526,7 +649,7 @@ class Roaming:
         return session
 
     def drain(self, place: Place) -> None:
-        session, aside = self.sessions.get(place.client), self._aside.get(place.client)
+        session, aside = self._session(place.client), self._aside.get(place.client)
         if session is None or aside is None:
             self.roamer.drained(place.client)
         elif aside not in self._drains:
@@ -564,5 +687,6 @@ class Posts:
 
 ASIDE = "\0aside."
 LEAVING = "\0leaving."
+PARKED = "\0parked."
 
 __all__ = ["Roaming", "split_share"]

@@ -121,10 +121,10 @@ class Place:
 
     key: of its claim. floor: of the latest clean start that is known: what comes of sessions with lower keys was discarded by it, and is
     dropped. claimed: brokers that the claim was sent to; asked: those that have answered it; around: those of them from which a session
-    leaves to another claim; waiting: those whose answer the client waits for; coming: those of them that have said that a session will
-    come. until: when it waits no longer. sources: sessions that are being sent, by the keys that they had, and whether all of each that
-    belongs before the markers has come. pending: the highest key of those that have come, until all in reach have said what they know;
-    no origin is asked for its marker before.
+    leaves to another claim; taken: those that have said that another owner has the client identifier; waiting: those whose answer the
+    client waits for; coming: those of them that have said that a session will come. until: when it waits no longer. sources: sessions that
+    are being sent, by the keys that they had, and whether all of each that belongs before the markers has come. pending: the highest key
+    of those that have come, until all in reach have said what they know; no origin is asked for its marker before.
     following: a newer claim, and whether it is clean. lost: somebody has said that there is a newer one.
     """
 
@@ -142,6 +142,7 @@ class Place:
         "pending",
         "sources",
         "state",
+        "taken",
         "until",
         "waiting",
     )
@@ -154,6 +155,7 @@ class Place:
         self.claimed = 0
         self.asked = 0
         self.around = 0
+        self.taken = 0
         self.lost = False
         self.waiting = 0
         self.coming = 0
@@ -203,7 +205,7 @@ class Place:
     def begin(self, key: Key) -> None:
         """Another claim, as if there had been none."""
         self.key = key
-        self.claimed = self.asked = self.around = 0
+        self.claimed = self.asked = self.around = self.taken = 0
         self.cut, self.lost = Cut(key), False
 
     def empty(self) -> None:
@@ -216,6 +218,11 @@ class Place:
     def complete(self) -> bool:
         """Whether the session is whole, so that it can be handed on."""
         return self.state is State.HERE and all(self.sources.values())
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing of it is on its way, to here or to elsewhere."""
+        return self.complete and self.cut.whole and self.following is None and self.pending == NO_KEY and not self.open
 
     @property
     def open(self) -> int:

@@ -1,4 +1,4 @@
-"""What the roamer decides over: sessions, posts and a store, as the shell has them."""
+"""What the roamer decides over: sessions, posts and a store, as the shell has them. A client is a name (`names.py`)."""
 
 from __future__ import annotations
 
@@ -37,6 +37,18 @@ class Port(Protocol):
 
     def accept(self, client: str) -> bool:
         """The connection that waits, if any, is let in, with the session that is here or a new one. False: there is neither."""
+
+    def deny(self, client: str) -> None:
+        """The connection that waits, if any, is refused: another owner has the client identifier."""
+
+    def contested(self, client: str, broker: int) -> None:
+        """There is a session here, and another owner's with the same client identifier at a broker that could not be asked before."""
+
+    def renamed(self, client: str, name: str) -> None:
+        """A session that had no owner in its name has one: it is the session of this owner from now on."""
+
+    def may_have(self, client: str, owner: str | None) -> bool:
+        """Whether the session of a place without an owner in its name is nobody's, or is this owner's."""
 
     def turn_away(self, client: str) -> None:
         """The client is elsewhere now: close its connection, waiting or served."""

@@ -8,7 +8,11 @@ old broker has said `end`. Brokers that are out of reach are claimed when they c
 All messages are posts, in order and once, and what an input changes is in one commit with it; so a crash of any broker at any
 time leaves a state from which the others go on. See docs/roaming.md for what is promised.
 
+A client is known by its identifier and its owner together (`names.py`); `client` below is this name. Who claims a client identifier that
+another owner has is told so by the broker that has it, and changes nothing there.
+
 Invariants
+- a session goes to claims of its owner only; one of nobody becomes the first owner's who claims it;
 - of two claims the higher key wins, at every broker; a broker's key is above all that it has seen;
 - an origin's messages are taken for a client by one session at a time, in the order of its markers;
 - a session is handed on only when it is whole;
@@ -26,6 +30,7 @@ from .fences import Fences
 from .forwards import Forwards
 from .leaves import Leaves
 from .memory import Memory
+from .names import Places, is_role, owner_of
 from .places import NEVER, NO_KEY, Forward, Input, Known, Leave, Place, State, encode_place
 from .port import Port
 from .wire import Answer, Fence, Key, Move, Said
@@ -42,7 +47,7 @@ class Roamer:
         self.number = number
         self._port = port
         self._wait = wait
-        self.places: dict[str, Place] = {}
+        self.places = Places()
         self._asking: dict[str, Place] = {}  # those that are looked for, and some that were
         self.memory = Memory(number, port)
         self.leaves = Leaves(port, self.memory)
@@ -57,7 +62,7 @@ class Roamer:
             wire.LEFT: self._on_left,
         }
         self.now = 0.0
-        self.counts = {"claims": 0, "in": 0, "out": 0, "merged": 0, "refused": 0}
+        self.counts = {"claims": 0, "in": 0, "out": 0, "merged": 0, "refused": 0, "denied": 0}
 
     # ---- restart
 
@@ -84,6 +89,56 @@ class Roamer:
         self.places[client] = Place.here(client, (0, self.number))
         self._save(self.places[client])
 
+    # ---- owners
+
+    def rename(self, client: str, name: str) -> bool:
+        """Give a session of nobody, or one that an earlier release has placed, to its owner. False: it still moves, so it cannot be yet."""
+        place = self.places[client]
+        if not place.settled or name in self.places:
+            return False
+        del self.places[client]
+        self._port.save_place(client, None)
+        place.client = name
+        self.places[name] = place
+        place.claimed = place.asked = place.around = place.taken = 0  # under this name nobody was asked
+        self._port.renamed(client, name)
+        self._save(place)
+        return True
+
+    def adopt_here(self, client: str, name: str) -> bool:
+        """`rename` for an owner who comes here. Others that have a session under this name are claimed."""
+        if not self.rename(client, name):
+            return False
+        self._reclaim(self.places[name])
+        return True
+
+    def _rival(self, client: str, key: Key) -> Place | None:
+        """The place of another owner that has the client identifier of a claim. Of two who only ask for it the older claim has it."""
+        owner = owner_of(client)
+        if is_role(client):
+            return None
+        place = self.places.get(client)
+        if place is not None and owner is None and place.state is not State.ASKING and not self._port.may_have(client, None):
+            return place  # an earlier release has placed it
+        for other in self.places.others(client) if place is None or place.state is State.ASKING else ():
+            if other.state is State.ASKING:
+                if other.waits and other.key < key:
+                    return other
+                continue
+            nobodys = owner is not None and owner_of(other.client) is None and self._port.may_have(other.client, owner)
+            if not nobodys or not self.rename(other.client, client):
+                return other
+        return None
+
+    def _deny(self, rival: Place, client: str, key: Key) -> None:
+        """Answer a claim of a client identifier that another owner has."""
+        if client not in self.places:
+            self._forwards.redirect(client, key)
+        if owner_of(client) is not None and owner_of(rival.client) is None and self._port.may_have(rival.client, owner_of(client)):
+            self._words.answer(client, key, Said.COMING)  # it will be this owner's once it does not move any more
+        else:
+            self._words.answer(client, key, Said.NONE, rival.key, more=self._forwards.silent(client))
+
     # ---- clients
 
     def connect(self, client: str, clean: bool) -> bool:
@@ -101,8 +156,9 @@ class Roamer:
             self._reclaim(place)
         if place.state is State.ASKING and place.lost and place.following is None:
             self._claim_again(place)
-        if place.state is State.ASKING and not place.waiting and place.following is None:
-            self._claim(place, self._port.live() & ~place.asked)
+        if place.state is State.ASKING and place.following is None and (not place.waiting or self.now >= place.until):
+            place.taken = 0
+            self._claim(place, self._port.live())  # those that have answered too: another owner may have come there since
         if place.state is State.ASKING and place.following is None and not self._may_wait(place):
             self._nobody(place, waits=False)
         if place.pending != NO_KEY and not place.waiting:
@@ -137,7 +193,7 @@ class Roamer:
         """Some origins were told of a newer claim that never came here, and the client is back: go above it."""
         place.key = self.memory.next_key()
         self._decline(place)
-        place.claimed, place.asked = 0, 0
+        place.claimed = place.asked = place.taken = 0
         place.cut.again(place.key)
         self._claim(place, self._port.live())
         self._fence(place, self._port.live())
@@ -196,7 +252,7 @@ class Roamer:
 
     def _late(self, place: Place) -> int:
         """Members that have not answered the place's claim."""
-        return self.memory.others() & ~place.asked
+        return self.memory.others() & ~(place.asked | place.taken)
 
     # ---- the place's part
 
@@ -206,6 +262,11 @@ class Roamer:
         self.memory.note_members()
         if place.following is not None:
             self._go_on(place)
+            return
+        if place.taken:
+            self.counts["denied"] += 1
+            self._port.deny(place.client)
+            self._over(place)
             return
         place.step(Input.NOBODY)
         if waits and not self._port.accept(place.client):
@@ -273,6 +334,9 @@ class Roamer:
         place = self.places.get(answer.client)
         if place is None or place.key != answer.key:
             return
+        if answer.said is Said.NONE and answer.known is not None:
+            self._on_denial(place, 1 << origin)
+            return
         if answer.said is Said.COMING:
             place.until = self.now + COMING  # it will be passed on
             place.coming |= 1 << origin
@@ -303,6 +367,18 @@ class Roamer:
         self._save(place)
         self._settle(place)
         self._look(place)
+
+    def _on_denial(self, place: Place, bit: int) -> None:
+        """Another owner has the client identifier there. If this one has a session nowhere, its client is refused; else both go on."""
+        if place.state is not State.ASKING:
+            self._port.contested(place.client, bit.bit_length() - 1)
+        place.taken |= bit
+        place.claimed &= ~bit
+        place.waiting &= ~bit
+        if not self._resolve(place):
+            self._save(place)
+            self._settle(place)
+            self._look(place)
 
     def _on_session(self, origin: int, move: Move) -> None:
         source, more, passing, state = move.rest
@@ -422,6 +498,10 @@ class Roamer:
     def _on_claim(self, client: str, key: Key, clean: bool) -> None:
         if clean:
             self.leaves.discarded(client, key)
+        rival = self._rival(client, key)
+        if rival is not None:
+            self._deny(rival, client, key)
+            return
         place = self.places.get(client)
         given = max([leave.key for leave in self.leaves.of.get(client, ())], default=key)
         if place is None and given > key:

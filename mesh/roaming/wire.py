@@ -15,7 +15,8 @@ A key is [n, broker]: the claim of a broker at a time; the higher one is the new
 source is the key under which a session was at its holder: it names the session, also when another broker passes on what the
 holder sent. A roam/left that comes to the holder itself says that nobody wants the session any more. more are sources of which
 something may still come, by way of the holder; passing: so may others, and it will answer the claim then. What state and items hold is the
-shell's.
+shell's. client is a name (`names.py`). An answer that there is no session (`Said.NONE`), and that knows a key, says that another owner has
+the client identifier.
 
 This file knows forms, not meanings.
 """
@@ -27,6 +28,7 @@ from typing import Any, NamedTuple
 
 import msgpack
 
+LONGEST = 2 * 65_535 + 1  # characters of a name: client identifier, NUL, owner
 Key = tuple[int, int]  # (time in ms, at least as high as any seen; broker)
 
 CLAIM, ANSWER, SESSION, PIECE, READY, FENCE, MARKER, END, LEFT = KINDS = (
@@ -52,9 +54,9 @@ class Claim(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """To a claim. known: the newer key. settled: its broker has the session, so that it is older in fact. more: something may still
-    come by way of the one that answers, which will answer again. leaving: a session
-    on its way from there to an older claim still takes messages."""
+    """To a claim. known: the newer key, or (`Said.NONE`) that of another owner's claim. settled: its broker has the session, so that it
+    is older in fact. more: something may still come by way of the one that answers, which will answer again. leaving: a session on its
+    way from there to an older claim still takes messages."""
 
     client: str
     key: Key
@@ -168,8 +170,8 @@ def _number(value: Any) -> int:
 
 
 def _text(value: Any) -> str:
-    if type(value) is not str or not value or len(value) > 65_535:
-        raise ValueError(f"{value!r:.40} is no client identifier")
+    if type(value) is not str or not value or len(value) > LONGEST:
+        raise ValueError(f"{value!r:.40} is no client's name")
     return value
 
 

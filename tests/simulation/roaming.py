@@ -6,6 +6,10 @@ brokers, what is on its way when a client comes, who is in reach, who dies in be
 In half of the seeds the client sometimes wants a clean start, for a session that is kept or for one that ends with its connection. What
 it has then is a new *generation*: what was before need not come any more.
 
+In half of the seeds the client is a user's, and another user tries its client identifier everywhere, at any time, with and without a
+clean start. He may have a session of his own where the owner's broker cannot be asked. Of the owner's session he never gets anything, and
+nothing that he does changes what is checked of the owner's.
+
 Checked at the end, when all is healed and the client has taken everything: each message came once; and of each origin in order, unless
 the client was served while a holder of its session, or an origin, was out of reach. At each step: what came was not there yet; and the
 client never has a session of a generation that it discarded, if all brokers were in reach of each other since.
@@ -20,16 +24,21 @@ from collections import deque
 from random import Random
 
 from mqmesh.mesh.roaming import wire
+from mqmesh.mesh.roaming.places import State
 
-from .roaming_site import CLIENT, WAIT, Broker, Session
+from .roaming_site import CLIENT, OWNED, WAIT, Broker, Session
 
 __all__ = ["CLIENT", "Broker", "World"]
 
 
 class World:
-    """One seed's run."""
+    """One seed's run. owned: the client is a user's, and another user tries to have what it has."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, owned: bool = False) -> None:
+        self.owned = owned
+        self.client = OWNED if owned else CLIENT
+        self.comings = 0  # of the client, and changes of who is in reach
+        self.attempts = self.refusals = self.denials = self.contests = 0
         self.chance = chance = Random(seed * 31 + 5)
         self.now = 1.0
         size = chance.randint(2, 5)
@@ -78,10 +87,19 @@ class World:
     def reach(self, a: Broker, b: Broker) -> bool:
         return a.up and b.up and (a.number in self.apart) == (b.number in self.apart)
 
+    def served(self) -> int:
+        """Changes whenever the owner's session may be elsewhere or out of reach; 0: it is nowhere, or cannot be asked for."""
+        whole = all(self.reach(a, b) for a in self.brokers for b in self.brokers)
+        here = any(b.main is not None and b.roamer.places[self.client].state is State.HERE for b in self.brokers if not b.leaving)
+        return self.comings if whole and here else -self.comings
+
     # the client
 
     def connect(self, broker: Broker, clean: bool = False, brief: bool = False) -> None:
         """The client comes; what it had is broken, whether the broker there knows it or not."""
+        if broker.thief.waiting or (broker.thief.main is not None and not broker.thief.main.parked):
+            return  # another user has the client identifier there
+        self.comings += 1
         old, self.at = self.at, broker
         if old is not None and old is not broker and self.chance.random() < 0.5:
             old.waiting = False
@@ -95,7 +113,7 @@ class World:
         self.wanting = broker if clean else None
         self.waited = False
         broker.clean, broker.brief = clean, brief
-        if broker.roamer.connect(CLIENT, clean):
+        if broker.roamer.connect(self.client, clean):
             self.let_in(broker)
         else:
             broker.waiting = True
@@ -123,13 +141,15 @@ class World:
             self.held.clear()
             self.fresh = True
             broker.say()
-            place = broker.roamer.places[CLIENT]
+            place = broker.roamer.places[self.client]
             if began and not broker.clean and (broker.known() & ~place.asked) | place.around:
                 self.hazy = True  # it takes nothing from an origin before its marker, and there is nobody else who does
             if began:
                 self.begin, self.aware = (broker.number, broker.version), {broker.number}
         session = broker.main
         assert session is not None
+        assert broker.thief.main is None or broker.thief.main.parked, "two users have one client identifier at one broker"
+        session.parked = False
         session.connected, session.brief = True, broker.brief
         broker.say()
         broker.roamer.saved(CLIENT)
@@ -254,6 +274,7 @@ class World:
 
     def reachability(self, change: object) -> None:
         """Something changes who is in reach of whom; all are told."""
+        self.comings += 1
         before = {(a.number, b.number): self.reach(a, b) for a in self.brokers for b in self.brokers if a is not b}
         change()  # type: ignore[operator]
         if any(not self.reach(a, b) for a in self.brokers for b in self.brokers):
@@ -288,8 +309,11 @@ class World:
                 broker.clock()
                 if broker.draining:
                     broker.drain_some()
-                for leave in list(broker.leaving):
+                for leave in [*broker.leaving, *broker.thief.leaving]:
                     broker.push(leave)
+        elif self.owned and what < 0.87:
+            self.attempts += 1
+            chance.choice(up).thief.connect(chance.random() < 0.5, chance.random() < 0.5)
         elif what < 0.88:
             clean = self.cleans and chance.random() < 0.4
             if self.wanting is None or self.wanting is not self.at or chance.random() < 0.1:  # else it is patient
@@ -321,7 +345,7 @@ class World:
                 broker.clock()
                 if broker.draining:
                     broker.drain_some()
-                for leave in list(broker.leaving):
+                for leave in [*broker.leaving, *broker.thief.leaving]:
                     broker.push(leave)
             for pair in self.streams:
                 while self.streams[pair] or self.interest[pair]:
@@ -337,6 +361,7 @@ class World:
             self.step()
         self.steady = True
         self.settle()
+        self.end_thieves()
         where = self.chance.choice(self.brokers)
         self.connect(where)
         self.settle()
@@ -344,7 +369,30 @@ class World:
             self.connect(where)
             self.settle()
         self.check()
+        if self.owned:
+            self.attack()
         return self
+
+    def end_thieves(self) -> None:
+        """The other user goes, with what he has made."""
+        for broker in self.brokers:
+            broker.clock()
+            broker.thief.right()
+            broker.thief.waiting = False
+            if broker.thief.main is not None:
+                broker.thief.end()
+            assert not broker.thief.leaving, "something of the other user's still moves"
+        self.settle()
+
+    def attack(self) -> None:
+        """All is well, and the owner is served: the other user is refused everywhere, and the owner does not notice."""
+        for broker in self.brokers:
+            for clean in (False, True):
+                broker.thief.connect(clean, brief=False)
+                self.settle()
+                assert broker.thief.main is None, f"the other user was let in at {broker.number}"
+                assert not broker.thief.waiting
+                self.check()
 
     def check(self) -> None:
         state = "; ".join(broker.describe() for broker in self.brokers)
@@ -370,17 +418,18 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=1000, help="how many seeds to run")
     parser.add_argument("--start", type=int, default=0, help="the first seed")
     given = parser.parse_args()
-    messages = merges = 0
+    messages = merges = attempts = 0
     for seed in range(given.start, given.start + given.seeds):
         try:
-            world = World(seed).run()
+            world = World(seed, owned=seed % 2 == 1).run()
         except Exception:
             traceback.print_exc()
             print(f"repeat it: python -m tests.simulation.roaming --seeds 1 --start {seed}", file=sys.stderr)
             return 1
         messages += len(world.published)
         merges += world.merges
-    print(f"{given.seeds} seeds: {messages} messages, {merges} merges; failed: none")
+        attempts += world.attempts
+    print(f"{given.seeds} seeds: {messages} messages, {merges} merges, {attempts} attempts of another user; failed: none")
     return 0
 
 

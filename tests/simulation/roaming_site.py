@@ -6,29 +6,127 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from mqmesh.mesh.roaming import wire
+from mqmesh.mesh.roaming.names import name_of
 from mqmesh.mesh.roaming.places import Known, Leave, Place, State, decode_forwards, decode_known, decode_leave, decode_place
 from mqmesh.mesh.roaming.roamer import Roamer
 
 if TYPE_CHECKING:
     from .roaming import World
 
-CLIENT = "c"
+CLIENT = "c"  # a client of nobody
+OWNED, THIEF = name_of(CLIENT, "alice"), name_of(CLIENT, "mallory")  # one client identifier of two users
 WAIT = 3.0
 Item = tuple[int, int, int]  # origin, serial, packet identifier in flight or 0
 
 
 class Session:
     """What a broker keeps: the queue, what is in flight, whether it is subscribed. name: for people. generations: whose state it has.
-    brief: it ends with its connection."""
+    brief: it ends with its connection. parked: the other user had the client identifier at this broker when it came."""
 
     def __init__(self, name: str, *generations: int) -> None:
         self.name = name
         self.generations = set(generations)
-        self.brief = False
+        self.brief = self.parked = False
         self.queue: deque[tuple[int, int]] = deque()
         self.flights: dict[int, tuple[int, int]] = {}
         self.connected = False
         self.subscribed = False
+
+
+class Thief:
+    """What a broker has of the other user, who has the owner's client identifier and no rights to any message."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.main: Session | None = None
+        self.waiting = self.brief = False
+        self.hopeless = 0  # what `World.served` said when he came
+        self.leaving: set[Leave] = set()
+        self.ready: set[Leave] = set()
+        self.places: dict[str, bytes] = {}
+        self.leaves: dict[int, tuple[Leave, bytes]] = {}
+        self.forwards: bytes | None = None
+
+    def connect(self, clean: bool, brief: bool) -> None:
+        """He comes, if the owner has not the client identifier here."""
+        broker = self.broker
+        owner = broker.main
+        broker.clock()
+        self.waiting = False
+        self.cut()
+        if (owner is not None and not owner.parked) or broker.waiting:
+            broker.world.refusals += 1
+            return
+        self.brief = brief
+        self.hopeless = broker.world.served() if self.main is None else 0  # what he has already he keeps
+        if broker.roamer.connect(THIEF, clean):
+            self.let_in()
+        else:
+            self.waiting = True
+
+    def cut(self) -> None:
+        """His connection is gone."""
+        if self.main is not None and self.main.connected:
+            self.main.connected = False
+            if self.main.brief:
+                self.end()
+
+    def end(self, quiet: bool = False) -> None:
+        self.main = None
+        if not quiet:
+            self.broker.roamer.ended(THIEF)
+
+    def let_in(self) -> None:
+        self.waiting = False
+        if self.main is None:
+            world = self.broker.world
+            assert self.broker.main is None or self.broker.main.parked, "two users have one client identifier at one broker"
+            assert world.ticking or self.hopeless <= 0 or self.hopeless != world.served(), (
+                "the owner has a session that can be asked for, and does not move"
+            )
+            self.main = Session(f"the other user's at {self.broker.number}")
+        self.main.connected, self.main.brief, self.main.parked = True, self.brief, False
+        self.broker.roamer.saved(THIEF)
+        self.right()
+
+    def right(self) -> None:
+        """What he has is his own."""
+        if self.main is not None:
+            owners = [*self.main.generations, *self.main.queue, *self.main.flights]
+            assert not owners, f"he has {owners} of the owner's"
+            assert not self.main.subscribed
+
+    def installed(self, state: bytes) -> None:
+        assert state == b"the other user's", f"{state!r} came to the other user"
+        if self.main is None:
+            self.main = Session(f"the other user's at {self.broker.number}")
+            self.main.parked = self.broker.main is not None
+
+    def released(self, leave: Leave) -> bytes | None:
+        self.waiting = False
+        self.cut()
+        session, self.main = self.main, None
+        if session is None:
+            return None
+        self.leaving.add(leave)
+        return b"the other user's"
+
+    def sent(self, leave: Leave) -> None:
+        if leave not in self.ready:
+            self.ready.add(leave)
+            self.broker.roamer.leaves.flights_sent(leave)
+
+    def start(self) -> tuple[list[Leave], list[tuple[str, bytes]]]:
+        """A new life of the broker: what is left of him."""
+        self.waiting = False
+        self.leaving, self.ready, stored, self.leaves = set(), set(), self.leaves, {}
+        found = []
+        for _, value in stored.values():
+            again = decode_leave(value)
+            self.leaving.add(again)
+            self.leaves[id(again)] = again, value
+            found.append(again)
+        return found, list(self.places.items())
 
 
 class Broker:
@@ -52,6 +150,7 @@ class Broker:
         self.version = 1
         self.wanted = False  # what was said of the own interest
         self.knows: dict[int, tuple[int, bool]] = {}  # interest of others
+        self.thief = Thief(self)
         self.skew = world.chance.choice((0, 0, 40, -40))
         self.serial = 0
         self.roamer = Roamer(number, self, WAIT)
@@ -85,7 +184,7 @@ class Broker:
         if number == self.number:
             self.say()
             return 1, self.version
-        return 1, self.knows.get(number, (0, False))[0]
+        return 1, self.knows.get(number, (1, False))[0]
 
     def send_to_brokers(self, brokers: int, kind: str, body: bytes) -> None:
         if kind == wire.END and not all(leave.cut.passed(self.world.everybody) for leave in self.leaving):
@@ -95,32 +194,69 @@ class Broker:
                 assert other is not self
                 self.world.streams[self.number, other.number].append((kind, body))
 
+    def deny(self, client: str) -> None:
+        self.world.denials += 1
+        if client == THIEF:
+            self.thief.waiting = False
+        elif self.waiting:
+            self.waiting = False
+            self.world.cut_off(self)
+
+    def contested(self, client: str, broker: int) -> None:
+        self.world.contests += 1
+
+    def renamed(self, client: str, name: str) -> None:
+        raise AssertionError("nobody's sessions are in no run beside those of users")
+
+    def may_have(self, client: str, owner: str | None) -> bool:
+        return owner is None
+
     def save_place(self, client: str, value: bytes | None) -> None:
-        if value is None:
+        if client == THIEF:
+            if value is None:
+                self.thief.places.pop(client, None)
+            elif self.thief.main is None or not self.thief.main.brief:
+                self.thief.places[client] = value
+        elif value is None:
             self.places.pop(client, None)
         elif self.main is None or not self.main.brief:
             self.places[client] = value
 
     def save_leave(self, leave: Leave, value: bytes | None) -> None:
+        leaves = self.thief.leaves if leave.client == THIEF else self.leaves
         if value is None:
-            self.leaves.pop(id(leave), None)
+            leaves.pop(id(leave), None)
         else:
-            self.leaves[id(leave)] = leave, value
+            leaves[id(leave)] = leave, value
 
     def save_forwards(self, client: str, value: bytes | None) -> None:
-        self.forwards = value
+        if client == THIEF:
+            self.thief.forwards = value
+        else:
+            self.forwards = value
 
     def save_known(self, value: bytes) -> None:
         self.remembered = decode_known(value)
 
     def accept(self, client: str) -> bool:
+        if client == THIEF:
+            if self.thief.waiting and (self.main is None or self.main.parked):
+                self.thief.let_in()
+            self.thief.waiting = False
+            return self.thief.main is not None
         if self.waiting:
             self.waiting = False
-            self.world.let_in(self)
+            if self.thief.main is None or self.thief.main.parked:
+                self.world.let_in(self)
+            else:  # who came meanwhile by an older claim has the client identifier
+                self.world.cut_off(self)
         return self.main is not None
 
     def turn_away(self, client: str, quiet: bool = False) -> None:
-        if self.waiting or (self.main is not None and self.main.connected):
+        if client == THIEF:
+            self.thief.waiting = False
+            self.thief.cut()
+        elif self.waiting or (self.main is not None and self.main.connected):
             self.waiting = False
             self.world.cut_off(self)
             self.disconnected(quiet)
@@ -139,15 +275,20 @@ class Broker:
         self.draining = False
         self.say()
         if not quiet:
-            self.roamer.ended(CLIENT)
+            self.roamer.ended(self.world.client)
 
     def discard(self, client: str) -> None:
+        if client == THIEF:
+            self.thief.end(quiet=True)
+            return
         if self.main is not None and self.main.connected:
             self.world.cut_off(self)
             self.main.connected = False
         self.end(quiet=True)
 
     def release(self, leave: Leave) -> bytes | None:
+        if leave.client == THIEF:
+            return self.thief.released(leave)
         self.turn_away(leave.client, quiet=True)
         session, self.main = self.main, None
         if session is None:
@@ -156,11 +297,18 @@ class Broker:
         return b" ".join([b"subscribed" if session.subscribed else b"not", *[b"%d" % one for one in session.generations]])
 
     def begin(self, leave: Leave) -> None:
+        if leave.client == THIEF:
+            return
         self.flying.add(leave)
         self.push(leave)
 
     def push(self, leave: Leave) -> None:
         """Send some of what waits."""
+        if leave.client == THIEF:
+            if self.world.reach(self, self.world.by_number[leave.to]):
+                self.thief.sent(leave)
+                self.roamer.leaves.progress(leave)
+            return
         session = self.leaving.get(leave)
         if session is None or not self.world.reach(self, self.world.by_number[leave.to]):
             return
@@ -179,27 +327,41 @@ class Broker:
             self.roamer.leaves.progress(leave)
 
     def sent(self, leave: Leave) -> bool:
+        if leave.client == THIEF:
+            return leave in self.thief.ready
         session = self.leaving[leave]
         return not session.queue and not session.flights and leave not in self.flying
 
     def forget(self, leave: Leave) -> None:
+        if leave.client == THIEF:
+            self.thief.leaving.discard(leave)
+            return
         del self.leaving[leave]
         self.say()
 
     def restore(self, leave: Leave, place: Place) -> None:
+        if leave.client == THIEF:
+            self.thief.leaving.discard(leave)
+            self.thief.installed(b"the other user's")
+            return
         session = self.leaving.pop(leave)
         self.flying.discard(leave)
         if self.main is None:
             self.main = session
+            session.parked = self.thief.main is not None
         else:
             self.main.queue += session.queue
             self.main.generations |= session.generations
 
     def install(self, place: Place, state: bytes, merge: bool) -> None:
+        if place.client == THIEF:
+            self.thief.installed(state)
+            return
         if merge:
             self.world.merges += 1
         if self.main is None:
             self.main = Session(f"main at {self.number}")
+            self.main.parked = self.thief.main is not None
         self.gate(place)
         subscribed, *generations = state.split()
         self.main.subscribed = self.main.subscribed or subscribed == b"subscribed"
@@ -208,6 +370,7 @@ class Broker:
         self.say()
 
     def take(self, place: Place, flights: bool, items: bytes) -> None:
+        assert place.client != THIEF, "a message came to the other user"
         origin, serial, pid = map(int, items.split())
         session = self.main
         assert session is not None
@@ -221,11 +384,14 @@ class Broker:
             self.world.pump(self)
 
     def gate(self, at: Place | Leave) -> None:
-        if isinstance(at, Place) and at.state in (State.FETCHING, State.TAKING) and self.aside is None:
+        if at.client != THIEF and isinstance(at, Place) and at.state in (State.FETCHING, State.TAKING) and self.aside is None:
             self.aside = Session(f"aside at {self.number}")
 
     def drain(self, place: Place) -> None:
         """In steps, or at once."""
+        if place.client == THIEF:
+            self.roamer.drained(THIEF)
+            return
         self.world.pump(self)
         self.draining = True
 
@@ -240,14 +406,14 @@ class Broker:
         if self.aside is None or not self.aside.queue:
             self.draining = False
             self.aside = None
-            self.roamer.drained(CLIENT)
+            self.roamer.drained(self.world.client)
         self.world.pump(self)
 
     # messages
 
     def deliver(self, origin: int, serial: int) -> None:
         """A message for subscribers here."""
-        place = self.roamer.places.get(CLIENT)
+        place = self.roamer.places.get(self.world.client)
         if self.main is not None and self.main.subscribed and place is not None and place.cut.takes(origin):
             moving = place.state in (State.FETCHING, State.TAKING)
             target = self.aside if moving else self.main
@@ -267,7 +433,12 @@ class Broker:
 
     def crash(self) -> None:
         self.up = False
-        self.turn_away(CLIENT, quiet=True)
+        self.turn_away(self.world.client, quiet=True)
+        self.thief.waiting = False
+        if self.thief.main is not None:
+            self.thief.main.connected = False
+            if self.thief.main.brief:
+                self.thief.main = None
 
     def start(self) -> None:
         """A new life: connections and what was only asked for are gone."""
@@ -285,5 +456,13 @@ class Broker:
             self.leaving[again] = sessions[leave]
             self.leaves[id(again)] = again, value
             leaves.append(again)
-        forwards = {} if self.forwards is None else {CLIENT: decode_forwards(self.forwards)}
+        forwards = {} if self.forwards is None else {self.world.client: decode_forwards(self.forwards)}
+        if self.thief.forwards is not None:
+            forwards[THIEF] = decode_forwards(self.thief.forwards)
+        his, found = self.thief.start()
+        leaves += his
+        for name, value in found:
+            place = decode_place(name, value)
+            if self.thief.main is not None or place.state is State.ASKING:
+                places.append(place)
         self.roamer.restore(places, leaves, forwards, self.remembered)
