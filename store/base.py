@@ -16,9 +16,10 @@ from collections.abc import Collection, Iterable, Iterator
 from enum import Enum
 from typing import Protocol
 
-from .records import Batch, StoredDelivery, StoredRun
+from .records import Batch, Counts, StoredDelivery, StoredRun
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+CONVERTED = (1,)  # earlier ones, which `open` converts in place
 SIZES_PAGE = 10_000  # how many sizes
 PAGE = 1000  # how many rows one query reads at a time, so that a long iteration holds no transaction open
 
@@ -100,13 +101,18 @@ class Store(Protocol):
     def value_sizes(self) -> Iterator[tuple[str, bytes, int]]:
         """(table, key, bytes) of each value of all tables, in no particular order."""
 
+    def counts(self) -> Counts | None:
+        """How many rows there were after the last commit that said so; None: none did."""
+
     def space(self) -> int | None:
         """Bytes that the store has plus those that are free on its disk; None if unknown."""
 
 
 def wrong_version(store: str, found: int) -> StoreError:
     """The error for a store of another schema version than ours."""
-    if found > SCHEMA_VERSION:
+    if found in CONVERTED:
+        remedy = "it was written by an older mqmesh: start the broker, which converts it"
+    elif found > SCHEMA_VERSION:
         remedy = "it was written by a newer mqmesh: run that version, or move the data away and start empty"
     else:
         remedy = "it was written by an older mqmesh: run that version until its queues are empty, then move the data away and start empty"
@@ -116,6 +122,14 @@ def wrong_version(store: str, found: int) -> StoreError:
 def damaged(store: str, what: str) -> StoreError:
     """The error for a store that cannot be read."""
     return StoreError(Kind.CORRUPT, store, f"is damaged ({what}): restore a copy, or move it away and start empty")
+
+
+def check_counts(store: Store, found: Counts) -> None:
+    """Compare what was found with what there has to be. Raises StoreError (corrupt)."""
+    right = store.counts()
+    if right is not None and right != found:
+        wrong = [f"{here:,} of {there:,} {name}" for name, here, there in zip(Counts._fields, found, right, strict=True) if here != there]
+        raise damaged(type(store).__name__, f"it has {', '.join(wrong)}")
 
 
 def gapless(numbers: Collection[int]) -> tuple[int, int] | None:

@@ -9,7 +9,8 @@ last delivery, and whether a deletion concerns anything that a store may hold, t
 delivery and counts the deliveries of each run (about 150 bytes of memory for each delivery; bounded by the queues' bounds).
 
 It also keeps the sum of what the store holds, `stored`, from the same changes: a run counts once, however many deliveries it has. The
-weight of a run stands in one number with the count of its deliveries, so that counting costs an addition for each change.
+weight of a run stands in one number with the count of its deliveries, so that counting costs an addition for each change. Each batch
+carries the counts of rows that there are once it is committed.
 
 Invariants
 - `_stored`, `stored` and `_references` describe the store as it is once the open batch is committed;
@@ -23,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from .records import DELIVERY_WEIGHT, EXTRA, GONE_WEIGHT, RUN_WEIGHT, VALUE_WEIGHT, Batch, StoredDelivery, StoredRun
+from .records import DELIVERY_WEIGHT, EXTRA, GONE_WEIGHT, RUN_WEIGHT, VALUE_WEIGHT, Batch, Counts, StoredDelivery, StoredRun
 
 ROW = DELIVERY_WEIGHT + EXTRA  # what a stored delivery counts, but for what is longer than usual
 SHIFT = 40  # bits: a run's weight stands above the count of its deliveries
@@ -35,10 +36,11 @@ class Coalescer:
 
     on_settled: called with the id of each run whose last delivery went before the run was known to be committed: what
     was promised to its publisher is kept without a commit.
-    stored: the weight of all that a store holds once the open batch is committed: runs, deliveries and values.
+    stored: the weight of all that a store holds once the open batch is committed: runs, deliveries and values. runs, deliveries, values:
+    how many.
     """
 
-    __slots__ = ("_longer", "_on_settled", "_references", "_stored", "_values", "open", "sealed", "stored")
+    __slots__ = ("_longer", "_on_settled", "_references", "_stored", "_values", "deliveries", "open", "runs", "sealed", "stored", "values")
 
     def __init__(self, on_settled: Callable[[int], None]) -> None:
         self._on_settled = on_settled
@@ -47,6 +49,7 @@ class Coalescer:
         self._longer: dict[str, dict[int, int]] = {}  # recipient -> order -> bytes of `extra` beyond EXTRA
         self._values: dict[str, dict[bytes, int]] = {}  # table -> key -> bytes of its value
         self.stored = 0
+        self.runs = self.deliveries = self.values = 0
         self.open = Batch(1)
         self.sealed: Batch | None = None
 
@@ -59,14 +62,17 @@ class Coalescer:
             stored.setdefault(recipient, {})[order] = run
             references[run] = references.get(run, 0) + 1
             self.stored += ROW
+            self.deliveries += 1
             if len(extra) > EXTRA:
                 self._lengthen(recipient, order, len(extra))
         for run, size in runs:
             if run in references:
+                self.runs += 1
                 references[run] += (RUN_WEIGHT + size) << SHIFT
                 self.stored += RUN_WEIGHT + size
         for table, key, size in values:
             self._values.setdefault(table, {})[key] = size
+            self.values += 1
             self.stored += VALUE_WEIGHT + len(key) + size
 
     def holds(self, run: int) -> bool:
@@ -87,6 +93,7 @@ class Coalescer:
         weight = RUN_WEIGHT + len(run[1]) + len(run[4]) + len(run[9])  # run.weight, without a call
         self._references[run.id] = weight << SHIFT
         self.stored += weight
+        self.runs += 1
         batch = self.open
         batch.runs[run.id] = run
         batch.size += weight
@@ -111,12 +118,14 @@ class Coalescer:
             self._replace(puts, recipient, order)
             self._release(known)
             self.stored -= ROW
+            self.deliveries -= 1
         elif batch.gone and order in batch.gone.get(recipient, ()):
             batch.gone[recipient].remove(order)
             batch.size -= GONE_WEIGHT
             batch.replaced.setdefault(recipient, set()).add(order)
         puts[order] = delivery
         self.stored += ROW
+        self.deliveries += 1
         batch.size += DELIVERY_WEIGHT + len(extra)
 
     def delete_delivery(self, recipient: str, order: int) -> bool:
@@ -128,6 +137,7 @@ class Coalescer:
         if not orders:
             del self._stored[recipient]
         self.stored -= ROW
+        self.deliveries -= 1
         if self._longer:
             self._lengthen(recipient, order, 0)
         batch = self.open
@@ -145,6 +155,7 @@ class Coalescer:
         """Delete all deliveries of a recipient."""
         batch = self.open
         orders = self._stored.pop(recipient, {})
+        self.deliveries -= len(orders)
         self.stored -= ROW * len(orders) + sum(self._longer.pop(recipient, {}).values())
         puts = batch.deliveries.get(recipient, {})
         written = batch.tried or recipient in batch.gone or recipient in batch.replaced or any(order not in puts for order in orders)
@@ -162,7 +173,11 @@ class Coalescer:
         if sizes is None:
             sizes = self._values[table] = {}
         known = sizes.get(key)
-        self.stored += len(value) + VALUE_WEIGHT + len(key) if known is None else len(value) - known
+        if known is None:
+            self.values += 1
+            self.stored += len(value) + VALUE_WEIGHT + len(key)
+        else:
+            self.stored += len(value) - known
         sizes[key] = len(value)
 
     def delete_value(self, table: str, key: bytes) -> None:
@@ -170,6 +185,7 @@ class Coalescer:
         self.open.delete_value(table, key)
         known = self._values.get(table, {}).pop(key, None)
         if known is not None:
+            self.values -= 1
             self.stored -= VALUE_WEIGHT + len(key) + known
 
     # Batches.
@@ -178,6 +194,7 @@ class Coalescer:
         """The open batch, to be committed; a new one is open. Only one is sealed at a time."""
         assert self.sealed is None
         batch = self.sealed = self.open
+        batch.counts = Counts(self.runs, self.deliveries, self.values)
         self.open = Batch(batch.number + 1)
         return batch
 
@@ -241,6 +258,7 @@ class Coalescer:
             references[run] = left
             return
         del references[run]
+        self.runs -= 1
         self.stored -= left >> SHIFT
         batch = self.open
         put = batch.runs.pop(run, None)

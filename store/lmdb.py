@@ -7,14 +7,15 @@ Layout (numbers big-endian, so that they sort):
                                                    topic length:2 properties length:4  topic properties payloads
     recipients   name, or a digest of a long one -> number:4
     names        number:4                       -> name
-    deliveries   recipient's number:4 order:8   -> run:8 start:4 count:4 qos:1 state:2 packet identifier:2  extra
+    deliveries   recipient's number:4 order:8   -> checksum:4 run:8 start:4 count:4 qos:1 state:2 packet identifier:2  extra
     values       table 00 key, or a digest      -> checksum:4 key length:2 key value
 
-LMDB's keys are short (511 bytes), hence numbers for recipients and digests for what is longer.
+LMDB's keys are short (511 bytes), hence numbers for recipients and digests for what is longer. A checksum is over everything behind it
+and the row's key; a delivery's is over the recipient's name too. LMDB itself counts the rows.
 
 With `sync` a commit waits for the disk twice (data, then the page that makes it count), without it once: the file stays sound after
-a power loss, and the last commits may be missing. LMDB itself trusts its file, so a file of moderate size is walked through by its
-offline verifier before it is opened, and runs and values carry checksums.
+a power loss, and the last commits may be missing. LMDB itself trusts its file. So a file of moderate size is walked through by its
+offline verifier before it is opened, its two meta pages are held against each other, and every row carries a checksum.
 
 What it does not know: what states and values mean.
 """
@@ -25,7 +26,8 @@ import contextlib
 import errno
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from hashlib import sha256
 from itertools import islice
@@ -33,26 +35,28 @@ from pathlib import Path
 from struct import Struct
 from struct import error as StructError
 from threading import Lock
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from zlib import crc32
 
 import lmdb
 from lmdb.verify import VerifyError, verify
 
-from .base import PAGE, SCHEMA_VERSION, SIZES_PAGE, Kind, StoreError, damaged, wrong_version
+from .base import CONVERTED, PAGE, SCHEMA_VERSION, SIZES_PAGE, Kind, StoreError, damaged, wrong_version
 from .folder import FolderLock, full, make_folder, os_error, out_of_space, read_only, space_of, sync_folder
-from .records import Batch, StoredDelivery, StoredRun
+from .records import Batch, Counts, StoredDelivery, StoredRun
 
 MAP_SIZE = 64 << 30  # address space reserved for the file, not disk; it grows as needed up to this
 CHECKED_SIZE = 16 << 20  # bytes of a file that are walked through at open
 LONGEST_KEY = 511
 LOCK_SIZE = 8192  # bytes of its lock file with the usual 126 readers
 VALUE_PAGE = 100
+CONVERTED_STEP = 500  # rows of an older version that one commit converts
 
 _RUN = Struct(">IddIIBBHI")
 _RUN_ID = Struct(">Q")
 _NUMBER = Struct(">I")
-_DELIVERY = Struct(">QIIBHH")
+_DELIVERY = Struct(">IQIIBHH")
+_MAGIC = (0xBEEFC0DE).to_bytes(4, sys.byteorder)  # of a meta page, behind its header
 _DELIVERY_KEY = Struct(">IQ")
 _VALUE = Struct(">IH")
 _DATABASES = ("meta", "runs", "recipients", "names", "deliveries", "values")
@@ -149,11 +153,12 @@ class LmdbStore:
                 for order in gone if number else ():
                     txn.delete(_DELIVERY_KEY.pack(number, order), db=data["deliveries"])
             if batch.deliveries:
-                rows = [
-                    (_DELIVERY_KEY.pack(numbers[recipient], order), _DELIVERY.pack(d[2], d[3], d[4], d[5], d[6], d[7]) + d[8])
-                    for recipient, orders in batch.deliveries.items()
-                    for order, d in orders.items()
-                ]
+                rows = []
+                for recipient, orders in batch.deliveries.items():
+                    number, seed = numbers.get(recipient, 0), crc32(recipient.encode())
+                    for order, delivery in orders.items():
+                        key = _DELIVERY_KEY.pack(number, order)
+                        rows.append((key, _encode_delivery(delivery, crc32(key, seed))))
                 txn.cursor(data["deliveries"]).putmulti(rows)
             for run in batch.runs_gone:
                 txn.delete(_RUN_ID.pack(run), db=data["runs"])
@@ -161,7 +166,8 @@ class LmdbStore:
                 if value is None:
                     txn.delete(_value_key(table, key), db=data["values"])
                 else:
-                    txn.put(_value_key(table, key), _encode_value(key, value), db=data["values"])
+                    place = _value_key(table, key)
+                    txn.put(place, _encode_value(place, key, value), db=data["values"])
 
     def _number(self, txn: Transaction, recipient: str, batch: Batch, added: dict[str, int]) -> int:
         """The recipient's number; a new one if it has none, or has just been dropped."""
@@ -217,7 +223,7 @@ class LmdbStore:
             for key, data in self._pages("deliveries", number, _DELIVERY_KEY.pack(_NUMBER.unpack(number)[0], after)):
                 if left <= 0:
                     return
-                delivery = self._decode_delivery(recipient or name.decode(), key, data)
+                delivery = self._decode_delivery(recipient or name.decode(errors="replace"), key, data)
                 if state is None or delivery.state == state:
                     left -= 1
                     yield delivery
@@ -228,13 +234,14 @@ class LmdbStore:
 
     def value(self, table: str, key: bytes) -> bytes | None:
         """One value, or None."""
-        data = self._query(lambda txn: txn.get(_value_key(table, key), db=self._databases["values"]))
-        return None if data is None else self._decode_value(table, data)[1]
+        place = _value_key(table, key)
+        data = self._query(lambda txn: txn.get(place, db=self._databases["values"]))
+        return None if data is None else self._decode_value(place, data)[1]
 
     def values(self, table: str) -> Iterator[tuple[bytes, bytes]]:
         """All (key, value) of a table."""
-        for _, data in self._pages("values", table.encode() + b"\0", size=VALUE_PAGE):
-            yield self._decode_value(table, data)
+        for place, data in self._pages("values", table.encode() + b"\0", size=VALUE_PAGE):
+            yield self._decode_value(place, data)
 
     def highest_run(self) -> int:
         """The highest id of a stored run, 0 without any."""
@@ -273,6 +280,14 @@ class LmdbStore:
 
         yield from self._sizes("values", size)
 
+    def counts(self) -> Counts | None:
+        """How many rows there are, as LMDB counts them."""
+
+        def read(txn: Transaction) -> Counts:
+            return Counts._make([txn.stat(self._databases[name])["entries"] for name in ("runs", "deliveries", "values")])
+
+        return self._query(read)
+
     def space(self) -> int | None:
         """What its file takes and what is free on its disk, at most what it may grow to."""
         found = space_of(self._folder / "data.mdb")
@@ -304,13 +319,17 @@ class LmdbStore:
         path = self._folder / "data.mdb"
         if path.exists() and 0 < path.stat().st_size <= CHECKED_SIZE:
             self._verify()
+        if path.exists() and path.stat().st_size >= 8192:
+            self._check_meta(path)
         self._start()
         with self._open_environment().begin(write=True) as txn:
             meta = self._databases["meta"]
             if txn.get(b"program", db=meta) is None and txn.stat(meta)["entries"] == 0:
                 txn.put(b"program", b"mqmesh", db=meta)
                 txn.put(b"schema", str(SCHEMA_VERSION).encode(), db=meta)
-            self._check_version(txn)
+            self._check_version(txn, CONVERTED)
+        self._convert()
+        with self._open_environment().begin(write=True) as txn:
             self._tidy(txn)
         sync_folder(self._folder)
 
@@ -321,6 +340,21 @@ class LmdbStore:
             raise damaged(self._name, str(error)) from error
         if problems:
             raise damaged(self._name, problems[0])
+
+    def _check_meta(self, path: Path) -> None:
+        """The two meta pages: commits write them in turn, so that they are one transaction apart. LMDB takes the later one unasked."""
+        with open(path, "rb") as file:
+            head = file.read(4096)
+            start = head.find(_MAGIC, 0, 64)
+            size = int.from_bytes(head[start + 24 : start + 28], sys.byteorder)
+            if start < 0 or not 512 <= size <= 65536 or size & (size - 1):
+                raise damaged(self._name, "its first page is changed")
+            file.seek(size)
+            second = file.read(4096)
+        at = start + 24 + 2 * 48 + 8  # behind version, addresses, two databases and the number of the last page
+        first, other = (int.from_bytes(page[at : at + 8], sys.byteorder) for page in (head, second))
+        if (first or other) and abs(first - other) != 1:
+            raise damaged(self._name, f"its meta pages do not follow each other (transactions {first} and {other})")
 
     def _start(self) -> None:
         self._reserve_lock_file()
@@ -351,18 +385,47 @@ class LmdbStore:
             with self._open_environment().begin() as txn:
                 self._load_numbers(txn)
 
-    def _check_version(self, txn: Transaction) -> None:
+    def _check_version(self, txn: Transaction, converted: Collection[int] = ()) -> None:
         meta = self._databases["meta"]
         found = txn.get(b"schema", db=meta)
         if txn.get(b"program", db=meta) != b"mqmesh" or found is None:
             raise StoreError(Kind.SCHEMA, self._name, "is an LMDB folder of another program: name another folder")
-        if int(found) != SCHEMA_VERSION:
+        if not found.isdigit():
+            raise damaged(self._name, f"its schema version is {found[:20]!r}")
+        if int(found) != SCHEMA_VERSION and int(found) not in converted:
             raise wrong_version(self._name, int(found))
+
+    def _convert(self) -> None:
+        """Convert the rows of schema version 1 (mqmesh 0.1) in place, in steps that say how far they are: the next start goes on there."""
+        meta = self._databases["meta"]
+        environment = self._open_environment()
+        with environment.begin(write=True) as txn:
+            if txn.get(b"schema", db=meta) != str(SCHEMA_VERSION).encode():
+                txn.put(b"schema", str(SCHEMA_VERSION).encode(), db=meta)
+                txn.put(b"conversion", b"runs\0", db=meta)
+            names = dict(txn.cursor(self._databases["names"]).iternext())
+        while True:
+            with environment.begin(write=True) as txn:
+                progress = txn.get(b"conversion", db=meta)
+                if progress is None:
+                    return
+                table, _, after = progress.partition(b"\0")
+                cursor = txn.cursor(self._databases[table.decode()])
+                found = cursor.set_range(after + b"\0") if after else cursor.first()
+                rows = list(islice(cursor, CONVERTED_STEP)) if found else []
+                for key, data in rows:
+                    txn.put(key, _converted(table, key, data, names), db=self._databases[table.decode()])
+                if rows:
+                    txn.put(b"conversion", table + b"\0" + rows[-1][0], db=meta)
+                elif table == b"values":
+                    txn.delete(b"conversion", db=meta)
+                else:
+                    txn.put(b"conversion", {b"runs": b"deliveries", b"deliveries": b"values"}[table] + b"\0", db=meta)
 
     def _tidy(self, txn: Transaction) -> None:
         """Forget runs that no delivery names and names that have no delivery."""
         deliveries = txn.cursor(self._databases["deliveries"])
-        named = {data[:8] for data in deliveries.iternext(keys=False, values=True)}
+        named = {data[4:12] for data in deliveries.iternext(keys=False, values=True)}
         runs = txn.cursor(self._databases["runs"])
         for key in [key for key in runs.iternext(keys=True, values=False) if key not in named]:
             txn.delete(key, db=self._databases["runs"])
@@ -373,8 +436,14 @@ class LmdbStore:
         self._load_numbers(txn)
 
     def _load_numbers(self, txn: Transaction) -> None:
-        names = txn.cursor(self._databases["names"]).iternext()
-        self._numbers = {name.decode(): _NUMBER.unpack(number)[0] for number, name in names}
+        numbers = {}
+        for number, name in txn.cursor(self._databases["names"]).iternext():
+            if txn.get(_short(name), db=self._databases["recipients"]) != number:
+                raise damaged(self._name, f"the recipient {name[:40]!r} has another number than its deliveries")
+            numbers[name.decode(errors="replace")] = _NUMBER.unpack(number)[0]
+        if len(numbers) != txn.stat(self._databases["recipients"])["entries"]:
+            raise damaged(self._name, "it has numbers of recipients without names")
+        self._numbers = numbers
         self._next_number = max(self._numbers.values(), default=0) + 1
 
     def _open_environment(self) -> lmdb.Environment:
@@ -421,7 +490,7 @@ class LmdbStore:
             checksum, published, expires, length, count, qos, retain, topic_length, properties_length = _RUN.unpack_from(data)
         except StructError as error:
             raise damaged(self._name, f"run {run} is cut off") from error
-        if checksum != crc32(memoryview(data)[4:]):
+        if checksum != crc32(memoryview(data)[4:], crc32(_RUN_ID.pack(run))):
             raise damaged(self._name, f"run {run} does not have its checksum")
         properties = _RUN.size + topic_length
         payloads = properties + properties_length
@@ -429,18 +498,22 @@ class LmdbStore:
         topic = data[_RUN.size : properties]
         return StoredRun(run, topic, qos, retain == 1, data[properties:payloads], expires_at, published, length, count, data[payloads:])
 
-    def _decode_value(self, table: str, data: bytes) -> tuple[bytes, bytes]:
-        if len(data) < _VALUE.size or _VALUE.unpack_from(data)[0] != crc32(memoryview(data)[4:]):
-            raise damaged(self._name, f"a value in {table} does not have its checksum")
+    def _decode_value(self, place: bytes, data: bytes) -> tuple[bytes, bytes]:
+        if len(data) < _VALUE.size or _VALUE.unpack_from(data)[0] != crc32(memoryview(data)[4:], crc32(place)):
+            table, _, rest = place.partition(b"\0")
+            raise damaged(self._name, f"the value at {rest[1:41]!r} in {table.decode(errors='replace')} does not have its checksum")
         end = _VALUE.size + _VALUE.unpack_from(data)[1]
         return data[_VALUE.size : end], data[end:]
 
     def _decode_delivery(self, recipient: str, key: bytes, data: bytes) -> StoredDelivery:
         try:
-            fields: tuple[Any, ...] = _DELIVERY.unpack_from(data)
-            return StoredDelivery._make((recipient, _DELIVERY_KEY.unpack(key)[1], *fields, data[_DELIVERY.size :]))
+            checksum, *fields = _DELIVERY.unpack_from(data)
+            order = _DELIVERY_KEY.unpack(key)[1]
         except StructError as error:
             raise damaged(self._name, "a delivery is cut off") from error
+        if checksum != crc32(memoryview(data)[4:], crc32(key, crc32(recipient.encode()))):
+            raise damaged(self._name, f"delivery {order} of {recipient!r} does not have its checksum")
+        return StoredDelivery._make((recipient, order, *fields, data[_DELIVERY.size :]))
 
     def _guarded(self, action: Callable[[], T]) -> T:
         try:
@@ -463,16 +536,34 @@ class LmdbStore:
         return StoreError(Kind.OTHER, self._name, str(error))
 
 
+def _converted(table: bytes, key: bytes, data: bytes, names: dict[bytes, bytes]) -> bytes:
+    """A row of schema version 1 as it is now; one whose checksum was wrong keeps a wrong one."""
+    if table == b"deliveries":
+        return crc32(data, crc32(key, crc32(names.get(key[:4], b"")))).to_bytes(4, "big") + data
+    right = crc32(memoryview(data)[4:]) == int.from_bytes(data[:4], "big")
+    return (crc32(memoryview(data)[4:], crc32(key)) ^ (not right)).to_bytes(4, "big") + data[4:]
+
+
 def _encode_run(run: StoredRun) -> bytes:
     expires = math.nan if run.expires_at is None else run.expires_at
     fields = (run.published_at, expires, run.length, run.count, run.qos, run.retain, len(run.topic), len(run.properties))
     data = b"".join((_RUN.pack(0, *fields), run.topic, run.properties, run.payloads))
-    return crc32(memoryview(data)[4:]).to_bytes(4, "big") + data[4:]
+    return _sealed(_RUN_ID.pack(run.id), data)
 
 
-def _encode_value(key: bytes, value: bytes) -> bytes:
-    data = _VALUE.pack(0, len(key)) + key + value
-    return crc32(memoryview(data)[4:]).to_bytes(4, "big") + data[4:]
+def _encode_value(place: bytes, key: bytes, value: bytes) -> bytes:
+    return _sealed(place, _VALUE.pack(0, len(key)) + key + value)
+
+
+def _encode_delivery(delivery: StoredDelivery, seed: int) -> bytes:
+    _, _, run, start, count, qos, state, packet_id, extra = delivery
+    data = _DELIVERY.pack(0, run, start, count, qos, state, packet_id)[4:] + extra
+    return crc32(data, seed).to_bytes(4, "big") + data
+
+
+def _sealed(key: bytes, data: bytes) -> bytes:
+    """A row whose first four bytes are to be its checksum."""
+    return crc32(memoryview(data)[4:], crc32(key)).to_bytes(4, "big") + data[4:]
 
 
 def _short(key: bytes) -> bytes:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from threading import Lock
 
-from .records import RUN_WEIGHT, Batch, StoredDelivery, StoredRun
+from .records import RUN_WEIGHT, Batch, Counts, StoredDelivery, StoredRun
 
 
 class MemoryStore:
@@ -112,6 +112,12 @@ class MemoryStore:
         """(table, key, bytes) of each value."""
         with self._lock:
             return iter([(table, key, len(value)) for table, values in self._values.items() for key, value in values.items()])
+
+    def counts(self) -> Counts | None:
+        """How many rows there are."""
+        with self._lock:
+            rows = sum([len(orders) for orders in self._deliveries.values()])
+            return Counts(len(self._runs), rows, sum([len(values) for values in self._values.values()]))
 
     def space(self) -> int | None:
         """Not known."""

@@ -5,7 +5,8 @@ change, over arrays, so that a commit costs a handful of round trips whatever it
 server has it on disk, without it the server may lose its last commits (`synchronous_commit = off`), never their soundness.
 
 A lost connection fails the commit under way, whose outcome nobody knows; the next commit connects again, sees to it that the
-server has ended the old connection, and so may be given the same batch. An advisory lock, which lasts as long as the
+server has ended the old connection, and so may be given the same batch. Every row carries a checksum over all of it (`checksums.py`), and
+a table of one row says how many there are; pages are the server's (`initdb --data-checksums`). An advisory lock, which lasts as long as the
 connection, keeps two brokers from one schema.
 
 What it does not know: what states and values mean.
@@ -16,17 +17,20 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain
+from struct import error as StructError
 from threading import Lock
-from typing import Any, TypeVar
+from typing import Any, LiteralString, TypeVar
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 import psycopg
 from psycopg import sql
 
-from .base import PAGE, SCHEMA_VERSION, SIZES_PAGE, Kind, StoreError, damaged, gapless, wrong_version
-from .records import Batch, StoredDelivery, StoredRun
+from .base import CONVERTED, PAGE, SCHEMA_VERSION, SIZES_PAGE, Kind, StoreError, damaged, gapless, wrong_version
+from .checksums import delivery_checksum, recipient_checksum, run_checksum, value_checksum
+from .records import Batch, Counts, StoredDelivery, StoredRun
 
 VALUE_PAGE = 100
 DEFAULT_SCHEMA = "mqmesh"
@@ -39,17 +43,42 @@ TABLES = """
 CREATE TABLE meta (key text PRIMARY KEY, value text NOT NULL);
 CREATE TABLE runs (id bigint PRIMARY KEY, topic bytea NOT NULL, qos smallint NOT NULL, retain boolean NOT NULL, properties bytea NOT NULL,
     expires_at double precision, published_at double precision NOT NULL, length integer NOT NULL, count integer NOT NULL,
-    payloads bytea NOT NULL);
+    payloads bytea NOT NULL, checksum bigint);
 CREATE TABLE recipients (number integer PRIMARY KEY, name text NOT NULL);
 CREATE TABLE deliveries (recipient integer NOT NULL, "order" bigint NOT NULL, run bigint NOT NULL, start bigint NOT NULL,
     count bigint NOT NULL, qos smallint NOT NULL, state integer NOT NULL, packet_id integer NOT NULL, extra bytea NOT NULL,
-    PRIMARY KEY (recipient, "order"));
+    checksum bigint, PRIMARY KEY (recipient, "order"));
 CREATE TABLE "values" ("table" text NOT NULL, digest bytea NOT NULL GENERATED ALWAYS AS (sha256(key)) STORED, key bytea NOT NULL,
-    value bytea NOT NULL, PRIMARY KEY ("table", digest));
+    value bytea NOT NULL, checksum bigint, PRIMARY KEY ("table", digest));
 ALTER TABLE runs ALTER payloads SET STORAGE EXTERNAL;
 """
-RUN_TYPES = ("int8", "bytea", "int2", "bool", "bytea", "float8", "float8", "int4", "int4", "bytea")
-DELIVERY_TYPES = ("int4", "int8", "int8", "int8", "int8", "int2", "int4", "int4", "bytea")
+TALLY = 'CREATE TABLE tally (id integer PRIMARY KEY, runs bigint NOT NULL, deliveries bigint NOT NULL, "values" bigint NOT NULL)'
+CONVERTED_STEP = 500  # rows of an older version that one commit converts
+RUN_TYPES = ("int8", "bytea", "int2", "bool", "bytea", "float8", "float8", "int4", "int4", "bytea", "int8")
+DELIVERY_TYPES = ("int4", "int8", "int8", "int8", "int8", "int2", "int4", "int4", "bytea", "int8")
+
+# Rows without a checksum: two numbers or texts that name each, and what the checksum is made of; how they get one.
+_CONVERSIONS: tuple[tuple[LiteralString, LiteralString, Callable[[Sequence[Any]], int]], ...] = (
+    (
+        """SELECT id, 0, id, topic, qos, retain, properties, expires_at, published_at, length, count, payloads
+            FROM runs WHERE checksum IS NULL LIMIT %s""",
+        """UPDATE runs SET checksum = sum FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[]) g(number, zero, sum) WHERE id = number""",
+        lambda row: run_checksum(StoredRun._make(row)),
+    ),
+    (
+        """SELECT recipient, "order", name, "order", run, start, count, qos, state, packet_id, extra
+            FROM deliveries LEFT JOIN recipients ON number = recipient WHERE checksum IS NULL LIMIT %s""",
+        """UPDATE deliveries SET checksum = sum FROM unnest(%s::integer[], %s::bigint[], %s::bigint[]) g(number, place, sum)
+            WHERE recipient = number AND "order" = place""",
+        lambda row: delivery_checksum(StoredDelivery._make(row), recipient_checksum(row[0] or "")),
+    ),
+    (
+        """SELECT "table", digest, "table", key, value FROM "values" WHERE checksum IS NULL LIMIT %s""",
+        """UPDATE "values" SET checksum = sum FROM unnest(%s::text[], %s::bytea[], %s::bigint[]) g(name, place, sum)
+            WHERE "table" = name AND digest = place""",
+        lambda row: value_checksum(*row),
+    ),
+)
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 T = TypeVar("T")
@@ -165,7 +194,8 @@ class PostgresqlStore:
         found = {}
         for i in range(0, len(wanted), VALUE_PAGE):
             for row in self._query("SELECT * FROM runs WHERE id = ANY(%s)", (wanted[i : i + VALUE_PAGE],)):
-                found[row[0]] = StoredRun._make(row)
+                found[row[0]] = stored = StoredRun._make(row[:10])
+                self._check(row[10], partial(run_checksum, stored), f"run {row[0]}")
         return found
 
     def deliveries(
@@ -178,7 +208,7 @@ class PostgresqlStore:
             if not rows:
                 return
             last = (rows[0][0], after)
-        query = f"""SELECT recipient, name, "order", run, start, count, qos, state, packet_id, extra FROM deliveries
+        query = f"""SELECT recipient, name, "order", run, start, count, qos, state, packet_id, extra, checksum FROM deliveries
             JOIN recipients ON number = recipient
             WHERE {'(recipient, "order") > (%s, %s)' if recipient is None else 'recipient = %s AND "order" > %s'}
             {"" if state is None else f"AND state = {int(state)}"} {f'AND "order" > {int(after)}' if recipient is None and after else ""}
@@ -188,7 +218,9 @@ class PostgresqlStore:
             wanted = PAGE if left is None else min(PAGE, left)
             rows = self._query(query, (*last, wanted))
             for row in rows:
-                yield StoredDelivery._make(row[1:])
+                stored = StoredDelivery._make(row[1:10])
+                self._check(row[10], partial(_delivery_checksum, stored), f"delivery {stored.order} of {stored.recipient!r}")
+                yield stored
             if len(rows) < wanted:
                 return
             last = (rows[-1][0], rows[-1][2])
@@ -201,20 +233,24 @@ class PostgresqlStore:
 
     def value(self, table: str, key: bytes) -> bytes | None:
         """One value, or None."""
-        rows = self._query('SELECT value FROM "values" WHERE "table" = %s AND digest = sha256(%s)', (table, key))
-        return rows[0][0] if rows else None
+        rows = self._query('SELECT value, checksum FROM "values" WHERE "table" = %s AND digest = sha256(%s)', (table, key))
+        if not rows:
+            return None
+        self._check(rows[0][1], partial(value_checksum, table, key, rows[0][0]), f"the value of {key[:40]!r} in {table}")
+        return rows[0][0]  # type: ignore[no-any-return]
 
     def values(self, table: str) -> Iterator[tuple[bytes, bytes]]:
         """All (key, value) of a table."""
         last = b""
-        query = 'SELECT key, value, digest FROM "values" WHERE "table" = %s AND digest > %s ORDER BY digest LIMIT %s'
+        query = 'SELECT key, value, checksum, digest FROM "values" WHERE "table" = %s AND digest > %s ORDER BY digest LIMIT %s'
         while True:
             rows = self._query(query, (table, last, VALUE_PAGE))
-            for key, value, _ in rows:
+            for key, value, checksum, _ in rows:
+                self._check(checksum, partial(value_checksum, table, key, value), f"the value of {key[:40]!r} in {table}")
                 yield key, value
             if len(rows) < VALUE_PAGE:
                 return
-            last = rows[-1][2]
+            last = rows[-1][3]
 
     def highest_run(self) -> int:
         """The highest id of a stored run, 0 without any."""
@@ -244,11 +280,43 @@ class PostgresqlStore:
                 yield row[:3]
             last = rows[-1][0], rows[-1][3]
 
+    def counts(self) -> Counts | None:
+        """How many rows there were after the last commit that said so."""
+        rows = self._query('SELECT runs, deliveries, "values" FROM tally', ())
+        return Counts._make(rows[0]) if rows else None
+
     def space(self) -> int | None:
         """Not known: the disk is the server's."""
         return None
 
     # Inside.
+
+    def _check(self, checksum: int, right: Callable[[], int], what: str) -> None:
+        try:
+            whole = checksum == right()
+        except StructError:
+            whole = False
+        if not whole:
+            raise damaged(self._name, f"{what} does not have its checksum")
+
+    def _convert(self, connection: Connection) -> None:
+        """Convert a schema of version 1 (mqmesh 0.1) in place, in steps; rows without a checksum are those that are left."""
+        version: dict[str, str] = dict(connection.execute("SELECT key, value FROM meta").fetchall())
+        if int(version["schema"]) in CONVERTED:
+            with connection.transaction():
+                for table in ("runs", "deliveries", '"values"'):
+                    connection.execute(f"ALTER TABLE {table} ADD COLUMN checksum bigint")
+                connection.execute(TALLY)
+                connection.execute("UPDATE meta SET value = %s WHERE key = 'schema'", (str(SCHEMA_VERSION),))
+                connection.execute("INSERT INTO meta VALUES ('conversion', 'runs')")
+            version["conversion"] = "runs"
+        if "conversion" not in version:
+            return
+        for select, update, checksum in _CONVERSIONS:
+            while rows := connection.execute(select, (CONVERTED_STEP,), binary=True).fetchall():
+                keys = [list(column) for column in zip(*[row[0:2] for row in rows], strict=True)]
+                connection.execute(update, (*keys, [checksum(row[2:]) for row in rows]))
+        connection.execute("DELETE FROM meta WHERE key = 'conversion'")
 
     def _connect(self) -> Connection:
         connection = psycopg.connect(
@@ -277,7 +345,9 @@ class PostgresqlStore:
             self._take_lock(connection)
             if create:
                 self._create(connection)
-            self._check_version(connection)
+            self._check_version(connection, CONVERTED if create else ())
+            if create:
+                self._convert(connection)
             connection.execute(f"SET synchronous_commit TO {'on' if self._sync else 'off'}")
             connection.execute("CREATE TEMPORARY TABLE new_runs (LIKE runs) ON COMMIT DELETE ROWS")
             connection.execute("CREATE TEMPORARY TABLE new_deliveries (LIKE deliveries) ON COMMIT DELETE ROWS")
@@ -313,15 +383,16 @@ class PostgresqlStore:
         with connection.transaction():
             connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(self._schema)))
             connection.execute(TABLES)
+            connection.execute(TALLY)
             connection.execute("INSERT INTO meta VALUES ('schema', %s)", (str(SCHEMA_VERSION),))
 
-    def _check_version(self, connection: Connection) -> None:
+    def _check_version(self, connection: Connection, converted: Collection[int] = ()) -> None:
         try:
             row = connection.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
         except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:
             raise StoreError(Kind.SCHEMA, self._name, f"schema {self._schema} is not a store: no broker has used it yet") from error
         found = int(row[0]) if row is not None else 0
-        if found != SCHEMA_VERSION:
+        if found != SCHEMA_VERSION and found not in converted:
             raise wrong_version(self._name, found)
 
     def _load_numbers(self, connection: Connection) -> None:
@@ -392,14 +463,18 @@ def _apply(connection: Connection, batch: Batch, numbers: dict[str, int], staged
     """The changes of a batch in their order, but for the recipients that go. staged: insert by way of temporary tables, which
     copes with rows that are there already."""
     if batch.runs:
-        _copy(connection, "runs", RUN_TYPES, batch.runs.values(), "ON CONFLICT DO NOTHING", staged)
+        _copy(connection, "runs", RUN_TYPES, [(*run, run_checksum(run)) for run in batch.runs.values()], "ON CONFLICT DO NOTHING", staged)
     _delete_deliveries(connection, batch.gone, numbers)
     if not staged:
         _delete_deliveries(connection, batch.replaced, numbers)
-    rows = [(numbers[d[0]], *d[1:]) for d in batch.puts()]
+    rows = []
+    for recipient, orders in batch.deliveries.items():
+        seed = recipient_checksum(recipient)
+        rows += [(numbers[recipient], *delivery[1:], delivery_checksum(delivery, seed)) for delivery in orders.values()]
     if rows:
         update = """ON CONFLICT (recipient, "order") DO UPDATE SET run = excluded.run, start = excluded.start, count = excluded.count,
-            qos = excluded.qos, state = excluded.state, packet_id = excluded.packet_id, extra = excluded.extra"""
+            qos = excluded.qos, state = excluded.state, packet_id = excluded.packet_id, extra = excluded.extra,
+            checksum = excluded.checksum"""
         _copy(connection, "deliveries", DELIVERY_TYPES, rows, update, staged)
     if batch.runs_gone:
         lows, highs = _spans(batch.runs_gone)
@@ -407,6 +482,12 @@ def _apply(connection: Connection, batch: Batch, numbers: dict[str, int], staged
             "DELETE FROM runs USING unnest(%s::bigint[], %s::bigint[]) g(low, high) WHERE id BETWEEN low AND high", (lows, highs)
         )
     _apply_values(connection, batch)
+    if batch.counts is None:
+        connection.execute("DELETE FROM tally")
+    else:
+        query = """INSERT INTO tally VALUES (1, %s, %s, %s) ON CONFLICT (id) DO UPDATE
+            SET runs = excluded.runs, deliveries = excluded.deliveries, "values" = excluded."values" """
+        connection.execute(query, batch.counts)
 
 
 def _copy(connection: Connection, table: str, types: Sequence[str], rows: Iterable[Sequence[Any]], conflict: str, staged: bool) -> None:
@@ -440,13 +521,18 @@ def _spans(numbers: set[int]) -> tuple[list[int], list[int]]:
     return ([span[0]], [span[1]]) if span else (list(numbers), list(numbers))
 
 
+def _delivery_checksum(delivery: StoredDelivery) -> int:
+    return delivery_checksum(delivery, recipient_checksum(delivery.recipient))
+
+
 def _apply_values(connection: Connection, batch: Batch) -> None:
     changes = list(batch.value_changes())
-    put = [change for change in changes if change[2] is not None]
+    put = [(table, key, value, value_checksum(table, key, value)) for table, key, value in changes if value is not None]
     gone = [change for change in changes if change[2] is None]
     if put:
-        query = """INSERT INTO "values" ("table", key, value) SELECT * FROM unnest(%s::text[], %s::bytea[], %s::bytea[])
-            ON CONFLICT ("table", digest) DO UPDATE SET value = excluded.value"""
+        query = """INSERT INTO "values" ("table", key, value, checksum)
+            SELECT * FROM unnest(%s::text[], %s::bytea[], %s::bytea[], %s::bigint[])
+            ON CONFLICT ("table", digest) DO UPDATE SET value = excluded.value, checksum = excluded.checksum"""
         connection.execute(query, tuple(map(list, zip(*put, strict=True))))
     if gone:
         query = """DELETE FROM "values" USING unnest(%s::text[], %s::bytea[]) g(t, k)

@@ -28,7 +28,7 @@ import msgpack
 
 from .base import Kind, Store, StoreError
 from .locations import Durability, shown, store_at
-from .records import Batch, StoredDelivery, StoredRun
+from .records import Batch, Counts, StoredDelivery, StoredRun
 
 STOP_TIMEOUT = 10.0  # seconds
 _LENGTH = Struct(">I")
@@ -124,6 +124,10 @@ class ProcessStore:
         """(table, key, bytes) of each value."""
         return self._open_reader().value_sizes()
 
+    def counts(self) -> Counts | None:
+        """How many rows there are."""
+        return self._open_reader().counts()
+
     def space(self) -> int | None:
         """What it takes and what is free."""
         return self._open_reader().space()
@@ -181,13 +185,24 @@ def pack(batch: Batch) -> bytes:
     gone = {recipient: list(orders) for recipient, orders in batch.gone.items() if orders}
     replaced = {recipient: list(orders) for recipient, orders in batch.replaced.items() if orders}
     runs, deliveries = list(batch.runs.values()), list(batch.puts())
-    parts = (batch.number, list(batch.recipients), runs, gone, deliveries, list(batch.runs_gone), batch.values, replaced, batch.tried)
+    parts = (
+        batch.number,
+        list(batch.recipients),
+        runs,
+        gone,
+        deliveries,
+        list(batch.runs_gone),
+        batch.values,
+        replaced,
+        batch.tried,
+        batch.counts,
+    )
     return bytes(msgpack.packb(parts))
 
 
 def unpack(data: bytes) -> Batch:
     """The batch that `pack` made bytes of, for a store to read."""
-    number, recipients, runs, gone, deliveries, runs_gone, values, replaced, tried = msgpack.unpackb(
+    number, recipients, runs, gone, deliveries, runs_gone, values, replaced, tried, counts = msgpack.unpackb(
         data, strict_map_key=False, use_list=False
     )
     batch = Batch(number)
@@ -200,6 +215,7 @@ def unpack(data: bytes) -> Batch:
     batch.values = values
     batch.replaced = {recipient: set(orders) for recipient, orders in replaced.items()}
     batch.tried = tried
+    batch.counts = None if counts is None else Counts(*counts)
     return batch
 
 

@@ -71,6 +71,14 @@ class StoredDelivery(NamedTuple):
     extra: bytes
 
 
+class Counts(NamedTuple):
+    """How many rows a store holds: what is missing at the next start is known by them."""
+
+    runs: int
+    deliveries: int
+    values: int
+
+
 # What a change is taken to weigh beside its bytes: rows, indexes, Python objects. Nothing depends on its being exact.
 RUN_WEIGHT = 160
 DELIVERY_WEIGHT = 96
@@ -85,10 +93,23 @@ class Batch:
     number: the writer's ticket for it; first: that of the first batch that was merged into it, else the same. recipients, runs,
     gone, deliveries, runs_gone, values: the changes. replaced: the keys in `deliveries` that a store may hold already. tried:
     it failed once, so that a store may hold any of it.
-    size: the weight of all changes in bytes; 0 exactly when it is empty.
+    size: the weight of all changes in bytes; 0 exactly when it is empty. counts: what a store holds once it is committed; None: not known.
     """
 
-    __slots__ = ("deliveries", "first", "gone", "number", "recipients", "replaced", "runs", "runs_gone", "size", "tried", "values")
+    __slots__ = (
+        "counts",
+        "deliveries",
+        "first",
+        "gone",
+        "number",
+        "recipients",
+        "replaced",
+        "runs",
+        "runs_gone",
+        "size",
+        "tried",
+        "values",
+    )
 
     def __init__(self, number: int = 0) -> None:
         self.number = self.first = number
@@ -101,6 +122,7 @@ class Batch:
         self.replaced: dict[str, set[int]] = {}
         self.tried = False
         self.size = 0
+        self.counts: Counts | None = None
 
     # What a store reads.
 

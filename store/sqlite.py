@@ -9,7 +9,8 @@ after whoever runs meanwhile gives it back: beside a busy event loop, `executema
 So rows go in by statements with many rows of VALUES. To keep the number of different statements small (they are parsed once
 and cached), the row count is rounded up and the last row is repeated: inserting the same row again changes nothing.
 
-SQLite notices a page whose structure is broken, but not a wrong byte inside a payload: runs and values carry checksums of their own.
+SQLite notices a page whose structure is broken, but not a wrong byte inside a row: every row carries a checksum over all of it
+(`checksums.py`), and a table of one row says how many there are. What is looked at when it is opened is in `sqlite_check.py`.
 
 What it does not know: what states and values mean.
 """
@@ -22,19 +23,22 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
+from struct import error as StructError
 from threading import Lock
 from typing import Any
-from zlib import crc32
 
-from .base import PAGE, SCHEMA_VERSION, SIZES_PAGE, Kind, StoreError, damaged, gapless, wrong_version
+from . import sqlite_migration
+from .base import CONVERTED, PAGE, SCHEMA_VERSION, SIZES_PAGE, Kind, StoreError, damaged, gapless, wrong_version
+from .checksums import delivery_checksum, recipient_checksum, run_checksum, value_checksum
 from .folder import FolderLock, full, is_read_only, make_folder, make_private, out_of_space, read_only, space_of, sync_folder
-from .records import Batch, StoredDelivery, StoredRun
+from .records import Batch, Counts, StoredDelivery, StoredRun
+from .sqlite_check import check_log, check_schema, check_structure
 
 APPLICATION_ID = 0x6D71_6D73  # "mqms", in the file's header
 VALUE_PAGE = 100  # values and runs may be large
 ROWS = 1024  # of one statement, at most; times 11 columns stays below SQLite's limit of 32,766 parameters
 FEW = 8  # numbers that are not worth a statement of their own
-CHECKED_SIZE = 64 << 20  # bytes of a file that are checked whole at open; larger ones are found damaged when read
+CHECKED_SIZE = 64 << 20  # bytes of a file whose pages are all checked at open; of larger ones the rows are
 
 SCHEMA = (
     """CREATE TABLE runs (id INTEGER PRIMARY KEY, topic BLOB NOT NULL, qos INTEGER NOT NULL, retain INTEGER NOT NULL,
@@ -42,16 +46,18 @@ SCHEMA = (
     payloads BLOB NOT NULL, checksum INTEGER NOT NULL)""",
     """CREATE TABLE deliveries (recipient TEXT NOT NULL, "order" INTEGER NOT NULL, run INTEGER NOT NULL, start INTEGER NOT NULL,
     count INTEGER NOT NULL, qos INTEGER NOT NULL, state INTEGER NOT NULL, packet_id INTEGER NOT NULL, extra BLOB NOT NULL,
-    PRIMARY KEY (recipient, "order")) WITHOUT ROWID""",
+    checksum INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (recipient, "order")) WITHOUT ROWID""",
     """CREATE TABLE "values" ("table" TEXT NOT NULL, key BLOB NOT NULL, value BLOB NOT NULL,
     checksum INTEGER NOT NULL, PRIMARY KEY ("table", key))""",
+    'CREATE TABLE tally (id INTEGER PRIMARY KEY, runs INTEGER NOT NULL, deliveries INTEGER NOT NULL, "values" INTEGER NOT NULL)',
     f"PRAGMA application_id = {APPLICATION_ID}",
     f"PRAGMA user_version = {SCHEMA_VERSION}",
 )
 RUN_COLUMNS = "id, topic, qos, retain, properties, expires_at, published_at, length, count, payloads, checksum"
 RUN_ROW = "(?,?,?,?,?,?,?,?,?,?,?)"
-DELIVERY_ROW = "(?,?,?,?,?,?,?,?,?)"
-DELIVERY_COLUMNS = 'recipient, "order", run, start, count, qos, state, packet_id, extra'
+DELIVERY_ROW = "(?,?,?,?,?,?,?,?,?,?)"
+DELIVERY_COLUMNS = 'recipient, "order", run, start, count, qos, state, packet_id, extra, checksum'
+_ERRORS = (sqlite3.Error, UnicodeDecodeError)  # the second one of a damaged text, also in messages of the first
 
 
 class SqliteStore:
@@ -79,7 +85,7 @@ class SqliteStore:
             self._reading = self._connect()
         except BaseException as error:
             self.close()
-            if isinstance(error, sqlite3.Error):
+            if isinstance(error, _ERRORS):
                 raise self._error(error) from error
             raise
 
@@ -92,7 +98,7 @@ class SqliteStore:
             self._check_version(self._reading)
         except BaseException as error:
             self.close()
-            if isinstance(error, sqlite3.Error):
+            if isinstance(error, _ERRORS):
                 raise self._error(error) from error
             raise
 
@@ -121,7 +127,7 @@ class SqliteStore:
             if connection.in_transaction:
                 with contextlib.suppress(sqlite3.Error):
                     connection.execute("ROLLBACK")
-            if isinstance(error, sqlite3.Error):
+            if isinstance(error, _ERRORS):
                 raise self._error(error) from error
             raise
 
@@ -158,7 +164,8 @@ class SqliteStore:
         while left is None or left > 0:
             wanted = PAGE if left is None else min(PAGE, left)
             rows = self._query(query, (*last, wanted))
-            yield from map(StoredDelivery._make, rows)
+            for row in rows:
+                yield self._stored_delivery(row)
             if len(rows) < wanted:
                 return
             last = rows[-1][:2]
@@ -211,6 +218,11 @@ class SqliteStore:
             yield from rows
             last = rows[-1][:2]
 
+    def counts(self) -> Counts | None:
+        """How many rows there were after the last commit that said so."""
+        rows = self._query('SELECT runs, deliveries, "values" FROM tally WHERE id = 1', ())
+        return Counts._make(rows[0]) if rows else None
+
     def space(self) -> int | None:
         """What its files take and what is free on their disk."""
         return space_of(self._path, self._path.with_name(self._path.name + "-wal"))
@@ -227,10 +239,17 @@ class SqliteStore:
             connection.execute(f"PRAGMA synchronous = {'FULL' if self._sync else 'NORMAL'}")
             connection.execute("PRAGMA wal_autocheckpoint = 4000")  # pages: 16 MB of log before it is folded into the file
             connection.execute("PRAGMA cache_size = -32000")
-            if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
+            tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+            check_log(connection, self._path.with_name(self._path.name + "-wal"), self._name)
+            if not tables:
                 self._create(connection)
-            self._check_version(connection)
-            self._check_pages(connection)
+            self._check_version(connection, CONVERTED)
+            if self._path.stat().st_size <= CHECKED_SIZE:
+                check_structure(connection, self._name)
+            if connection.execute("PRAGMA user_version").fetchone()[0] in CONVERTED:
+                sqlite_migration.begin(connection, SCHEMA[3])
+            sqlite_migration.go_on(connection, self._name, RUN_COLUMNS, DELIVERY_COLUMNS)
+            check_schema(connection, self._name, set(SCHEMA[:4]))
             connection.execute("DELETE FROM runs WHERE id NOT IN (SELECT run FROM deliveries)")
         except BaseException:
             connection.close()
@@ -244,18 +263,12 @@ class SqliteStore:
         connection.execute("COMMIT")
         sync_folder(self._path.parent)
 
-    def _check_version(self, connection: sqlite3.Connection) -> None:
+    def _check_version(self, connection: sqlite3.Connection, converted: Collection[int] = ()) -> None:
         if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
             raise StoreError(Kind.SCHEMA, self._name, "is an SQLite file of another program: name another file or folder")
         found = connection.execute("PRAGMA user_version").fetchone()[0]
-        if found != SCHEMA_VERSION:
+        if found != SCHEMA_VERSION and found not in converted:
             raise wrong_version(self._name, found)
-
-    def _check_pages(self, connection: sqlite3.Connection) -> None:
-        if self._path.stat().st_size <= CHECKED_SIZE:
-            (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-            if found != "ok":
-                raise damaged(self._name, found)
 
     def _query(self, query: str, parameters: Sequence[Any]) -> list[Any]:
         with self._reading_lock:
@@ -263,21 +276,42 @@ class SqliteStore:
                 raise StoreError(Kind.OTHER, self._name, "is not open")
             try:
                 return self._reading.execute(query, parameters).fetchall()
-            except sqlite3.Error as error:
+            except _ERRORS as error:
                 raise self._error(error) from error
 
     def _stored_run(self, row: tuple[Any, ...]) -> StoredRun:
-        if row[10] != crc32(row[9], crc32(row[1])):
-            raise damaged(self._name, f"the payloads of run {row[0]} do not have their checksum")
-        return StoredRun(row[0], row[1], row[2], row[3] == 1, *row[4:10])
+        stored = StoredRun(row[0], row[1], row[2], row[3] == 1, *row[4:10])
+        try:
+            whole = row[10] == run_checksum(stored) and row[3] in (0, 1)
+        except (TypeError, StructError):
+            whole = False
+        if not whole:
+            raise damaged(self._name, f"run {row[0]} does not have its checksum")
+        return stored
+
+    def _stored_delivery(self, row: tuple[Any, ...]) -> StoredDelivery:
+        stored = StoredDelivery._make(row[:9])
+        try:
+            whole = row[9] == delivery_checksum(stored, recipient_checksum(stored.recipient))
+        except (TypeError, AttributeError, StructError):
+            whole = False
+        if not whole:
+            raise damaged(self._name, f"delivery {row[1]!r} of {row[0]!r} does not have its checksum")
+        return stored
 
     def _checked_value(self, table: str, key: bytes, value: bytes, checksum: int) -> bytes:
-        if checksum != crc32(value):
+        try:
+            whole = checksum == value_checksum(table, key, value)
+        except TypeError:
+            whole = False
+        if not whole:
             raise damaged(self._name, f"the value of {key[:40]!r} in {table} does not have its checksum")
         return value
 
-    def _error(self, error: sqlite3.Error) -> StoreError:
+    def _error(self, error: sqlite3.Error | ValueError) -> StoreError:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if isinstance(error, ValueError) or str(error).startswith("Could not decode"):
+            return damaged(self._name, "a text in it is none")
         folder = self._path.parent
         if code == sqlite3.SQLITE_FULL:
             return full(self._name)
@@ -301,18 +335,28 @@ def _apply(connection: sqlite3.Connection, batch: Batch) -> None:
         connection.execute("DELETE FROM deliveries WHERE recipient = ?", (recipient,))
     if batch.runs:
         # retain as 0 or 1: a bool is no exact int and would take sqlite3's slow way.
-        runs = [
-            (r[0], r[1], r[2], 1 if r[3] else 0, r[4], r[5], r[6], r[7], r[8], r[9], crc32(r[9], crc32(r[1]))) for r in batch.runs.values()
-        ]
+        runs = [(r[0], r[1], r[2], 1 if r[3] else 0, r[4], r[5], r[6], r[7], r[8], r[9], run_checksum(r)) for r in batch.runs.values()]
         _each(connection, "INSERT OR IGNORE INTO runs VALUES", RUN_ROW, runs)
     _delete_deliveries(connection, batch)
-    _each(connection, "INSERT OR REPLACE INTO deliveries VALUES", DELIVERY_ROW, list(batch.puts()))
+    _each(connection, "INSERT OR REPLACE INTO deliveries VALUES", DELIVERY_ROW, _delivery_rows(batch))
     _delete_runs(connection, batch.runs_gone)
     values = list(batch.value_changes())
-    put = [(table, key, value, crc32(value)) for table, key, value in values if value is not None]
+    put = [(table, key, value, value_checksum(table, key, value)) for table, key, value in values if value is not None]
     _each(connection, 'INSERT OR REPLACE INTO "values" VALUES', "(?,?,?,?)", put)
     gone = [change[:2] for change in values if change[2] is None]
     _each(connection, 'DELETE FROM "values" WHERE ("table", key) IN (VALUES', "(?,?)", gone)
+    if batch.counts is None:
+        connection.execute("DELETE FROM tally")
+    else:
+        connection.execute("INSERT OR REPLACE INTO tally VALUES (1,?,?,?)", batch.counts)
+
+
+def _delivery_rows(batch: Batch) -> list[tuple[Any, ...]]:
+    rows = []
+    for recipient, orders in batch.deliveries.items():
+        seed = recipient_checksum(recipient)
+        rows += [(*delivery, delivery_checksum(delivery, seed)) for delivery in orders.values()]
+    return rows
 
 
 def _delete_deliveries(connection: sqlite3.Connection, batch: Batch) -> None:

@@ -27,9 +27,9 @@ from collections.abc import Callable, Iterable
 from queue import Empty, SimpleQueue
 
 from ..base.backoff import Backoff
-from .base import Kind, Store, StoreError
+from .base import Kind, Store, StoreError, check_counts
 from .coalescer import Coalescer
-from .records import Batch, StoredDelivery
+from .records import Batch, Counts, StoredDelivery
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +96,9 @@ class Writer:
         self.store.open()
         try:
             deliveries: Iterable[StoredDelivery] = self.store.deliveries()
-            self._coalescer.load(deliveries if seen is None else seen(deliveries), self.store.run_sizes(), self.store.value_sizes())
+            coalescer = self._coalescer
+            coalescer.load(deliveries if seen is None else seen(deliveries), self.store.run_sizes(), self.store.value_sizes())
+            check_counts(self.store, Counts(coalescer.runs, coalescer.deliveries, coalescer.values))
         except StoreError:
             self.store.close()
             raise

@@ -232,11 +232,11 @@ def test_a_database_of_another_program(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", EMBEDDED)
-@pytest.mark.parametrize(("version", "who"), [(0, "an older mqmesh: run that"), (2, "a newer mqmesh: run that")])
+@pytest.mark.parametrize(("version", "who"), [(0, "an older mqmesh: run that"), (3, "a newer mqmesh: run that")])
 def test_another_schema_version(kind: str, version: int, who: str, tmp_path: Path) -> None:
     filled(tmp_path, kind)
     set_version(tmp_path, kind, version)
-    with pytest.raises(StoreError, match=rf"has schema version {version}, this mqmesh reads version 1: it was written by {who}") as caught:
+    with pytest.raises(StoreError, match=rf"has schema version {version}, this mqmesh reads version 2: it was written by {who}") as caught:
         opened(address_in(tmp_path, kind), kind)
     assert caught.value.kind is Kind.SCHEMA
     if kind == "sqlite":
@@ -245,7 +245,7 @@ def test_another_schema_version(kind: str, version: int, who: str, tmp_path: Pat
         with pytest.raises(StoreError, match="schema version") as caught:
             opened(address_in(tmp_path, kind), "process")
         assert caught.value.kind is Kind.SCHEMA
-    set_version(tmp_path, kind, 1)
+    set_version(tmp_path, kind, 2)
     store = opened(address_in(tmp_path, kind), kind)
     assert store.highest_run() == 60
     store.close()

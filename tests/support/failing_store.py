@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable, Iterator
 
 from mqmesh.store.base import Kind, Store, StoreError
-from mqmesh.store.records import Batch, StoredDelivery, StoredRun
+from mqmesh.store.records import Batch, Counts, StoredDelivery, StoredRun
 
 _TEXTS = {kind: f"failing on command ({kind.value})" for kind in Kind}
 
@@ -129,6 +129,11 @@ class FailingStore:
         """As the wrapped store, or fail."""
         self._raise_if(self.fail_queries)
         return self.store.value_sizes()
+
+    def counts(self) -> Counts | None:
+        """As the wrapped store, or fail."""
+        self._raise_if(self.fail_queries)
+        return self.store.counts()
 
     def space(self) -> int | None:
         """As the wrapped store, or fail."""
