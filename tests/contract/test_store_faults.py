@@ -198,7 +198,7 @@ def test_a_large_sqlite_file_is_found_damaged_when_read(tmp_path: Path, monkeypa
     place = data.rindex(b"reading ")
     file.write_bytes(data[:place] + b"writing " + data[place + 8 :])
     store = opened(address_in(tmp_path, "sqlite"), "sqlite")
-    with pytest.raises(StoreError, match="the payloads of run 1 do not have their checksum"):
+    with pytest.raises(StoreError, match="run 1 does not have its checksum"):
         store.run(1)
     store.close()
 

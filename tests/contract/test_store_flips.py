@@ -14,12 +14,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from mqmesh.store import Store, StoreError
 from mqmesh.store.locations import store_at
+from mqmesh.store.postgresql import PostgresqlStore
 from mqmesh.store.records import Batch, Counts, StoredRun
 from mqmesh.store.sqlite import SqliteStore
 from mqmesh.store.writer import Writer
+from support.peers.postgres import server
 from support.stores import delivery, run
 
 FLIPS = int(os.environ.get("MQMESH_FLIPS", "120"))
@@ -170,6 +173,40 @@ def everything_of_copy(folder: Path) -> Any:
         return everything(store)
     finally:
         store.close()
+
+
+@pytest.mark.service
+def test_no_flipped_bit_is_silent_in_postgresql() -> None:
+    """A server with data checksums. A database is copied file by file, as it is on the disk, with one bit changed."""
+    chosen = random.Random(13)
+    with server() as postgres, psycopg.connect(postgres.url, autocommit=True) as admin:
+        admin.execute("CREATE DATABASE whole")
+        url = postgres.url.replace("/postgres", "/{}")
+        store = PostgresqlStore(url.format("whole"))
+        fill(store)
+        store.close()
+        whole = everything(PostgresqlStore(url.format("whole")))
+        with psycopg.connect(url.format("whole")) as connection:
+            relations = """SELECT pg_relation_filepath(c.oid) FROM pg_class c
+                WHERE relfilenode <> 0 AND (relnamespace = 'mqmesh'::regnamespace
+                OR oid IN (SELECT reltoastrelid FROM pg_class WHERE relnamespace = 'mqmesh'::regnamespace)
+                OR oid IN (SELECT indexrelid FROM pg_index JOIN pg_class t ON t.oid = indrelid
+                    JOIN pg_class o ON o.reltoastrelid = t.oid WHERE o.relnamespace = 'mqmesh'::regnamespace))"""
+            files = [postgres.folder / "data" / row[0] for row in connection.execute(relations)]
+        admin.execute("CHECKPOINT")
+        sizes = [path.stat().st_size * 8 for path in files]
+        assert sum(sizes) > 8 * 8192 * 8
+        found = []
+        for _ in range(max(1, FLIPS // 8) if FLIPS < 500 else FLIPS):
+            path, bit = chosen.choices([(path, size) for path, size in zip(files, sizes, strict=True)], sizes)[0]
+            place = chosen.randrange(bit)
+            flip(path, place)
+            admin.execute("CREATE DATABASE flipped TEMPLATE whole STRATEGY FILE_COPY")
+            flip(path, place)
+            found.append(outcome(PostgresqlStore(url.format("flipped")), whole))
+            admin.execute("DROP DATABASE flipped WITH (FORCE)")
+        assert "SILENT" not in found
+        assert found.count("reported") > len(found) // 4
 
 
 if __name__ == "__main__":

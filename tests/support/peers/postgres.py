@@ -45,9 +45,8 @@ class Server:
         if self._user:
             shutil.chown(folder, self._user)
         initdb = [str(Path(self._postgres).parent / "initdb"), "-D", str(folder / "data"), "-A", "trust", "-U", "mqmesh"]
-        subprocess.run(
-            [*initdb, "-E", "UTF8", "--locale=C", "--no-sync"], check=True, user=self._user, cwd=folder, stdout=subprocess.DEVNULL
-        )
+        options = ["-E", "UTF8", "--locale=C", "--no-sync", "--data-checksums"]
+        subprocess.run([*initdb, *options], check=True, user=self._user, cwd=folder, stdout=subprocess.DEVNULL)
 
     def start(self) -> None:
         """Start it and wait until it answers."""
