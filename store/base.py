@@ -51,7 +51,12 @@ class StoreError(Exception):
 
 
 class Store(Protocol):
-    """The operations of every store. Every method raises only `StoreError`."""
+    """The operations of every store. Every method raises only `StoreError`.
+
+    counted: it keeps the counts that batches carry, and counts nothing itself.
+    """
+
+    counted: bool
 
     def open(self) -> None:
         """Make or check what is there, take the lock, delete runs that no delivery names; ready for everything."""

@@ -8,21 +8,23 @@ A row with fields of another type or size than any row has is damaged too: `stru
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from struct import Struct
+from typing import Any
 from zlib import crc32
 
 from .records import StoredDelivery, StoredRun
 
-_RUN = Struct(">QBBdddII")
-_DELIVERY = Struct(">QQIIBHH")
-_pack_delivery = _DELIVERY.pack
+_pack_run = Struct(">QBBIIddI").pack
+_pack_delivery = Struct(">QQIIBHH").pack
+NEVER = -1.0  # stands for no expiry
 
 
 def run_checksum(run: StoredRun) -> int:
     """Of a run."""
     id, topic, qos, retain, properties, expires, published, length, count, payloads = run
-    head = _RUN.pack(id, qos, retain, expires is None, expires or 0.0, published, length, count)
-    return crc32(payloads, crc32(properties, crc32(b"%d " % len(topic) + topic, crc32(head))))
+    head = _pack_run(id, qos, retain, len(topic), length, NEVER if expires is None else expires, published, count)
+    return crc32(payloads, crc32(properties, crc32(topic, crc32(head))))
 
 
 def recipient_checksum(recipient: str) -> int:
@@ -34,6 +36,12 @@ def delivery_checksum(delivery: StoredDelivery, recipient: int) -> int:
     """Of a delivery. recipient: `recipient_checksum` of its recipient."""
     _, order, run, start, count, qos, state, packet_id, extra = delivery
     return crc32(extra, crc32(_pack_delivery(order, run, start, count, qos, state, packet_id), recipient))
+
+
+def with_checksums(recipient: str, deliveries: Iterable[StoredDelivery]) -> list[tuple[Any, ...]]:
+    """Deliveries of one recipient, each with its checksum behind it."""
+    seed = crc32(recipient.encode())
+    return [(*d, crc32(d[8], crc32(_pack_delivery(d[1], d[2], d[3], d[4], d[5], d[6], d[7]), seed))) for d in deliveries]
 
 
 def value_checksum(table: str, key: bytes, value: bytes) -> int:

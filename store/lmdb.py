@@ -74,6 +74,8 @@ class LmdbStore:
     may grow to.
     """
 
+    counted = False
+
     def __init__(self, folder: Path, sync: bool = True, map_size: int = MAP_SIZE) -> None:
         self._folder = folder
         self._name = str(folder)

@@ -15,6 +15,8 @@ from .records import RUN_WEIGHT, Batch, Counts, StoredDelivery, StoredRun
 class MemoryStore:
     """Dictionaries under a lock."""
 
+    counted = False
+
     def __init__(self) -> None:
         self._lock = Lock()
         self._runs: dict[int, StoredRun] = {}

@@ -29,7 +29,7 @@ import psycopg
 from psycopg import sql
 
 from .base import CONVERTED, PAGE, SCHEMA_VERSION, SIZES_PAGE, Kind, StoreError, damaged, gapless, wrong_version
-from .checksums import delivery_checksum, recipient_checksum, run_checksum, value_checksum
+from .checksums import delivery_checksum, recipient_checksum, run_checksum, value_checksum, with_checksums
 from .records import Batch, Counts, StoredDelivery, StoredRun
 
 VALUE_PAGE = 100
@@ -91,6 +91,8 @@ class PostgresqlStore:
     (the user must be allowed to); "mqmesh" without. sync: whether `commit` waits for the server's disk.
     """
 
+    counted = True
+
     def __init__(self, url: str, sync: bool = True) -> None:
         self._url, self._schema, self._name = _parts(url)
         self._sync = sync
@@ -101,6 +103,7 @@ class PostgresqlStore:
         self._numbers: dict[str, int] = {}
         self._next_number = 1
         self._opened = False
+        self._counted = True  # whether the schema may have counts
 
     def open(self) -> None:
         """Connect, make or check the schema, see `Store.open`."""
@@ -146,17 +149,19 @@ class PostgresqlStore:
             connection = self._writing or self._reconnect()
             try:
                 with connection.transaction():
-                    _apply(connection, batch, self._numbered(connection, batch, added), staged=batch.tried)
+                    _apply(connection, batch, self._numbered(connection, batch, added), staged=batch.tried, may_count=self._counted)
             except psycopg.errors.UniqueViolation:  # something of it is there already: take the longer way
                 with connection.transaction():
                     added.clear()
-                    _apply(connection, batch, self._numbered(connection, batch, added), staged=True)
+                    _apply(connection, batch, self._numbered(connection, batch, added), staged=True, may_count=True)
 
         try:
             self._guarded(run)
         except BaseException:
+            self._counted = True
             self._drop_writing()  # the outcome may be unknown: begin anew, with the names as the server has them
             raise
+        self._counted = batch.counts is not None and batch.worth_counting
         for recipient in batch.recipients:
             self._numbers.pop(recipient, None)
         self._numbers.update(added)
@@ -459,7 +464,7 @@ def _parts(url: str) -> tuple[str, str, str]:
     return urlunsplit(parts._replace(query=query)), schema, shown
 
 
-def _apply(connection: Connection, batch: Batch, numbers: dict[str, int], staged: bool) -> None:
+def _apply(connection: Connection, batch: Batch, numbers: dict[str, int], staged: bool, may_count: bool) -> None:
     """The changes of a batch in their order, but for the recipients that go. staged: insert by way of temporary tables, which
     copes with rows that are there already."""
     if batch.runs:
@@ -469,8 +474,7 @@ def _apply(connection: Connection, batch: Batch, numbers: dict[str, int], staged
         _delete_deliveries(connection, batch.replaced, numbers)
     rows = []
     for recipient, orders in batch.deliveries.items():
-        seed = recipient_checksum(recipient)
-        rows += [(numbers[recipient], *delivery[1:], delivery_checksum(delivery, seed)) for delivery in orders.values()]
+        rows += [(numbers[recipient], *row[1:]) for row in with_checksums(recipient, orders.values())]
     if rows:
         update = """ON CONFLICT (recipient, "order") DO UPDATE SET run = excluded.run, start = excluded.start, count = excluded.count,
             qos = excluded.qos, state = excluded.state, packet_id = excluded.packet_id, extra = excluded.extra,
@@ -482,12 +486,13 @@ def _apply(connection: Connection, batch: Batch, numbers: dict[str, int], staged
             "DELETE FROM runs USING unnest(%s::bigint[], %s::bigint[]) g(low, high) WHERE id BETWEEN low AND high", (lows, highs)
         )
     _apply_values(connection, batch)
-    if batch.counts is None:
-        connection.execute("DELETE FROM tally")
-    else:
+    counted = batch.counts if batch.worth_counting else None
+    if counted is not None:
         query = """INSERT INTO tally VALUES (1, %s, %s, %s) ON CONFLICT (id) DO UPDATE
             SET runs = excluded.runs, deliveries = excluded.deliveries, "values" = excluded."values" """
-        connection.execute(query, batch.counts)
+        connection.execute(query, counted)
+    elif may_count:
+        connection.execute("DELETE FROM tally")
 
 
 def _copy(connection: Connection, table: str, types: Sequence[str], rows: Iterable[Sequence[Any]], conflict: str, staged: bool) -> None:

@@ -40,6 +40,8 @@ class ProcessStore:
     address, durability: as for `store_at`; a store in memory cannot be shared with a child.
     """
 
+    counted = True
+
     def __init__(self, address: str, durability: Durability = "fsync") -> None:
         self._address, self._durability = address, durability
         self._reader: Store | None = None
@@ -196,13 +198,14 @@ def pack(batch: Batch) -> bytes:
         replaced,
         batch.tried,
         batch.counts,
+        batch.size,
     )
     return bytes(msgpack.packb(parts))
 
 
 def unpack(data: bytes) -> Batch:
     """The batch that `pack` made bytes of, for a store to read."""
-    number, recipients, runs, gone, deliveries, runs_gone, values, replaced, tried, counts = msgpack.unpackb(
+    number, recipients, runs, gone, deliveries, runs_gone, values, replaced, tried, counts, size = msgpack.unpackb(
         data, strict_map_key=False, use_list=False
     )
     batch = Batch(number)
@@ -216,6 +219,7 @@ def unpack(data: bytes) -> Batch:
     batch.replaced = {recipient: set(orders) for recipient, orders in replaced.items()}
     batch.tried = tried
     batch.counts = None if counts is None else Counts(*counts)
+    batch.size = size
     return batch
 
 

@@ -84,6 +84,7 @@ RUN_WEIGHT = 160
 DELIVERY_WEIGHT = 96
 GONE_WEIGHT = 48
 VALUE_WEIGHT = 96
+COUNTED = 16 << 10  # bytes of a batch that carries counts
 EXTRA = 32  # bytes of `extra` that the weight of a stored delivery includes, used or not: what is longer is counted by itself
 
 
@@ -125,6 +126,11 @@ class Batch:
         self.counts: Counts | None = None
 
     # What a store reads.
+
+    @property
+    def worth_counting(self) -> bool:
+        """Whether writing `counts` too costs little beside the rest: a small batch leaves it out, and what a store had is void then."""
+        return not 0 < self.size < COUNTED
 
     def puts(self) -> Iterator[StoredDelivery]:
         """The deliveries to insert or replace."""

@@ -29,7 +29,7 @@ from typing import Any
 
 from . import sqlite_migration
 from .base import CONVERTED, PAGE, SCHEMA_VERSION, SIZES_PAGE, Kind, StoreError, damaged, gapless, wrong_version
-from .checksums import delivery_checksum, recipient_checksum, run_checksum, value_checksum
+from .checksums import delivery_checksum, recipient_checksum, run_checksum, value_checksum, with_checksums
 from .folder import FolderLock, full, is_read_only, make_folder, make_private, out_of_space, read_only, space_of, sync_folder
 from .records import Batch, Counts, StoredDelivery, StoredRun
 from .sqlite_check import check_log, check_schema, check_structure
@@ -66,6 +66,8 @@ class SqliteStore:
     path: of the file; its folder is made if need be and locked. sync: whether `commit` waits for the disk.
     """
 
+    counted = True
+
     def __init__(self, path: Path, sync: bool = True) -> None:
         self._path = path
         self._name = str(path)
@@ -74,6 +76,7 @@ class SqliteStore:
         self._writing: sqlite3.Connection | None = None
         self._reading: sqlite3.Connection | None = None
         self._reading_lock = Lock()
+        self._counted = True  # whether the file may have counts
 
     def open(self) -> None:
         """Make or check the file, see `Store.open`."""
@@ -122,8 +125,15 @@ class SqliteStore:
         try:
             connection.execute("BEGIN IMMEDIATE")
             _apply(connection, batch)
+            counted = batch.counts if batch.worth_counting else None
+            if counted is not None:
+                connection.execute("INSERT OR REPLACE INTO tally VALUES (1,?,?,?)", counted)
+            elif self._counted:
+                connection.execute("DELETE FROM tally")
             connection.execute("COMMIT")
+            self._counted = counted is not None
         except BaseException as error:
+            self._counted = True
             if connection.in_transaction:
                 with contextlib.suppress(sqlite3.Error):
                     connection.execute("ROLLBACK")
@@ -338,25 +348,14 @@ def _apply(connection: sqlite3.Connection, batch: Batch) -> None:
         runs = [(r[0], r[1], r[2], 1 if r[3] else 0, r[4], r[5], r[6], r[7], r[8], r[9], run_checksum(r)) for r in batch.runs.values()]
         _each(connection, "INSERT OR IGNORE INTO runs VALUES", RUN_ROW, runs)
     _delete_deliveries(connection, batch)
-    _each(connection, "INSERT OR REPLACE INTO deliveries VALUES", DELIVERY_ROW, _delivery_rows(batch))
+    deliveries = [row for recipient, orders in batch.deliveries.items() for row in with_checksums(recipient, orders.values())]
+    _each(connection, "INSERT OR REPLACE INTO deliveries VALUES", DELIVERY_ROW, deliveries)
     _delete_runs(connection, batch.runs_gone)
     values = list(batch.value_changes())
     put = [(table, key, value, value_checksum(table, key, value)) for table, key, value in values if value is not None]
     _each(connection, 'INSERT OR REPLACE INTO "values" VALUES', "(?,?,?,?)", put)
     gone = [change[:2] for change in values if change[2] is None]
     _each(connection, 'DELETE FROM "values" WHERE ("table", key) IN (VALUES', "(?,?)", gone)
-    if batch.counts is None:
-        connection.execute("DELETE FROM tally")
-    else:
-        connection.execute("INSERT OR REPLACE INTO tally VALUES (1,?,?,?)", batch.counts)
-
-
-def _delivery_rows(batch: Batch) -> list[tuple[Any, ...]]:
-    rows = []
-    for recipient, orders in batch.deliveries.items():
-        seed = recipient_checksum(recipient)
-        rows += [(*delivery, delivery_checksum(delivery, seed)) for delivery in orders.values()]
-    return rows
 
 
 def _delete_deliveries(connection: sqlite3.Connection, batch: Batch) -> None:

@@ -33,6 +33,8 @@ from .records import Batch, Counts, StoredDelivery
 
 log = logging.getLogger(__name__)
 
+IDLE = 1.0  # seconds without a commit after which the counts are written
+
 CallSoon = Callable[[Callable[[], None]], object]
 _Result = tuple[Batch | None, StoreError | None]  # a commit's end; (None, None) is the end of a pause
 
@@ -76,6 +78,7 @@ class Writer:
         self._jobs: SimpleQueue[Batch | float | None] = SimpleQueue()
         self._results: SimpleQueue[_Result] = SimpleQueue()
         self._hurry = threading.Event()
+        self._uncounted: Counts | None = None  # of the thread: counts that the store has not
         self._thread = threading.Thread(target=self._work, name="store-writer", daemon=True)
         self._coalescer = coalescer = Coalescer(on_settled)
         # The changes, without a call in between.
@@ -214,7 +217,7 @@ class Writer:
     # The thread's side.
 
     def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
+        while (job := self._next_job()) is not None:
             if isinstance(job, float):
                 self._hurry.wait(job)
                 self._hurry.clear()
@@ -224,12 +227,31 @@ class Writer:
             with contextlib.suppress(RuntimeError):  # the loop is closed: `close` takes the results
                 self._call_soon(self._collect)
 
+    def _next_job(self) -> Batch | float | None:
+        """Wait for work; after a while without any, and at the end, the store gets the counts that small batches leave out."""
+        counts = self._uncounted
+        if counts is not None:
+            with contextlib.suppress(Empty):
+                job = self._jobs.get(timeout=IDLE)
+                if job is not None:
+                    return job
+                self._jobs.put(None)
+            self._uncounted = None
+            last = Batch()
+            last.counts = counts
+            with contextlib.suppress(StoreError):
+                self.store.commit(last)
+        return self._jobs.get()
+
     def _commit(self, batch: Batch) -> StoreError | None:
         try:
             self.store.commit(batch)
         except StoreError as error:
+            self._uncounted = None
             return error
         except Exception as error:  # a fault of ours: the data stays, and the same goes for it as for a full disk
             log.exception("event=store-commit-failed commit=%d", batch.number)
+            self._uncounted = None
             return StoreError(Kind.OTHER, type(self.store).__name__, f"{type(error).__name__}: {error}")
+        self._uncounted = batch.counts if self.store.counted and not batch.worth_counting else None
         return None

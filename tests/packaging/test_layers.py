@@ -68,7 +68,17 @@ RANKS = {
         "errors",
         "reasons",
     ),
-    "store": ("__init__", "process", "locations writer", "coalescer lmdb memory postgresql sqlite", "folder", "base", "records"),
+    "store": (
+        "__init__",
+        "process",
+        "locations writer",
+        "coalescer lmdb memory postgresql sqlite",
+        "sqlite_check sqlite_migration",
+        "checksums",
+        "folder",
+        "base",
+        "records",
+    ),
 }
 # What a core may not touch: sockets, clocks, tasks, logs. `mesh` reads files of configuration, so pathlib is no sign.
 EFFECTS = {"asyncio", "socket", "selectors", "threading", "time", "logging", "subprocess", "uvloop", "paho", "psutil", "random"}

@@ -19,6 +19,8 @@ class FailingStore:
     set while one waits. fail_queries: kind with which queries fail.
     """
 
+    counted = False
+
     def __init__(self, store: Store) -> None:
         self.store = store
         self.fail_open: Kind | None = None
