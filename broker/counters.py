@@ -19,6 +19,7 @@ class Counters:
         "dropped",
         "errors",
         "expired",
+        "late_maximum",
         "packets_received",
         "packets_sent",
         "publish_bytes_received",
@@ -27,6 +28,8 @@ class Counters:
         "refused_subscriptions",
         "slowed",
         "sockets",
+        "stall_maximum",
+        "stalls",
         "tls_handshakes",
         "tls_refused",
         "websocket_broken",
@@ -55,6 +58,9 @@ class Counters:
         self.refused_connections = 0  # for want of room: closed at once, or their CONNECT
         self.refused_subscriptions = 0  # beyond `limits.subscriptions`
         self.slowed = 0  # how often a client was not read for a while, because of `limits.message_rate`
+        self.stalls = 0  # pieces of work that held the event loop for too long (`turns.py`)
+        self.stall_maximum = 0.0  # seconds of processor time of the longest of them
+        self.late_maximum = 0.0  # seconds by which the broker's own timer came too late, at most, whatever the cause
         self.tls_handshakes = 0  # of listeners, done
         self.tls_refused = 0  # of listeners, failed or not finished
         self.websocket_handshakes = 0  # done

@@ -21,6 +21,7 @@ from collections.abc import Callable, Set
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .counters import Account, Counters
+from .turns import Turns
 
 if TYPE_CHECKING:
     from ..base.refusals import Warnings
@@ -60,6 +61,7 @@ class Context:
     flush: writes what connections have been given, and begins to commit. To be called at the end of each piece of work.
     write: writes what connections have been given and need not wait for anything.
     unsaved: whether something was changed that the next `flush` hands to the store.
+    turns: shares the loop's time.
     say: publishes a value at a `$SYS` topic, retained, if it has changed.
     hooks: calls the extension points of an embedding program; None while there are none.
     """
@@ -76,6 +78,7 @@ class Context:
         "started",
         "stopping",
         "touched",
+        "turns",
         "unsaved",
         "warnings",
         "write",
@@ -86,6 +89,7 @@ class Context:
         self.counters = Counters()
         self.account = Account(limits.broker_bytes)
         self.warnings = warnings
+        self.turns = Turns(self.counters, warnings)
         self.loop: asyncio.AbstractEventLoop = None  # type: ignore[assignment]
         self.now = 0.0
         self.started = 0.0

@@ -50,6 +50,7 @@ from .site import Site
 from .transport.in_process import InProcessPair
 from .transport.tls.service import TlsService
 from .transport.websocket.service import WebSocketService
+from .write_rounds import WRITES, WriteBacklog
 
 if TYPE_CHECKING:
     from .auth.settings import AccessSettings
@@ -93,6 +94,8 @@ class Broker:
         context.say = self.sys_topics.say
         self._servers: list[asyncio.AbstractServer] = []
         self._ticker: asyncio.TimerHandle | None = None
+        self._due = 0.0  # when it fires
+        self._backlog = WriteBacklog(context)
         self._sockets: list[str] = []
 
     # Life
@@ -102,6 +105,7 @@ class Broker:
         context, site = self.context, self.site
         context.loop = asyncio.get_running_loop()
         context.started = context.refresh()
+        context.turns.loop, context.turns.after = context.loop, context.flush
         try:
             self.site.guard.start()
         except AuthError as error:
@@ -162,7 +166,11 @@ class Broker:
         if self.site.mesh is not None:
             self.site.mesh.start()
         self.sys_topics.start()
-        self._ticker = self.context.loop.call_later(TICK, self._tick)
+        self._wait_for_tick()
+
+    def _wait_for_tick(self) -> None:
+        self._due = self.context.loop.time() + TICK
+        self._ticker = self.context.loop.call_at(self._due, self._tick)
 
     def _open_store(self) -> None:
         """Find the sessions, queues and retained messages of an earlier life. Raises StartError."""
@@ -302,6 +310,7 @@ class Broker:
 
     def _tick(self) -> None:
         now = self.context.refresh()
+        self.context.turns.tick(now - self._due)
         for connection in list(self.site.connections):
             connection.check(now)
         self.site.backpressure.check(self.site.connections)
@@ -313,7 +322,7 @@ class Broker:
         if self.site.roaming is not None:
             self.site.roaming.tick()
         self.flush()
-        self._ticker = self.context.loop.call_later(TICK, self._tick)
+        self._wait_for_tick()
 
     # Output
 
@@ -339,6 +348,9 @@ class Broker:
         if not touched:
             return
         context.touched = []
+        if len(touched) > WRITES:
+            self._backlog.add(touched[WRITES:])
+            del touched[WRITES:]
         counters = self.context.counters
         for connection in touched:
             out = connection.out

@@ -83,6 +83,9 @@ class ClientConnection(Connection, Protocol):
     def review(self) -> None:
         """Forget what the client may publish: routes or rules have changed."""
 
+    def wait_for_turn(self) -> None:
+        """Work on what has come when it is its address's turn."""
+
     def send_packet(self, packet: Any, answer: bool = False) -> None:
         """Send one control packet. answer: it goes as an acknowledgement does."""
 

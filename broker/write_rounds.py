@@ -6,13 +6,17 @@ when the round ends: one system call for each recipient and round, instead of on
 
 A large piece is written at once: it holds many messages already. So what waits for the end of a round is bounded.
 
+Each write is a system call, and a message may have many thousand recipients. More than `WRITES` connections are written in the next rounds,
+so many in each (`WriteBacklog`). A connection in the backlog keeps the order of what it is given.
+
 A piece that has changed something to be stored ends its own work at once: changes that belong together go into one commit, and the store's
 thread may take what is there before the round ends.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import deque
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .ports import Context
@@ -20,6 +24,8 @@ if TYPE_CHECKING:
 SMALL = 4096  # bytes of a piece whose messages may wait for others
 ACKNOWLEDGEMENT = 4  # bytes of a short acknowledgement; a PUBLISH has more
 TOGETHER = 64  # pieces that are written together
+WRITES = 256  # connections that are written in one slice of the loop
+WRITE_BYTES = 4 * 2**20  # bytes that are written in one slice, and those of one connection more
 
 
 class WriteRounds:
@@ -60,3 +66,35 @@ class WriteRounds:
         if several or self._crowded:
             self._crowded = several
             self._context.flush()
+
+
+class WriteBacklog:
+    """Connections that are to be written in the next rounds of the loop."""
+
+    __slots__ = ("_connections", "_context")
+
+    who = "writes"
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._connections: deque[Any] = deque()
+
+    def add(self, connections: list[Any]) -> None:
+        """Write these later. The address whose work gave them something waits for its next turn until they are written."""
+        if not self._connections:
+            self._context.turns.wait(self._context.turns.current, self)
+        self._connections.extend(connections)
+
+    def turn(self) -> bool:
+        """Write some. True: there are more."""
+        waiting, written = self._connections, 0
+        counters = self._context.counters
+        for _ in range(min(WRITES, len(waiting))):
+            connection = waiting.popleft()
+            before = counters.bytes_sent
+            connection.flush()
+            written += counters.bytes_sent - before
+            if written > WRITE_BYTES:
+                break
+        self._context.turns.end_round()
+        return bool(waiting)

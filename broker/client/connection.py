@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ...base.quoting import quoted
@@ -41,6 +42,7 @@ log = logging.getLogger("mqmesh.broker")
 INFINITE = float("inf")
 ADMITTED_MAX = 1_000  # topics that a connection remembers for itself
 ADMITTED_LONGEST = 256  # bytes of such a topic
+TURN = "turn"  # a cause of not reading: what came last waits for a turn (`turns.py`)
 RATE = "rate"  # a cause of not reading: it sends more messages than it may
 
 
@@ -60,6 +62,8 @@ class Connection(Outgoing, asyncio.Protocol):
     throttle: for its rate of messages, None: there is no limit. allowance: messages taken in all until which nobody looks at it.
     serves: whom its listener serves.
     inside: it is the metabroker's that runs in this process, and needs no password.
+    share: of its address in the loop's time. waits: what came, or what it caused, waits for a turn. ending: the peer has ended its stream
+    meanwhile. steps: the rest of what one packet caused; what came behind it waits.
     keep_alive: seconds of silence after which it is closed, 0 for none. closed_at: when it was closed from this side.
     """
 
@@ -77,6 +81,7 @@ class Connection(Outgoing, asyncio.Protocol):
         "client_id",
         "closed_at",
         "denied",
+        "ending",
         "handed_over",
         "held",
         "inside",
@@ -91,11 +96,14 @@ class Connection(Outgoing, asyncio.Protocol):
         "received",
         "refuse_when_full",
         "serves",
+        "share",
+        "steps",
         "stuck_since",
         "taken",
         "throttle",
         "unsent_before",
         "user",
+        "waits",
     )
 
     def __init__(self, site: Site, inside: bool = False, serves: str = BOTH) -> None:
@@ -130,6 +138,10 @@ class Connection(Outgoing, asyncio.Protocol):
         self.throttle: Throttle | None = None
         self.allowance = INFINITE
         self.taken = 0
+        self.share = self.context.turns.share("?")
+        self.steps: Iterator[object] | None = None
+        self.waits = False
+        self.ending = False
         self.stuck_since = 0.0
         self.unsent_before = 0
 
@@ -144,6 +156,7 @@ class Connection(Outgoing, asyncio.Protocol):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.bound_unsent(self.limits.unsent_bytes)
         self.opened = self.last_received = self.context.loop.time()
+        self.share = self.context.turns.share(self.address)
         self.site.connected(self)
 
     def data_received(self, data: bytes) -> None:
@@ -153,34 +166,36 @@ class Connection(Outgoing, asyncio.Protocol):
         self.last_received = context.now = context.loop.time()
         context.counters.bytes_received += len(data)
         session = self.session
+        at_once = True
         if self._tail or self.held:
             self._tail.append(data)
             self._tail_size += len(data)
             if self._tail_size < self.need or self.held:
                 return
-            data = b"".join(self._tail)
-            self._tail.clear()
-            self._consume(data)
-        elif session is None or not 4 <= len(data) <= LARGEST or not take_single(self, session, data):
-            self._consume(data)
+            at_once = False
+        directly = at_once and session is not None and 4 <= len(data) <= LARGEST and take_single(self, session, data)
+        if not directly and not self._take(data, at_once):
+            return
         if site.within is not None and site.within.out:
             site.hand_over()
         if self.inside:
             context.flush()
         else:
             site.rounds.piece_taken(self, len(data))
-        if self.received > self.allowance and RATE not in self.pauses:
-            self._throttle()
-        if self.congested and self.unsent > 2 * self.limits.unsent_bytes:
-            self.pause_reading_for(self)  # it asks and does not take the answers
+        self._look_at_pace()
 
     def eof_received(self) -> bool:
+        if self.waits:
+            self.ending = True
+            return True
         self.close()
         self.context.flush()
         return False
 
     def connection_lost(self, error: Exception | None) -> None:
         self.site.lost(self)
+        if self.waits and self.ending and not self.closing:
+            return  # what came before the end has its turn first
         if not self.closing:
             self.closing = True
             self.site.dismiss(self, error)
@@ -232,6 +247,68 @@ class Connection(Outgoing, asyncio.Protocol):
         self.context.counters.packets_received += 1
         handlers.handle(self, first, body)
 
+    # Turns
+
+    @property
+    def who(self) -> str:
+        """Whose work it is, for the log."""
+        return f"client={quoted(self.client_id)}"
+
+    def _take(self, data: bytes, whole: bool) -> bool:
+        """Work on a piece at once, alone (whole) or behind what has come before. False: it waits for a turn."""
+        turns = self.context.turns
+        if self.inside:
+            turns.until = INFINITE
+        elif not turns.enter(self.share):
+            if whole:
+                self._tail.append(data)
+                self._tail_size = len(data)
+            self.wait_for_turn()
+            return False
+        if not whole:
+            data = b"".join(self._tail)
+            self._tail.clear()
+        self._consume(data)
+        if not self.inside:
+            turns.leave(self.share, self)
+        return True
+
+    def wait_for_turn(self) -> None:
+        """Work on what has come when it is this address's turn; read no more until then."""
+        self.waits = self.held = True
+        self.pause_reading_for(TURN)
+        self.context.turns.wait(self.share, self)
+
+    def turn(self) -> bool:
+        """Do a slice of what waits. True: more waits."""
+        turns = self.context.turns
+        self.context.now = self.context.loop.time()
+        if self.steps is not None:
+            for _ in self.steps:
+                if turns.clock() > turns.until:
+                    return True
+            self.steps = None
+        self.waits = False
+        if self.closing:
+            return False
+        self.held = False
+        data = b"".join(self._tail)
+        self._tail.clear()
+        if data:
+            self._consume(data)
+        site = self.site
+        if site.within is not None and site.within.out:
+            site.hand_over()
+        self.flush()
+        if self.waits:
+            self._look_at_pace()
+            return False  # it has asked for the next turn itself
+        self.resume_reading_after(TURN)
+        self._look_at_pace()
+        if self.ending and not self.held:
+            self.close()
+        return False
+
     # Backpressure
 
     @property
@@ -264,6 +341,13 @@ class Connection(Outgoing, asyncio.Protocol):
         if not self.pauses and not self.closing and not self.transport.is_closing():
             self.last_received = self.context.loop.time()  # its silence was ours
             self.transport.resume_reading()
+
+    def _look_at_pace(self) -> None:
+        """Whether it sends too fast, or asks and does not take the answers."""
+        if self.received > self.allowance and RATE not in self.pauses:
+            self._throttle()
+        if self.congested and self.unsent > 2 * self.limits.unsent_bytes:
+            self.pause_reading_for(self)
 
     def _throttle(self) -> None:
         """It has sent as many messages as it may for now, or has waited for that: read on, or later."""
@@ -320,7 +404,7 @@ class Connection(Outgoing, asyncio.Protocol):
 
     def release(self, refuse: bool = False) -> None:
         """Go on with what was held. refuse: what still finds no room is answered 0x97 (MQTT 5)."""
-        if not self.held or self.closing:
+        if not self.held or self.closing or self.waits:
             return
         self.held = False
         self.refuse_when_full = refuse
@@ -329,7 +413,7 @@ class Connection(Outgoing, asyncio.Protocol):
         self._tail.clear()
         self._consume(data)
         self.refuse_when_full = False
-        if not self.held:
+        if not self.held or self.waits:
             self.resume_reading_after(HELD)
         self.context.flush()
 

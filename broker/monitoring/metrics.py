@@ -96,6 +96,9 @@ class BrokerCollector(Collector):
         yield _counter("mqmesh_protocol_errors", "Connections that were ended because of what the client sent.", counters.errors)
         yield _gauge("mqmesh_held_bytes", "Bytes of all messages that the broker holds.", account.total)
         yield _gauge("mqmesh_held_bytes_limit", "The bound for mqmesh_held_bytes.", account.limit)
+        yield _counter("mqmesh_loop_stalls", "Pieces of work that held the event loop for more than 20 ms.", counters.stalls)
+        yield _gauge("mqmesh_loop_stall_maximum_seconds", "Processor time of the longest of them.", counters.stall_maximum)
+        yield _gauge("mqmesh_loop_late_maximum_seconds", "By how much a timer came too late at most.", counters.late_maximum)
         if site.tls is not None:
             yield _counter("mqmesh_tls_handshakes", "TLS handshakes that listeners have finished.", counters.tls_handshakes)
             yield _counter("mqmesh_tls_refused", "TLS handshakes of listeners that failed or did not end.", counters.tls_refused)

@@ -76,6 +76,9 @@ def parse(connection: ClientConnection, data: bytes) -> int:
     connection.need = 0
     if connection.admitted_at != connection.site.router.changes:
         connection.review()
+    turns = connection.context.turns
+    clock, until = turns.clock, turns.until
+    begun = False
     runs_until = 0  # before this position only runs are looked for
     while position + 2 <= end:
         first = data[position]
@@ -95,12 +98,19 @@ def parse(connection: ClientConnection, data: bytes) -> int:
             connection.need = stop - position
             break
 
+        if begun and clock() > until:
+            connection.wait_for_turn()
+            return position
+        begun = True
+        turns.what = first
         kind = first & 0xF0
         if kind == 0x30 and session is not None:
             if first in PLAIN and length > 2 and position >= runs_until and not alike(data, position, start, stop, version5):
                 after = take_packets(connection, session, data, position, end, maximum)
                 if after > 0:
                     position = after
+                    if connection.held:
+                        return position
                     continue
                 runs_until = -after
             after = take_run(connection, session, data, position, start, stop, end, version5)
@@ -109,6 +119,8 @@ def parse(connection: ClientConnection, data: bytes) -> int:
             position = after
             if connection.closing:
                 return end
+            if connection.held:
+                return position
         elif length == 2 and (kind == 0x40 or first == 0x62 or kind == 0x50 or kind == 0x70) and session is not None:
             position += take_acknowledgements(connection, data, position, start, end)
         else:

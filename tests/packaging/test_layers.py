@@ -33,6 +33,7 @@ RANKS = {
         "auth",
         "settings transport write_rounds",
         "ports",
+        "turns",
         "counters hooks",
     ),
     "cli": (

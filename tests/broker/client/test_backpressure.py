@@ -12,7 +12,7 @@ from mqmesh.broker.client.connection import Connection
 from mqmesh.mqtt.codec import encode
 from mqmesh.mqtt.packets import Pingreq, Puback, Publish, Pubrec, Subscribe, Subscription
 from mqmesh.mqtt.reasons import Reason
-from support.broker_site import Client, Site, until
+from support.broker_site import TIMEOUT, Client, Site, until
 
 KIB, MIB = 2**10, 2**20
 
@@ -273,11 +273,12 @@ async def test_one_that_asks_and_does_not_take_the_answers_is_not_read():
         client.count_only = True
         pings = encode(Pingreq(), 4) * 8192
         sent = 0
-        while connection not in connection.pauses:
-            assert sent < 1000
-            client.send(pings)
-            sent += 1
-            await asyncio.sleep(0)
+        async with asyncio.timeout(TIMEOUT):  # the kernel opens a narrow window again in its own time
+            while connection not in connection.pauses:
+                if client.transport.get_write_buffer_size() < MIB:
+                    client.send(pings)
+                    sent += 1
+                await asyncio.sleep(0)
         assert connection.unsent < 512 * KIB
         other = await site.client("other")
         await other.nothing()

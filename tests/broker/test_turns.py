@@ -1,0 +1,195 @@
+"""Turns: slices of work, in the order of what addresses have used. The clock is the test's own, so that nothing depends on the machine."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mqmesh.base.refusals import Warnings
+from mqmesh.broker import turns as room
+from mqmesh.broker.counters import Counters
+from mqmesh.broker.turns import ROUND, SLICE, STALL, Share, Turns, network_of
+from mqmesh.broker.write_rounds import WRITES
+from mqmesh.mqtt.packets import Publish, Subscribe, Subscription
+from support.broker_site import Site
+from support.examples import examples
+from support.models.broker_wire import Wire, run, started
+
+
+class Lab:
+    """Turns whose loop is a list of callbacks."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.processor: float | None = None
+        self.counters = Counters()
+        self.rounds: list[object] = []
+        self.turns = Turns(self.counters, Warnings(logging.getLogger("t")), lambda: self.now, self.meter)
+        self.turns.loop = self  # type: ignore[assignment]
+
+    def meter(self) -> float:
+        return self.now if self.processor is None else self.processor
+
+    def time(self) -> float:
+        return self.now
+
+    def call_soon(self, call: object) -> None:
+        self.rounds.append(call)
+
+    def round(self) -> None:
+        calls, self.rounds = self.rounds, []
+        for call in calls:
+            call()  # type: ignore[operator]
+
+    def steps(self, count: int, seconds: float, done: list[str], name: str) -> Iterator[None]:
+        for _ in range(count):
+            self.now += seconds
+            yield
+        done.append(name)
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 40), st.floats(0.0001, 0.002)), min_size=1, max_size=12),
+)
+def test_no_round_is_longer_than_its_bound_and_all_work_is_done(works: list[tuple[str, int, float]]) -> None:
+    lab, done = Lab(), []
+    shares = {name: lab.turns.share(f"10.0.0.{ord(name)}:1") for name in "abc"}
+    for index, (name, count, seconds) in enumerate(works):
+        lab.turns.run(shares[name], lab.steps(count, seconds, done, str(index)), "")
+    for _ in range(1000):
+        if not lab.rounds:
+            break
+        begun = lab.now
+        lab.round()
+        assert lab.now - begun <= ROUND + SLICE + 0.002 + 1e-9  # the last slice and the step that ends it
+    assert sorted(done, key=int) == [str(index) for index in range(len(works))]
+    assert lab.turns.idle
+    assert not lab.counters.stalls
+
+
+def test_an_address_that_used_much_waits_for_those_that_used_little() -> None:
+    """One address with a hundred works beside three with one each: it has a quarter of the loop while they wait."""
+    lab, done = Lab(), []
+    heavy, light = lab.turns.share("10.0.0.1:1"), [lab.turns.share(f"10.0.0.{number}:1") for number in (2, 3, 4)]
+    for _ in range(100):
+        lab.turns.run(heavy, lab.steps(100, 0.001, done, "heavy"), "")
+    for share in light:
+        lab.turns.run(share, lab.steps(100, 0.001, done, share.name), "")
+    while "10.0.0.2" not in done:
+        lab.round()
+    assert set(done) <= {one.name for one in light}
+    used = [share.lately(lab.now) for share in (heavy, *light)]
+    assert used[0] <= sum(used) / 4 + 2 * SLICE
+
+
+def test_new_pieces_wait_while_others_wait_and_when_much_was_done() -> None:
+    lab = Lab()
+    share = lab.turns.share("10.0.0.1:1")
+    lab.turns.run(share, lab.steps(3, 0.001, [], ""), "")
+    assert not lab.turns.enter(share)
+    lab.round()
+    assert lab.turns.enter(share)
+    lab.now += 3 * ROUND
+    lab.turns.leave(share, Someone())
+    assert not lab.turns.enter(share)
+    lab.now += 10 * ROUND
+    assert lab.turns.enter(share)
+
+
+class Someone:
+    who = "client='c'"
+
+
+def test_a_stall_is_counted_and_named_if_the_processor_worked(caplog: pytest.LogCaptureFixture) -> None:
+    lab = Lab()
+    share = lab.turns.share("10.0.0.1:99")
+    for processor in (0.0, None):
+        lab.processor = processor
+        lab.now += 1
+        assert lab.turns.enter(share)
+        lab.turns.what = 0x82
+        lab.now += 2 * STALL
+        with caplog.at_level(logging.WARNING):
+            lab.turns.leave(share, Someone())
+    assert lab.counters.stalls == 1
+    assert lab.counters.stall_maximum == pytest.approx(2 * STALL)
+    assert caplog.messages == ["event=stall address=10.0.0.1 client='c' packet=0x82 more=0 text=the event loop was held for 40 ms"]
+
+
+def test_what_is_one_address() -> None:
+    assert network_of("127.0.0.1") == "127.0.0.1"
+    assert network_of("2001:db8:1:2:3::4") == network_of("2001:db8:1:2::1%eth0") == "2001:db8:1:2::/64"
+    assert network_of("::ffff:10.0.0.1") == "10.0.0.1"
+    assert network_of("unix") == "unix"
+
+
+def test_a_share_is_forgotten_by_halves() -> None:
+    share = Share("a")
+    share.charge(1.0, 0.4)
+    assert share.lately(1.0 + room.HALF) == pytest.approx(0.2)
+
+
+async def test_a_piece_of_many_packets_is_taken_in_slices_and_in_order() -> None:
+    """Each packet takes half a slice: pieces of other clients are taken in between, and nothing is lost, also what comes before the end."""
+    async with Site() as site:
+        now = time.perf_counter()
+
+        def clock() -> float:
+            nonlocal now
+            now += SLICE / 2
+            return now
+
+        subscriber, many, other = await site.client("s"), await site.client("many"), await site.client("other")
+        await subscriber.subscribe("t/#")
+        site.broker.context.turns.clock = clock
+        topics = [f"t/{number % 3}" for number in range(50)]
+        many.send(*(Publish(topic, str(number).encode(), retain=number % 2 == 0) for number, topic in enumerate(topics)))
+        many.transport.close()
+        other.send(Publish("t/x", b"other", retain=True))
+        messages = await subscriber.messages(51)
+        assert [int(one.payload) for one in messages if one.payload != b"other"] == list(range(50))
+        assert messages.index(next(one for one in messages if one.payload == b"other")) < 40
+        await site.gone("many")
+
+
+def test_a_fan_out_is_written_in_slices() -> None:
+    """One small PUBLISH to 2,000 subscribers: no round of the loop writes to more than twice `WRITES` of them, the first ones included."""
+
+    async def story() -> list[int]:
+        broker = await started()
+        wires = [Wire(broker, 5).connect(f"s{number}", Subscription("t")) for number in range(2000)]
+        publisher = Wire(broker, 5).connect("p")
+        written = []
+        for payload in (b"1", b"2"):
+            publisher.send(Publish("t", payload))
+            for _ in range(40):
+                written.append(sum(len(wire.transport.written) for wire in wires))
+                await asyncio.sleep(0)
+        for wire in wires:
+            assert [packet.payload for packet in wire.packets()] == [b"1", b"2"]
+        return written
+
+    counts = run(story())
+    growth = [after - before for before, after in itertools.pairwise(counts)]
+    assert 0 < max(growth) <= 2 * WRITES
+    assert counts[-1] == 4000
+
+
+async def test_many_subscribers_of_a_busy_topic_get_all_in_order() -> None:
+    async with Site() as site:
+        subscribers = [await site.client(f"s{number}", 4 + number % 2) for number in range(300)]
+        for one in subscribers:
+            one.send(Subscribe(1, [Subscription("t", number % 3) for number in (0, 1)]))
+            await one.receive()
+        publisher = await site.client("p")
+        for number in range(20):
+            await publisher.publish("t", str(number).encode(), number % 2)
+        for one in subscribers:
+            assert [int(message.payload) for message in await one.messages(20)] == list(range(20))
