@@ -390,6 +390,16 @@ class RetainedStore(Protocol):
         """Delete it."""
 
 
+class DeliveryRules(Protocol):
+    """What decides at delivery where the rules of access allow a subscription in part."""
+
+    def filters(self, session: Subscriber, full: str) -> bool:
+        """Whether a subscription is allowed in part only."""
+
+    def reads(self, session: Subscriber, topic: str) -> bool:
+        """Whether a session with such a subscription may have messages of a topic."""
+
+
 class Mesh(Protocol):
     """The mesh as routes, sessions and the store see it."""
 

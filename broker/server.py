@@ -82,7 +82,7 @@ class Broker:
         context.hooks = HookCalls(hooks) if hooks else None
         access = Access(config.metabroker, context.counters)
         router = Router(context.counters, access)
-        guard = Guard(context, access, config.access)
+        guard = router.rules = Guard(context, access, config.access)
         self.site = site = Site(config, context, router, guard, Retained(context.account))
         site.sessions = Sessions(context, router, guard, self._accept_will)
         site.admission = self.admission = Admission(site)
@@ -263,7 +263,9 @@ class Broker:
 
     def renew_access(self, settings: AccessSettings | None) -> int:
         """Take over users, keys and rules: how many subscriptions they end. Raises AuthError, and changes nothing then."""
-        return self.site.guard.renew(settings, self.site.connections, self.site.sessions, self.site.router.unsubscribe)
+        ended = self.site.guard.renew(settings, self.site.connections, self.site.sessions, self.site.router.unsubscribe)
+        self.site.router.rules_changed(self.site.sessions)
+        return ended
 
     async def __aenter__(self) -> Self:
         await self.start()

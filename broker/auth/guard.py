@@ -131,7 +131,22 @@ class Guard:
         if not self.rules or self._exempt(client_id) or full == ANSWER:
             return None  # the broker alone writes there, to who has asked
         verdict = self.rules.subscribe(user, client_id, full)
-        return None if verdict.allowed else str(verdict)
+        return None if verdict.allowed or self._partly(user, client_id, full) else str(verdict)
+
+    def _partly(self, user: str | None, client_id: str, full: str) -> bool:
+        filters = self.settings is not None and self.settings.on_overlap == "filter"
+        return filters and not full.startswith("$share/") and self.rules.partly(user, client_id, full)
+
+    def filters(self, session: Subscriber, full: str) -> bool:
+        """Whether a subscription is allowed in part only, so that `reads` decides for each topic."""
+        if not self.rules or self._exempt(session.client_id) or full == ANSWER:
+            return False
+        user = self.user_of(session)
+        return not self.rules.subscribe(user, session.client_id, full).allowed and self._partly(user, session.client_id, full)
+
+    def reads(self, session: Subscriber, topic: str) -> bool:
+        """Whether a session with such a subscription may have messages of a topic."""
+        return self.rules.reads(self.user_of(session), session.client_id, topic)
 
     def topic(self, connection: Connection, topic: str, run: Batch) -> str | None:
         """Why a client that is under rules may not publish a run; None: it may, and is not asked for this topic again."""

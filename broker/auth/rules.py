@@ -7,8 +7,9 @@
     topics = ["meters/%u/#", "log/%c"]   # filters; %u the user, %c the client identifier
 
 A subscription is allowed by a rule that allows *all* that its filter matches, and denied by a rule that denies *any* of it: so what is
-delivered needs no second look. `%u` and `%c` stand for one level: a rule with them says nothing of a client whose name has `/`, `+` or `#`
-in it, or that has no name.
+delivered needs no second look. With `on_overlap = "filter"` a subscription that rules allow in part is granted, and `Rules.reads` decides
+once for each topic. `%u` and `%c` stand for one level: a rule with them says nothing of a client whose name has `/`, `+` or `#` in it, or
+that has no name.
 """
 
 from __future__ import annotations
@@ -99,6 +100,22 @@ class Rules:
                 if any(agrees(one, asked) for one in rule.filters(user, client_id)):
                     return Verdict(rule.allows, rule)
         return Verdict(not self.rules, None)
+
+    def reads(self, user: str | None, client_id: str, topic: str) -> bool:
+        """May this client read messages of a topic (a well-formed one)? For subscriptions that are allowed in part."""
+        for rule in self.rules:
+            if rule.concerns("subscribe", user, client_id) and any(matches(one, topic) for one in rule.filters(user, client_id)):
+                return rule.allows
+        return not self.rules
+
+    def partly(self, user: str | None, client_id: str, asked: str) -> bool:
+        """Whether a rule allows some of what a filter (well-formed, not shared) matches, and no earlier one denies all of it."""
+        for rule in self.rules:
+            if rule.concerns("subscribe", user, client_id):
+                fits = overlaps if rule.allows else covers
+                if any(fits(one, asked) for one in rule.filters(user, client_id)):
+                    return rule.allows
+        return False
 
 
 def rules_of(sections: list[Section]) -> Rules:

@@ -4,6 +4,7 @@
 anonymous = false            # clients without a name of their own; true unless users, certificates or tokens are given
 users = "users"              # written by `mqmesh passwd`, relative to the file
 operators = ["ops"]          # users who may see and end the sessions of others
+on_overlap = "filter"        # a subscription of which the rules allow a part gets that part; "refuse", the default, refuses it
 certificates = true          # the common name of a verified client certificate is the user
 
 [access.tokens]
@@ -39,7 +40,7 @@ class TokenSettings:
 @dataclass(slots=True)
 class AccessSettings:
     """Who may come, and what they may do. anonymous: also those who show nothing. users: the file of passwords. operators: users who may
-    see and end the sessions of others."""
+    see and end the sessions of others. on_overlap: of a subscription that rules allow in part: "refuse", or "filter" at delivery."""
 
     anonymous: bool = True
     users: Path | None = None
@@ -47,6 +48,7 @@ class AccessSettings:
     tokens: TokenSettings | None = None
     rules: Rules = field(default_factory=Rules)
     operators: frozenset[str] = frozenset()
+    on_overlap: str = "refuse"
 
     @property
     def asks(self) -> bool:
@@ -72,6 +74,7 @@ class AccessSettings:
         settings.operators = frozenset(section.strings("operators", [], 'give a list of users, as ["ops"]'))
         if settings.operators and not settings.asks:
             raise section.error("operators", "no name is proven: give users, certificates or tokens too")
+        settings.on_overlap = section.choice("on_overlap", ("refuse", "filter"), "refuse")
         section.done()
         return settings
 

@@ -128,6 +128,8 @@ def subscribe(connection: Connection, packet: packets.Subscribe) -> None:
             # as of now: what is retained from now on comes as a message, whenever SUBACK goes
             runs = site.retained.for_client(subscription.filter, session.client_id, site.context.now)
             runs = [run for run in runs if site.router.access.sees(run.topic.decode(), subscription.filter, session.client_id)]
+            if (session.face, subscription.filter) in site.router.filtered:
+                runs = [run for run in runs if site.router.reads(session.face, subscription.filter, run.topic.decode())]
             if runs:
                 wanted.append(Replay(site.retained, runs, subscription.qos, Entry(session, subscription, identifier).identifier))
         reasons.append(Reason(subscription.qos))

@@ -24,7 +24,7 @@ from .route import Entry, KnownRecipients, Recipients, Route, Service, Target, t
 from .shared import ShareGroup
 
 if TYPE_CHECKING:
-    from ..ports import Mesh, Recipient, Subscriber
+    from ..ports import DeliveryRules, Mesh, Recipient, Subscriber
     from .publication import Publication
 
 __all__ = ["Entry", "Recipients", "Route", "Router", "Target"]
@@ -45,6 +45,8 @@ class Router:
     services: what answers requests, by topic.
     recipients: of plain topics that any client may publish to, by topic.
     receivers: what takes requests in this process, by topic (`broker/embedded/direct.py`).
+    rules: decides what is delivered of subscriptions that the rules of access allow in part.
+    filtered: these subscriptions, by session and filter.
     changes: counts dropped routes; what a connection remembers of recipients is good until the count changes.
     """
 
@@ -57,6 +59,8 @@ class Router:
         self.routes: dict[bytes, Route] = {}
         self.recipients: dict[bytes, Recipients] = {}
         self.receivers: dict[bytes, Callable[[bytes, float], bool]] = {}
+        self.rules: DeliveryRules | None = None
+        self.filtered: dict[tuple[Recipient, str], Subscriber] = {}
         self.changes = 0
         self._bound: dict[str, set[bytes]] = {}  # session of the metabroker -> cached topics of requests in it
         self.subscriptions = 0
@@ -81,6 +85,7 @@ class Router:
         self.subscriptions += is_new
         if share is None:
             self.tree.add(full, face, entry)
+            self._note_filtered(session, full)
             if is_new:
                 self._hold(full)
             self._changed(full)
@@ -95,6 +100,25 @@ class Router:
         self._changed(topic_filter)
         return is_new
 
+    def _note_filtered(self, session: Subscriber, full: str) -> None:
+        if self.rules is not None and self.rules.filters(session, full):
+            self.filtered[session.face, full] = session
+        elif self.filtered:
+            self.filtered.pop((session.face, full), None)
+
+    def rules_changed(self, sessions: Iterable[Subscriber]) -> None:
+        """The rules of access are others: look again which subscriptions they allow in part."""
+        for session in sessions:
+            for full in session.subscriptions:
+                if not full.startswith("$share/"):
+                    self._note_filtered(session, full)
+        self._clear()
+
+    def reads(self, session: Recipient, topic_filter: str, topic: str) -> bool:
+        """Whether the rules let a subscription that matches a topic have its messages."""
+        partial = self.filtered.get((session, topic_filter))
+        return partial is None or self.rules is None or self.rules.reads(partial, topic)
+
     def unsubscribe(self, session: Subscriber, full: str) -> bool:
         """Remove one subscription. Returns whether it was there."""
         if session.subscriptions.pop(full, None) is None:
@@ -103,6 +127,7 @@ class Router:
         share = split_share(full)
         if share is None:
             self.tree.remove(full, session.face)
+            self.filtered.pop((session.face, full), None)
             self._release(full)
             self._changed(full)
             return True
@@ -237,7 +262,9 @@ class Router:
             if isinstance(value, ShareGroup):
                 if rights is None or self.access.sees(topic, value.filter, None):
                     shares.append(value)
-            elif rights is None or self.access.sees(topic, value.subscription.filter, value.session.client_id):
+            elif (rights is None or self.access.sees(topic, value.subscription.filter, value.session.client_id)) and (
+                not self.filtered or self.reads(value.session, value.subscription.filter, topic)
+            ):
                 entries.setdefault(value.session, []).append(value)
         mesh = self.mesh.route(topic_bytes) if self.mesh is not None else None
         writable = topic != "$SYS" and not topic.startswith(("$SYS/", "$mqmesh/"))
