@@ -42,15 +42,15 @@ class Refusals:
         self._event = event
         self._said: dict[tuple[str, str], tuple[float, int]] = {}  # (source, what) -> when it was logged, how often it came since
 
-    def say(self, now: float, address: str, text: str, fields: str = "", what: str | None = None) -> None:
+    def say(self, now: float, address: str, text: str, fields: str = "", what: str = "") -> None:
         """Log a refusal.
 
         now: seconds of any clock.
         address: of the peer, with its port.
         fields: more `key=value`, with a space in front.
-        what: two refusals with the same `what` are the same; None: the text decides.
+        what: two refusals of one source with the same `what` are the same. No text that a peer chooses belongs into it.
         """
-        more = self.due(now, (source_of(address), text if what is None else what))
+        more = self.due(now, (source_of(address), what))
         if more is None:
             self._log.debug("event=%s address=%s%s text=%s", self._event, address, fields, text)
         else:
@@ -79,7 +79,7 @@ class Warnings:
         self._log = log
         self._events: dict[str, Refusals] = {}
 
-    def say(self, event: str, now: float, address: str, text: str, fields: str = "", what: str | None = None) -> None:
+    def say(self, event: str, now: float, address: str, text: str, fields: str = "", what: str = "") -> None:
         """Log a refusal of an event, see `Refusals.say`."""
         if event not in self._events:
             self._events[event] = Refusals(self._log, event)

@@ -6,6 +6,7 @@ import logging
 import sys
 import time
 
+from ..base.log_limit import LogLimit
 from ..base.quoting import one_line
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
@@ -28,6 +29,7 @@ def start_logging(name: str, level: str = "info", kind: str = "broker") -> None:
     handler.setFormatter(
         _Lines(f"%(asctime)s.%(msecs)03dZ level=%(levelname)s {kind}={name} logger=%(name)s %(message)s", "%Y-%m-%dT%H:%M:%S")
     )
+    handler.addFilter(LogLimit())
     for word, number in LEVELS.items():
         logging.addLevelName(number, word)
     logging.basicConfig(level=LEVELS[level], handlers=[handler])

@@ -22,9 +22,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from ..base.http_guard import guarded
 from .leases import KEEP
 from .rest import Answer, Rest
-from .slow_clients import SlowClientProtocol
 from .storage.errors import DirectoryError
 from .storage.store import Store
 from .uddi import soap
@@ -107,10 +107,8 @@ def _uddi(store: Store, public_url: str | None) -> list[Route]:
 
 def configured(app: Starlette, certificate: Path | None = None, key: Path | None = None) -> uvicorn.Config:
     """The configuration of uvicorn, with bounds on what strangers can hold."""
-    settings: dict[str, Any] = {"limit_concurrency": TOGETHER, "log_config": None, "log_level": "warning", "access_log": False}
-    if certificate is not None:
-        settings |= {"ssl_certfile": certificate, "ssl_keyfile": key}
-    return uvicorn.Config(app, http=SlowClientProtocol, timeout_keep_alive=15, proxy_headers=False, server_header=False, **settings)
+    tls: dict[str, Any] = {} if certificate is None else {"ssl_certfile": certificate, "ssl_keyfile": key}
+    return guarded(app, TOGETHER, log, **tls)
 
 
 class _Server(uvicorn.Server):

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mqmesh.broker")
 
-FILES = 64  # descriptors that the broker needs for itself
+FILES = 128  # descriptors that the broker needs for itself: its store, links that are up, 64 connections of its HTTP face
 SPARE = 1000  # connections beyond the limit, to be refused or for links, at most...
 PART = 10  # ...and at most this part of the limit
 FULL = "this broker has as many clients as it takes (limits.connections)"

@@ -488,7 +488,7 @@ class Connection(Outgoing, asyncio.Protocol):
     def refuse(self, reason: Reason, text: str, version: int) -> None:
         """CONNACK that refuses, in the form of a protocol version, then close. Its words must fit the client (MQTT-3.2.2-19)."""
         fields = f" client={quoted(self.client_id)} user={quoted(self.user or self.named)} reason=0x{reason:02x}"
-        self.context.warnings.say("connect-refused", self.context.loop.time(), self.address, text, fields)
+        self.context.warnings.say("connect-refused", self.context.loop.time(), self.address, text, fields, f"0x{reason:02x}")
         forms: tuple[dict[int, Any], ...] = ({Property.REASON_STRING: text}, {}) if version == 5 else ({},)
         for properties in forms:
             data = encode(packets.Connack(False, reason, properties), version)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -20,13 +21,16 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from ...base.http_guard import guarded
 from .health import reasons, troubles
 from .metrics import Totals, registry
 
 if TYPE_CHECKING:
     from ..site import Site
 
-TOGETHER = 64  # connections; more are answered 503
+log = logging.getLogger("mqmesh.http")
+
+TOGETHER = 64  # connections; a new one beyond takes the place of one that says nothing
 LEAVING = 2  # seconds for answers under way when the broker stops
 
 
@@ -46,19 +50,8 @@ class HttpFace:
         self._socket = socket.create_server((host, port), family=family, backlog=128)
         written = f"[{host}]" if ":" in host else host
         self.url = f"http://{written}:{self._socket.getsockname()[1]}"
-        config = uvicorn.Config(
-            application(site, totals),
-            loop="none",
-            lifespan="off",
-            log_config=None,
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            limit_concurrency=TOGETHER,
-            timeout_keep_alive=15,
-            timeout_graceful_shutdown=LEAVING,
-        )
+        app = application(site, totals)
+        config = guarded(app, TOGETHER, log, loop="none", lifespan="off", timeout_graceful_shutdown=LEAVING)
         self._server = _Server(config)
         self._task: asyncio.Task[None] | None = None
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from mqmesh.base import http_guard as patience
 from mqmesh.directory import server
-from mqmesh.directory import slow_clients as patience
 from mqmesh.directory.storage.store import Store
 from support.directories import in_this_process
 from support.services import PATIENCE

@@ -49,7 +49,7 @@ RANKS = {
         "__init__",
         "server",
         "lookups registration uddi_client",
-        "client rest slow_clients",
+        "client rest",
         "openapi",
         "leases",
         "records",

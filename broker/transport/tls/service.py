@@ -128,7 +128,7 @@ class TlsService:
         self._shaking.discard(transport)
         self._admission.end(transport)
         self._context.counters.tls_refused += 1
-        self._refusals.say(self._context.loop.time(), transport.address, text)
+        self._refusals.say(self._context.loop.time(), transport.address, text, what=text)  # one of a few
 
     # Links
 

@@ -86,8 +86,8 @@ class WebSocketService:
     def _refused(self, transport: WebSocketTransport, answer: Answer) -> None:
         self._context.counters.websocket_refused += 1
         text = f"{answer.text} (status {answer.status})" if answer.status else answer.text
-        self._refusals.say(self._context.loop.time(), transport.address, text)
+        self._refusals.say(self._context.loop.time(), transport.address, text, what=str(answer.status))
 
     def _broken(self, transport: WebSocketTransport, error: FrameError) -> None:
         self._context.counters.websocket_broken += 1
-        self._violations.say(self._context.loop.time(), transport.address, f"{error.text} (code {error.code})")
+        self._violations.say(self._context.loop.time(), transport.address, f"{error.text} (code {error.code})", what=str(error.code))
