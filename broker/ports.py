@@ -262,6 +262,8 @@ class Connection(Receiver, Publisher, Protocol):
     address: the peer's address, or "unix".
     client_id: empty until CONNECT is taken.
     user: the name that the client has proven.
+    proof: what it has shown for that (`auth/service.py`); None where nobody is asked.
+    ends: when that ends, on the loop's clock; None: it does not.
     denied: messages that it was not permitted to publish.
     held: what came last waits: for room, or for who the client is.
     allowed: topics that the rules of access let it publish to, as far as they were asked; None: there are no rules.
@@ -279,6 +281,8 @@ class Connection(Receiver, Publisher, Protocol):
     address: str
     client_id: str
     user: str | None
+    proof: Any
+    ends: float | None
     denied: int
     held: bool
     allowed: set[bytes] | None

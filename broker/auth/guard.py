@@ -10,8 +10,9 @@ import logging
 from typing import TYPE_CHECKING
 
 from ...mqtt.reasons import Reason
+from ..transport.tls.transport import TlsTransport
 from .rules import Rules
-from .service import Authenticator, AuthError, Outcome, seconds_left
+from .service import Authenticator, AuthError, Outcome
 from .settings import AccessSettings
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("mqmesh.broker")
 
 ANSWER = "$mqmesh/sessions/answer"  # where an operator hears of sessions, see `session_topic.py`
+ENDED = "the token or certificate has ended: come again with a new one"
+GONE = "this user may not come in any more, or not with what it has shown"
 METABROKER = "\0metabroker"  # who owns the session of the metabroker: no user's name begins so
 KNOWN = 1000  # topics that are remembered for a connection...
 LONGEST = 256  # ...if they have no more bytes than this
@@ -62,16 +65,22 @@ class Guard:
         if outcome.refusal is not None:
             self._context.counters.denied_connects += 1
             return outcome.refusal
-        connection.user = outcome.user
+        connection.user, connection.proof = outcome.user, outcome.proof
         connection.set_rules(bool(self.rules) and not self._exempt(packet.client_id))
-        left = seconds_left(outcome)
-        if left is not None:
-            self._context.loop.call_later(left, self._over, connection)
+        transport = connection.transport.get_extra_info("tls")
+        shown = transport.valid_until if isinstance(transport, TlsTransport) else None
+        ends = [one for one in (outcome.ends, shown) if one is not None]
+        connection.ends = self._context.loop.time() + min(ends) - self._context.wall() if ends else None
         return None
 
-    @staticmethod
-    def _over(connection: Connection) -> None:
-        connection.disconnect(Reason.MAXIMUM_CONNECT_TIME, "the token has expired: come again with a new one")
+    def over(self, connection: Connection) -> str | None:
+        """Why a client that was let in may not be here any more; None: it may."""
+        proof = connection.proof
+        if connection.ends is not None and self._context.loop.time() >= connection.ends:
+            return ENDED
+        if proof is not None and self.authenticator is not None and not self.authenticator.holds(connection.user, proof):
+            return GONE
+        return None
 
     def _exempt(self, client_id: str) -> bool:
         return client_id != "" and client_id == self._access.client
@@ -95,6 +104,10 @@ class Guard:
 
     def may_open(self, connection: Connection, client_id: str, known: Subscriber | None) -> tuple[Reason, str] | None:
         """Why a client may not have the session of its identifier, known or new; None: it may. To be asked in the moment of opening."""
+        text = self.over(connection)
+        if text is not None:  # it ended while the client waited
+            self._context.counters.denied_connects += 1
+            return Reason.NOT_AUTHORIZED, text
         owner = self.owner_of(known) if known is not None else None
         if owner is not None and owner != self.owner(client_id, connection.user):
             self._context.counters.denied_connects += 1
@@ -188,8 +201,9 @@ class Guard:
             if connection.session is None or self._exempt(connection.client_id):
                 continue
             connection.set_rules(bool(self.rules))
-            if self.authenticator is not None and not self.authenticator.knows(connection.user):
-                connection.disconnect(Reason.ADMINISTRATIVE_ACTION, "this user may not come in any more")
+            text = self.over(connection)
+            if text is not None:
+                connection.disconnect(Reason.ADMINISTRATIVE_ACTION, text)
         for session in list(sessions):
             if session.client_id.startswith("\0"):  # it moves to another site
                 continue

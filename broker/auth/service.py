@@ -12,7 +12,6 @@ import asyncio
 import hmac
 import logging
 import secrets
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
@@ -39,12 +38,21 @@ class AuthError(Exception):
     """Files of users or keys cannot be used; one line."""
 
 
+class Proof(NamedTuple):
+    """What a client has shown. kind: "password", "token", "certificate" or "nothing". by: what it was compared with: the hash of a
+    password, the key and claims of tokens."""
+
+    kind: str
+    by: object = None
+
+
 class Outcome(NamedTuple):
-    """Who it is (None: nobody), until when (wall clock, None: without an end), or why it may not come in."""
+    """Who it is (None: nobody), until when (wall clock, None: without an end), or why it may not come in. proof: None: nobody is asked."""
 
     user: str | None = None
     ends: float | None = None
     refusal: tuple[Reason, str] | None = None
+    proof: Proof | None = None
 
 
 BAD = Outcome(None, None, (Reason.BAD_USER_NAME_OR_PASSWORD, "user name or password is wrong"))
@@ -81,11 +89,13 @@ class Authenticator:
         self.settings, self.users, self._tokens = settings, users, tokens
         self._right: Cache[bytes, None] = Cache(REMEMBERED)
 
-    def knows(self, user: str | None) -> bool:
-        """Whether somebody who was let in under this name could be let in now; tokens and certificates are not asked again."""
-        if user is None:
-            return self.settings.anonymous
-        return user in self.users or self.settings.certificates or self._tokens is not None
+    def holds(self, user: str | None, proof: Proof) -> bool:
+        """Whether what a client has shown would still let it in: a removed user, another password and another key of tokens do not."""
+        if proof.kind == "password":
+            return user is not None and self.users.get(user) == proof.by
+        if proof.kind == "token":
+            return self._tokens is not None and self._tokens.judges == proof.by
+        return self.settings.certificates if proof.kind == "certificate" else self.settings.anonymous
 
     def stop(self) -> None:
         """Compare no more."""
@@ -100,10 +110,12 @@ class Authenticator:
             if name:
                 if packet.user_name not in (None, "", name):
                     return Outcome(refusal=(Reason.NOT_AUTHORIZED, f"the certificate is of {name!r}, the user name is another one"))
-                return Outcome(name)
+                return checked(Outcome(name, proof=Proof("certificate")))
         password = packet.password
         if password is None and not packet.user_name:
-            return Outcome() if self.settings.anonymous else Outcome(refusal=(Reason.NOT_AUTHORIZED, "say who you are"))
+            return (
+                Outcome(proof=Proof("nothing")) if self.settings.anonymous else Outcome(refusal=(Reason.NOT_AUTHORIZED, "say who you are"))
+            )
         if self._tokens is not None and password is not None and password.count(b".") == 2:
             holder = self._tokens.holder(password)
             if isinstance(holder, str):
@@ -111,12 +123,12 @@ class Authenticator:
                 return None
             if packet.user_name not in (None, "", holder.user):
                 return Outcome(refusal=(Reason.NOT_AUTHORIZED, f"the token is of {holder.user!r}, the user name is another one"))
-            return Outcome(holder.user, holder.ends)
+            return checked(Outcome(holder.user, holder.ends, proof=Proof("token", self._tokens.judges)))
         if not packet.user_name or password is None or self.settings.users is None:
             self._failed(connection, packet, BAD, go)
             return None
         if self._digest(packet.user_name, password) in self._right:
-            return Outcome(packet.user_name)
+            return Outcome(packet.user_name, proof=Proof("password", self.users.get(packet.user_name)))
         if self._waiting >= WAITING:
             return Outcome(refusal=(Reason.SERVER_BUSY, "too many passwords wait to be compared; come again later"))
         self._waiting += 1
@@ -139,12 +151,13 @@ class Authenticator:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(2, "password")
         hash_ = users.get(user, passwords.NOBODY)
-        good = await loop.run_in_executor(self._pool, passwords.right, hash_, password) and user in users
-        if good and users is self.users:
+        good = await loop.run_in_executor(self._pool, passwords.right, hash_, password)
+        good = good and self.users.get(user) == hash_  # the file may have been read again meanwhile
+        if good:
             self._right.keep(self._digest(user, password), None)
         if not good:
             await asyncio.sleep(self._delay(connection, user))
-        go(Outcome(user) if good else BAD)
+        go(Outcome(user, proof=Proof("password", hash_)) if good else BAD)
 
     def _failed(self, connection: Connection, packet: Connect, outcome: Outcome, go: Callable[[Outcome], None]) -> None:
         """Answer later that it is wrong."""
@@ -179,6 +192,12 @@ class Authenticator:
         return longest
 
 
-def seconds_left(outcome: Outcome) -> float | None:
-    """Until what was shown ends; None: it does not."""
-    return None if outcome.ends is None else max(0.0, outcome.ends - time.time())
+def checked(outcome: Outcome) -> Outcome:
+    """The same, or a refusal of a name that a token or certificate has and that can be nobody's."""
+    name = outcome.user or ""
+    try:
+        name.encode()
+        good = "\0" not in name
+    except UnicodeEncodeError:
+        good = False
+    return outcome if good else Outcome(refusal=(Reason.BAD_USER_NAME_OR_PASSWORD, "the name is no text that MQTT has (MQTT-1.5.4)"))

@@ -53,6 +53,11 @@ class Tokens:
                 raise TokenKeyError(f"a shared secret has at least {SHORTEST} bytes")
         return cls(key, algorithms, settings)
 
+    @property
+    def judges(self) -> object:
+        """What decides which tokens are good: equal for the same key and claims."""
+        return self.key, tuple(self.algorithms), self.settings.issuer, self.settings.audience, self.settings.user
+
     def holder(self, token: bytes) -> Holder | str:
         """Whom a token names; else why it is worth nothing."""
         settings = self.settings

@@ -23,6 +23,7 @@ from ...mqtt.codec import encode
 from ...mqtt.errors import PeerError
 from ...mqtt.properties import Property
 from ...mqtt.reasons import DISCONNECT_REASONS, Reason
+from ..auth.guard import ENDED
 from ..empty import EMPTY_SET
 from ..ports import HELD
 from ..publish.direct import LARGEST, take_single
@@ -32,7 +33,7 @@ from . import packets as handlers
 from .sending import Outgoing
 
 if TYPE_CHECKING:
-    from ..auth.service import Outcome
+    from ..auth.service import Outcome, Proof
     from ..routing.route import Recipients
     from ..site import Site
     from .rate_limit import Throttle
@@ -58,7 +59,8 @@ class Connection(Outgoing, asyncio.Protocol):
     admitted_at: the router's count of changes when `admitted` was right.
     allowed: topics that the rules of access let it publish to, as far as was asked; None: there are no rules.
     denied: messages that it might not publish.
-    user: the name that it has proven. named: the user name that its CONNECT said.
+    user: the name that it has proven. proof: what it has shown for that, None where nobody is asked. ends: when that ends, on the loop's
+    clock; None: it does not. named: the user name that its CONNECT said.
     throttle: for its rate of messages, None: there is no limit. allowance: messages taken in all until which nobody looks at it.
     serves: whom its listener serves.
     inside: it is the metabroker's that runs in this process, and needs no password.
@@ -82,6 +84,7 @@ class Connection(Outgoing, asyncio.Protocol):
         "closed_at",
         "denied",
         "ending",
+        "ends",
         "handed_over",
         "held",
         "inside",
@@ -92,6 +95,7 @@ class Connection(Outgoing, asyncio.Protocol):
         "need",
         "opened",
         "pauses",
+        "proof",
         "receive_maximum",
         "received",
         "refuse_when_full",
@@ -130,6 +134,8 @@ class Connection(Outgoing, asyncio.Protocol):
         self.denied = 0
         self.named: str | None = None
         self.user: str | None = None
+        self.proof: Proof | None = None
+        self.ends: float | None = None
         self.allowed: set[bytes] | None = None
         self.pauses: set[object] = EMPTY_SET
         self.receive_maximum = 0
@@ -457,6 +463,8 @@ class Connection(Outgoing, asyncio.Protocol):
                 "connect-unkept", now, self.address, f"the store did not keep its session within {limits.connect_timeout:g} s"
             )
             self.close()
+        elif self.ends is not None and now >= self.ends:
+            self.disconnect(Reason.MAXIMUM_CONNECT_TIME, ENDED)
         elif self.keep_alive:
             if not self.pauses:
                 if now - self.last_received > self.keep_alive:

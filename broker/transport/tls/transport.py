@@ -275,6 +275,12 @@ class TlsTransport(Layer, asyncio.BufferedProtocol):
         return found[0] if len(found) == 1 else None
 
     @property
+    def valid_until(self) -> float | None:
+        """When the peer's verified certificate ends (seconds since 1970); None when it showed none."""
+        ends: Any = (self._object.getpeercert() or {}).get("notAfter")
+        return None if ends is None else float(ssl.cert_time_to_seconds(ends))
+
+    @property
     def serves(self) -> bool:
         """Whether the peer's certificate says that it is for servers: a client's, of the same authority, is no broker's."""
         return for_servers(self._object.getpeercert(binary_form=True) or b"")

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from mqmesh.broker.auth import passwords, service
 from mqmesh.broker.auth.service import AuthError
-from mqmesh.broker.config import TlsSettings, parse
+from mqmesh.broker.config import MeshSettings, TlsSettings, parse
 from mqmesh.broker.server import StartError
 from mqmesh.mqtt.packets import Connack, Connect, Puback, Publish, Will
 from mqmesh.store.memory import MemoryStore
@@ -340,3 +340,89 @@ async def test_subscriptions_of_an_earlier_life_are_judged_by_the_rules_of_this_
         await site.gone("a")
     async with Site(store=store, access=access(folder, OWN)) as site:
         assert list(site.broker.site.sessions.get("a").subscriptions) == ["u/alice/x"]
+
+
+# What was shown ends
+
+
+async def test_who_is_removed_from_the_file_is_gone_though_tokens_are_taken_too(folder: Path):
+    async with Site(access=access(folder, tokens={"key": "key"})) as site:
+        alice, bob = await let_in(site, "alice", b"wonderland", "a"), await let_in(site, "bob", b"builder", "b")
+        carol = await let_in(site, None, token("carol"), "c")
+        passwords.change(folder / "users", "bob", None)
+        site.broker.renew_access(access(folder, tokens={"key": "key"}))
+        site.broker.context.flush()
+        await bob.closed(0x98)
+        await alice.nothing()
+        await carol.nothing()
+
+
+@pytest.mark.parametrize("what", ["password", "key", "tokens"])
+async def test_who_has_shown_what_is_no_longer_right_is_gone(folder: Path, what: str):
+    async with Site(access=access(folder, tokens={"key": "key"})) as site:
+        alice = await let_in(site, "alice", b"wonderland", "a")
+        carol = await let_in(site, None, token("carol"), "c")
+        if what == "password":
+            passwords.change(folder / "users", "alice", b"looking glass")
+        elif what == "key":
+            (folder / "key").write_bytes(b"another secret of the token's issuer, 32 bytes")
+        site.broker.renew_access(access(folder) if what == "tokens" else access(folder, tokens={"key": "key"}))
+        site.broker.context.flush()
+        gone, stays = (alice, carol) if what == "password" else (carol, alice)
+        await gone.closed(0x98)
+        await stays.nothing()
+
+
+async def test_a_password_is_compared_with_the_file_as_it_is_when_the_comparison_ends(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    async with Site(access=access(folder)) as site:
+        real = passwords.right
+
+        def removed(hash_: str, password: bytes) -> bool:
+            passwords.change(folder / "users", "alice", None)
+            asyncio.run_coroutine_threadsafe(renew(), loop).result()
+            return real(hash_, password)
+
+        async def renew() -> None:
+            site.broker.renew_access(access(folder))
+
+        loop = asyncio.get_running_loop()
+        monkeypatch.setattr(passwords, "right", removed)
+        await refused(site, "alice", b"wonderland", 0x86)
+
+
+async def test_a_connection_ends_with_its_certificate(folder: Path):
+    made = Certificates(folder)
+    made.broker("porto")
+    made.odd("alice", days=(-1, 0.5), uses=("client",))
+    tls = TlsSettings(made.certificate("porto"), made.key("porto"), None, made.ca, "required")
+    site = Site("mqtts://127.0.0.1:0", tls)
+    site.context = made.context("alice")
+    async with site:
+        client = await site.client("c")
+        await site.later(0.5 * 86_400 - 60)
+        await client.nothing()
+        await site.later(120)
+        await client.closed(0xA0)
+
+
+async def test_who_waits_for_the_mesh_is_looked_at_again(folder: Path):
+    """A token that ends and a user who is removed while their clients wait."""
+    mesh = 1, MeshSettings("m", "a key of sixteen bytes", start_wait=30.0)
+    async with Site(access=access(folder, tokens={"key": "key"}), mesh=mesh) as site:
+        alice, bob, carol = [
+            await connect(site, user, password, user or "carol")
+            for user, password in (("alice", b"wonderland"), ("bob", b"builder"), (None, token("carol", 10)))
+        ]
+        await until(lambda: len(site.broker.site.mesh._early) == 3)
+        passwords.change(folder / "users", "bob", None)
+        site.broker.renew_access(access(folder, tokens={"key": "key"}))
+        await site.later(31)
+        await alice.expect(Connack, reason=0)
+        await bob.expect(Connack, reason=0x87)
+        await carol.expect(Connack, reason=0x87)
+
+
+@pytest.mark.parametrize("name", ["\0metabroker", "a\0b", "\ud800"])
+async def test_names_that_can_be_nobodys(folder: Path, name: str):
+    async with Site(access=access(folder, tokens={"key": "key"})) as site:
+        await refused(site, None, token(name), 0x86)
