@@ -97,7 +97,7 @@ class StoreSettings:
 
     kind: which store; None: SQLite if there is a data folder, else memory. path: its file (sqlite) or folder (lmdb); None: in the
     data folder. url: of a PostgreSQL server. durability: what an acknowledgement waits for. pending_bytes: what may wait for the
-    store before publishers who need it are not read.
+    store before publishers who need it are not read. on_damage: what a start does with a store that the disk has damaged.
     """
 
     kind: str | None = None
@@ -105,6 +105,7 @@ class StoreSettings:
     url: str | None = field(default=None, repr=False)
     durability: str = "fsync"
     pending_bytes: int = 32 * 2**20
+    on_damage: str = "salvage"
 
 
 @dataclass(slots=True)
@@ -263,6 +264,7 @@ def _data(section: Section, folder: Path | None) -> Path | None:
 
 def _store(section: Section, folder: Path | None, has_data: bool) -> StoreSettings:
     settings = StoreSettings(durability=section.choice("durability", DURABILITIES, "fsync"))
+    settings.on_damage = section.choice("on_damage", ("salvage", "refuse"), "salvage")
     if section.has("kind"):
         settings.kind = section.choice("kind", STORES)
     if section.has("path"):

@@ -14,12 +14,16 @@ from typing import Protocol
 
 from ..base.memory import keep_freed_memory
 from ..base.settings import ConfigError
+from ..store import Kind, StoreError
+from ..store.salvage import salvage
 from .auth.service import AuthError
 from .config import BrokerConfig
 from .ports import Neighbours
 from .server import Broker, StartError
 
 __all__ = ["EmbeddedClient", "Registrar", "StartError", "announce", "reload_files", "run", "serve"]
+
+DAMAGE_SHOWN = 50  # lines of damage in the log
 
 log = logging.getLogger("mqmesh.broker")
 
@@ -61,7 +65,14 @@ async def serve(
     """
     broker = Broker(config)
     broker.site.registrar = registrar
-    await broker.start()
+    try:
+        await broker.start()
+    except StartError as error:
+        if not await asyncio.to_thread(_salvaged, config, error.__cause__):
+            raise
+        broker = Broker(config)
+        broker.site.registrar = registrar
+        await broker.start()
     stopped = asyncio.Event()
     for one in (signal.SIGTERM, signal.SIGINT):
         broker.context.loop.add_signal_handler(one, stopped.set)
@@ -79,6 +90,25 @@ async def serve(
     await broker.stop()
     if leaving is not None:
         await leaving
+
+
+def _salvaged(config: BrokerConfig, error: BaseException | None) -> bool:
+    """Whether a broker that did not start goes on with what is whole of its store; the rest is set aside and named in the log."""
+    address = config.store_address
+    if not isinstance(error, StoreError) or error.kind is not Kind.CORRUPT or config.store.on_damage != "salvage" or address is None:
+        return False
+    log.error("event=store-damaged text=%s", error)
+    try:
+        report = salvage(address, at_least=1)
+    except StoreError as cause:
+        log.error("event=store-not-salvaged text=%s", cause)
+        return False
+    for problem in report.problems[:DAMAGE_SHOWN]:
+        log.error("event=store-damage text=%s", problem)
+    log.error(
+        "event=store-salvaged runs=%d deliveries=%d values=%d problems=%d aside=%s", *report.whole, len(report.problems), report.aside
+    )
+    return True
 
 
 def reload_files(broker: Broker, reload: Callable[[], BrokerConfig] | None, inside: EmbeddedClient | None = None) -> None:

@@ -12,11 +12,11 @@ Invariants that every implementation holds, and the contract suite checks:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from enum import Enum
 from typing import Protocol
 
-from .records import Batch, Counts, StoredDelivery, StoredRun
+from .records import Batch, Counts, StoredDelivery, StoredRun, StoredValue
 
 SCHEMA_VERSION = 2
 CONVERTED = (1,)  # earlier ones, which `open` converts in place
@@ -39,11 +39,12 @@ class Kind(Enum):
 class StoreError(Exception):
     """A store could not do what was asked: one line that names the store, the cause and, where there is one, the remedy.
 
-    kind: what sort of failure. store: the file, folder or address. text: cause and remedy.
+    kind: what sort of failure. store: the file, folder or address. text: cause and remedy. cause: without the remedy, where it is known.
     """
 
-    def __init__(self, kind: Kind, store: str, text: str) -> None:
+    def __init__(self, kind: Kind, store: str, text: str, cause: str | None = None) -> None:
         self.kind, self.store, self.text = kind, store, " ".join(text.split())
+        self.cause = cause or self.text
         super().__init__(kind, store, self.text)
 
     def __str__(self) -> str:
@@ -109,6 +110,15 @@ class Store(Protocol):
     def counts(self) -> Counts | None:
         """How many rows there were after the last commit that said so; None: none did."""
 
+    def remains(self, say: Callable[[str], object]) -> Iterator[StoredDelivery | StoredValue]:
+        """All deliveries and values that are whole, of a store that may be damaged. Some may come twice.
+
+        say: told of each damaged row, and where reading ended. A part that cannot be read to its end is read backwards too.
+        """
+
+    def check_pages(self) -> None:
+        """Walk through all pages, as far as the store knows how. Raises StoreError (corrupt)."""
+
     def space(self) -> int | None:
         """Bytes that the store has plus those that are free on its disk; None if unknown."""
 
@@ -124,9 +134,12 @@ def wrong_version(store: str, found: int) -> StoreError:
     return StoreError(Kind.SCHEMA, store, f"has schema version {found}, this mqmesh reads version {SCHEMA_VERSION}: {remedy}")
 
 
+REMEDY = "restore a copy, or move it away and start empty, or keep what is whole with 'mqmesh store salvage'"
+
+
 def damaged(store: str, what: str) -> StoreError:
     """The error for a store that cannot be read."""
-    return StoreError(Kind.CORRUPT, store, f"is damaged ({what}): restore a copy, or move it away and start empty")
+    return StoreError(Kind.CORRUPT, store, f"is damaged ({what}): {REMEDY}", what)
 
 
 def check_counts(store: Store, found: Counts) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from .base import Kind, StoreError
 
 LOCK_WAIT = 10.0  # seconds: the store process of a broker that was killed may still end its last commit
+MARK = ".salvage"  # behind a file's name while it is salvaged: the time, by which what is set aside is named
 LITTLE = 1 << 20  # a file system with less than this free counts as full when a write fails for no better reason
 
 
@@ -68,6 +69,12 @@ def make_private(path: Path) -> None:
     """Make a file that nobody but its owner may read; one that is there stays as it is."""
     with contextlib.suppress(OSError):  # who opens it next says what is wrong
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+
+
+def refuse_half_salvaged(file: Path, store: str) -> None:
+    """A salvage of this file was interrupted. Raises StoreError: it must go on before anyone starts."""
+    if file.with_name(file.name + MARK).exists():
+        raise StoreError(Kind.CORRUPT, store, "is being salvaged, or that was interrupted: run 'mqmesh store salvage' again")
 
 
 def sync_folder(folder: Path) -> None:

@@ -42,8 +42,8 @@ import lmdb
 from lmdb.verify import VerifyError, verify
 
 from .base import CONVERTED, PAGE, SCHEMA_VERSION, SIZES_PAGE, Kind, StoreError, damaged, wrong_version
-from .folder import FolderLock, full, make_folder, os_error, out_of_space, read_only, space_of, sync_folder
-from .records import Batch, Counts, StoredDelivery, StoredRun
+from .folder import FolderLock, full, make_folder, os_error, out_of_space, read_only, refuse_half_salvaged, space_of, sync_folder
+from .records import Batch, Counts, StoredDelivery, StoredRun, StoredValue
 
 MAP_SIZE = 64 << 30  # address space reserved for the file, not disk; it grows as needed up to this
 CHECKED_SIZE = 16 << 20  # bytes of a file that are walked through at open
@@ -108,6 +108,8 @@ class LmdbStore:
             self._databases = {name: self._environment.open_db(name.encode(), create=False) for name in _DATABASES}
             with self._environment.begin() as txn:
                 self._check_version(txn)
+                if txn.get(b"conversion", db=self._databases["meta"]) is not None:
+                    raise wrong_version(self._name, CONVERTED[-1])
 
         try:
             self._guarded(start)
@@ -290,6 +292,38 @@ class LmdbStore:
 
         return self._query(read)
 
+    def remains(self, say: Callable[[str], object]) -> Iterator[StoredDelivery | StoredValue]:
+        """All deliveries and values that are whole, see `Store.remains`."""
+        names = {}
+        for number, name in self._both_ways("names", say):
+            names[number] = name.decode(errors="replace")
+        for key, data in self._both_ways("deliveries", say):
+            try:
+                yield self._decode_delivery(names.get(key[:4], ""), key, data)
+            except StoreError as error:
+                say(error.cause)
+        for place, data in self._both_ways("values", say):
+            try:
+                yield StoredValue(place.partition(b"\0")[0].decode(errors="replace"), *self._decode_value(place, data))
+            except StoreError as error:
+                say(error.cause)
+
+    def _both_ways(self, database: str, say: Callable[[str], object]) -> Iterator[tuple[bytes, bytes]]:
+        with self._open_environment().begin() as txn:
+            for forward in (True, False):
+                cursor = txn.cursor(self._databases[database])
+                try:
+                    yield from cursor.iternext() if forward else cursor.iterprev()
+                except lmdb.Error as error:
+                    say(self._error(error).cause)
+                else:
+                    return
+
+    def check_pages(self) -> None:
+        """Walk through all pages, while nobody writes. Raises StoreError (corrupt)."""
+        self._guarded(self._verify)
+        self._guarded(partial(self._check_meta, self._folder / "data.mdb"))
+
     def space(self) -> int | None:
         """What its file takes and what is free on its disk, at most what it may grow to."""
         found = space_of(self._folder / "data.mdb")
@@ -319,6 +353,7 @@ class LmdbStore:
 
     def _prepare(self) -> None:
         path = self._folder / "data.mdb"
+        refuse_half_salvaged(path, self._name)
         if path.exists() and 0 < path.stat().st_size <= CHECKED_SIZE:
             self._verify()
         if path.exists() and path.stat().st_size >= 8192:

@@ -28,13 +28,13 @@ def store_at(address: str, durability: Durability = "fsync") -> Store:
     if scheme == "sqlite":
         from .sqlite import SqliteStore
 
-        return SqliteStore(_path(address), sync)
+        return SqliteStore(path_of(address), sync)
     if scheme == "lmdb":
         try:
             from .lmdb import LmdbStore
         except ImportError as error:
             raise _not_installed(address, "lmdb") from error
-        return LmdbStore(_path(address), sync)
+        return LmdbStore(path_of(address), sync)
     if scheme in ("postgresql", "postgres"):
         try:
             from .postgresql import PostgresqlStore
@@ -50,7 +50,8 @@ def shown(address: str) -> str:
     return f"{urlsplit(head).scheme}://{rest}" if head else address
 
 
-def _path(address: str) -> Path:
+def path_of(address: str) -> Path:
+    """The file or folder of an embedded store. Raises StoreError if the address has none."""
     parts = urlsplit(address)
     if parts.netloc or not parts.path:
         raise StoreError(Kind.OTHER, address, f"has no path: {parts.scheme}:///absolute/path or {parts.scheme}:relative/path is right")

@@ -5,11 +5,11 @@ It survives `close` and another `open` of the same object, as a file would, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from threading import Lock
 
-from .records import RUN_WEIGHT, Batch, Counts, StoredDelivery, StoredRun
+from .records import RUN_WEIGHT, Batch, Counts, StoredDelivery, StoredRun, StoredValue
 
 
 class MemoryStore:
@@ -120,6 +120,16 @@ class MemoryStore:
         with self._lock:
             rows = sum([len(orders) for orders in self._deliveries.values()])
             return Counts(len(self._runs), rows, sum([len(values) for values in self._values.values()]))
+
+    def remains(self, say: Callable[[str], object]) -> Iterator[StoredDelivery | StoredValue]:
+        """All deliveries and values."""
+        yield from self.deliveries()
+        for table, values in self._values.items():
+            for key, value in values.items():
+                yield StoredValue(table, key, value)
+
+    def check_pages(self) -> None:
+        """Nothing to do."""
 
     def space(self) -> int | None:
         """Not known."""

@@ -30,7 +30,7 @@ from psycopg import sql
 
 from .base import CONVERTED, PAGE, SCHEMA_VERSION, SIZES_PAGE, Kind, StoreError, damaged, gapless, wrong_version
 from .checksums import delivery_checksum, recipient_checksum, run_checksum, value_checksum, with_checksums
-from .records import Batch, Counts, StoredDelivery, StoredRun
+from .records import Batch, Counts, StoredDelivery, StoredRun, StoredValue
 
 VALUE_PAGE = 100
 DEFAULT_SCHEMA = "mqmesh"
@@ -122,6 +122,8 @@ class PostgresqlStore:
         def start() -> None:
             self._reading = self._connect()
             self._check_version(self._reading)
+            if self._reading.execute("SELECT 1 FROM meta WHERE key = 'conversion'").fetchone():
+                raise wrong_version(self._name, CONVERTED[-1])
 
         try:
             self._guarded(start)
@@ -289,6 +291,24 @@ class PostgresqlStore:
         """How many rows there were after the last commit that said so."""
         rows = self._query('SELECT runs, deliveries, "values" FROM tally', ())
         return Counts._make(rows[0]) if rows else None
+
+    def remains(self, say: Callable[[str], object]) -> Iterator[StoredDelivery | StoredValue]:
+        """All deliveries and values that are whole, see `Store.remains`; the server says where a page is not."""
+        recipients = [row[0] for row in self._query("SELECT name FROM recipients", ())]
+        for name in recipients:
+            try:
+                yield from self.deliveries(name)
+            except StoreError as error:
+                say(error.cause)
+        for (table,) in self._query('SELECT DISTINCT "table" FROM "values"', ()):
+            try:
+                for key, value in self.values(table):
+                    yield StoredValue(table, key, value)
+            except StoreError as error:
+                say(error.cause)
+
+    def check_pages(self) -> None:
+        """Nothing: pages are the server's."""
 
     def space(self) -> int | None:
         """Not known: the disk is the server's."""

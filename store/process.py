@@ -20,7 +20,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from struct import Struct
 from typing import Any
 
@@ -28,7 +28,7 @@ import msgpack
 
 from .base import Kind, Store, StoreError
 from .locations import Durability, shown, store_at
-from .records import Batch, Counts, StoredDelivery, StoredRun
+from .records import Batch, Counts, StoredDelivery, StoredRun, StoredValue
 
 STOP_TIMEOUT = 10.0  # seconds
 _LENGTH = Struct(">I")
@@ -129,6 +129,14 @@ class ProcessStore:
     def counts(self) -> Counts | None:
         """How many rows there are."""
         return self._open_reader().counts()
+
+    def remains(self, say: Callable[[str], object]) -> Iterator[StoredDelivery | StoredValue]:
+        """All deliveries and values that are whole."""
+        return self._open_reader().remains(say)
+
+    def check_pages(self) -> None:
+        """Walk through all pages."""
+        self._open_reader().check_pages()
 
     def space(self) -> int | None:
         """What it takes and what is free."""

@@ -71,6 +71,14 @@ class StoredDelivery(NamedTuple):
     extra: bytes
 
 
+class StoredValue(NamedTuple):
+    """A value with its table and key."""
+
+    table: str
+    key: bytes
+    value: bytes
+
+
 class Counts(NamedTuple):
     """How many rows a store holds: what is missing at the next start is known by them."""
 

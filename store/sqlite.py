@@ -19,19 +19,30 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from struct import error as StructError
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 
 from . import sqlite_migration
 from .base import CONVERTED, PAGE, SCHEMA_VERSION, SIZES_PAGE, Kind, StoreError, damaged, gapless, wrong_version
 from .checksums import delivery_checksum, recipient_checksum, run_checksum, value_checksum, with_checksums
-from .folder import FolderLock, full, is_read_only, make_folder, make_private, out_of_space, read_only, space_of, sync_folder
-from .records import Batch, Counts, StoredDelivery, StoredRun
+from .folder import (
+    FolderLock,
+    full,
+    is_read_only,
+    make_folder,
+    make_private,
+    out_of_space,
+    read_only,
+    refuse_half_salvaged,
+    space_of,
+    sync_folder,
+)
+from .records import Batch, Counts, StoredDelivery, StoredRun, StoredValue
 from .sqlite_check import check_log, check_schema, check_structure
 
 APPLICATION_ID = 0x6D71_6D73  # "mqms", in the file's header
@@ -57,6 +68,7 @@ RUN_COLUMNS = "id, topic, qos, retain, properties, expires_at, published_at, len
 RUN_ROW = "(?,?,?,?,?,?,?,?,?,?,?)"
 DELIVERY_ROW = "(?,?,?,?,?,?,?,?,?,?)"
 DELIVERY_COLUMNS = 'recipient, "order", run, start, count, qos, state, packet_id, extra, checksum'
+T = TypeVar("T")
 _ERRORS = (sqlite3.Error, UnicodeDecodeError)  # the second one of a damaged text, also in messages of the first
 
 
@@ -83,6 +95,7 @@ class SqliteStore:
         make_folder(self._path.parent, self._name)
         self._lock.acquire(self._name)
         try:
+            refuse_half_salvaged(self._path, self._name)
             make_private(self._path)  # SQLite gives its other files the mode of this one
             self._writing = self._prepare()
             self._reading = self._connect()
@@ -99,6 +112,8 @@ class SqliteStore:
         try:
             self._reading = self._connect()
             self._check_version(self._reading)
+            if self._reading.execute("SELECT 1 FROM sqlite_master WHERE name = 'migration'").fetchone():
+                raise wrong_version(self._name, CONVERTED[-1])
         except BaseException as error:
             self.close()
             if isinstance(error, _ERRORS):
@@ -232,6 +247,40 @@ class SqliteStore:
         """How many rows there were after the last commit that said so."""
         rows = self._query('SELECT runs, deliveries, "values" FROM tally WHERE id = 1', ())
         return Counts._make(rows[0]) if rows else None
+
+    def remains(self, say: Callable[[str], object]) -> Iterator[StoredDelivery | StoredValue]:
+        """All deliveries and values that are whole, see `Store.remains`."""
+        deliveries = f'SELECT {DELIVERY_COLUMNS} FROM deliveries ORDER BY recipient {{0}}, "order" {{0}}'
+        values = 'SELECT "table", key, value, checksum FROM "values" NOT INDEXED ORDER BY rowid {0}'
+        by_index = 'SELECT "table", key, value, checksum FROM "values" ORDER BY "table" {0}, key {0}'
+        yield from self._both_ways(deliveries, self._stored_delivery, say)
+        for query in (values, by_index):
+            yield from self._both_ways(query, lambda row: StoredValue(row[0], row[1], self._checked_value(*row)), say)
+
+    def _both_ways(self, query: str, make: Callable[[tuple[Any, ...]], T], say: Callable[[str], object]) -> Iterator[T]:
+        if self._reading is None:
+            raise StoreError(Kind.OTHER, self._name, "is not open")
+        for direction in ("ASC", "DESC"):
+            try:
+                for row in self._reading.execute(query.format(direction)):
+                    try:
+                        yield make(row)
+                    except StoreError as error:
+                        say(error.cause)
+            except _ERRORS as error:
+                say(self._error(error).cause)
+            else:
+                return
+
+    def check_pages(self) -> None:
+        """Walk through all pages and the log. Raises StoreError (corrupt)."""
+        with self._reading_lock:
+            assert self._reading is not None
+            try:
+                check_structure(self._reading, self._name)
+                check_schema(self._reading, self._name, set(SCHEMA[:4]))
+            except _ERRORS as error:
+                raise self._error(error) from error
 
     def space(self) -> int | None:
         """What its files take and what is free on their disk."""

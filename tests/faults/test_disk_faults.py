@@ -34,7 +34,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 class Site:
     """A broker whose data stand in `folder`, its configuration and log in `place`."""
 
-    def __init__(self, place: Path, folder: Path, kind: str, mesh: bool = False) -> None:
+    def __init__(self, place: Path, folder: Path, kind: str, mesh: bool = False, on_damage: str = "refuse") -> None:
         self.port = free_port()
         self.log = place / "log"
         self.config = place / "site.toml"
@@ -45,6 +45,7 @@ class Site:
             "number = 1",
             "[store]",
             f'kind = "{kind}"',
+            f'on_damage = "{on_damage}"',
         ]
         if mesh:
             lines += ["[mesh]", 'name = "m"', 'key = "a key of sixteen bytes"']
@@ -294,6 +295,35 @@ def test_a_damaged_last_page(kind: str, how: str, tmp_path: Path) -> None:
             site.end()
 
     asyncio.run(scene())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_broker_goes_on_with_what_is_whole(kind: str, tmp_path: Path) -> None:
+    """A page of its store is damaged: it says so once, sets the store aside, and serves what is left."""
+    site = Site(tmp_path, tmp_path / "data", kind, on_damage="salvage")
+
+    async def scene() -> None:
+        site.start()
+        await something_kept(site)
+        await asyncio.to_thread(site.end)
+
+    asyncio.run(scene())
+    file = data_file(tmp_path / "data", kind)
+    data = bytearray(file.read_bytes())
+    if kind == "sqlite":
+        page = data.rindex(b"session/1") // 4096 * 4096
+        data[page : page + 64] = bytes(64)
+    else:
+        data[4096 + 16 + 24 + 2 * 48 + 8] ^= 0x40  # the number of the transaction in its second meta page
+    file.write_bytes(data)
+    site.start()
+    assert site.says("event=store-damaged") == site.says("event=store-salvaged") == 1
+    (aside,) = file.parent.glob("damaged-*")
+    assert (aside / file.name).read_bytes() == data
+    site.end()
+    site.start()
+    assert site.says("event=store-salvaged") == 0
+    site.end()
 
 
 @pytest.mark.parametrize(("version", "who"), [(0, "an older mqmesh"), (99, "a newer mqmesh")])

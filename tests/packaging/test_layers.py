@@ -38,7 +38,7 @@ RANKS = {
     ),
     "cli": (
         "__init__ main",
-        "acl broker cert demo directory metabroker passwd pub status sub",
+        "acl broker cert demo directory metabroker passwd pub status store sub",
         "authority fleet logs message_format sessions topology",
         "connection option_groups tables",
         "connection_options sockets",
@@ -71,7 +71,7 @@ RANKS = {
     ),
     "store": (
         "__init__",
-        "process",
+        "process salvage",
         "locations writer",
         "coalescer lmdb memory postgresql sqlite",
         "sqlite_check sqlite_migration",

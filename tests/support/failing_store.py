@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from mqmesh.store.base import Kind, Store, StoreError
-from mqmesh.store.records import Batch, Counts, StoredDelivery, StoredRun
+from mqmesh.store.records import Batch, Counts, StoredDelivery, StoredRun, StoredValue
 
 _TEXTS = {kind: f"failing on command ({kind.value})" for kind in Kind}
 
@@ -136,6 +136,14 @@ class FailingStore:
         """As the wrapped store, or fail."""
         self._raise_if(self.fail_queries)
         return self.store.counts()
+
+    def remains(self, say: Callable[[str], object]) -> Iterator[StoredDelivery | StoredValue]:
+        """As the wrapped store."""
+        return self.store.remains(say)
+
+    def check_pages(self) -> None:
+        """As the wrapped store."""
+        self.store.check_pages()
 
     def space(self) -> int | None:
         """As the wrapped store, or fail."""

@@ -1,0 +1,185 @@
+"""What an operator does with a store that the disk has damaged: look through it, or keep what is whole.
+
+`check` reads every row and compares the counts; it changes nothing. `salvage` sets the damaged store aside, as it is, and makes a new one
+of its whole rows in its place. A row is whole when its checksum is right. A delivery whose run is lost goes, and a run without deliveries.
+
+A `salvage` that is killed leaves a store that no broker opens (`MARK`), and goes on when it is called again. So nobody starts empty by
+mistake.
+
+What it does not know: what states and values mean.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote, urlsplit
+
+from .base import REMEDY, Kind, Store, StoreError
+from .folder import MARK, FolderLock, sync_folder
+from .locations import path_of, shown, store_at
+from .records import Batch, Counts, StoredDelivery, StoredRun
+
+STEP = 500  # rows of one commit
+
+
+class Report(NamedTuple):
+    """What was found: a line for each damage; how many rows are whole; where the damaged store is now, None while it has not moved."""
+
+    problems: list[str]
+    whole: Counts
+    aside: Path | None = None
+
+
+def check(address: str) -> Report:
+    """Read a store through, beside a broker that may use it. Raises StoreError when it cannot be opened at all."""
+    store = store_at(address)
+    problems: list[str] = []
+    try:
+        store.attach()
+        with _noting(problems):
+            store.check_pages()
+        return Report(*_pass_on(store, None, problems))
+    finally:
+        store.close()
+
+
+def salvage(address: str, at_least: int = 0) -> Report:
+    """Put a new store of what is whole in the place of a damaged one. No broker may use it. Raises StoreError.
+
+    at_least: rows that have to be whole; with fewer nothing is changed.
+    """
+    scheme = urlsplit(address).scheme
+    if scheme not in ("sqlite", "lmdb"):
+        raise StoreError(Kind.OTHER, shown(address), "only files are salvaged: restore a backup with the server's own tools")
+    path = path_of(address)
+    file = path if scheme == "sqlite" else path / "data.mdb"
+    lock = FolderLock(file.parent)
+    lock.acquire(str(path))
+    try:
+        mark = file.with_name(file.name + MARK)
+        if not mark.exists():
+            if not file.exists():
+                raise StoreError(Kind.OTHER, str(path), "does not exist: there is nothing to salvage")
+            _refuse_another_version(address)
+            if at_least and sum(check(address).whole) < at_least:
+                raise StoreError(Kind.CORRUPT, str(path), f"holds nothing that is whole: {REMEDY}")
+            mark.write_text(time.strftime("%Y%m%d-%H%M%S"))
+            sync_folder(file.parent)
+        aside, fresh = file.parent / f"damaged-{mark.read_text()}", file.parent / "salvaged"
+        _set_aside(file, aside)
+        shutil.rmtree(fresh, ignore_errors=True)
+        end = f"/{quote(file.name)}" if scheme == "sqlite" else ""
+        problems, whole = _copy(store_at(f"{scheme}://{quote(str(aside))}{end}"), store_at(f"{scheme}://{quote(str(fresh))}{end}"))
+        os.replace(fresh / file.name, file)
+        shutil.rmtree(fresh, ignore_errors=True)
+        sync_folder(file.parent)
+        mark.unlink()
+        return Report(problems, whole, aside)
+    finally:
+        lock.release()
+
+
+def _refuse_another_version(address: str) -> None:
+    """A store of another version looks damaged through and through. Raises StoreError."""
+    store = store_at(address)
+    try:
+        store.attach()
+    except StoreError as error:
+        if error.kind is Kind.SCHEMA:
+            raise
+    finally:
+        store.close()
+
+
+def _set_aside(file: Path, aside: Path) -> None:
+    aside.mkdir(0o700, exist_ok=True)
+    for name in (f"{file.name}-wal", file.name):  # the log belongs to the file: they move before anything is opened
+        with suppress(FileNotFoundError):
+            os.replace(file.with_name(name), aside / name)
+    with suppress(FileNotFoundError):
+        file.with_name(f"{file.name}-shm").unlink()
+    sync_folder(file.parent)
+
+
+def _copy(old: Store, new: Store) -> tuple[list[str], Counts]:
+    problems: list[str] = []
+    try:
+        new.open()
+        with _noting(problems):
+            old.attach()
+            return _pass_on(old, new, problems)
+        return problems, Counts(0, 0, 0)
+    finally:
+        old.close()
+        new.close()
+
+
+def _pass_on(old: Store, new: Store | None, problems: list[str]) -> tuple[list[str], Counts]:
+    """Read all that is whole of an old store, and give it to a new one if there is one."""
+    runs: set[int] = set()
+    seen: set[tuple[str, int] | tuple[str, bytes]] = set()
+    deliveries = values = 0
+    changes = Batch()
+    for row in old.remains(problems.append):
+        if row[:2] in seen:
+            continue
+        seen.add(row[:2])
+        if isinstance(row, StoredDelivery):
+            stored = None if row.run in runs else _run(old, row, problems)
+            if stored is not None:
+                runs.add(row.run)
+                changes.put_run(stored)
+            elif row.run not in runs:
+                continue
+            deliveries += 1
+            changes.put_delivery(row)
+        else:
+            values += 1
+            changes.put_value(*row)
+        if len(seen) % STEP == 0:
+            changes = _committed(new, changes)
+    whole = Counts(len(runs), deliveries, values)
+    _committed(new, changes)
+    last = Batch()
+    last.counts = whole
+    _committed(new, last)
+    right = None
+    with _noting(problems):
+        right = old.counts()
+    for name, here, there in zip(Counts._fields, whole, right or whole, strict=True):
+        if here != there:
+            problems.append(f"{here:,} of {there:,} {name} are whole")
+    return list(dict.fromkeys(problems)), whole
+
+
+def _run(old: Store, row: StoredDelivery, problems: list[str]) -> StoredRun | None:
+    """The messages of a delivery."""
+    stored = None
+    with _noting(problems):
+        stored = old.run(row.run)
+        if stored is None:
+            problems.append(f"run {row.run} is not there")
+    if stored is None:
+        problems.append(f"delivery {row.order} of {row.recipient!r} has lost its messages")
+    return stored
+
+
+def _committed(new: Store | None, changes: Batch) -> Batch:
+    if new is not None:
+        new.commit(changes)
+    return Batch()
+
+
+@contextmanager
+def _noting(problems: list[str]) -> Iterator[None]:
+    """A StoreError inside is noted, and what is inside ends."""
+    try:
+        yield
+    except StoreError as error:
+        problems.append(error.cause)

@@ -1,0 +1,158 @@
+"""What is whole of a damaged store goes on, what is not is named and set aside."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mqmesh.store import Kind, StoreError, salvage
+from mqmesh.store.locations import store_at
+from mqmesh.store.records import Counts
+from mqmesh.store.writer import Writer
+from support.disks import set_version
+from support.stores import content, delivery, run
+
+RUNS = 400
+KINDS = ("sqlite", "lmdb")
+
+
+def address_in(folder: Path, kind: str) -> str:
+    return f"{kind}://{folder}/{'store.db' if kind == 'sqlite' else 'store'}"
+
+
+def file_in(folder: Path, kind: str) -> Path:
+    return folder / ("store.db" if kind == "sqlite" else "store/data.mdb")
+
+
+def written(address: str) -> Any:
+    """Fill a store; its content."""
+    store = store_at(address)
+    writer = Writer(store, lambda call: None, lambda ticket: None, lambda error: None)
+    writer.start()
+    for number in range(1, RUNS + 1):
+        writer.put_run(run(number, payload=b"message %d." % number))
+        writer.put_delivery(delivery("porto", number, number))
+        writer.put_delivery(delivery("lyon", number, number))
+    for number in range(50):
+        writer.put_value("sessions", b"client %d" % number, b"state %d." % number)
+    assert writer.close(60)
+    return read(address)
+
+
+def read(address: str) -> Any:
+    """A store's content, as a broker finds it: with its counts compared."""
+    store = store_at(address)
+    writer = Writer(store, lambda call: None, lambda ticket: None, lambda error: None)
+    writer.start()
+    found = content(store)
+    writer.close(60)
+    return found
+
+
+def change(file: Path, old: bytes, new: bytes) -> None:
+    data = file.read_bytes()
+    assert data.count(old) == 1
+    file.write_bytes(data.replace(old, new))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_of_a_whole_store_everything_is_whole(kind: str, tmp_path: Path) -> None:
+    address = address_in(tmp_path, kind)
+    before = written(address)
+    whole = Counts(RUNS, 2 * RUNS, 50)
+    assert salvage.check(address) == salvage.Report([], whole)
+    report = salvage.salvage(address)
+    assert (report.problems, report.whole) == ([], whole)
+    assert read(address) == before
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_damaged_rows_are_named_and_the_rest_goes_on(kind: str, tmp_path: Path) -> None:
+    address, file = address_in(tmp_path, kind), file_in(tmp_path, kind)
+    before = written(address)
+    change(file, b"message 77.", b"massage 77.")
+    change(file, b"state 7.", b"stale 7.")
+    damaged = file.read_bytes()
+    checked = salvage.check(address)
+    assert file.read_bytes() == damaged
+    report = salvage.salvage(address)
+    assert report.whole == checked.whole == Counts(RUNS - 1, 2 * RUNS - 2, 49)
+    for what in ("run 77 does not have its checksum", "client 7", "delivery 77 of 'porto'", "49 of 50 values are whole"):
+        assert any(what in problem for problem in report.problems), (what, report.problems)
+    assert set(checked.problems) == set(report.problems)
+    after = read(address)
+    assert after["values"]["sessions"] == {k: v for k, v in before["values"]["sessions"].items() if k != b"client 7"}
+    assert after["runs"] == {number: stored for number, stored in before["runs"].items() if number != 77}
+    assert report.aside is not None
+    assert (report.aside / file.name).read_bytes() == damaged
+    assert report.aside.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_page_that_cannot_be_read_costs_its_rows(tmp_path: Path) -> None:
+    address, file = address_in(tmp_path, "sqlite"), file_in(tmp_path, "sqlite")
+    before = written(address)
+    data = bytearray(file.read_bytes())
+    page = data.index(b"message 200.") // 4096 * 4096
+    data[page : page + 8] = b"\xff" * 8
+    file.write_bytes(data)
+    with pytest.raises(StoreError, match="mqmesh store salvage") as caught:
+        read(address)
+    assert caught.value.kind is Kind.CORRUPT
+    report = salvage.salvage(address)
+    after = read(address)
+    assert report.problems
+    assert RUNS - 120 < len(after["runs"]) < RUNS
+    assert after["values"] == before["values"]
+    assert all(before["runs"][number] == stored for number, stored in after["runs"].items())
+
+
+@pytest.mark.parametrize("step", [1, 2])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_salvage_that_is_interrupted_goes_on(kind: str, step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody starts empty in between. step: which move of a file is the last."""
+    address = address_in(tmp_path, kind)
+    before = written(address)
+    moves = 0
+    replace = os.replace
+
+    def interrupted(old: Path, new: Path) -> None:
+        nonlocal moves
+        if old.exists():
+            moves += 1
+            if moves == step:
+                raise KeyboardInterrupt
+        replace(old, new)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            salvage.salvage(address)
+    with pytest.raises(StoreError, match="run 'mqmesh store salvage' again") as caught:
+        store_at(address).open()
+    assert caught.value.kind is Kind.CORRUPT
+    assert salvage.salvage(address).problems == []
+    assert read(address) == before
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_store_of_another_version_stays_where_it_is(kind: str, tmp_path: Path) -> None:
+    address = address_in(tmp_path, kind)
+    before = written(address)
+    set_version(tmp_path, kind, 3)
+    with pytest.raises(StoreError, match="schema version 3"):
+        salvage.salvage(address)
+    set_version(tmp_path, kind, 2)
+    assert read(address) == before
+
+
+def test_a_file_of_something_else_stays_if_something_has_to_be_whole(tmp_path: Path) -> None:
+    file = file_in(tmp_path, "sqlite")
+    file.write_bytes(b"This is a letter to my aunt.\n" * 1000)
+    letter = file.read_bytes()
+    with pytest.raises(StoreError):
+        salvage.salvage(address_in(tmp_path, "sqlite"), at_least=1)
+    assert file.read_bytes() == letter
+    with pytest.raises(StoreError, match="nothing to salvage"):
+        salvage.salvage(f"sqlite://{tmp_path}/nothing.db")
