@@ -57,6 +57,7 @@ class Context:
     now: the loop's time, as of the last `refresh`.
     started: the loop's time at the start.
     stopping: the broker is stopping.
+    draining: an operator has it take no new clients.
     touched: connections that have something to be written by the next `flush`.
     flush: writes what connections have been given, and begins to commit. To be called at the end of each piece of work.
     write: writes what connections have been given and need not wait for anything.
@@ -69,6 +70,7 @@ class Context:
     __slots__ = (
         "account",
         "counters",
+        "draining",
         "flush",
         "hooks",
         "limits",
@@ -94,6 +96,7 @@ class Context:
         self.now = 0.0
         self.started = 0.0
         self.stopping = False
+        self.draining = False
         self.touched: list[Any] = []
         self.flush: Callable[[], None] = _no_flush
         self.unsaved: Callable[[], bool] = _nothing_unsaved

@@ -18,6 +18,7 @@ from ..store import Kind, StoreError
 from ..store.salvage import salvage
 from .auth.service import AuthError
 from .config import BrokerConfig
+from .mesh.management import Renewed
 from .ports import Neighbours
 from .server import Broker, StartError
 
@@ -77,6 +78,9 @@ async def serve(
     for one in (signal.SIGTERM, signal.SIGINT):
         broker.context.loop.add_signal_handler(one, stopped.set)
     broker.context.loop.add_signal_handler(signal.SIGHUP, reload_files, broker, reload, inside)
+    management = broker.mesh_topic.management
+    if management is not None:
+        management.end = stopped.set
     if registrar is not None:
         registrar.begin(broker)
     if inside is not None:
@@ -132,17 +136,27 @@ def reload_files(broker: Broker, reload: Callable[[], BrokerConfig] | None, insi
         return
     if inside is not None:
         inside.renew(config)
-    policies = renewed = 0
-    if broker.site.mesh is not None and config.mesh is not None:
-        policies, renewed = len(config.mesh.rules), broker.site.mesh.set_rules(config.mesh.rules)
+    policies, renewed = 0, Renewed(0, 0, 0, [])
+    if broker.mesh_topic.management is not None and config.mesh is not None:
+        policies, renewed = len(config.mesh.rules), broker.mesh_topic.management.renew(config.mesh)
+        if renewed.kept:
+            log.warning("event=not-reloaded settings=%s text=they are taken at the next start", ",".join(renewed.kept))
     if broker.site.websocket is not None:
         broker.site.websocket.origins = frozenset(config.websocket.origins)
     if broker.site.persistence is not None:
         broker.site.persistence.quota.set(config.limits, broker.site.persistence.store)
         broker.site.persistence.look()
     log.info(
-        "event=reloaded policies=%d links_renewed=%d origins=%d rules=%d subscriptions_ended=%d",
-        *(policies, renewed, len(config.websocket.origins), len(broker.site.guard.rules.rules), ended),
+        "event=reloaded policies=%d links_renewed=%d peers_added=%d peers_removed=%d origins=%d rules=%d subscriptions_ended=%d",
+        *(
+            policies,
+            renewed.links,
+            renewed.added,
+            renewed.removed,
+            len(config.websocket.origins),
+            len(broker.site.guard.rules.rules),
+            ended,
+        ),
     )
     broker.context.flush()
 

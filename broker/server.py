@@ -40,6 +40,7 @@ from .persistence.commits import Persistence
 from .persistence.recovery import recover
 from .ports import Context
 from .publish.accept import accept
+from .requests.mesh import MeshTopic
 from .requests.receipts import RequestTopic
 from .requests.sessions import SessionTopic
 from .routing.publication import Publication
@@ -87,6 +88,7 @@ class Broker:
         site.sessions = Sessions(context, router, guard, self._accept_will)
         site.admission = self.admission = Admission(site)
         site.backpressure = Backpressure(site)
+        self.mesh_topic = MeshTopic(context, router, guard)
         self.session_topic = SessionTopic(context, router, guard, site.sessions)
         self.http: HttpFace | None = None
         self.addresses: list[str] = []
@@ -118,6 +120,7 @@ class Broker:
             except (ConfigError, OSError) as error:
                 raise StartError(str(error)) from error
         if self.config.mesh is not None:
+            from .mesh.management import Management
             from .mesh.shell import MeshShell
 
             try:
@@ -136,6 +139,7 @@ class Broker:
                 raise StartError(str(os_error(str(self.config.data), error))) from error
             self.site.mesh.tls, self.site.mesh.registrar = site.tls, site.registrar
             self.site.router.mesh = self.site.mesh
+            self.mesh_topic.management = Management(self.site.mesh)
             RequestTopic(self.site.mesh.receipts, self.site.router)
             self.site.sessions.in_mesh = True
             if self.config.mesh.clients == "roam":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -11,14 +11,7 @@ from .connection_options import ConnectionOptions, reported_errors
 from .option_groups import with_option_groups
 from .output import FAILED, WRONG_USE, fail
 
-if TYPE_CHECKING:
-    from paho.mqtt.client import Client, MQTTMessage
-
-    from .connection import Connection
-
 TOPIC = "$mqmesh/sessions"
-ANSWER = "$mqmesh/sessions/answer"
-PATIENCE = 30.0  # seconds to wait for an answer
 ORDERS = ("bytes", "messages", "away")
 
 
@@ -46,6 +39,7 @@ def sessions(
     Status: 0 done; 1 the broker refuses, cannot be reached, or has no such session; 2 wrong command line.
     """
     from .connection import Connection
+    from .mesh.requester import Requester
 
     if by not in ORDERS:
         raise fail(f"sessions: --by {by}: one of {', '.join(ORDERS)}", WRONG_USE)
@@ -56,7 +50,7 @@ def sessions(
         requests = [{"do": "list", "by": by, "limit": limit}]
     try:
         with reported_errors("sessions"):
-            requester = _Requester(Connection(options))
+            requester = Requester(Connection(options), TOPIC)
             with requester.connection:
                 answers = [requester.request(one) for one in requests]
     except ValueError as error:  # an answer that is not JSON
@@ -72,47 +66,6 @@ def sessions(
             print(summary(answers[0]))
     if errors:
         raise fail("sessions: " + "; ".join(errors), FAILED)
-
-
-class _Requester:
-    """Sends one request after the other and waits for each answer."""
-
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
-        self.failure: str | None = None
-        self.subscribed = False
-        self.answer: dict[str, Any] | None = None
-        connection.on_ready = self._subscribe
-
-    def request(self, request: dict[str, object]) -> dict[str, Any]:
-        """The answer to a request. Raises ConnectionError."""
-        connection = self.connection
-        connection.wait(lambda: self.subscribed, PATIENCE)
-        self.answer = None
-        if self.failure is None and connection.failure is None:
-            connection.client.publish(TOPIC, json.dumps(request), 1)
-            connection.wait(lambda: self.answer is not None, PATIENCE)
-        if self.answer is None:
-            raise ConnectionError(self.failure or connection.failure or "no answer: is it an mqmesh broker, of this version?")
-        return self.answer
-
-    # paho's thread
-
-    def _subscribe(self, client: Client, _session_present: bool) -> None:
-        """Called after each CONNACK."""
-        client.on_subscribe = self.connection.guarded(self._subscribed)
-        client.on_message = self.connection.guarded(self._message)
-        client.subscribe(ANSWER, 1)
-
-    def _subscribed(self, _client: Client, _userdata: object, _mid: int, reasons: list[Any], _properties: object) -> None:
-        if reasons[0].is_failure:
-            self.failure = "the broker refuses the subscription to its answers: is it an mqmesh broker, and are its rules right?"
-        self.subscribed = True
-        self.connection.wake()
-
-    def _message(self, _client: Client, _userdata: object, message: MQTTMessage) -> None:
-        self.answer = json.loads(message.payload)
-        self.connection.wake()
 
 
 COLUMNS = (("client", "CLIENT"), ("user", "USER"), ("messages", "MESSAGES"), ("bytes", "BYTES"), ("age", "OLDEST"), ("away", "AWAY"))

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mqmesh.broker")
 
-ANSWER = "$mqmesh/sessions/answer"  # where an operator hears of sessions, see `session_topic.py`
+ANSWER = "$mqmesh/sessions/answer"  # where an operator hears of sessions, see `requests/sessions.py`
+MESH_ANSWER = "$mqmesh/mesh/answer"  # the same for changes of the mesh, see `requests/mesh.py`
 ENDED = "the token or certificate has ended: come again with a new one"
 GONE = "this user may not come in any more, or not with what it has shown"
 METABROKER = "\0metabroker"  # who owns the session of the metabroker: no user's name begins so
@@ -141,7 +142,7 @@ class Guard:
 
     def subscription(self, user: str | None, client_id: str, full: str) -> str | None:
         """Why a client may not have a subscription; None: it may."""
-        if not self.rules or self._exempt(client_id) or full == ANSWER:
+        if not self.rules or self._exempt(client_id) or full in (ANSWER, MESH_ANSWER):
             return None  # the broker alone writes there, to who has asked
         verdict = self.rules.subscribe(user, client_id, full)
         return None if verdict.allowed or self._partly(user, client_id, full) else str(verdict)
@@ -152,7 +153,7 @@ class Guard:
 
     def filters(self, session: Subscriber, full: str) -> bool:
         """Whether a subscription is allowed in part only, so that `reads` decides for each topic."""
-        if not self.rules or self._exempt(session.client_id) or full == ANSWER:
+        if not self.rules or self._exempt(session.client_id) or full in (ANSWER, MESH_ANSWER):
             return False
         user = self.user_of(session)
         return not self.rules.subscribe(user, session.client_id, full).allowed and self._partly(user, session.client_id, full)

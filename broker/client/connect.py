@@ -17,6 +17,7 @@ from ...mqtt.errors import PeerError
 from ...mqtt.length import LONGEST_LENGTH
 from ...mqtt.properties import Property
 from ...mqtt.reasons import CONNACK_REASONS, Reason
+from ..auth.operators import operates
 from ..mesh.receipts import WISH, WISHES, wish_of
 from ..ports import HELD
 from ..roaming.arrival import Arrival
@@ -137,6 +138,8 @@ def _refusal(connection: Connection, packet: packets.Connect, method: object) ->
         return Reason.CLIENT_IDENTIFIER_NOT_VALID, "an empty client identifier needs MQTT 3.1.1 and Clean Session 1 (MQTT-3.1.3-8)"
     if connection.context.stopping:
         return Reason.SERVER_UNAVAILABLE, "the broker is shutting down"
+    if connection.context.draining and not connection.inside and not operates(connection.site.guard, connection):
+        return Reason.USE_ANOTHER_SERVER, "the broker is drained"
     access, will = connection.site.router.access, packet.will
     refusal = access.login(packet.client_id, packet.password, connection.inside)
     if refusal is not None:

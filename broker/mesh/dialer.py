@@ -33,17 +33,23 @@ class Dialler:
 
     def __init__(self, shell: MeshShell) -> None:
         self._shell = shell
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: dict[str, asyncio.Task[None]] = {}  # by address as it is configured
 
     def dial(self, peer: PeerSettings) -> None:
         """Begin."""
         self._shell.errors[peer.address] = "not tried yet"
         self._shell.down_since[peer.address] = self._shell.context.wall()
-        self._tasks.append(self._shell.context.loop.create_task(self._keep(peer), name=f"dial {peer.address}"))
+        self._tasks[peer.address] = self._shell.context.loop.create_task(self._keep(peer), name=f"dial {peer.address}")
+
+    def end(self, peer: PeerSettings) -> None:
+        """Dial this neighbour no more."""
+        task = self._tasks.pop(peer.address, None)
+        if task is not None:
+            task.cancel()
 
     def stop(self) -> None:
         """Dial nobody any more."""
-        for task in self._tasks:
+        for task in self._tasks.values():
             task.cancel()
 
     async def _keep(self, peer: PeerSettings) -> None:

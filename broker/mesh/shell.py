@@ -23,7 +23,7 @@ from ...mesh.link.settings import LinkConfig
 from ...mesh.node import actions
 from ...mesh.node.node import MeshConfig, Node, Verdict
 from ...mesh.topology.rules import LinkRules, rules_for
-from ...mesh.topology.settings import MeshSettings, PeerSettings
+from ...mesh.topology.settings import HIGHEST_COST, MeshSettings, PeerSettings
 from ...mesh.wire.identity import PROTOCOL, Identity
 from ...mesh.wire.keys import Keys
 from ...mqtt import packets
@@ -103,6 +103,7 @@ class MeshShell:
                 retained_compare=settings.retained_compare,
                 deletions_kept=settings.deletions_kept,
                 keys_held=settings.keys_held,
+                managers=None if settings.managers is None else tuple(settings.managers),
             ),
             context.wall() - context.loop.time(),
             Keys(settings.name, config.number, config.name, self.signer, {n: bytes.fromhex(key) for n, key in settings.keys.items()}),
@@ -302,11 +303,15 @@ class MeshShell:
             incarnation,
             words_of(rules),
         )
-        self.node.link_up(link.id, peer, incarnation, link.cost, self.now(), rules.policy)
+        self.node.link_up(link.id, peer, incarnation, self.cost_of(link), self.now(), rules.policy)
         hooks = self.context.hooks
         if hooks is not None:
             hooks.link_up(peer.name, peer.number)
         self.status_soon()
+
+    def cost_of(self, link: LinkProtocol) -> int:
+        """What a link costs: a broker that is drained is a detour."""
+        return HIGHEST_COST if self.context.draining else link.cost
 
     def set_rules(self, rules: dict[int | str, LinkRules]) -> int:
         """Take over other rules for links: how many links end because theirs have changed. A link keeps its rules for its whole life."""

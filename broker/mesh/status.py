@@ -35,6 +35,7 @@ def status_of(shell: MeshShell) -> dict[str, object]:
                     "name": peer.name if met is None else met.name,
                     "address": peer.address,
                     "up": False,
+                    "left": met is not None and shell.node.gone(met),
                     "cost": peer.cost,
                     "since": _tenths(shell.down_since.get(peer.address)),
                     "error": shell.errors[peer.address],
@@ -47,6 +48,7 @@ def status_of(shell: MeshShell) -> dict[str, object]:
         "epoch": shell.node.identity.epoch,
         "links": links,
         "metabrokers": metabrokers(shell),
+        "draining": shell.context.draining,
         "receipts": shell.receipts.status(),
         **shell.node.status(),
     }
@@ -59,6 +61,7 @@ def _up(link: LinkProtocol) -> dict[str, object]:
         "name": link.peer.name,
         "address": link.address,
         "up": True,
+        "left": False,
         "cost": link.cost,
         "incarnation": link.machine.incarnation,
         "version": link.machine.version,

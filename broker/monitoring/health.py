@@ -17,6 +17,8 @@ def reasons(site: Site) -> list[str]:
         found.append("the broker is stopping")
     if site.persistence is not None and site.persistence.error is not None:
         found.append(f"the store refuses: {site.persistence.error}")
+    if site.context.draining:
+        found.append("the broker is drained: mqmesh mesh resume ends that")
     mesh = site.mesh
     if mesh is not None and mesh.settings.peers and not mesh.node.informed:
         found.append("no neighbour has said yet what other sites want")

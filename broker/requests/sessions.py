@@ -12,7 +12,7 @@ by: "bytes", "messages" or "away" (longest first); client: of the list, only thi
 "connected", "messages", "bytes", "age", "away", "expires" and "subscriptions": age is of its oldest message, away since its connection
 ended, expires until it ends, all in seconds, null where there is none.
 
-Who may: users named in `access.operators`, and whoever comes over a Unix socket as the user that runs the broker, or as root. Nobody else
+Who may: operators (`broker/auth/operators.py`). Nobody else
 learns a client identifier, and nobody ends another one's session.
 
 What it does not know: how sessions are kept.
@@ -23,9 +23,6 @@ from __future__ import annotations
 import heapq
 import json
 import logging
-import os
-import socket
-import struct
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -34,6 +31,7 @@ from ...mqtt.batch.batch import Batch
 from ...mqtt.batch.run import Run
 from ...mqtt.reasons import Reason
 from ..auth.guard import ANSWER
+from ..auth.operators import DENIED, operates
 from ..persistence.stored_delivery import Extra
 from ..persistence.stored_session import StoredSession
 from ..routing.publication import Publication
@@ -55,9 +53,7 @@ log = logging.getLogger("mqmesh.broker")
 TOPIC = "$mqmesh/sessions"
 FEW, MOST = 20, 1000  # sessions in one answer
 RIGHT = 'send {"do": "list", "by": "bytes", "limit": 20} (by: bytes, messages or away) or {"do": "end", "client": "..."}'
-DENIED = "not permitted: name the user in access.operators, or come over a unix:// listener as the user that runs the broker"
 LEAVING = "\0"  # how the names of sessions begin that are on their way to another site
-CREDENTIALS = struct.Struct("3i")  # process, user, group (Linux: unix(7), SO_PEERCRED)
 
 
 class Wrong(Exception):
@@ -83,22 +79,12 @@ class SessionTopic:
             return False
         for payload in run.payloads:
             try:
-                if not self._may(connection):
+                if not operates(self._guard, connection):
                     raise Wrong(DENIED)
                 self._carry_out(connection, payload, answer)
             except Wrong as wrong:
                 answer({"error": str(wrong)})
         return True
-
-    def _may(self, connection: Connection) -> bool:
-        """Whether a client is an operator's."""
-        settings = self._guard.settings
-        if settings is not None and self._guard.authenticator is not None and connection.user in settings.operators:
-            return True
-        sock = connection.transport.get_extra_info("socket")
-        if connection.address != "unix" or sock is None or not hasattr(socket, "SO_PEERCRED"):
-            return False
-        return peer(sock) in (0, os.getuid())
 
     def _answer(self, connection: Connection, topic: bytes, block: bytes, answer: dict[str, object]) -> None:
         text = json.dumps(answer, separators=(",", ":")).encode()
@@ -178,12 +164,6 @@ class SessionTopic:
         if session.connection is not None:
             session.connection.disconnect(Reason.ADMINISTRATIVE_ACTION, "an operator ended the session")
         self._sessions.end(session)
-
-
-def peer(sock: socket.socket) -> int:
-    """The number of the user who has the other end of a Unix socket."""
-    _, user, _ = CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size))
-    return int(user)
 
 
 def describe(context: Context, session: StoredSession, since: int | None) -> dict[str, object]:

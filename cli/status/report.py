@@ -44,6 +44,7 @@ LINK_FIELDS: Fields = {
     "name": (str, None),
     "address": (str, "?"),
     "up": (bool, False),
+    "left": (bool, False),
     "cost": (int, None),
     "since": (FLOAT, None),
     "round_trip": (FLOAT, None),
@@ -194,6 +195,8 @@ def _mesh_troubles(mesh: Mapping[str, Any] | None) -> list[str]:
     found = []
     for link in mesh["links"]:
         who = neighbour(link)
+        if not link["up"] and link["left"]:
+            continue  # it left in order, or was forgotten
         if not link["up"]:
             found.append(f"the link to {who} is down: {link['error'] or 'no reason given'}")
         elif link["full"]:

@@ -17,6 +17,7 @@ from .actions import LinkInfo
 from .core import Core, LinkEnd
 from .dispatch import Dispatch
 from .membership import Membership
+from .orders import Orders
 from .relay import Relay
 from .retained import RetainedMessages
 
@@ -33,6 +34,7 @@ class Links:
         relay: Relay,
         dispatch: Dispatch,
         retained: RetainedMessages,
+        orders: Orders,
     ) -> None:
         self._core = core
         self._states = states
@@ -41,6 +43,7 @@ class Links:
         self._relay = relay
         self._dispatch = dispatch
         self._retained = retained
+        self._orders = orders
         core.on_drop = self._dropped
 
     def up(self, link: int, peer: Identity, incarnation: int, cost: int, policy: Policy | None) -> None:
@@ -61,6 +64,7 @@ class Links:
         )
         core.stale()  # a flooded stream has one more neighbour
         core.event("link_up", link=link, peer=str(peer), cost=end.cost)
+        self._orders.linked(end)
         core.control(link, "summary", self._members.summary())
         if len(core.links) == 1 and core.config.mode == "flood":
             self._interests.all_stale()

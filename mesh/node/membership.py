@@ -27,7 +27,7 @@ from ..view.zones import Zones
 from ..wire.control import EPOCH_BITS, InterestUpdate, LinkEntry, LinkRecord, SummaryEntry
 from ..wire.envelope import Share
 from ..wire.identity import Identity
-from ..wire.keys import Seal
+from ..wire.keys import Pin, Seal
 from ..wire.visited import numbers
 from .core import Core, LinkEnd
 from .dispatch import Dispatch
@@ -65,6 +65,8 @@ class Membership:
         # all that are known, reachable or not, and those of them that a policy leads to
         self.on_known: Callable[[Iterable[int], Iterable[int]], None] = lambda numbers, behind: None
         self.on_forgotten: Callable[[int], None] = lambda number: None
+        self.on_went: Callable[[int], None] = lambda went: None  # a set of brokers is out of reach
+        self.buried: Callable[[int, bytes, int], bool] = lambda number, uuid, epoch: False  # nothing of this life is believed
         self.informed = False  # of what others want: a link is used, whose other end has said all that it knew, or an earlier life knew
         self.say_links()
 
@@ -212,7 +214,9 @@ class Membership:
         core = self._core
         new = []
         for record in records:
-            if not self.states.newer(record) or not self.believes(end, "linkstate", record.number, record.name, record.seal, record.said()):
+            if not self.states.newer(record) or self.buried(record.number, record.uuid, record.epoch):
+                continue
+            if not self.believes(end, "linkstate", record.number, record.name, record.seal, record.said()):
                 continue
             if (record.number, record.uuid) == (core.number, core.uuid):
                 self._raise_epoch(record.epoch)
@@ -228,6 +232,8 @@ class Membership:
         if key == (core.number, core.uuid):
             return
         self.refresh()
+        if self.buried(*key, update.epoch):
+            return
         active = self.interests.active.get(update.number)
         if active is not None and active != update.uuid and self.states.live >> update.number & 1:
             return
@@ -382,6 +388,8 @@ class Membership:
             self._absent[number] = self.changed[number] = core.now
             core.event("member_down", number=number)
             self._dispatch.out_of_reach(number)
+        if went:
+            self.on_went(went)
         if came:
             self._dispatch.in_reach()
             if not self.informed:  # only now does what was said count: interest belongs to who is reachable
@@ -440,6 +448,36 @@ class Membership:
         self.on_forgotten(number)
         self.interests.all_stale()
         self._core.event("member_forgotten", number=number)
+
+    def forget_life(self, number: int, uuid: bytes) -> None:
+        """A broker is gone for good, whatever was known of it; `forget` and its link record, too."""
+        active = self.interests.active.get(number)
+        if active == uuid:
+            self.forget(number)
+        elif active is None and self._core.keys is not None and self._core.keys.forget(number):
+            self._drop_pin(number)
+        self._absent.pop(number, None)
+        if self.states.records.pop((number, uuid), None) is not None:
+            self.states.dirty = True
+
+    def pin(self, number: int, pin: Pin) -> None:
+        """The number belongs to this key from now on."""
+        keys = self._core.keys
+        assert keys is not None
+        keys.pins[number] = pin
+        self._named = {named for named in self._named if named[0] != number}
+        if self._core.journal is not None:
+            self._core.journal.others.pin(number, pin)
+
+    def held_for(self, number: int) -> int:
+        """Messages in custody here that a broker has not confirmed."""
+        destination = self._dispatch.custody.destinations.get(number)
+        return destination.held_messages if destination is not None else 0
+
+    def go_above(self, epoch: int) -> None:
+        """Others have forgotten this broker up to an epoch: it lives, above it."""
+        if epoch >= self._core.identity.epoch:
+            self._raise_epoch(epoch)
 
     def digest(self) -> str:
         """Of the live brokers' links and interest: the same wherever the same is known."""

@@ -9,6 +9,7 @@ holds no socket, clock or task; the caller passes the time as `now`.
     origin.py        this broker as origin: its tree (own_tree.py) and its frames (framing.py)
     dispatch.py      messages in custody (custody.py) on the way to their destinations, and receipts
     shared_picks.py  which broker serves a shared subscription
+    orders.py        what operators tell the whole mesh
     relay.py         this broker as relay and destination: frames (envelope.py, visited.py), windows (windows.py)
     flood.py         flooded frames of QoS 0
     direct.py        one frame by itself
@@ -26,6 +27,7 @@ Invariants
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from ...mqtt.batch.batch import Batch
 from ...mqtt.batch.parts import PartsBatch
@@ -50,6 +52,7 @@ from .dispatch import Dispatch
 from .framing import Framer
 from .links import Links
 from .membership import Membership
+from .orders import Orders
 from .origin import Origin
 from .own_tree import OwnTree
 from .relay import Relay
@@ -88,8 +91,9 @@ class Node:
         self._origin.keep, self._relay.keep = self._retained.put, self._retained.live
         self._relay.after_kept = self._retained.collect
         self._members.on_known, self._members.on_forgotten = self._retained.members, self._retained.forget
-        self._links = Links(*parts, self._members, self._relay, self._dispatch, self._retained)
-        self._signalling = Signalling(self._core, self._members, self._links, self._relay, self._dispatch, self._retained)
+        self._orders = Orders(self._core, self._members)
+        self._links = Links(*parts, self._members, self._relay, self._dispatch, self._retained, self._orders)
+        self._signalling = Signalling(self._core, self._members, self._links, self._relay, self._dispatch, self._retained, self._orders)
         self._here: dict[int, tuple[Entry, list[Share]]] = {}  # tokens of messages re-picked for this broker: groups that refused
 
     # ---- who and what
@@ -508,12 +512,32 @@ class Node:
         self._core.enter(now)
         self._dispatch.expire()
         self._members.expire()
+        self._orders.expire()
         self._retained.handle_timer()
 
     def forget(self, number: int, now: float) -> None:
         """A broker is gone for good: drop its interest and return what waits for it. A reachable one is left alone."""
         self._core.enter(now)
         self._members.forget(number)
+
+    def order(self, what: str, number: int, now: float, key: bytes = b"", dry: bool = False) -> str:
+        """Have the whole mesh "forget" a broker, "rekey" its number, or forget this one ("leave") once it is gone; see `orders.py`.
+
+        What it does, as one line. dry: only say it. Raises UsageError with one line that says why not.
+        """
+        self._core.enter(now)
+        return self._orders.give(what, number, key, dry)
+
+    def gone(self, peer: Identity) -> bool:
+        """Whether a broker that was linked once has left in order or was forgotten since."""
+        return self._orders.gone(peer.number, peer.uuid.bytes)
+
+    def renew(self, keys: Mapping[str, bytes], managers: Iterable[str] | None) -> None:
+        """The configuration says these keys, by the broker's name, and whose orders count, from now on."""
+        core = self._core
+        if core.keys is not None:
+            core.keys.give(keys)
+        core.config = replace(core.config, managers=None if managers is None else tuple(managers))
 
     # ---- retained messages
 

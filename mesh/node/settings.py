@@ -20,6 +20,7 @@ class MeshConfig:
     broker that is not reachable may be had under another key; None: never. remembered: how many filters of others
     the store keeps at most. receipt_delay: seconds that a receipt may wait for more deliveries to speak of, unless an eighth of
     the credit is used up.
+    managers: names of the brokers whose orders count; None: all.
     retained_compare: seconds between two comparisons of retained messages with one neighbour. deletions_kept: seconds that a
     deletion of a retained message is remembered if not every member has confirmed it.
     """
@@ -35,6 +36,7 @@ class MeshConfig:
     forget_after: float | None = None
     keys_held: float | None = None
     remembered: int = 200_000
+    managers: tuple[str, ...] | None = None
     receipt_delay: float = 0.002
     retained_compare: float = 30.0
     deletions_kept: float = 7 * 86_400.0

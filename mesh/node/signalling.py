@@ -20,6 +20,7 @@ from .core import Core, LinkEnd
 from .dispatch import Dispatch
 from .links import Links
 from .membership import Membership
+from .orders import Orders
 from .relay import Relay
 from .retained import KIND as RETAINED
 from .retained import RetainedMessages
@@ -28,7 +29,16 @@ from .retained import RetainedMessages
 class Signalling:
     """What neighbours say to this node beside messages."""
 
-    def __init__(self, core: Core, members: Membership, links: Links, relay: Relay, dispatch: Dispatch, retained: RetainedMessages) -> None:
+    def __init__(
+        self,
+        core: Core,
+        members: Membership,
+        links: Links,
+        relay: Relay,
+        dispatch: Dispatch,
+        retained: RetainedMessages,
+        orders: Orders,
+    ) -> None:
         self._core = core
         self._members = members
         self._links = links
@@ -45,6 +55,7 @@ class Signalling:
             "receipts": self._on_receipts,
             "dropped": self._on_dropped,
             "noted": self._on_noted,
+            "orders": orders.received,
         }
 
     def receive(self, end: LinkEnd, data: bytes, position: int, topic: int) -> int:

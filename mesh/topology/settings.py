@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .rules import LinkRules
 
 SHORTEST_KEY = 16
+HIGHEST_COST = 65535  # of a link
 START_WAIT = 2.0  # seconds
 MODES = ("routed", "flood")
 AUTHS = ("key", "certificate", "both")  # how the brokers of a mesh prove who they are
@@ -180,6 +181,7 @@ class MeshSettings:
     brokers: name -> number of all that may link, None for whoever proves the key or shows a certificate.
     keys: name -> public key, in hexadecimal digits, of brokers that are known under it alone (mesh/wire/keys.py). keys_held: seconds that
     the number of a broker out of reach is kept for its key.
+    managers: names of the brokers whose orders to the whole mesh count (mesh/node/orders.py); None: those of all.
     lowest_protocol: version of the mesh protocol that links still speak; 2 lets brokers of the previous release in.
     auth: "key", "certificate" (each end's certificate names its broker; then there is no key), or "both".
     mode: "routed" or "flood". peers: the neighbours that this broker dials (others may dial it). silence: seconds without a
@@ -207,6 +209,7 @@ class MeshSettings:
     keys: dict[str, str] = field(default_factory=dict)
     keys_held: float = WEEK
     lowest_protocol: int = OLDEST
+    managers: list[str] | None = None
     retained_compare: float = 30.0
     deletions_kept: float = WEEK
     clients: str = "site"
@@ -241,6 +244,7 @@ class MeshSettings:
             brokers=_brokers_of(section.section("brokers")) if section.has("brokers") else None,
             keys=given_keys(section.section("keys")) if section.has("keys") else {},
             keys_held=section.seconds("keys_held", 1, 2**32, WEEK),
+            managers=section.strings("managers", [], 'give names of brokers, as ["porto", "lyon"]') if section.has("managers") else None,
             lowest_protocol=section.whole("lowest_protocol", OLDEST, PROTOCOL, OLDEST),
             mode=section.choice("mode", MODES, "routed"),
             silence=section.seconds("silence", 0.1, 3600, 0.9),

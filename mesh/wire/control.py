@@ -19,6 +19,7 @@ Bodies are arrays. u16, u48 and so on are unsigned integers of so many bits.
                             [[epoch, first, last, [group, filter]], ...]], ...]
     dropped    up         [[origin, tree, brokers], ...]
     noted      down       [origin, tree, destination, [epoch, sequence]]
+    orders     flood      [[id, issuer, name, time, what, target, uuid, epoch, key, seal], ...]; to peers that name the capability `manage`
     retained   link       see `retained/wire.py`, which reads it
 
 Kinds of a later version are ignored. This file knows forms, not meanings.
@@ -149,6 +150,22 @@ class Noted(NamedTuple):
     position: Position
 
 
+class Order(NamedTuple):
+    """What an operator tells the whole mesh about one broker. id: 16 random bytes. issuer, name: the broker that was asked. time: ms since
+    1970. what: see `mesh/node/orders.py`. target, uuid, epoch: the broker that it is about, up to this life. key: its new public key."""
+
+    id: bytes
+    issuer: int
+    name: str
+    time: int
+    what: str
+    target: int
+    uuid: bytes
+    epoch: int
+    key: bytes
+    seal: Seal | None = None
+
+
 def _integer(bits: int) -> Check:
     def check(value: Any) -> Any:
         if type(value) is not int or value < 0 or value >> bits:
@@ -243,6 +260,7 @@ _FORMS: dict[str, Check] = {
     "open": _record(Open, _u16, _uuid, _u48, _u64, _many(_record(None, _u16, _u16, _u63)), _seal),
     "receipts": _many(_record(Receipt, _u16, _u64, _u16, _u48, _u48, _position, _position, _u32, _u63, _many(_refusal))),
     "dropped": _many(_record(Dropped, _u16, _u64, _mask)),
+    "orders": _many(_record(Order, _uuid, _u16, _name, _u48, _text(16), _u16, _uuid, _epoch, _octets(None), _seal)),
     "noted": _record(Noted, _u16, _u64, _u16, _position),
 }
 

@@ -83,11 +83,19 @@ class Keys:
     def __init__(self, mesh: str, number: int, name: str, signer: Signer, given: Mapping[str, bytes] | None = None) -> None:
         self.signer = signer
         self.pins: dict[int, Pin] = {}
-        self._given = dict(given or {})
-        self._owners = {key: owner for owner, key in self._given.items()}
+        self.give(given or {})
         self._mesh = mesh
         self._number = number
         self._name = name
+
+    def give(self, given: Mapping[str, bytes]) -> None:
+        """The configuration says these keys, by the broker's name, from now on."""
+        self._given = dict(given)
+        self._owners = {key: owner for owner, key in self._given.items()}
+
+    def given_to(self, name: str) -> bytes | None:
+        """The key that the configuration gives a broker."""
+        return self._given.get(name)
 
     # ---- statements
 

@@ -40,6 +40,7 @@ RANKS = {
         "__init__ main",
         "acl broker cert demo directory metabroker passwd pub status store sub",
         "authority fleet logs message_format sessions topology",
+        "mesh",
         "connection option_groups tables",
         "connection_options sockets",
         "output",

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 from mqmesh.base.settings import ConfigError
-from mqmesh.broker.auth import passwords
+from mqmesh.broker.auth import operators, passwords
 from mqmesh.broker.auth.settings import AccessSettings
 from mqmesh.broker.config import parse
-from mqmesh.broker.requests import sessions as session_topic
 from mqmesh.broker.requests.sessions import ANSWER, TOPIC
 from mqmesh.mqtt.packets import Puback, Publish
 from mqmesh.mqtt.properties import Property
@@ -160,9 +159,9 @@ async def test_who_may_and_who_may_not(home: str, monkeypatch: pytest.MonkeyPatc
         assert "not permitted" in (await ask(stranger, {"do": "end", "client": "x"}))["error"]
     async with Site(home, store=MemoryStore()) as site:
         client = await operator(site)
-        assert session_topic.peer(site.broker.site.sessions.get("operator").connection.transport.get_extra_info("socket")) == os.getuid()
+        assert operators.peer(site.broker.site.sessions.get("operator").connection.transport.get_extra_info("socket")) == os.getuid()
         assert "sessions" in await ask(client, {"do": "list"})
-        monkeypatch.setattr(session_topic, "peer", lambda _: os.getuid() + 1)
+        monkeypatch.setattr(operators, "peer", lambda _: os.getuid() + 1)
         assert "not permitted" in (await ask(client, {"do": "list"}))["error"]
 
 

@@ -8,7 +8,7 @@ from uuid import UUID
 from mqmesh.mesh.node.actions import Action, CloseLink, Confirmed, Deliver, Event, PeerMessage, Retained, Returned, Send, Unblocked
 from mqmesh.mesh.node.node import Node
 from mqmesh.mesh.node.settings import MeshConfig
-from mqmesh.mesh.wire.identity import Identity
+from mqmesh.mesh.wire.identity import MANAGE, Identity
 from mqmesh.mesh.wire.keys import Keys, Signer
 from mqmesh.mesh.wire.policy import Policy
 from mqmesh.mqtt.batch.run import Run
@@ -50,6 +50,7 @@ class Net:
         self.confirmed: list[object] = []  # watches
         self.stuck: set[tuple[int, int]] = set()  # (node, link) whose data stays
         self.hold = False
+        self.capabilities = frozenset({MANAGE})  # that both ends of a new link name
         self.now = 0.0
         self.links = 0
         for number in numbers:
@@ -94,8 +95,9 @@ class Net:
         self.links += 1
         link = self.links
         self.ends[a, link], self.ends[b, link] = (b, link), (a, link)
-        self.nodes[a].link_up(link, self.nodes[b].identity, 1_000_000 + link, cost, self.now, own.get(a))
-        self.nodes[b].link_up(link, self.nodes[a].identity, 1_000_000 + link, cost, self.now, own.get(b))
+        peers = {one: self.nodes[one].identity._replace(capabilities=self.capabilities) for one in (a, b)}
+        self.nodes[a].link_up(link, peers[b], 1_000_000 + link, cost, self.now, own.get(a))
+        self.nodes[b].link_up(link, peers[a], 1_000_000 + link, cost, self.now, own.get(b))
         return link
 
     def cut(self, link: int) -> None:

@@ -1,0 +1,1 @@
+"""`mqmesh mesh`: change a mesh while it runs."""
