@@ -21,7 +21,7 @@ from collections.abc import Callable, Set
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .counters import Account, Counters
-from .turns import Turns
+from .turns import Share, Turns
 
 if TYPE_CHECKING:
     from ..base.refusals import Warnings
@@ -118,6 +118,7 @@ class Receiver(Protocol):
     """A connection that messages are sent on, as routes and sessions see it.
 
     version: the client's version of MQTT, 4 or 5.
+    share: of its address in the loop's time.
     special: it limits the size of packets or takes topic aliases, so that shared bytes do not fit it.
     congested: it has more unsent bytes than it may.
     sent: PUBLISH packets so far.
@@ -126,6 +127,7 @@ class Receiver(Protocol):
     """
 
     version: int
+    share: Share
     sent: int
     sends: deque[tuple[int, bytes | bytearray]] | None
 

@@ -27,6 +27,8 @@ V = TypeVar("V")
 
 _SHARE = "$share/"
 
+PAUSE = 64  # levels that `TopicTree.walk` visits before it says that it goes on
+
 MAX_LEVELS = 200
 """How many levels a server should take in a name or filter (`too_deep`). The standard sets no limit (4.7.3), but each level of a
 stored filter or retained topic costs a node, so that 64 kB of slashes would cost 20 MB."""
@@ -422,6 +424,44 @@ class TopicTree(Generic[V]):
             if not parent.children:
                 parent.children = None
         return True
+
+    def walk(self, filter_: str) -> Iterator[V | None]:
+        """The values of the topics that a well-formed filter matches, one by one; None after every `PAUSE` levels that held none.
+
+        The tree may change meanwhile: a topic that stays in it is found once, one that comes or goes may be found or not.
+        """
+        values = self._values
+        if not has_wildcard(filter_):
+            if filter_ in values:
+                yield values[filter_]
+            return
+        levels = filter_.split("/")
+        wild = levels[0] in ("+", "#")
+        stack: list[tuple[_Topics, Iterator[str], int]] = []  # a node, its children still to be visited, the level that they have to match
+        node: _Topics | None = self._root
+        at = steps = 0
+        while True:
+            steps += 1
+            if steps % PAUSE == 0:
+                yield None
+            if node is not None:
+                level = levels[at] if at < len(levels) else None
+                if node.topic is not None and level in (None, "#") and node.topic in values:
+                    yield values[node.topic]
+                if node.children and level is not None:
+                    stack.append((node, iter(list(node.children) if level in ("+", "#") else [level]), at))
+            if not stack:
+                return
+            parent, names, at = stack[-1]
+            name = next(names, None)
+            if name is None:
+                stack.pop()
+                node = None
+            elif wild and parent is self._root and name.startswith("$"):  # [MQTT-4.7.2-1]
+                node = None
+            else:
+                node = parent.children.get(name) if parent.children else None
+                at += levels[at] != "#"
 
     def match(self, filter_: str) -> list[tuple[str, V]]:
         """(topic, value) for each topic that a well-formed filter matches, in no particular order."""

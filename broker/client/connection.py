@@ -290,9 +290,11 @@ class Connection(Outgoing, asyncio.Protocol):
         turns = self.context.turns
         self.context.now = self.context.loop.time()
         if self.steps is not None:
-            for _ in self.steps:
-                if turns.clock() > turns.until:
+            try:
+                if any(turns.clock() > turns.until for _ in self.steps):
                     return True
+            except PeerError as error:
+                self.fail(error)
             self.steps = None
         self.waits = False
         if self.closing:

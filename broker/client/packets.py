@@ -5,6 +5,7 @@ One function a packet kind; the table is at the end. CONNECT has a module of its
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +23,14 @@ from ..session.session import Replay
 from . import connect as handshake
 
 if TYPE_CHECKING:
+    from ...mqtt.batch.batch import Batch
     from ..session.session import Session
+    from ..site import Site
     from .connection import Connection
 
 
+AT_ONCE = 32  # filters of a packet that are taken at once; more are taken in turns
+REPLAYS = 10_000  # subscriptions of a session that may wait for what is retained
 OLD_DUP = (0x68, 0x88, 0xA8)  # PUBREL, SUBSCRIBE and UNSUBSCRIBE with the DUP flag, which MQTT 3.1 sets when it sends them again
 
 
@@ -84,55 +89,59 @@ def pubcomp(connection: Connection, packet: packets.Pubcomp) -> None:
 def subscribe(connection: Connection, packet: packets.Subscribe) -> None:
     """SUBACK first, then what is retained (MQTT-3.8.4-1, MQTT-3.3.1-9 to -11)."""
     session = _session(connection)
-    site = connection.site
-    identifiers = packet.properties.get(Property.SUBSCRIPTION_IDENTIFIER, [])
-    identifier = identifiers[0] if identifiers else 0
-    if session.replaying > session.max_messages:
+    persistence = connection.site.persistence
+    if len(session.replays) > REPLAYS:
         # it does not take the retained messages of its earlier subscriptions
         _suback(connection, packet, [Reason.QUOTA_EXCEEDED] * len(packet.subscriptions), answer=False)
         return
+    if persistence is not None and persistence.error is not None and session.stored:
+        persistence.begin()
+        _suback(connection, packet, [Reason.QUOTA_EXCEEDED] * len(packet.subscriptions))
+        return
+    _go(connection, _subscribe(connection, session, packet), len(packet.subscriptions))
+
+
+def _go(connection: Connection, steps: Iterator[None], count: int) -> None:
+    """Take the steps of a packet that names so many filters: at once, or in turns."""
+    if count > AT_ONCE and not connection.inside:
+        connection.steps = steps
+        connection.wait_for_turn()
+    else:
+        for _ in steps:
+            pass
+
+
+def _subscribe(connection: Connection, session: Session, packet: packets.Subscribe) -> Iterator[None]:
+    """Take the subscriptions of a SUBSCRIBE one by one, then answer."""
+    site = connection.site
+    identifiers = packet.properties.get(Property.SUBSCRIPTION_IDENTIFIER, [])
+    identifier = identifiers[0] if identifiers else 0
     persistence = site.persistence
     if persistence is not None:
         persistence.begin()
-        if persistence.error is not None and session.stored:
-            _suback(connection, packet, [Reason.QUOTA_EXCEEDED] * len(packet.subscriptions))
-            return
     reasons = []
-    wanted: list[Replay] = []
+    wanted: dict[str, Replay] = {}
     for subscription in packet.subscriptions:
         if connection.version == 4 and subscription.filter.startswith("$share/"):
             check_filter(subscription.filter)
-        if too_deep(subscription.filter):  # well-formed, but each level is a node here and at every other site
-            reasons.append(Reason.TOPIC_FILTER_INVALID)
-            continue
-        refusal = site.router.refusal(connection.client_id, subscription.filter) or site.guard.subscription(
-            connection.user, connection.client_id, subscription.filter
-        )
-        if refusal is not None:
-            site.router.access.denied(connection.client_id, connection.user, subscription.filter, refusal)
-            reasons.append(Reason.NOT_AUTHORIZED)
-            continue
-        if persistence is not None and persistence.quota.full and session.stored and subscription.filter not in session.subscriptions:
-            _refused(connection, persistence.quota.full_text)
-            reasons.append(Reason.QUOTA_EXCEEDED)
-            continue
-        most = connection.limits.subscriptions
-        if most is not None and len(session.subscriptions) >= most and subscription.filter not in session.subscriptions:
-            _refused(connection, f"a session has at most {most} subscriptions (limits.subscriptions)")
-            reasons.append(Reason.QUOTA_EXCEEDED)
-            continue
-        is_new = site.router.subscribe(session, subscription, identifier)
-        session.subscribed(subscription, identifier)
-        shared = subscription.filter.startswith("$share/")
-        if not shared and (subscription.retain_handling == 0 or (subscription.retain_handling == 1 and is_new)):
-            # as of now: what is retained from now on comes as a message, whenever SUBACK goes
-            runs = site.retained.for_client(subscription.filter, session.client_id, site.context.now)
-            runs = [run for run in runs if site.router.access.sees(run.topic.decode(), subscription.filter, session.client_id)]
-            if (session.face, subscription.filter) in site.router.filtered:
-                runs = [run for run in runs if site.router.reads(session.face, subscription.filter, run.topic.decode())]
-            if runs:
-                wanted.append(Replay(site.retained, runs, subscription.qos, Entry(session, subscription, identifier).identifier))
-        reasons.append(Reason(subscription.qos))
+        reason = _refusal(connection, session, subscription)
+        if reason is None:
+            is_new = site.router.subscribe(session, subscription, identifier)
+            session.subscribed(subscription, identifier)
+            shared = subscription.filter.startswith("$share/")
+            if not shared and (subscription.retain_handling == 0 or (subscription.retain_handling == 1 and is_new)):
+                # as of now: what is retained from now on comes as a message, whenever SUBACK goes
+                suffix = Entry(session, subscription, identifier).identifier
+                found = site.retained.replay(subscription.filter, session.client_id)
+                runs = _seen(site, session, found, subscription.filter)
+                wanted[subscription.filter] = Replay(subscription.filter, runs, subscription.qos, suffix)
+            reason = Reason(subscription.qos)
+        reasons.append(reason)
+        yield
+        if session.connection is not connection:
+            return
+    if persistence is not None and session.stored:
+        persistence.need_commit()  # others may have begun meanwhile
     _suback(connection, packet, reasons)
     for subscription in packet.subscriptions:
         share = split_share(subscription.filter)
@@ -140,9 +149,48 @@ def subscribe(connection: Connection, packet: packets.Subscribe) -> None:
             site.router.groups[share].gather(session, site.next_commit)
     ticket = session.mark()
     if ticket and persistence is not None:
-        persistence.when(ticket, partial(_send_retained, connection, wanted))
+        persistence.when(ticket, partial(_send_retained, connection, list(wanted.values())))
     else:
-        _send_retained(connection, wanted)
+        _send_retained(connection, list(wanted.values()))
+
+
+def _seen(site: Site, session: Session, found: Iterator[Batch | None], topic_filter: str) -> Iterator[Batch | None]:
+    """The retained messages that a subscription may see, one by one."""
+    router = site.router
+    for run in found:
+        if run is not None:
+            topic = run.topic.decode()
+            ruled = (session.face, topic_filter) in router.filtered
+            if not router.access.sees(topic, topic_filter, session.client_id) or (
+                ruled and not router.reads(session.face, topic_filter, topic)
+            ):
+                run = None
+        yield run
+
+
+def _refusal(connection: Connection, session: Session, subscription: packets.Subscription) -> Reason | None:
+    """Why a subscription is refused, counted and logged; None: it is not."""
+    site = connection.site
+    topic_filter = subscription.filter
+    if too_deep(topic_filter):  # well-formed, but each level is a node here and at every other site
+        return Reason.TOPIC_FILTER_INVALID
+    refusal = site.router.refusal(connection.client_id, topic_filter) or site.guard.subscription(
+        connection.user, connection.client_id, topic_filter
+    )
+    if refusal is not None:
+        site.router.access.denied(connection.client_id, connection.user, topic_filter, refusal)
+        return Reason.NOT_AUTHORIZED
+    if topic_filter in session.subscriptions:
+        return None
+    persistence = site.persistence
+    if persistence is not None and persistence.quota.full and session.stored:
+        _refused(connection, persistence.quota.full_text)
+        return Reason.QUOTA_EXCEEDED
+    most = connection.limits.subscriptions
+    if most is not None and len(session.subscriptions) >= most:
+        _refused(connection, f"a session has at most {most} subscriptions (limits.subscriptions)")
+        return Reason.QUOTA_EXCEEDED
+    return None
 
 
 def _refused(connection: Connection, text: str) -> None:
@@ -164,21 +212,30 @@ def _suback(connection: Connection, packet: packets.Subscribe, reasons: list[Rea
 def _send_retained(connection: Connection, wanted: list[Replay]) -> None:
     """Replay what is retained for new subscriptions, behind their SUBACK."""
     session = _session(connection)
-    if session.connection is connection:
-        for replay in wanted:
-            session.replay(replay)
+    if session.connection is connection and wanted:
+        session.replay(wanted)
 
 
 def unsubscribe(connection: Connection, packet: packets.Unsubscribe) -> None:
-    session = _session(connection)
+    _go(connection, _unsubscribe(connection, _session(connection), packet), len(packet.filters))
+
+
+def _unsubscribe(connection: Connection, session: Session, packet: packets.Unsubscribe) -> Iterator[None]:
+    """End the subscriptions of an UNSUBSCRIBE one by one, then answer."""
     router = connection.site.router
     reasons = []
-    if connection.site.persistence is not None:
-        connection.site.persistence.begin()
+    persistence = connection.site.persistence
+    if persistence is not None:
+        persistence.begin()
     for topic_filter in packet.filters:
         was_there = router.unsubscribe(session, topic_filter)
         session.unsubscribed(topic_filter)
         reasons.append(Reason.SUCCESS if was_there else Reason.NO_SUBSCRIPTION_EXISTED)
+        yield
+        if session.connection is not connection:
+            return
+    if persistence is not None and session.stored:
+        persistence.need_commit()  # others may have begun meanwhile
     connection.send_packet(packets.Unsuback(packet.packet_id, reasons if connection.version == 5 else []), answer=True)
 
 

@@ -12,7 +12,9 @@ between finds it here, and is left out when it comes (`came`).
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from ...mqtt.batch.batch import Batch
 from ...mqtt.batch.run import Run
@@ -26,6 +28,18 @@ OVERHEAD = 512  # bytes that a retained message is taken to need beside its payl
 BURIED = 768  # the same of a deletion that the mesh remembers, topic included
 
 
+CHANGED_MAX = 100_000  # topics that changed while replays were under way; beyond, a replay may send what has come as a message
+
+
+class Mark:
+    """Where a replay began in the order of changes."""
+
+    __slots__ = ("__weakref__", "serial")
+
+    def __init__(self, serial: int) -> None:
+        self.serial = serial
+
+
 class Retained:
     """topic -> a run of one message; an empty payload deletes."""
 
@@ -35,6 +49,9 @@ class Retained:
         self._tree: TopicTree[Batch] = TopicTree()
         self._coming: dict[bytes, tuple[bytes, set[str]]] = {}  # topic -> key of the message that comes, clients that found it here
         self._account = account
+        self._marks: WeakSet[Mark] = WeakSet()  # of the replays under way
+        self._changed: dict[bytes, int] = {}  # topic -> serial of its last change, while there are any
+        self._serial = 0
         self._ends: list[tuple[float, str]] = []
         self.expired = 0
 
@@ -65,6 +82,10 @@ class Retained:
         always: whether there is room or not, as the other sites keep it. False: there was none.
         """
         topic = run.topic.decode()
+        if self._marks:
+            self._note(bytes(run.topic))
+        elif self._changed:
+            self._changed.clear()
         old = self._tree.get(topic)
         if not run.length:
             if old is not None:
@@ -97,23 +118,36 @@ class Retained:
         if run.expiry is not None:
             heapq.heappush(self._ends, (run.received + run.expiry, topic))
 
-    def current(self, run: Batch, now: float) -> bool:
-        """Whether this very run is still the retained message of its topic."""
-        return self._tree.get(run.topic.decode()) is run and not run.expired(now)
-
     def matching(self, topic_filter: str, now: float) -> list[Batch]:
         """What a new subscription gets."""
         return [run for _, run in self._tree.match(topic_filter) if not run.expired(now)]
 
-    def for_client(self, topic_filter: str, client_id: str, now: float) -> list[Batch]:
-        """The same, for a client who will be sent it."""
-        runs = self.matching(topic_filter, now)
-        if self._coming:
-            for run in runs:
-                found = self._coming.get(run.topic)
-                if found is not None:
-                    found[1].add(client_id)
-        return runs
+    def replay(self, topic_filter: str, client_id: str) -> Iterator[Batch | None]:
+        """The same one by one, for a client who is sent each at once. None, now and then: nothing was found in this step.
+
+        What is retained from now on is left out: it comes as a message.
+        """
+        mark = Mark(self._serial)
+        self._marks.add(mark)
+        return self._replay(mark, topic_filter, client_id)
+
+    def _replay(self, mark: Mark, topic_filter: str, client_id: str) -> Iterator[Batch | None]:
+        for run in self._tree.walk(topic_filter):
+            if run is not None:
+                if self._changed and self._changed.get(run.topic, 0) > mark.serial:
+                    run = None
+                elif self._coming:
+                    found = self._coming.get(run.topic)
+                    if found is not None:
+                        found[1].add(client_id)
+            yield run
+
+    def _note(self, topic: bytes) -> None:
+        """A topic's message has changed while replays are under way."""
+        self._serial += 1
+        if len(self._changed) >= CHANGED_MAX:
+            self._changed.clear()
+        self._changed[topic] = self._serial
 
     def expect(self, topic: bytes, key: bytes) -> None:
         """The message that is retained now comes as a message too."""

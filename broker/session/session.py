@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Iterator
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from ...base.quoting import quoted
 from ...mqtt.packets import Subscription
 from ...mqtt.session import PUBRELS, Delivery, Inbound, Outbound
 from ..empty import EMPTY_QUEUE, EMPTY_SET
@@ -25,10 +27,10 @@ from ..empty import EMPTY_QUEUE, EMPTY_SET
 if TYPE_CHECKING:
     from ...mqtt.batch.batch import Batch
     from ..ports import Context, Publisher, Receiver, Recipient
-    from ..routing.retained import Retained
     from .will import Will
 
 REPLAY_STEP = 128 * 1024  # bytes of replayed messages given to the transport before other connections get their turn
+REPLAY_STEPS = 256  # messages, or steps of the search for them, until then
 
 
 class Waiting(Enum):
@@ -44,26 +46,46 @@ class Waiting(Enum):
 class Replay:
     """The retained messages that a subscription is to get, as far as they have not been sent.
 
-    runs: of one message each, as they were retained when the subscription came. qos: the subscription's. suffix: its identifier.
+    filter: the subscription's. runs: of one message each, searched as they are sent; None where a step has found none. qos: the
+    subscription's. suffix: its identifier.
     """
 
-    __slots__ = ("position", "qos", "runs", "store", "suffix")
+    __slots__ = ("filter", "qos", "runs", "suffix")
 
-    def __init__(self, store: Retained, runs: list[Batch], qos: int, suffix: bytes) -> None:
-        self.store = store
+    def __init__(self, topic_filter: str, runs: Iterator[Batch | None], qos: int, suffix: bytes) -> None:
+        self.filter = topic_filter
         self.runs = runs
         self.qos = qos
         self.suffix = suffix
-        self.position = 0
 
-    def next(self, now: float) -> Batch | None:
-        """The next message that is still retained, as a run of its own that nobody else holds; None at the end."""
-        while self.position < len(self.runs):
-            run = self.runs[self.position]
-            self.position += 1
-            if self.store.current(run, now):
-                return run.part(0, 1)
-        return None
+
+class End(Enum):
+    """The end of a replay."""
+
+    END = 0
+
+
+END = End.END
+
+
+class ReplayTurn:
+    """A turn of a session's replays."""
+
+    __slots__ = ("_connection", "_session")
+
+    def __init__(self, session: Session, connection: Receiver) -> None:
+        self._session = session
+        self._connection = connection
+
+    @property
+    def who(self) -> str:
+        """Whose work it is, for the log."""
+        return f"client={quoted(self._session.client_id)} work=retained"
+
+    def turn(self) -> bool:
+        """Send some."""
+        self._session.replay_on(self._connection)
+        return False
 
 
 class Session:
@@ -96,6 +118,7 @@ class Session:
         "queue",
         "queued",
         "queued_bytes",
+        "replay_due",
         "replays",
         "resending",
         "subscriptions",
@@ -127,6 +150,7 @@ class Session:
         self.resending: deque[Delivery] = EMPTY_QUEUE
         self.unsent = 0  # messages in `resending`: in flight, not yet sent on this connection
         self.replays: deque[Replay] = EMPTY_QUEUE
+        self.replay_due = False  # a turn of theirs comes
         self.waiting = Waiting.NOTHING
         self.will: Will | None = None
         self.paused: set[Publisher] = EMPTY_SET
@@ -290,35 +314,39 @@ class Session:
 
     # Retained messages for new subscriptions
 
-    def replay(self, replay: Replay) -> None:
-        """Send a subscription's retained messages as the connection takes them."""
-        if not self.replays:
-            self.replays = deque()
-        self.replays.append(replay)
-        if len(self.replays) == 1 and not self.resending and self.connection is not None:
+    def replay(self, replays: list[Replay]) -> None:
+        """Send subscriptions' retained messages as the connection takes them. One that is under way for the same filter ends."""
+        again = {replay.filter for replay in replays}
+        waiting = [replay for replay in self.replays if replay.filter not in again]
+        idle = not waiting
+        self.replays = deque([*waiting, *replays])
+        if idle and not self.resending and self.connection is not None:
             self._replay(self.connection)
             if not self.replays:
                 self._drain(self.connection)
 
-    @property
-    def replaying(self) -> int:
-        """How many retained messages are still to be sent."""
-        return sum(len(replay.runs) - replay.position for replay in self.replays)
-
     def _replay(self, connection: Receiver) -> None:
+        """Send retained messages for a slice of the loop's time; the next one follows when it is the client's turn."""
+        if self.replay_due:
+            return
         now = self.context.now
-        given = 0
+        given = steps = 0
         while self.replays and not connection.congested and self._room():
-            if given > REPLAY_STEP:
+            steps += 1
+            if given > REPLAY_STEP or steps > REPLAY_STEPS:
                 connection.flush()
                 if not connection.congested:
-                    self.context.loop.call_soon(self._replay_on, connection)
+                    self.replay_due = True
+                    self.context.turns.wait(connection.share, ReplayTurn(self, connection))
                 return
             replay = self.replays[0]
-            run = replay.next(now)
-            if run is None:
+            found = next(replay.runs, END)
+            if isinstance(found, End):
                 self.replays.popleft()
                 continue
+            if found is None or found.expired(now):
+                continue
+            run = found.part(0, 1)  # nobody else holds what is encoded of it
             given += run.length + len(run.topic)
             qos = min(run.qos, replay.qos)
             if not qos:
@@ -328,10 +356,12 @@ class Session:
             if not connection.send_delivery(delivery):
                 self.outbound.acknowledge(qos, delivery.first, 1)
 
-    def _replay_on(self, connection: Receiver) -> None:
+    def replay_on(self, connection: Receiver) -> None:
+        """It is the connection's turn."""
+        self.replay_due = False
         if self.connection is connection:
+            self.context.refresh()
             self.pump()
-            self.context.flush()
 
     # Connections come and go
 

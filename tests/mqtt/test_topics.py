@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from mqmesh.mqtt.errors import MalformedPacket, PeerError
-from mqmesh.mqtt.topics import FilterTree, TopicTree, check_filter, check_topic, matches, split_share, too_deep
+from mqmesh.mqtt.topics import PAUSE, FilterTree, TopicTree, check_filter, check_topic, matches, split_share, too_deep
 from support.examples import examples
 
 from .strategies import filters, topics
@@ -190,6 +190,7 @@ class TopicTreeMachine(RuleBasedStateMachine):
     def match(self, filter_: str) -> None:
         expected = [(topic, value) for topic, value in self.model.items() if reference(filter_, topic)]
         assert sorted(self.tree.match(filter_)) == sorted(expected)
+        assert sorted(value for value in self.tree.walk(filter_) if value is not None) == sorted(value for _, value in expected)
 
     @invariant()
     def agrees(self) -> None:
@@ -198,6 +199,33 @@ class TopicTreeMachine(RuleBasedStateMachine):
         assert all(self.tree.get(topic) == value for topic, value in self.model.items())
         if not self.model:
             assert self.tree._root.children is None
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(filters(), st.lists(topics, max_size=30, unique=True), st.data())
+def test_a_walk_finds_what_stays_once_and_says_when_it_finds_nothing(filter_: str, names: list[str], data: Any) -> None:
+    tree: TopicTree[str] = TopicTree()
+    for name in names:
+        tree.set(name, name)
+    moved: set[str] = set()
+    found: list[str] = []
+    for value in tree.walk(filter_):
+        if value is not None:
+            found.append(value)
+        one = data.draw(st.sampled_from(names) | topics)
+        moved.add(one)
+        if not tree.delete(one):
+            tree.set(one, one)
+    assert len([name for name in found if name not in moved]) == len({name for name in found if name not in moved})
+    assert {name for name in found if name not in moved} == {name for name in names if name not in moved and reference(filter_, name)}
+
+
+def test_a_walk_that_finds_nothing_pauses() -> None:
+    tree: TopicTree[int] = TopicTree()
+    for number in range(20 * PAUSE):
+        tree.set(f"a/{number}/x", number)
+    assert len(list(tree.walk("+/+/y"))) >= 20
+    assert len([value for value in tree.walk("#") if value is not None]) == 20 * PAUSE
 
 
 TestFilterTree = FilterTreeMachine.TestCase

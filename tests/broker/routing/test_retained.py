@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from mqmesh.broker.client import packets as handlers
 from mqmesh.broker.counters import Account
 from mqmesh.broker.routing.retained import OVERHEAD, Retained
+from mqmesh.broker.session.session import REPLAY_STEPS, Session
 from mqmesh.mqtt.batch.run import Run
 from mqmesh.mqtt.packets import Puback, Publish, Suback, Subscribe, Subscription
 from mqmesh.mqtt.properties import Property
 from mqmesh.mqtt.reasons import Reason
-from support.broker_site import Site
+from support.broker_site import Site, until
 
 
 @pytest.mark.parametrize("granted", [0, 1, 2])
@@ -196,16 +198,47 @@ async def test_what_was_replaced_meanwhile_is_not_sent_late():
         await client.nothing()
 
 
-async def test_a_client_that_takes_no_retained_messages_cannot_ask_for_ever_more():
-    async with Site(session_queue_messages=10) as site:
+async def test_a_client_that_takes_no_retained_messages_cannot_ask_for_ever_more(monkeypatch: pytest.MonkeyPatch):
+    """For one filter a single replay waits, however often it is asked for, and other filters are bounded."""
+    monkeypatch.setattr(handlers, "REPLAYS", 2)
+    async with Site() as site:
         publisher = await site.client("p")
         for n in range(20):
             await publisher.publish(f"t/{n}", b"x", 1, retain=True)
         client = await site.client("c", receive_maximum=1)
-        await client.subscribe("t/#", qos=1)
-        await client.expect(Publish)
-        client.send(Subscribe(8, [Subscription("t/#", 1)]))
-        await client.expect(Suback, reasons=[Reason.QUOTA_EXCEEDED])
+        session = site.broker.site.sessions.get("c")
+        for _ in range(3):
+            client.send(Subscribe(8, [Subscription("t/#", 1)] * 30))
+            await client.expect(Suback, reasons=[1] * 30)
+            if not client.waiting():
+                await until(lambda: not session.replay_due)
+            assert len(session.replays) == 1
+            while client.waiting():
+                await client.expect(Publish)
+        for name, reason in (("t/+", 1), ("+/#", 1), ("+/+", Reason.QUOTA_EXCEEDED)):
+            client.send(Subscribe(9, [Subscription(name, 1)]))
+            packets = [await client.receive()]
+            if isinstance(packets[0], Publish):
+                packets.append(await client.receive())
+            assert packets[-1].reasons == [reason]
+
+
+async def test_thirty_times_the_same_filter_over_many_messages_is_one_replay_in_slices(monkeypatch: pytest.MonkeyPatch):
+    turns: list[int] = []
+    original = Session.replay_on
+    monkeypatch.setattr(Session, "replay_on", lambda session, connection: (turns.append(1), original(session, connection))[1])
+    async with Site() as site:
+        topics = [f"t/{n % 7}/{n}" for n in range(2000)]
+        publisher = await site.client("p")
+        publisher.send(*(Publish(topic, b"x", retain=True) for topic in topics))
+        await publisher.nothing()
+        client = await site.client("c")
+        client.send(Subscribe(1, [Subscription("t/#")] * 30))
+        await client.expect(Suback, reasons=[0] * 30)
+        messages = await client.messages(2000)
+        await client.nothing()
+        assert sorted(message.topic for message in messages) == sorted(topics)
+        assert len(turns) >= len(topics) // REPLAY_STEPS
 
 
 async def test_a_full_broker_takes_no_more():
