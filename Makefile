@@ -13,6 +13,9 @@ SEED ?= 1
 KILLS ?= 200
 FAULTS ?= 50
 ROUNDS ?= 10
+# How many times a broker is killed at each kind of acknowledgement, for each store; how many bits are flipped in each store.
+ACK_KILLS ?= 100
+FLIPS ?= 500
 # Seconds for each part of `make fuzz`.
 FOR ?= 600
 # Arguments for pytest, for example: make test ARGS="tests/mqtt -k codec"
@@ -72,6 +75,7 @@ soak: venv ## long: 200 x kill -9, 50 random faults, 10 timed ones, 10 of a meta
 	$(BIN)/python -m benchmarks.trials.metabroker_kill --rounds $(ROUNDS) --seed $(SEED)
 	$(BIN)/python -m benchmarks.trials.metabroker_kill --inside --rounds $(ROUNDS) --seed $(SEED)
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --start $(SEED)
+	MQMESH_ACK_KILLS=$(ACK_KILLS) MQMESH_FLIPS=$(FLIPS) $(BIN)/pytest --timeout=14400 tests/faults/test_kill_at_acknowledgement.py tests/contract/test_store_flips.py
 
 fuzz: venv ## damaged input for FOR (600) seconds each: packets, CONNECT, WebSocket, links, configuration; SEED=1
 	for part in codec broker websocket link config; do $(BIN)/python tests/fuzz/fuzz_$$part.py --for $(FOR) --seed $(SEED); done

@@ -25,7 +25,7 @@ from mqmesh.store.writer import Writer
 from support.peers.postgres import server
 from support.stores import delivery, run
 
-FLIPS = int(os.environ.get("MQMESH_FLIPS", "120"))
+FLIPS = int(os.environ.get("MQMESH_FLIPS", "80"))
 TABLES = ("sessions", "subscriptions", "retained", "windows", "broker")
 SESSIONS, MESSAGES = 5, 60
 
@@ -197,7 +197,7 @@ def test_no_flipped_bit_is_silent_in_postgresql() -> None:
         sizes = [path.stat().st_size * 8 for path in files]
         assert sum(sizes) > 8 * 8192 * 8
         found = []
-        for _ in range(max(1, FLIPS // 8) if FLIPS < 500 else FLIPS):
+        for _ in range(max(1, FLIPS // 10) if FLIPS < 500 else FLIPS):
             path, bit = chosen.choices([(path, size) for path, size in zip(files, sizes, strict=True)], sizes)[0]
             place = chosen.randrange(bit)
             flip(path, place)

@@ -44,6 +44,7 @@ SECONDS = {
     "metabroker/shell/test_session_store.py": 16,
     "benchmarks/test_report.py": 15,
     "faults/test_restart.py": 15,
+    "faults/test_kill_at_acknowledgement.py": 15,
     "faults/test_kill_broker.py": 15,
     "cli/test_directory_command.py": 15,
     "cli/test_operator_mistakes.py": 15,
