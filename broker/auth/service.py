@@ -1,9 +1,9 @@
 """Finds out who a client is before its CONNECT is answered.
 
 Passwords are compared off the loop, two at a time: a comparison takes 20 ms and 19 MiB on purpose. What was right once is remembered by its
-keyed hash until the file changes, so that a thousand clients that come back are let in at once. Failures slow down: the answer to a wrong
-password comes later each time that one comes from the same address or for the same user, and while it is awaited the next from there
-waits too; whoever shows what was right before does not wait.
+keyed hash until the file changes, so that a thousand clients that come back are let in at once, without a comparison. Who is looked at next
+is decided in `base/logins.py`: addresses take turns, names have one comparison at a time and a pause after failures, and those who were
+right before go first. The answer to a wrong password comes when the pause is over.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...base.cache import Cache
+from ...base.logins import Logins
+from ...base.refusals import source_of
 from ...mqtt.reasons import Reason
 from ..transport.tls.transport import TlsTransport
 
@@ -29,9 +31,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("mqmesh.broker")
 
 WAITING = 1000  # CONNECTs whose passwords wait to be compared
-REMEMBERED = 10_000  # right passwords, and addresses and users with failures
-FIRST_DELAY, LONGEST_DELAY = 0.1, 10.0  # seconds
-FORGOTTEN = 300.0  # seconds without a failure after which it starts again
+TOGETHER = 2  # comparisons at a time
+REMEMBERED = 10_000  # right passwords
+SLICE = 20  # clients that are let in at once
+PATIENCE = 30.0  # seconds that a CONNECT waits at most
 
 
 class AuthError(Exception):
@@ -55,6 +58,17 @@ class Outcome(NamedTuple):
     proof: Proof | None = None
 
 
+class _Waiting:
+    """A CONNECT whose password waits. go: is called with the outcome. late: ends the wait."""
+
+    __slots__ = ("connection", "digest", "go", "late", "password", "user")
+
+    def __init__(self, connection: Connection, user: str, password: bytes, digest: bytes, go: Callable[[Outcome], None]) -> None:
+        self.connection, self.user, self.password, self.digest, self.go = connection, user, password, digest, go
+        self.late: asyncio.TimerHandle | None = None
+
+
+BUSY = Outcome(refusal=(Reason.SERVER_BUSY, "too many passwords wait to be compared; come again later"))
 BAD = Outcome(None, None, (Reason.BAD_USER_NAME_OR_PASSWORD, "user name or password is wrong"))
 
 
@@ -65,8 +79,9 @@ class Authenticator:
         self._context = context
         self._key = secrets.token_bytes(32)
         self._pool: ThreadPoolExecutor | None = None
-        self._waiting = 0
-        self._failures: Cache[str, tuple[int, float, float]] = Cache(REMEMBERED)  # address or user -> how many, last, end of its delay
+        self._stopped = False
+        self._logins: Logins[_Waiting] = Logins(WAITING, TOGETHER)
+        self._timer: asyncio.TimerHandle | None = None
         self.apply(settings)
 
     def apply(self, settings: AccessSettings) -> None:
@@ -99,6 +114,9 @@ class Authenticator:
 
     def stop(self) -> None:
         """Compare no more."""
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
@@ -119,77 +137,105 @@ class Authenticator:
         if self._tokens is not None and password is not None and password.count(b".") == 2:
             holder = self._tokens.holder(password)
             if isinstance(holder, str):
-                self._failed(connection, packet, Outcome(refusal=(Reason.BAD_USER_NAME_OR_PASSWORD, holder)), go)
+                self._failed(connection, Outcome(refusal=(Reason.BAD_USER_NAME_OR_PASSWORD, holder)), go)
                 return None
             if packet.user_name not in (None, "", holder.user):
                 return Outcome(refusal=(Reason.NOT_AUTHORIZED, f"the token is of {holder.user!r}, the user name is another one"))
             return checked(Outcome(holder.user, holder.ends, proof=Proof("token", self._tokens.judges)))
         if not packet.user_name or password is None or self.settings.users is None:
-            self._failed(connection, packet, BAD, go)
+            self._failed(connection, BAD, go)
             return None
-        if self._digest(packet.user_name, password) in self._right:
-            return Outcome(packet.user_name, proof=Proof("password", self.users.get(packet.user_name)))
-        if self._waiting >= WAITING:
-            return Outcome(refusal=(Reason.SERVER_BUSY, "too many passwords wait to be compared; come again later"))
-        self._waiting += 1
-        task = self._context.loop.create_task(self._compare(connection, packet.user_name, password, go), name="password")
-        task.add_done_callback(self._compared)
+        digest = self._digest(packet.user_name, password)
+        if digest in self._right:
+            return self._good(packet.user_name)
+        waiting = _Waiting(connection, packet.user_name, password, digest, go)
+        gone = self._logins.ask(waiting, source_of(connection.address), waiting.user)
+        if gone is waiting:
+            return BUSY
+        loop = self._context.loop
+        waiting.late = loop.call_later(PATIENCE, self._too_late, waiting)
+        if gone is not None:
+            self._answer(gone, BUSY)
+        self._next()
         return None
 
+    def _next(self) -> None:
+        """Begin the comparisons whose turn it is."""
+        loop = self._context.loop
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        at_once = 0
+        while not self._stopped and at_once < SLICE and (waiting := self._logins.take(loop.time())) is not None:
+            if waiting.connection.closing or waiting.digest in self._right:
+                at_once += 1
+                self._logins.drop(waiting)
+                self._answer(waiting, BAD if waiting.connection.closing else self._good(waiting.user))
+                continue
+            if waiting.late is not None:
+                waiting.late.cancel()
+            task = loop.create_task(self._compare(waiting), name="password")
+            task.add_done_callback(self._compared)
+        at = None if self._stopped else self._logins.next_time(loop.time())
+        if at is not None:
+            self._timer = loop.call_at(at, self._next)
+
     def _compared(self, task: asyncio.Task[None]) -> None:
-        self._waiting -= 1
         if not task.cancelled() and task.exception() is not None:
             log.error("event=password-failed error=%r", task.exception())
+        self._next()
 
-    async def _compare(self, connection: Connection, user: str, password: bytes, go: Callable[[Outcome], None]) -> None:
+    async def _compare(self, waiting: _Waiting) -> None:
         from . import passwords
 
-        loop, users = self._context.loop, self.users
-        await asyncio.sleep(self._pause(connection, user))
-        if connection.closing:
-            return
+        loop, users, user = self._context.loop, self.users, waiting.user
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(2, "password")
+            self._pool = ThreadPoolExecutor(TOGETHER, "password")
+        good = False
         hash_ = users.get(user, passwords.NOBODY)
-        good = await loop.run_in_executor(self._pool, passwords.right, hash_, password)
-        good = good and self.users.get(user) == hash_  # the file may have been read again meanwhile
-        if good:
-            self._right.keep(self._digest(user, password), None)
+        try:
+            good = await loop.run_in_executor(self._pool, passwords.right, hash_, waiting.password)
+            good = good and self.users.get(user) == hash_  # the file may have been read again meanwhile
+        finally:
+            delay = self._logins.done(waiting, good, loop.time())
         if not good:
-            await asyncio.sleep(self._delay(connection, user))
-        go(Outcome(user, proof=Proof("password", hash_)) if good else BAD)
+            loop.call_later(delay, waiting.go, BAD)
+            return
+        self._right.keep(waiting.digest, None)
+        waiting.go(self._good(user))
+        self._let_in(user)
 
-    def _failed(self, connection: Connection, packet: Connect, outcome: Outcome, go: Callable[[Outcome], None]) -> None:
+    def _good(self, user: str) -> Outcome:
+        """Whose password is right."""
+        return Outcome(user, proof=Proof("password", self.users.get(user)))
+
+    def _let_in(self, user: str) -> None:
+        """What was right just now: a thousand clients of one user may have come at once. They are answered a few at a time."""
+        same = [other for other in self._logins.all_of(user) if other.digest in self._right]
+        for other in same[:SLICE]:
+            self._logins.withdraw(other)
+            self._answer(other, self._good(user))
+        if len(same) > SLICE and not self._stopped:
+            self._context.loop.call_soon(self._let_in, user)
+
+    @staticmethod
+    def _answer(waiting: _Waiting, outcome: Outcome) -> None:
+        if waiting.late is not None:
+            waiting.late.cancel()
+        waiting.go(outcome)
+
+    def _too_late(self, waiting: _Waiting) -> None:
+        self._logins.withdraw(waiting)
+        waiting.go(BUSY)
+
+    def _failed(self, connection: Connection, outcome: Outcome, go: Callable[[Outcome], None]) -> None:
         """Answer later that it is wrong."""
         loop = self._context.loop
-        loop.call_later(self._pause(connection, packet.user_name) + self._delay(connection, packet.user_name), go, outcome)
+        loop.call_later(self._logins.failed_unseen(source_of(connection.address), loop.time()), go, outcome)
 
     def _digest(self, user: str, password: bytes) -> bytes:
         name = user.encode()
         return hmac.digest(self._key, len(name).to_bytes(2, "big") + name + password, "sha256")
-
-    # What failures cost
-
-    @staticmethod
-    def _names(connection: Connection, user: str | None) -> list[str]:
-        return [connection.address.rpartition(":")[0], *([f"user {user}"] if user else [])]
-
-    def _pause(self, connection: Connection, user: str | None) -> float:
-        """Seconds until the delays that run for this address and this user are over."""
-        now = self._context.loop.time()
-        return max([0.0, *(self._failures[name][2] - now for name in self._names(connection, user) if name in self._failures)])
-
-    def _delay(self, connection: Connection, user: str | None) -> float:
-        """Count a failure: seconds that its answer is put off."""
-        now = self._context.loop.time()
-        longest = 0.0
-        for name in self._names(connection, user):
-            count, last, _ = self._failures.get(name, (0, now, 0.0))
-            count = 1 if now - last > FORGOTTEN else count + 1
-            delay = min(FIRST_DELAY * 2.0 ** min(count - 1, 10), LONGEST_DELAY)
-            self._failures.keep(name, (count, now, now + delay))
-            longest = max(longest, delay)
-        return longest
 
 
 def checked(outcome: Outcome) -> Outcome:

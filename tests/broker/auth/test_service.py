@@ -11,7 +11,9 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from mqmesh.broker.auth import passwords, service
+from mqmesh.base import logins
+from mqmesh.base.address import parse_address
+from mqmesh.broker.auth import passwords
 from mqmesh.broker.auth.service import AuthError
 from mqmesh.broker.config import MeshSettings, TlsSettings, parse
 from mqmesh.broker.server import StartError
@@ -122,11 +124,61 @@ async def test_failures_slow_down_those_who_fail_and_nobody_else(folder: Path, m
             await refused(site, "alice", b"wrong", 0x86)
             took.append(loop.time() - before)
         assert took[3] >= 0.8  # 0.1, 0.2, 0.4, 0.8 seconds at least
-        monkeypatch.setattr(service, "FIRST_DELAY", 60.0)
-        monkeypatch.setattr(service, "LONGEST_DELAY", 60.0)
+        monkeypatch.setattr(logins, "FIRST_PAUSE", 60.0)
+        monkeypatch.setattr(logins, "LONGEST_PAUSE", 60.0)
         wrong = await connect(site, "alice", b"wrong", "still waiting")
         await let_in(site, "bob", b"builder", "known")  # was right before: answered while the other waits
         assert not wrong.waiting()
+
+
+async def test_a_flood_of_wrong_logins_keeps_nobody_out(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    """A hundred at once for a user who does not exist, and then others: from there, and from elsewhere."""
+    asked: list[bytes] = []
+    real = passwords.right
+    monkeypatch.setattr(passwords, "right", lambda hash_, password: asked.append(password) or real(hash_, password))
+    async with Site(access=access(folder)) as site:
+        flood = [await connect(site, "nobody", b"flood", f"n{number}") for number in range(100)]
+        loop, port = asyncio.get_running_loop(), parse_address(site.broker.addresses[0]).port
+        _, elsewhere = await loop.create_connection(Client, "127.0.0.1", port, local_addr=("127.0.0.2", 0))
+        elsewhere.send(Connect("e", 5, user_name="bob", password=b"builder"))
+        await elsewhere.expect(Connack, reason=0)
+        await let_in(site, "alice", b"wonderland", "there")
+        assert asked.count(b"flood") <= 5
+        assert len(site.broker.admission._strangers) >= 95, "they are strangers until it is known who they are"
+        elsewhere.transport.abort()
+        for client in flood:
+            client.transport.abort()
+
+
+async def test_guesses_at_once_are_not_faster(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    """They are compared one after the other, each when the pause after the one before is over; who waits too long hears so."""
+    asked: list[bytes] = []
+    real = passwords.right
+    monkeypatch.setattr(passwords, "right", lambda hash_, password: asked.append(password) or real(hash_, password))
+    async with Site(access=access(folder)) as site:
+        guesses = [await connect(site, "alice", b"%d" % number, f"g{number}") for number in range(100)]
+        for _ in range(310):
+            before = len(asked)
+            await site.later(0.1)
+            if len(asked) > before or not site.broker.site.guard.authenticator._logins.waiting:
+                await until(lambda: not site.broker.site.guard.authenticator._logins._under_way)
+        assert 5 <= len(asked) <= 12
+        busy = [await client.expect(Connack) for client in guesses]
+        reasons = [one.reason for one in busy]
+        assert set(reasons) == {0x86, 0x89}
+        assert reasons.count(0x89) >= 88
+
+
+async def test_many_clients_of_one_user_cost_one_comparison(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    asked: list[bytes] = []
+    real = passwords.right
+    monkeypatch.setattr(passwords, "right", lambda hash_, password: asked.append(password) or real(hash_, password))
+    async with Site(access=access(folder)) as site:
+        fleet = [await connect(site, "alice", b"wonderland", f"c{number}") for number in range(100)]
+        for client in fleet:
+            await client.expect(Connack, reason=0)
+        assert asked == [b"wonderland"]
+        assert not site.broker.admission._strangers
 
 
 async def test_a_client_that_leaves_while_its_password_waits(folder: Path):
