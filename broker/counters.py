@@ -1,4 +1,4 @@
-"""Plain numbers that the hot path may touch: what one broker has counted, and how much it holds."""
+"""Plain numbers that the hot path may touch: what one broker has counted."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ class Counters:
         "denied_subscriptions",
         "dropped",
         "errors",
+        "evicted",
         "expired",
         "late_maximum",
         "packets_received",
@@ -25,6 +26,7 @@ class Counters:
         "publish_bytes_received",
         "publish_bytes_sent",
         "refused_connections",
+        "refused_holders",
         "refused_subscriptions",
         "slowed",
         "sockets",
@@ -56,6 +58,8 @@ class Counters:
         self.errors = 0  # connections ended because of what the client sent
         self.connect_timeouts = 0  # connections that did not send CONNECT in time
         self.refused_connections = 0  # for want of room: closed at once, or their CONNECT
+        self.refused_holders = 0  # because a user or an address has its share of memory: CONNECT, subscriptions
+        self.evicted = 0  # connections closed for that reason
         self.refused_subscriptions = 0  # beyond `limits.subscriptions`
         self.slowed = 0  # how often a client was not read for a while, because of `limits.message_rate`
         self.stalls = 0  # pieces of work that held the event loop for too long (`turns.py`)
@@ -66,35 +70,3 @@ class Counters:
         self.websocket_handshakes = 0  # done
         self.websocket_refused = 0  # failed or not finished
         self.websocket_broken = 0  # closed behind the handshake, because the peer broke a rule of WebSocket
-
-
-class Account:
-    """Bytes of all messages that the broker holds, against the bound for them.
-
-    limit: the bound. queued: in the queues of sessions, and in flight to sessions that are away. retained: as retained messages. buried:
-    as deletions of retained messages that the mesh remembers. measured: in flight to connected sessions, unsent, and received in
-    part, as of the last look (`Backpressure.check`).
-    """
-
-    __slots__ = ("buried", "limit", "measured", "queued", "retained")
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.queued = 0
-        self.retained = 0
-        self.buried = 0
-        self.measured = 0
-
-    @property
-    def total(self) -> int:
-        return self.queued + self.retained + self.buried + self.measured
-
-    @property
-    def full(self) -> bool:
-        """Nothing more may be kept."""
-        return self.queued + self.retained + self.buried + self.measured >= self.limit
-
-    @property
-    def tight(self) -> bool:
-        """Half of the bound is used: publishers are slowed early."""
-        return 2 * (self.queued + self.retained + self.buried + self.measured) >= self.limit

@@ -20,7 +20,8 @@ from collections import deque
 from collections.abc import Callable, Set
 from typing import TYPE_CHECKING, Any, Protocol
 
-from .counters import Account, Counters
+from .counters import Counters
+from .ledger import Account, Ledger
 from .turns import Share, Turns
 
 if TYPE_CHECKING:
@@ -68,11 +69,11 @@ class Context:
     """
 
     __slots__ = (
-        "account",
         "counters",
         "draining",
         "flush",
         "hooks",
+        "ledger",
         "limits",
         "loop",
         "now",
@@ -89,7 +90,7 @@ class Context:
     def __init__(self, limits: Limits, warnings: Warnings) -> None:
         self.limits = limits
         self.counters = Counters()
-        self.account = Account(limits.broker_bytes)
+        self.ledger = Ledger(limits.broker_bytes)
         self.warnings = warnings
         self.turns = Turns(self.counters, warnings)
         self.loop: asyncio.AbstractEventLoop = None  # type: ignore[assignment]
@@ -215,6 +216,7 @@ class Recipient(Protocol):
 class Subscriber(Recipient, Protocol):
     """A session as the router and the rules of access see it.
 
+    account: what is held for it.
     face: what routes deliver to: itself, or what stands for it while it moves.
     user: the name that its client has proven or given.
     moved: when its queue last moved, on the loop's clock.
@@ -224,6 +226,7 @@ class Subscriber(Recipient, Protocol):
     user: str | None
     moved: float
     paused: set[Publisher]
+    account: Account
     face: Recipient
     subscriptions: dict[str, Subscription]
 
@@ -284,6 +287,7 @@ class Connection(Receiver, Publisher, Protocol):
     request_problem: bool
     tracker: Any
     address: str
+    account: Account
     client_id: str
     user: str | None
     proof: Any
@@ -327,6 +331,9 @@ class Backpressure(Protocol):
 
     def check(self, connections: Any) -> None:
         """Measure what is unsent, in flight and half received, and enforce the bound."""
+
+    def evict(self, connection: Any) -> None:
+        """Close a connection that holds too much that is unfinished."""
 
     def forget(self, connection: Any) -> None:
         """A connection is gone."""

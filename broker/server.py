@@ -56,6 +56,7 @@ from .write_rounds import WRITES, WriteBacklog
 if TYPE_CHECKING:
     from .auth.settings import AccessSettings
     from .embedded.direct import Guest
+    from .ledger import Account
     from .monitoring.http import HttpFace
 
 log = logging.getLogger("mqmesh.broker")
@@ -84,7 +85,7 @@ class Broker:
         access = Access(config.metabroker, context.counters)
         router = Router(context.counters, access)
         guard = router.rules = Guard(context, access, config.access)
-        self.site = site = Site(config, context, router, guard, Retained(context.account))
+        self.site = site = Site(config, context, router, guard, Retained(context.ledger))
         site.sessions = Sessions(context, router, guard, self._accept_will)
         site.admission = self.admission = Admission(site)
         site.backpressure = Backpressure(site)
@@ -371,9 +372,9 @@ class Broker:
 
     # Messages
 
-    def _accept_will(self, run: Run, route: Route) -> bool:
-        """Take a will. False: there is no room."""
-        return accept(self.site, run, route, Publication())
+    def _accept_will(self, run: Run, route: Route, account: Account | None = None) -> bool:
+        """Take a will. account: of its session. False: there is no room."""
+        return accept(self.site, run, route, Publication(account=account))
 
     def publish(self, topic: str, payload: bytes, qos: int = 0, retain: bool = False) -> None:
         """Publish a message of the program's own, past the rules of access; to be called in the event loop.

@@ -11,6 +11,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..base.quoting import quoted
+from .ledger import CONNECTIONS
 from .ports import Connection
 from .write_rounds import WriteRounds
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from ..mqtt.batch.batch import Batch
     from .auth.guard import Guard
     from .config import BrokerConfig
+    from .ledger import Account
     from .mesh.shell import MeshShell
     from .persistence.commits import Persistence
     from .ports import Admission, Backpressure, Context, DirectLane, Neighbours
@@ -43,13 +45,16 @@ class ClientConnection(Connection, Protocol):
     admitted_at: int
     alias_maximum: int
     aliases_in: dict[int, bytes]
+    account: Account
     allowance: float
     handed_over: bool
+    inside: bool
     last_received: float
     limits: Limits
     need: int
     out: list[bytes | bytearray]
     refuse_when_full: bool
+    stuck_since: float
     site: Site
     taken: int
 
@@ -60,10 +65,13 @@ class ClientConnection(Connection, Protocol):
     def unsent(self) -> int: ...
 
     @property
-    def unread(self) -> int: ...
+    def weight(self) -> int: ...
 
     def bound_unsent(self, bound: int) -> None:
         """From now on it is congested when it has more unsent bytes than this."""
+
+    def settle(self) -> None:
+        """Tell the ledger what is unsent and in flight."""
 
     def check(self, now: float) -> None:
         """End it if it is silent, stuck or never introduced itself."""
@@ -170,6 +178,7 @@ class Site:
         """A network connection was made."""
         self.context.counters.sockets += 1
         self.connections.add(connection)
+        connection.account.charge(CONNECTIONS, connection.weight)
         self.admission.begin(connection, connection.address)
         self.all_lost.clear()
 
@@ -186,6 +195,7 @@ class Site:
         self.sent_before += connection.sent
         self.received_before += connection.received
         self.backpressure.forget(connection)
+        connection.account.close()
         if not self.connections:
             self.all_lost.set()
 
@@ -225,12 +235,12 @@ class Site:
         """The ticket of the commit that holds what is changed now; 0 without a store."""
         return self.persistence.next_commit if self.persistence is not None else 0
 
-    def retain(self, batch: Batch) -> bool:
-        """Keep or delete a topic's retained message. False: the broker holds too much already (counted).
+    def retain(self, batch: Batch, payer: Account | None = None) -> bool:
+        """Keep or delete a topic's retained message. False: there is no room for it (counted). payer: account of who publishes it.
 
         What a mesh shares its shell has kept, or not, for all sites alike.
         """
-        if (self.mesh is not None and not batch.topic.startswith(b"$")) or self.retained.store(batch):
+        if (self.mesh is not None and not batch.topic.startswith(b"$")) or self.retained.store(batch, payer=payer):
             return True
         self.context.counters.dropped += 1
         return False

@@ -24,9 +24,11 @@ from typing import TYPE_CHECKING, Any
 
 from ...base.refusals import source_of
 from ...mqtt.reasons import Reason
+from ..ledger import HANDSHAKES, STRANGER, TLS
 
 if TYPE_CHECKING:
     from ...mqtt.packets import Connect
+    from ..ledger import Account
     from ..ports import PendingLink
     from ..site import Site
 
@@ -38,6 +40,7 @@ PART = 10  # ...and at most this part of the limit
 FULL = "this broker has as many clients as it takes (limits.connections)"
 CLOSED = "there are as many connections as this broker takes (limits.connections)"
 CROWD = "too many connections from there have not said who they are (limits.connecting_per_address)"
+HOARD = "what is held for that address is its share of memory (limits.broker_bytes)"
 LINKS = "too many links have not proved the key of the mesh, most of them from there (limits.link_handshakes)"
 
 
@@ -61,7 +64,7 @@ class Admission:
         self.limit = limits.connections if limits.connections is not None else connections_by_files()
         self._spare = min(SPARE, self.limit // PART + 1)
         self._per_address = limits.connecting_per_address
-        self._strangers: dict[object, str] = {}  # protocol -> host
+        self._strangers: dict[object, Account] = {}  # protocol -> what is held for it
         self._hosts: dict[str, dict[Any, None]] = {}  # host -> its strangers, the oldest first
         self._most_links = limits.link_handshakes
         self._links: dict[str, dict[PendingLink, None]] = {}  # host -> its links in their handshake, the oldest first
@@ -79,13 +82,17 @@ class Admission:
     def begin(self, protocol: object, address: str) -> None:
         """Count a stranger; a second call for the same one does nothing."""
         if protocol not in self._strangers:
-            host = self._strangers[protocol] = source_of(address)
+            host = source_of(address)
+            account = self._strangers[protocol] = self._site.context.ledger.account(host)
+            account.charge(HANDSHAKES, TLS if getattr(protocol, "NAME", "") == "tls" else STRANGER)
             self._hosts.setdefault(host, {})[protocol] = None
 
     def end(self, protocol: object) -> None:
         """Stop counting a stranger; a second call for the same one does nothing."""
-        host = self._strangers.pop(protocol, None)
-        if host is not None:
+        account = self._strangers.pop(protocol, None)
+        if account is not None:
+            host = _host(account)
+            account.close()
             strangers = self._hosts[host]
             del strangers[protocol]
             if not strangers:
@@ -114,8 +121,9 @@ class Admission:
 
     def end_link(self, link: PendingLink) -> None:
         """Stop counting a link: it is gone, or it has proved the key. A second call for the same one does nothing."""
-        host = self._strangers.get(link)
-        if host is None or link not in self._links.get(host, ()):
+        account = self._strangers.get(link)
+        host = "" if account is None else _host(account)
+        if link not in self._links.get(host, ()):
             return
         self._pending -= 1
         del self._links[host][link]
@@ -130,6 +138,9 @@ class Admission:
         host = source_of(address)
         if len(self._hosts.get(host, ())) >= self._per_address:
             return CROWD
+        if self._site.context.ledger.overdrawn(host):
+            self._site.context.counters.refused_holders += 1
+            return HOARD
         return CLOSED if self.total >= self.limit + self._spare and not self._make_room(host) else None
 
     def _make_room(self, host: str) -> bool:
@@ -180,6 +191,11 @@ class Admission:
         self.begin(protocol, address)
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
+
+
+def _host(account: Account) -> str:
+    assert account.address is not None
+    return account.address.name
 
 
 class Door(asyncio.Protocol):

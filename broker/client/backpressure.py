@@ -9,8 +9,10 @@ The rules
 - A connection that is itself not read slows nobody: its acknowledgements would not be seen, and two clients that publish to each
   other would wait for each other.
 - A client that sends requests and does not take the answers is not read until it does.
-- When all messages together reach `Limits.broker_bytes`, queues and retained messages take no more, and the connections with most
-  unsent bytes count as congested earlier.
+- A user or a source address may hold `ledger.SHARE` times of what is free of `Limits.broker_bytes`. Beyond, its sessions, its subscriptions
+  and its retained messages take no more, and its connections count as congested earlier.
+- A packet in part that finds no room closes its connection. Near the bound what is unfinished goes, of those first who have most of it;
+  then the connections that take nothing of what was sent to them. What was acknowledged stays.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ...base.quoting import quoted
+from ...mqtt.reasons import Reason
 from ..empty import EMPTY_SET
+from ..ledger import CUSTODY, LINKS, LOGINS, RECEIVED, SCARCE, STORE, UNSENT
 
 if TYPE_CHECKING:
     from ..ports import Subscriber
@@ -31,6 +35,7 @@ log = logging.getLogger("mqmesh.broker")
 
 STALLED = 5.0  # seconds without progress after which a queue no longer slows publishers
 SHARE_MIN = 64 * 1024  # unsent bytes that a connection may always have
+STEP = 1_000  # connections that are visited in one step
 
 
 class Backpressure:
@@ -40,6 +45,8 @@ class Backpressure:
         self._site = site
         self._pressed: set[Subscriber] = set()
         self._squeezed: set[ClientConnection] = set()
+        self._round: list[ClientConnection] = []  # those that a look has still to visit
+        self._visited = 0
         self.check_at = 0  # when so many bytes have been sent, look at the bound before the next tick
 
     # Publishers
@@ -54,7 +61,7 @@ class Backpressure:
         connection = session.connection
         if connection is None or connection is publisher or connection.pauses:
             return
-        if (session.pressing or self._site.context.account.tight) and self._site.context.now - session.moved < STALLED:
+        if (session.pressing or session.account.tight) and self._site.context.now - session.moved < STALLED:
             publisher.pause_reading_for(session)
             if session.paused is EMPTY_SET:
                 session.paused = set()
@@ -69,37 +76,111 @@ class Backpressure:
     # The broker as a whole
 
     def check(self, connections: Iterable[ClientConnection]) -> None:
-        """Measure what is unsent, in flight and half received; enforce the bound; let go of publishers whose subscriber is stuck."""
+        """Read what is unsent and in flight; enforce the bound; let go of publishers whose subscriber is stuck.
+
+        Many connections are visited in several steps, so that nobody waits for all of them.
+        """
         site = self._site
-        account = site.context.account
-        held = 0
-        count = 0
-        for connection in connections:
-            count += 1
-            held += connection.unsent + connection.unread
-            if connection.session is not None:
-                held += connection.session.outbound.bytes
-        account.measured = held
-        if account.full:
-            self._squeeze(connections, max(SHARE_MIN, account.limit // (2 * max(1, count))))
-        elif self._squeezed and not account.tight:
-            for connection in self._squeezed:
-                connection.bound_unsent(connection.limits.unsent_bytes)
-            self._squeezed.clear()
-        self.check_at = site.context.counters.bytes_sent + account.limit // 16
+        self.check_at = site.context.counters.bytes_sent + site.context.ledger.limit // SCARCE
         for session in list(self._pressed):
             if not session.paused or session.connection is None or site.context.now - session.moved >= STALLED:
                 self.relax(session)
+        if not self._round:
+            self._round = list(connections)
+            self._visited = 0
+            self._visit()
 
-    def _squeeze(self, connections: Iterable[ClientConnection], share: int) -> None:
-        for connection in connections:
-            if connection.unsent > share and connection not in self._squeezed:
-                log.warning(
-                    "event=squeezed client=%s address=%s unsent=%d", quoted(connection.client_id), connection.address, connection.unsent
-                )
-                self._squeezed.add(connection)
-                connection.bound_unsent(share)
+    def _visit(self) -> None:
+        """Look at the next connections of a round."""
+        found, ledger = self._round, self._site.context.ledger
+        end = min(len(found), self._visited + STEP)
+        share = max(SHARE_MIN, ledger.limit // (2 * len(found))) if found else 0
+        for index in range(self._visited, end):
+            connection = found[index]
+            connection.settle()
+            if connection.account.full:
+                self._squeeze(connection, share)
+        self._visited = end
+        if end < len(found):
+            self._site.context.loop.call_soon(self._visit)
+            return
+        self._round = []
+        self._read_totals()
+        for connection in [one for one in self._squeezed if not one.account.tight]:
+            self._release(connection)
+        if ledger.scarce:
+            self._relieve(found)
+
+    def _read_totals(self) -> None:
+        """What is held for nobody in particular: for other brokers, and until the store has it."""
+        site, own = self._site, self._site.context.ledger.own
+        if site.mesh is not None:
+            own.settle(CUSTODY, site.mesh.node.custody()[1])
+            own.settle(LINKS, sum([link.unsent for link in site.mesh.links.values()]))
+        if site.persistence is not None:
+            own.settle(STORE, site.persistence.writer.bytes_pending)
+
+    def _squeeze(self, connection: ClientConnection, share: int) -> None:
+        session = connection.session
+        held = connection.unsent + (session.outbound.bytes if session is not None else 0)
+        if held <= share or connection in self._squeezed:
+            return
+        self._say("squeezed", connection, f" held={held}")
+        self._squeezed.add(connection)
+        connection.bound_unsent(share)
+        if session is not None:
+            session.bound_window(share)
+
+    def _release(self, connection: ClientConnection) -> None:
+        self._squeezed.discard(connection)
+        connection.bound_unsent(connection.limits.unsent_bytes)
+        if connection.session is not None:
+            connection.session.bound_window(None)
+
+    def _relieve(self, connections: list[ClientConnection]) -> None:
+        """Close what holds most that was not acknowledged to anybody, until an eighth of the bound is free."""
+        ledger = self._site.context.ledger
+        enough = ledger.limit - 2 * ledger.limit // SCARCE
+        stuck = [one for one in connections if one.congested and self._site.context.now - one.stuck_since >= STALLED]
+        for kind_of, among in ((_unfinished, connections), (_unsent, stuck)):
+            found = [(kind_of(connection), connection) for connection in among if not connection.closing]
+            candidates = [one for one in found if one[0][1] > SHARE_MIN]
+            candidates.sort(key=lambda one: one[0], reverse=True)
+            for _, connection in candidates:
+                if ledger.total <= enough:
+                    return
+                self.evict(connection)
+
+    def evict(self, connection: ClientConnection) -> None:
+        """Close a connection because its holder has more than its share."""
+        if connection.inside:
+            return
+        self._site.context.counters.evicted += 1
+        text = connection.account.why
+        self._say("evicted", connection, "", text)
+        connection.disconnect(Reason.QUOTA_EXCEEDED, text)
+        if connection.account.held[UNSENT] > SHARE_MIN:
+            connection.transport.abort()  # it would wait for a peer that takes nothing
+            connection.account.settle(UNSENT, 0)
+
+    def _say(self, event: str, connection: ClientConnection, fields: str, text: str = "") -> None:
+        """One warning a minute for an event and a source."""
+        context = self._site.context
+        fields += f" client={quoted(connection.client_id)} user={quoted(connection.user)}"
+        context.warnings.say(event, context.loop.time(), connection.address, text or connection.account.why, fields, what="")
 
     def forget(self, connection: ClientConnection) -> None:
         """A connection is gone."""
         self._squeezed.discard(connection)
+
+
+def _unfinished(connection: ClientConnection) -> tuple[int, int]:
+    """(bytes that its address has unfinished, the same of its own)."""
+    account = connection.account
+    return account.address.unfinished if account.address is not None else 0, account.held[LOGINS] + account.held[RECEIVED]
+
+
+def _unsent(connection: ClientConnection) -> tuple[int, int]:
+    """(bytes that its address has, its own that are unsent)."""
+    account = connection.account
+    return account.address.total if account.address is not None else 0, account.held[UNSENT]

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...base.quoting import quoted
+from ...base.refusals import source_of
 from ...mesh.topology.listeners import CLIENTS, LINKS
 from ...mesh.topology.settings import Limits
 from ...mqtt import packets
@@ -18,10 +19,11 @@ from ...mqtt.length import LONGEST_LENGTH
 from ...mqtt.properties import Property
 from ...mqtt.reasons import CONNACK_REASONS, Reason
 from ..auth.operators import operates
+from ..ledger import IDENTIFIER, LOGINS, STEP
 from ..mesh.receipts import WISH, WISHES, wish_of
 from ..ports import HELD
 from ..roaming.arrival import Arrival
-from ..session.will import will_of
+from ..session.will import Will, will_of
 from .rate_limit import Throttle
 
 if TYPE_CHECKING:
@@ -77,8 +79,12 @@ def connect(connection: Connection, first: int, body: bytes) -> None:
     if outcome is None:
         connection.held = True
         connection.pause_reading_for(HELD)
-        return
-    known(connection, packet, outcome)
+    else:
+        known(connection, packet, outcome)
+    if connection.held and connection.session is None and not connection.closing:  # for its login, the mesh, or its session elsewhere
+        connection.account.settle(LOGINS, IDENTIFIER + len(body))
+        if connection.account.overdrawn:
+            connection.site.backpressure.evict(connection)
 
 
 def known(connection: Connection, packet: packets.Connect, outcome: Outcome) -> None:
@@ -91,6 +97,8 @@ def known(connection: Connection, packet: packets.Connect, outcome: Outcome) -> 
     if not _room(connection, packet):  # while a password was compared, others may have come
         return
     connection.site.admission.end(connection)
+    if connection.site.guard.authenticator is not None and not connection.inside:
+        connection.account.move(source_of(connection.address), connection.user)
     if connection.site.mesh is not None and connection.site.mesh.starting:
         connection.site.mesh.keep_waiting(connection, packet)
         return
@@ -215,13 +223,20 @@ def _open(connection: Connection, packet: packets.Connect, connack: packets.Conn
     if crowd is not None:
         connection.refuse(Reason.QUOTA_EXCEEDED, f"a new session cannot be kept: {crowd}", packet.version)
         return
+    will = will_of(packet)
+    if _no_room(connection, known, will):
+        site.context.counters.refused_holders += 1
+        connection.refuse(Reason.QUOTA_EXCEEDED, connection.account.why, packet.version)
+        return
     session, present = site.sessions.open(client_id, packet.clean_start, expiry)
+    if not connection.inside:
+        session.account.move(source_of(connection.address), connection.user if site.guard.authenticator is not None else None)
     session.expiry = expiry
     owner = site.guard.owner_of(session)
     session.user = packet.user_name if site.guard.authenticator is None else connection.user
     if present and owner != site.guard.owner_of(session):
         site.guard.review(session, site.router.unsubscribe)  # it was nobody's: what it has may not be this user's to have
-    session.will = will_of(packet)
+    session.keep_will(will)
     session.outbound.limit = packet.properties.get(Property.RECEIVE_MAXIMUM, limits.in_flight)
     connection.session = session
     if limits.message_rate is not None and client_id != site.router.access.client:
@@ -251,6 +266,13 @@ def _unkept(packet: packets.Connect, known: Session | None, expiry: float | None
     if packet.clean_start:
         return "the end of the earlier session"
     return "the will" if packet.will is not None else None
+
+
+def _no_room(connection: Connection, known: Session | None, will: Will | None) -> bool:
+    """Whether there is no room for a client's session. One who resumes his may come for what waits in it, if he brings little."""
+    if connection.inside or not connection.account.full:
+        return False
+    return known is None or (will is not None and will.weight > STEP)
 
 
 def _begin(connection: Connection, session: Session, present: bool) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ...base.quoting import quoted
+from ...base.refusals import source_of
 from ...mesh.topology.listeners import BOTH
 from ...mqtt import packets
 from ...mqtt.codec import encode
@@ -25,6 +26,7 @@ from ...mqtt.properties import Property
 from ...mqtt.reasons import DISCONNECT_REASONS, Reason
 from ..auth.guard import ENDED
 from ..empty import EMPTY_SET
+from ..ledger import LOGINS, PIECE, RECEIVED, STEP, UNSENT, weight_of_connection
 from ..ports import HELD
 from ..publish.direct import LARGEST, take_single
 from ..publish.parse import parse
@@ -55,6 +57,7 @@ class Connection(Outgoing, asyncio.Protocol):
     will is not published. ack: whether its messages are acknowledged behind receipts, None when it did not say. receive_maximum:
     what we granted, 0 for all identifiers. mqisdp: the client speaks MQTT 3.1. taken: QoS 1 messages in the piece of bytes that is
     being taken.
+    account: what is held for it, but for its session.
     admitted: topics that its client may publish plain messages to, with their recipients. The router's own, or a part of it.
     admitted_at: the router's count of changes when `admitted` was right.
     allowed: topics that the rules of access let it publish to, as far as was asked; None: there are no rules.
@@ -72,6 +75,7 @@ class Connection(Outgoing, asyncio.Protocol):
     __slots__ = (
         "_tail",
         "_tail_size",
+        "account",
         "ack",
         "address",
         "admitted",
@@ -115,6 +119,7 @@ class Connection(Outgoing, asyncio.Protocol):
         self.inside = inside
         self.serves = serves
         self.address = "?"
+        self.account = site.context.ledger.account()
         self.client_id = ""
         self._tail: list[bytes] = []
         self._tail_size = 0
@@ -157,6 +162,8 @@ class Connection(Outgoing, asyncio.Protocol):
         self.transport = transport  # type: ignore[assignment]
         peer = transport.get_extra_info("peername")
         self.address = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "inside" if self.inside else "unix"
+        if not self.inside:
+            self.account.move(source_of(self.address), None)
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -177,6 +184,7 @@ class Connection(Outgoing, asyncio.Protocol):
             self._tail.append(data)
             self._tail_size += len(data)
             if self._tail_size < self.need or self.held:
+                self._charge_tail()
                 return
             at_once = False
         directly = at_once and session is not None and 4 <= len(data) <= LARGEST and take_single(self, session, data)
@@ -230,6 +238,8 @@ class Connection(Outgoing, asyncio.Protocol):
             return
         self._tail_size = 0
         self.taken = 0
+        if self.account.held[RECEIVED]:
+            self.account.settle(RECEIVED, 0)
         try:
             used = parse(self, data)
         except PeerError as error:
@@ -247,6 +257,7 @@ class Connection(Outgoing, asyncio.Protocol):
         elif used < len(data) and not self.closing:
             self._tail.append(data[used:] if used else data)
             self._tail_size = len(data) - used
+            self._charge_tail()
 
     def packet(self, first: int, body: bytes) -> None:
         """Any packet but PUBLISH and bare acknowledgements."""
@@ -284,6 +295,7 @@ class Connection(Outgoing, asyncio.Protocol):
         self.waits = self.held = True
         self.pause_reading_for(TURN)
         self.context.turns.wait(self.share, self)
+        self._charge_tail()
 
     def turn(self) -> bool:
         """Do a slice of what waits. True: more waits."""
@@ -325,9 +337,36 @@ class Connection(Outgoing, asyncio.Protocol):
         return self.transport.get_write_buffer_size()
 
     @property
+    def weight(self) -> int:
+        """About how many bytes of memory it stands for, with the layers below it."""
+        layers = [self.transport.get_extra_info(name) is not None for name in ("tls", "websocket")]
+        return weight_of_connection(*layers)
+
+    @property
     def unread(self) -> int:
         """Bytes that have come and are not taken: an incomplete packet, or what is held."""
         return self._tail_size
+
+    def _charge_tail(self) -> None:
+        """Tell the ledger of a packet that has come in part; its connection's own weight covers a short one."""
+        size = self._tail_size + PIECE * len(self._tail)
+        account = self.account
+        if size > account.held[RECEIVED] + STEP:
+            account.settle(RECEIVED, size)
+            if account.overdrawn:
+                self.site.backpressure.evict(self)
+
+    def settle(self) -> None:
+        """Tell the ledger what is unsent and in flight."""
+        unsent = self.unsent
+        before = self.account.held[UNSENT]
+        if unsent != before:
+            if unsent < before:
+                self.stuck_since = self.context.now  # it takes some
+            self.account.settle(UNSENT, unsent)
+        session = self.session
+        if session is not None and session.connection is self:
+            session.settle()
 
     def bound_unsent(self, bound: int) -> None:
         """From now on the connection is congested when it has more unsent bytes than this."""
@@ -432,6 +471,7 @@ class Connection(Outgoing, asyncio.Protocol):
         if not self.held or self.closing:
             return
         self.held = False
+        self.account.settle(LOGINS, 0)
         try:
             if outcome is not None:
                 handshake.known(self, packet, outcome)
@@ -514,6 +554,13 @@ class Connection(Outgoing, asyncio.Protocol):
         self.flush()
         self.closing = True
         self.closed_at = self.context.loop.time()
+        self._tail.clear()
+        self._tail_size = 0
+        if self in self.site.connections:
+            self.account.settle(RECEIVED, 0)
+            self.account.settle(LOGINS, 0)
+        else:  # what came before the end of the stream had its turn behind it
+            self.account.close()
         if self.congested:
             self.transport.abort()
         else:

@@ -190,6 +190,10 @@ def _refusal(connection: Connection, session: Session, subscription: packets.Sub
     if most is not None and len(session.subscriptions) >= most:
         _refused(connection, f"a session has at most {most} subscriptions (limits.subscriptions)")
         return Reason.QUOTA_EXCEEDED
+    if session.account.full and not connection.inside:
+        site.context.counters.refused_holders += 1
+        _refused(connection, session.account.why)
+        return Reason.QUOTA_EXCEEDED
     return None
 
 

@@ -7,6 +7,7 @@ from collections.abc import Container
 from typing import TYPE_CHECKING
 
 from ...mesh.node import actions
+from ..ledger import DELETED
 from ..persistence.quota import passes
 from ..routing.publication import Publication
 from ..routing.retained import BURIED
@@ -125,7 +126,7 @@ class Incoming:
 
     def weigh(self) -> None:
         """What the mesh remembers of deleted messages needs memory too."""
-        self.shell.context.account.buried = BURIED * self.node.buried
+        self.shell.context.ledger.own.settle(DELETED, BURIED * self.node.buried)
 
     def retained(self, action: actions.Retained) -> None:
         """What is retained has changed by a comparison with a neighbour. Members of shared subscriptions are not told: each site would

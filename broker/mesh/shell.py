@@ -49,6 +49,7 @@ from .status import Watchman, status_of, words_of
 if TYPE_CHECKING:
     from ...store import Store
     from ..config import BrokerConfig
+    from ..ledger import Account
     from ..persistence.commits import Persistence
     from ..ports import Admission, Connection, Context, Neighbours
     from ..routing.retained import Retained
@@ -361,10 +362,11 @@ class MeshShell:
         """Who wants the topic elsewhere."""
         return self.node.route(topic)
 
-    def publish(self, to: Route | Recipients, run: Batch, hold: bool = False) -> int | None:
+    def publish(self, to: Route | Recipients, run: Batch, hold: bool = False, payer: Account | None = None) -> int | None:
         """A local client's batch goes into the mesh.
 
-        hold: for a will: QoS 1 leaves only after the commit, and it goes out though there is no room to retain it. Returns 0, the reason
+        hold: for a will: QoS 1 leaves only after the commit, and it goes out though there is no room to retain it.
+        payer: account that is charged for what is retained. Returns 0, the reason
         code for a run that cannot travel or be retained, or None: no room for QoS 1 or 2, or routes have changed and the messages of a
         batch that is no run do not go together any more. With a reason code or None nothing was taken.
         """
@@ -374,7 +376,7 @@ class MeshShell:
         keep = False
         if run.retain and not run.topic.startswith(b"$"):
             self.incoming.weigh()
-            keep = self.retained.room(run)
+            keep = self.retained.room(run, payer)
             if not keep:
                 self.context.counters.dropped += run.count
                 if run.qos and not hold:
@@ -394,7 +396,7 @@ class MeshShell:
         if verdict is Verdict.FULL:
             return None
         if keep:
-            self.retained.store(run, always=True)
+            self.retained.store(run, always=True, payer=payer)
         return 0
 
     def _publish_parts(self, mask: int, parts: PartsBatch) -> int | None:

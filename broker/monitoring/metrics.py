@@ -14,8 +14,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from ... import __version__
+from ..ledger import KINDS
 
 if TYPE_CHECKING:
+    from ..ledger import Ledger
     from ..site import Site
 
 
@@ -91,14 +93,17 @@ class BrokerCollector(Collector):
             yield _counter(row.name, row.help, totals[row.total])
         for row in GAUGES:
             yield _gauge(row.name, row.help, totals[row.total])
-        counters, account = site.context.counters, site.context.account
+        counters, ledger = site.context.counters, site.context.ledger
         yield _counter("mqmesh_messages_expired", "Messages whose lifetime ended before they were sent.", counters.expired)
         yield _counter("mqmesh_protocol_errors", "Connections that were ended because of what the client sent.", counters.errors)
-        yield _gauge("mqmesh_held_bytes", "Bytes of all messages that the broker holds.", account.total)
-        yield _gauge("mqmesh_held_bytes_limit", "The bound for mqmesh_held_bytes.", account.limit)
         yield _counter("mqmesh_loop_stalls", "Pieces of work that held the event loop for more than 20 ms.", counters.stalls)
         yield _gauge("mqmesh_loop_stall_maximum_seconds", "Processor time of the longest of them.", counters.stall_maximum)
         yield _gauge("mqmesh_loop_late_maximum_seconds", "By how much a timer came too late at most.", counters.late_maximum)
+        yield _gauge("mqmesh_held_bytes", "Bytes of all that the broker holds in memory for somebody.", ledger.total)
+        yield _gauge("mqmesh_held_bytes_limit", "The bound for mqmesh_held_bytes.", ledger.limit)
+        yield _held(ledger)
+        yield _counter("mqmesh_held_refused", "What was refused because its holder has its share of memory.", counters.refused_holders)
+        yield _counter("mqmesh_held_evicted", "Connections closed because their holder has its share of memory.", counters.evicted)
         if site.tls is not None:
             yield _counter("mqmesh_tls_handshakes", "TLS handshakes that listeners have finished.", counters.tls_handshakes)
             yield _counter("mqmesh_tls_refused", "TLS handshakes of listeners that failed or did not end.", counters.tls_refused)
@@ -119,6 +124,13 @@ def _counter(name: str, text: str, value: float) -> Metric:
 
 def _gauge(name: str, text: str, value: float) -> Metric:
     return GaugeMetricFamily(name, text, value=value)
+
+
+def _held(ledger: Ledger) -> Metric:
+    held = GaugeMetricFamily("mqmesh_held_kind_bytes", "Parts of mqmesh_held_bytes.", labels=["kind"])
+    for kind, size in zip(KINDS, ledger.held, strict=True):
+        held.add_metric([kind], size)
+    return held
 
 
 def _store(site: Site) -> Iterator[Metric]:

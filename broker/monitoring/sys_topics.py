@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ... import __version__
 from ...mqtt.batch.run import Run
+from ..ledger import IN_FLIGHT, KINDS, QUEUED
 from ..persistence.quota import OK
 from .health import troubles
 
@@ -93,7 +94,7 @@ class SysTopics:
     def totals(self) -> dict[str, int]:
         """name below `$SYS/broker` -> number, as of now; `sockets` and `connections` have no topic of their own."""
         site = self._site
-        counters = site.context.counters
+        counters, ledger = site.context.counters, site.context.ledger
         connections = site.connections
         sent = site.sent_before + sum(connection.sent for connection in connections)
         received = site.received_before + sum(connection.received for connection in connections)
@@ -120,7 +121,7 @@ class SysTopics:
             "shared_subscriptions/count": len(site.router.groups),
             "retained messages/count": len(site.retained),
             "store/messages/count": sum(session.queued for session in site.sessions) + len(site.retained),
-            "store/messages/bytes": site.context.account.queued + site.retained.bytes,
+            "store/messages/bytes": ledger.held[QUEUED] + ledger.held[IN_FLIGHT] + site.retained.bytes,
             "messages/stored": sum(session.queued for session in site.sessions) + len(site.retained),
             "access/connects/refused": counters.denied_connects,
             "access/subscriptions/refused": counters.denied_subscriptions,
@@ -133,8 +134,12 @@ class SysTopics:
             "loop/stalls": counters.stalls,
             "loop/stall/maximum": round(1000 * counters.stall_maximum),
             "loop/late/maximum": round(1000 * counters.late_maximum),
-            "held/bytes": site.context.account.total,
-            "held/bytes/limit": site.context.account.limit,
+            "held/bytes": ledger.total,
+            "held/bytes/limit": ledger.limit,
+            **{f"held/{kind}/bytes": size for kind, size in zip(KINDS, ledger.held, strict=True)},
+            "held/unfinished/bytes": ledger.unfinished,
+            "held/refused": counters.refused_holders,
+            "held/evicted": counters.evicted,
             "heap/current": _resident(),
             "heap/maximum": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             "sockets": counters.sockets,

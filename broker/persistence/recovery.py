@@ -139,6 +139,7 @@ def _sessions(persistence: Persistence, guard: Guard, progress: Progress) -> dic
         progress.at("sessions", number)
         session = _session(persistence, key.decode(), session_of(key, value), died_at)
         sessions[session.recipient] = session
+        session.account.move(None, guard.user_of(session))
     for number, (key, value) in enumerate(store.values("subscriptions")):
         progress.at("subscriptions", number)
         owner, subscription, identifier = subscription_of(key, value)
@@ -157,7 +158,8 @@ def _sessions(persistence: Persistence, guard: Guard, progress: Progress) -> dic
 
 def _session(persistence: Persistence, client_id: str, record: SessionRecord, died_at: float) -> StoredSession:
     session = StoredSession(client_id, persistence, record.number)
-    session.user, session.will, session.expiry = record.user, record.will, record.expiry
+    session.user, session.expiry = record.user, record.expiry
+    session.keep_will(record.will)
     left_at, will_at = record.left_at, record.will_at
     if left_at is None:
         left_at = died_at

@@ -29,6 +29,7 @@ from ...mqtt.topics import split_share
 from ...store.base import Kind, Store, StoreError
 from ...store.records import StoredDelivery, StoredRun
 from ..empty import EMPTY_QUEUE
+from ..ledger import IN_FLIGHT, QUEUED
 from ..routing.shared import ShareGroup
 from ..session.session import Session, Waiting
 from .codec import SessionRecord, identifiers_value, released_of, released_value, session_value
@@ -88,7 +89,7 @@ class StoredSession(Session):
         super().__init__(client_id, persistence.context)
         limits = self.context.limits
         self.max_messages, self.max_bytes = limits.queue(on_disk=True)
-        self.memory = limits.session_memory_bytes
+        self.memory = self.window_bytes = limits.session_memory_bytes
         self.persistence = persistence
         self.number = number
         self.recipient = recipient_of(number)
@@ -222,9 +223,8 @@ class StoredSession(Session):
     def idle(self) -> bool:
         return not self.spilled and super().idle
 
-    def _room(self) -> bool:
-        outbound = self.outbound
-        return outbound.in_flight < outbound.limit and (outbound.bytes < self.memory or not outbound.in_flight)
+    def bound_window(self, most: int | None) -> None:
+        self.window_bytes = self.memory if most is None else min(most, self.memory)
 
     def deliver(self, delivery: Delivery) -> int:
         return self._enqueue(delivery) if self.spilled else super().deliver(delivery)
@@ -378,7 +378,7 @@ class StoredSession(Session):
         kept.load(persistence.loaded(stored))
         self._spilled(-row.count, -weight)
         self.loaded_bytes += weight
-        self.account.queued += weight
+        self.account.charge(QUEUED, weight)
         self._put(kept)
 
     def delivery_of(self, row: StoredDelivery, extra: Extra) -> PersistentDelivery:
@@ -453,7 +453,7 @@ class StoredSession(Session):
         for flight in self.flights():
             if flight.loaded:
                 outbound.bytes -= flight.weight
-                self.account.queued -= flight.weight
+                self.account.charge(IN_FLIGHT, -flight.weight)
                 flight.unload()
                 self.unloaded = True
 
@@ -508,7 +508,7 @@ class StoredSession(Session):
             assert isinstance(first, PersistentDelivery)
             self.reached = first.order - 1
             self._spilled(sum([kept.count for kept in self.queue]), self.loaded_bytes)
-            self.account.queued -= self.loaded_bytes
+            self.account.charge(QUEUED, -self.loaded_bytes)
             self.loaded_bytes = 0
             self.queue.clear()
         elif not self.spilled:
@@ -529,9 +529,7 @@ class StoredSession(Session):
 
     def discard(self) -> None:
         self.generation += 1
-        if self.connection is None:
-            self.account.queued -= self.outbound.bytes
-        self.account.queued -= self.loaded_bytes
+        self.account.close()
         self.loaded_bytes = 0
         self.queue.clear()
         self.resending.clear()

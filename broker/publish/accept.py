@@ -171,7 +171,7 @@ def accept(site: Site, batch: Batch, to: Route | Recipients, publication: Public
         publication.refuse(batch.count, Reason.QUOTA_EXCEEDED)
         return True
     if mesh is not None and (to.elsewhere or batch.retain):
-        verdict = mesh.publish(to, batch, connection is None)
+        verdict = mesh.publish(to, batch, connection is None, publication.payer if batch.retain else None)
         if verdict is None and (qos or not batch.uniform):
             return False
         if verdict and qos:
@@ -182,7 +182,7 @@ def accept(site: Site, batch: Batch, to: Route | Recipients, publication: Public
     if hooks is not None:
         hooks.admitted(publisher, batch)
     site.router.deliver(batch, to, publication)
-    if batch.retain and not site.retain(batch):
+    if batch.retain and not site.retain(batch, publication.payer):
         publication.refused = batch.count
     if hooks is not None:
         hooks.delivered(publisher, batch, [target.session.client_id for target in to.targets])

@@ -20,6 +20,7 @@ from ...mqtt.publish import PublishProperties, publish_properties
 from ...mqtt.reasons import Reason
 from ...mqtt.session import PUBACKS, PUBCOMPS, PUBRECS, PUBRELS
 from ..auth.permissions import identified
+from ..ledger import ALIAS, ALIASES
 from ..routing.publication import Publication
 from .accept import publish, publish_run
 from .acknowledge import acknowledged
@@ -233,7 +234,10 @@ def resolve_alias(connection: ClientConnection, topic: bytes, alias: int) -> byt
     if alias > most:
         raise PeerError(Reason.TOPIC_ALIAS_INVALID, f"topic alias {alias}; the most is {most}", "MQTT-3.3.2-9")
     if topic:
-        connection.aliases_in[alias] = topic
+        old = connection.aliases_in.get(alias)
+        if old != topic:
+            connection.account.charge(ALIASES, len(topic) + ALIAS - (0 if old is None else len(old) + ALIAS))
+            connection.aliases_in[alias] = topic
         return topic
     known = connection.aliases_in.get(alias)
     if known is None:

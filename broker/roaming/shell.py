@@ -502,7 +502,7 @@ class Roaming:
             return None
         if session.will is not None:
             session.will.cancel()
-            session.will = None
+            session.keep_will(None)
         router = self.router
         released = session.outbound.released()
         held = [(subscription, router.identifier(session, full)) for full, subscription in session.subscriptions.items()]
@@ -580,6 +580,7 @@ class Roaming:
             session, _ = self.sessions.open(self._free(place.client), False, found.expiry)
             session.user = found.user if owner is None else self.guard.user_named(owner)
             session.expiry = found.expiry
+            session.account.move(None, self.guard.user_of(session))
             self.sessions.rest(session)
             session.inbound.open.update(found.received)
             for first, count in found.released:

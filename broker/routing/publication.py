@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ...mqtt.publish import PublishProperties
+    from ..ledger import Account
     from ..ports import Recipient
 
 Numbers = range | list[int]  # packet identifiers
@@ -15,6 +16,7 @@ class Publication:
     """Who publishes a batch, and what has become of it so far.
 
     connection: the publisher's. None for a will, a message of the broker itself, or one that the mesh brings.
+    account: of the session whose will it is; None: it is no will, or a late one.
     session: the publisher's, as routes know it, for No Local (MQTT-3.8.3-3); None: of nobody here.
     numbers: packet identifiers of the messages, one each at QoS 1 and 2.
     properties: what the publisher said of the messages; None: nothing, or only what travels to subscribers unread.
@@ -25,7 +27,7 @@ class Publication:
     wants_store: the batch was not taken because the store takes nothing; otherwise because the mesh has no room.
     """
 
-    __slots__ = ("commit", "connection", "numbers", "properties", "reason", "refused", "session", "text", "wants_store")
+    __slots__ = ("account", "commit", "connection", "numbers", "properties", "reason", "refused", "session", "text", "wants_store")
 
     def __init__(
         self,
@@ -34,7 +36,9 @@ class Publication:
         numbers: Numbers = (),  # type: ignore[assignment]
         properties: PublishProperties | None = None,
         commit: int = 0,
+        account: Account | None = None,
     ) -> None:
+        self.account = account
         self.connection = connection
         self.session = session
         self.numbers = numbers
@@ -44,6 +48,11 @@ class Publication:
         self.reason = 0
         self.text: str | None = None
         self.wants_store = False
+
+    @property
+    def payer(self) -> Account | None:
+        """Who is charged for what is retained of it; None: no client of this broker."""
+        return self.account if self.connection is None else self.connection.account
 
     def refuse(self, count: int, reason: int, text: str | None = None) -> None:
         """The last `count` messages are not taken."""

@@ -19,7 +19,7 @@ from weakref import WeakSet
 from ...mqtt.batch.batch import Batch
 from ...mqtt.batch.run import Run
 from ...mqtt.topics import TopicTree
-from ..counters import Account
+from ..ledger import DELETED, RETAINED, SHARE, Account, Ledger
 
 if TYPE_CHECKING:
     from ..ports import RetainedStore
@@ -43,24 +43,27 @@ class Mark:
 class Retained:
     """topic -> a run of one message; an empty payload deletes."""
 
-    def __init__(self, account: Account) -> None:
+    def __init__(self, ledger: Ledger) -> None:
         self.keeper: RetainedStore | None = None  # the store, when there is one and the mesh does not write it
         self.store_full = False  # the store has no room for more
         self._tree: TopicTree[Batch] = TopicTree()
         self._coming: dict[bytes, tuple[bytes, set[str]]] = {}  # topic -> key of the message that comes, clients that found it here
-        self._account = account
         self._marks: WeakSet[Mark] = WeakSet()  # of the replays under way
         self._changed: dict[bytes, int] = {}  # topic -> serial of its last change, while there are any
         self._serial = 0
+        self._ledger = ledger
+        self._payers: dict[bytes, Account] = {}  # topic -> for whom it is held, where that is a client's user or address
         self._ends: list[tuple[float, str]] = []
         self.expired = 0
 
     def __len__(self) -> int:
         return len(self._tree)
 
-    def room(self, run: Batch) -> bool:
-        """Whether there is room in a mesh for the run's last message, or for remembering that it deletes."""
-        if not self._account.full and not self.store_full:
+    def room(self, run: Batch, payer: Account | None = None) -> bool:
+        """Whether there is room in a mesh for the run's last message, or for remembering that it deletes. payer: see `store`."""
+        ledger = self._ledger
+        buries = not run.length and SHARE * ledger.free < ledger.held[DELETED]  # nobody in particular pays for what is remembered
+        if not (payer or ledger.own).full and not self.store_full and not buries:
             return True
         old = self._tree.get(run.topic.decode())
         return old is not None and (not run.length or _weight(run) <= _weight(old))
@@ -76,10 +79,11 @@ class Retained:
         old = self._tree.get(run.topic.decode())
         return old is None or _weight(run) > _weight(old)
 
-    def store(self, run: Batch, always: bool = False) -> bool:
+    def store(self, run: Batch, always: bool = False, payer: Account | None = None) -> bool:
         """Keep the run's last message (MQTT-3.3.1-5), or delete what is there (MQTT-3.3.1-6, -7).
 
-        always: whether there is room or not, as the other sites keep it. False: there was none.
+        always: whether there is room or not, as the other sites keep it. payer: account of the client that publishes it; None: it is no
+        client of this broker. False: there was no room.
         """
         topic = run.topic.decode()
         if self._marks:
@@ -94,11 +98,11 @@ class Retained:
         weight = _weight(run)
         if (
             not always
-            and (self._account.full or (self.store_full and not topic.startswith("$")))
+            and ((payer or self._ledger.own).full or (self.store_full and not topic.startswith("$")))
             and (old is None or weight > _weight(old))
         ):
             return False
-        self._account.retained += weight - (0 if old is None else _weight(old))
+        self._pay(run.topic, weight, old, payer)
         kept = Run(bytes(run.topic), run.qos, True, [bytes(run.payloads[-1])], run.properties, run.expiry, run.received)
         self._tree.set(topic, kept)
         if self.keeper is not None:
@@ -113,7 +117,7 @@ class Retained:
         """A message that the store kept."""
         topic = run.topic.decode()
         old = self._tree.get(topic)
-        self._account.retained += _weight(run) - (0 if old is None else _weight(old))
+        self._pay(run.topic, _weight(run), old, None)
         self._tree.set(topic, run)
         if run.expiry is not None:
             heapq.heappush(self._ends, (run.received + run.expiry, topic))
@@ -176,11 +180,24 @@ class Retained:
                 self._forget(topic, run)
 
     def _forget(self, topic: str, run: Batch) -> None:
-        self._account.retained -= _weight(run)
+        self._pay(run.topic, 0, run, None)
         self._tree.delete(topic)
         self._coming.pop(run.topic, None)
         if self.keeper is not None:
             self.keeper.forget_retained(run.topic)
+
+    def _pay(self, topic: bytes, weight: int, old: Batch | None, payer: Account | None) -> None:
+        """Charge what is retained for a topic to who has published it, and give back what was charged for it before."""
+        ledger = self._ledger
+        if old is not None:
+            before = self._payers.pop(topic, ledger.own)
+            before.charge(RETAINED, -_weight(old))
+            ledger.leave_estate(before)
+        if weight:
+            estate = ledger.own if payer is None else ledger.estate(payer)
+            estate.charge(RETAINED, weight)
+            if estate is not ledger.own:
+                self._payers[bytes(topic)] = estate
 
     def _rebuild(self) -> None:
         """Leave out of the heap what has been replaced."""
@@ -191,7 +208,7 @@ class Retained:
     @property
     def bytes(self) -> int:
         """What all of them stand for in memory."""
-        return self._account.retained
+        return self._ledger.held[RETAINED]
 
 
 def _weight(run: Batch) -> int:

@@ -20,6 +20,7 @@ from ...mqtt.session import Delivery
 from ...mqtt.topics import FilterTree, check_topic, matches, split_share
 from ..auth.permissions import SESSION, Access, Rights
 from ..counters import Counters
+from ..ledger import SUBSCRIPTIONS, weight_of_filter
 from .route import Entry, KnownRecipients, Recipients, Route, Service, Target, target_of
 from .shared import ShareGroup
 
@@ -79,6 +80,8 @@ class Router:
         full = subscription.filter
         share = split_share(full)
         is_new = full not in session.subscriptions
+        if is_new:
+            session.account.charge(SUBSCRIPTIONS, weight_of_filter(full))
         session.subscriptions[full] = subscription
         face = session.face
         entry = Entry(face, subscription, identifier)
@@ -123,6 +126,7 @@ class Router:
         """Remove one subscription. Returns whether it was there."""
         if session.subscriptions.pop(full, None) is None:
             return False
+        session.account.charge(SUBSCRIPTIONS, -weight_of_filter(full))
         self.subscriptions -= 1
         share = split_share(full)
         if share is None:

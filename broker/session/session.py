@@ -23,6 +23,7 @@ from ...base.quoting import quoted
 from ...mqtt.packets import Subscription
 from ...mqtt.session import PUBRELS, Delivery, Inbound, Outbound
 from ..empty import EMPTY_QUEUE, EMPTY_SET
+from ..ledger import IDENTIFIER, IN_FLIGHT, QUEUED, SESSION, SESSIONS, WILLS
 
 if TYPE_CHECKING:
     from ...mqtt.batch.batch import Batch
@@ -96,6 +97,7 @@ class Session:
     face: what routes know it by: itself, or what stands for it while it moves to another site (`roaming/moving_session.py`).
     paused: publishers that are not read until the queue is shorter.
     stored: a store keeps it.
+    window_bytes: about how many bytes may be in flight.
     """
 
     stored = False
@@ -127,6 +129,7 @@ class Session:
         "user",
         "waiting",
         "will",
+        "window_bytes",
     )
 
     def __init__(self, client_id: str, context: Context) -> None:
@@ -135,7 +138,8 @@ class Session:
         self.user: str | None = None
         self.context = context
         self.counters = context.counters
-        self.account = context.account
+        self.account = context.ledger.account()
+        self.account.charge(SESSIONS, SESSION + len(client_id))
         self.connection: Receiver | None = None
         self.expiry: float | None = 0.0
         self.ends_at: float | None = None
@@ -147,6 +151,7 @@ class Session:
         self.queued = 0
         self.queued_bytes = 0
         self.max_messages, self.max_bytes = context.limits.queue(on_disk=False)
+        self.window_bytes = self.max_bytes
         self.resending: deque[Delivery] = EMPTY_QUEUE
         self.unsent = 0  # messages in `resending`: in flight, not yet sent on this connection
         self.replays: deque[Replay] = EMPTY_QUEUE
@@ -186,7 +191,22 @@ class Session:
     def _room(self) -> bool:
         """Whether one more message may be in flight."""
         outbound = self.outbound
-        return outbound.in_flight < outbound.limit and (outbound.bytes < self.max_bytes or not outbound.in_flight)
+        return outbound.in_flight < outbound.limit and (outbound.bytes < self.window_bytes or not outbound.in_flight)
+
+    def bound_window(self, most: int | None) -> None:
+        """Have at most so many bytes in flight from now on; None: as many as usual."""
+        self.window_bytes = self.max_bytes if most is None else min(most, self.max_bytes)
+
+    def settle(self) -> None:
+        """Tell the ledger what is in flight, in both directions."""
+        size = self.outbound.bytes + IDENTIFIER * len(self.inbound.open)
+        if size != self.account.held[IN_FLIGHT]:
+            self.account.settle(IN_FLIGHT, size)
+
+    def keep_will(self, will: Will | None) -> None:
+        """Have a will, or none any more."""
+        self.will = will
+        self.account.settle(WILLS, 0 if will is None else will.weight)
 
     def relax(self) -> None:
         """Read again from the publishers that were slowed for this session."""
@@ -271,7 +291,7 @@ class Session:
         weight = sign * delivery.weight
         self.queued += sign * delivery.count
         self.queued_bytes += weight
-        self.account.queued += weight
+        self.account.charge(QUEUED, weight)
 
     def _drop_expired(self) -> None:
         """Make room by what has expired at the head of the queue."""
@@ -368,7 +388,6 @@ class Session:
     def resume(self, connection: Receiver) -> None:
         """A connection took the session up: repeat what is unfinished (MQTT-4.4.0-1), then the queue."""
         self.connection = connection
-        self.account.queued -= self.outbound.bytes
         for first, count in self.outbound.released():
             connection.send_after(self.mark(), PUBRELS[4 * first : 4 * (first + count)])
         unfinished = self.unfinished()
@@ -383,12 +402,13 @@ class Session:
     def adopt(self, delivery: Delivery) -> None:
         """Have messages in flight that were sent elsewhere; the session has no connection."""
         self.outbound.adopt(delivery)
-        self.account.queued += delivery.weight
+        self.account.charge(IN_FLIGHT, delivery.weight)
 
     def pause(self) -> None:
         """The connection is gone."""
         self.connection = None
-        self.account.queued += self.outbound.bytes
+        self.bound_window(None)
+        self.settle()
         self.resending = self.replays = EMPTY_QUEUE
         self.unsent = 0
         self.waiting = Waiting.AWAY if self.queue else Waiting.NOTHING
@@ -434,9 +454,7 @@ class Session:
 
     def discard(self) -> None:
         """The session ends: forget what waits, give its memory back to the broker's account."""
-        if self.connection is None:
-            self.account.queued -= self.outbound.bytes
-        self.account.queued -= self.queued_bytes
+        self.account.close()
         self.queue.clear()
         self.queued = self.queued_bytes = 0
         self.outbound = Outbound(1)

@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING
 from ...base.quoting import quoted
 from ...mqtt.batch.run import Run
 from ...mqtt.reasons import Reason
+from ..ledger import WILL, WILLS
 from ..routing.shared import ShareGroup
 from .session import Session
 from .will import Will
 
 if TYPE_CHECKING:
     from ..auth.guard import Guard
+    from ..ledger import Account
     from ..ports import Context, SessionStore
     from ..routing.route import Route
     from ..routing.router import Router
@@ -39,7 +41,7 @@ class Sessions:
     ended: called with each session that has ended.
     """
 
-    def __init__(self, context: Context, router: Router, guard: Guard, accept: Callable[[Run, Route], bool]) -> None:
+    def __init__(self, context: Context, router: Router, guard: Guard, accept: Callable[[Run, Route, Account | None], bool]) -> None:
         self._context = context
         self._router = router
         self._guard = guard
@@ -79,7 +81,7 @@ class Sessions:
                 session.timer = None
             if session.will is not None:
                 session.will.cancel()
-                session.will = None
+                session.keep_will(None)
             return session, True
         store = self.store
         session = Session(client_id, self._context) if store is None or expiry == 0 else store.new_session(client_id)
@@ -117,7 +119,7 @@ class Sessions:
     def add_late(self, will: Run, key: bytes) -> None:
         """A will that the store kept since there was no room for it. key: of its row."""
         self._wait_for_mesh()
-        self._late.append((will, key))
+        self._put_off(will, key)
 
     def _expire_found(self, session: Session, ends_at: float) -> None:
         if session.ends_at == ends_at:  # its client has not come and gone again meanwhile
@@ -149,7 +151,8 @@ class Sessions:
         session.pause()
         will = session.will
         if clean:
-            session.will = will = None
+            will = None
+            session.keep_will(None)
         delay = None
         if will is not None:
             delay = float(will.delay) if session.expiry is None else min(float(will.delay), session.expiry)
@@ -251,7 +254,7 @@ class Sessions:
     def _fire(self, session: Session) -> None:
         """Publish the session's will (MQTT-3.1.2-8)."""
         will = session.will
-        session.will = None
+        session.keep_will(None)
         context, router, guard = self._context, self._router, self._guard
         if will is None or context.stopping:
             return
@@ -266,17 +269,22 @@ class Sessions:
             context.counters.dropped += 1
             return
         run = will.run(context.loop.time())
-        if not self._publish_will(run):
+        if not self._publish_will(run, session.account):
             # its session's record is without it from now on
-            self._late.append((run, self.store.keep_will(run) if session.stored and self.store is not None else None))
+            self._put_off(run, self.store.keep_will(run) if session.stored and self.store is not None else None)
 
-    def _publish_will(self, run: Run) -> bool:
-        """One batch with what says that it is published. False: there is no room."""
+    def _put_off(self, run: Run, key: bytes | None) -> None:
+        """Keep a will that is due until there is room for it. key: of its row in the store."""
+        self._late.append((run, key))
+        self._context.ledger.own.charge(WILLS, _weight(run))
+
+    def _publish_will(self, run: Run, account: Account | None = None) -> bool:
+        """One batch with what says that it is published. account: of its session. False: there is no room."""
         route = self._router.routes.get(run.topic) or self._router.route(run.topic)
         if not route.writable:
             self._context.counters.dropped += 1
             return True
-        return self._accept(run, route)
+        return self._accept(run, route, account)
 
     def publish_late_wills(self) -> None:
         """Those that found no room, once more."""
@@ -284,8 +292,9 @@ class Sessions:
             return
         late, self._late = self._late, []
         for run, key in late:
+            self._context.ledger.own.charge(WILLS, -_weight(run))
             if not self._publish_will(run):
-                self._late.append((run, key))
+                self._put_off(run, key)
             elif key is not None and self.store is not None:
                 self.store.forget_will(key)
 
@@ -296,3 +305,7 @@ class Sessions:
                 session.timer.cancel()
             if session.will is not None:
                 session.will.cancel()
+
+
+def _weight(run: Run) -> int:
+    return WILL + run.length + len(run.topic) + len(run.properties)

@@ -9,6 +9,7 @@ from typing import Any
 from ...mqtt.batch.run import Run
 from ...mqtt.packets import Connect
 from ...mqtt.properties import Property, encode_properties
+from ..ledger import WILL
 
 TRAVELLING = (
     Property.PAYLOAD_FORMAT_INDICATOR,
@@ -31,6 +32,11 @@ class Will:
     expiry: int | None
     delay: int
     timer: asyncio.TimerHandle | None = None
+
+    @property
+    def weight(self) -> int:
+        """About how many bytes of memory it stands for."""
+        return WILL + len(self.topic) + len(self.payload) + len(self.properties)
 
     def run(self, now: float) -> Run:
         """The message, its lifetime counted from now (MQTT-3.1.2-8)."""

@@ -29,6 +29,9 @@ NUMBERS = {  # key -> topics below $SYS/broker; the first that exists counts
     "refused_publish": ("access/publish/refused",),
     "held_bytes": ("held/bytes", "store/messages/bytes"),
     "held_bytes_limit": ("held/bytes/limit",),
+    "held_unfinished": ("held/unfinished/bytes",),
+    "held_refused": ("held/refused",),
+    "held_evicted": ("held/evicted",),
     "stored_bytes": ("store/bytes",),
     "stored_bytes_limit": ("store/bytes/limit",),
     "stored_sessions": ("store/sessions",),
@@ -161,7 +164,7 @@ def _troubles(broker: Mapping[str, Any]) -> list[str]:
         if state is not None and state != OK and not any(state in one for one in found):
             found.append(f"the broker is not well: {state}")
     if broker["held_bytes_limit"] and broker["held_bytes"] >= broker["held_bytes_limit"]:
-        found.append(f"the broker is full: it holds the {broker['held_bytes_limit']:,} bytes of messages that it may (limits.broker_bytes)")
+        found.append(f"the broker is full: it holds the {broker['held_bytes_limit']:,} bytes in memory that it may (limits.broker_bytes)")
     return found
 
 

@@ -84,6 +84,8 @@ def _holds(broker: Mapping[str, Any]) -> list[str]:
     for key, where in (("held_bytes", "in memory"), ("stored_bytes", "in the store")):
         if broker[key] is not None:
             found.append(f"{size(broker[key])}{_of(broker[f'{key}_limit'], size)} {where}")
+    if broker["held_evicted"]:
+        found.append(f"{broker['held_evicted']:,} connections closed for want of memory")
     if broker["stored_sessions"] is not None:
         limit = _of(broker["stored_sessions_limit"], lambda count: format(count, ","))
         found.append(f"{broker['stored_sessions']:,}{limit} sessions")

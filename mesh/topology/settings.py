@@ -80,7 +80,7 @@ class Limits:
         "size",
         2**20,
         2**50,
-        "bytes of all messages that the broker holds in memory, deletions of retained ones that a mesh remembers included",
+        "bytes of all that the broker holds in memory for clients, neighbours and itself; see docs/memory.md",
     )
     stored_bytes: int | None = _limit(
         None,

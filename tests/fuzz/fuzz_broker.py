@@ -25,6 +25,7 @@ if __name__ == "__main__":
 from conformance import wire
 from conformance.wire import Unlawful
 from mqmesh.broker.client import connection as connection_module
+from mqmesh.broker.ledger import QUEUED
 from mqmesh.mqtt import packets as p
 from mqmesh.mqtt.codec import encode
 from mqmesh.mqtt.properties import Property
@@ -143,7 +144,7 @@ async def _round(seed: int, outcomes: Counter[str]) -> None:
             assert session.connection is None
             broker.site.sessions.end(session)
     assert len(broker.site.sessions) == 1
-    assert broker.context.account.queued == 0
+    assert broker.context.ledger.held[QUEUED] == 0
     assert not broker.context.touched
     other.connection.connection_lost(None)
     await broker.stop()

@@ -34,7 +34,7 @@ RANKS = {
         "settings transport write_rounds",
         "ports",
         "turns",
-        "counters hooks",
+        "counters hooks ledger",
     ),
     "cli": (
         "__init__ main",

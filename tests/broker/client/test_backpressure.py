@@ -9,6 +9,7 @@ from collections import Counter
 import pytest
 from mqmesh.broker.client import backpressure
 from mqmesh.broker.client.connection import Connection
+from mqmesh.broker.ledger import IN_FLIGHT, QUEUED, RECEIVED, RETAINED, UNSENT
 from mqmesh.mqtt.codec import encode
 from mqmesh.mqtt.packets import Pingreq, Puback, Publish, Pubrec, Subscribe, Subscription
 from mqmesh.mqtt.reasons import Reason
@@ -118,7 +119,7 @@ async def test_qos_1_for_one_that_does_not_read_waits_up_to_the_bound_then_is_re
         kept = flood.answers[0]
         assert [int(message.payload[:16]) for message in await stuck.messages(kept)] == list(range(1, kept + 1))
         await stuck.nothing()
-        assert (session.queued, session.queued_bytes, site.broker.context.account.queued, session.outbound.in_flight) == (0, 0, 0, 0)
+        assert (session.queued, session.queued_bytes, site.broker.context.ledger.held[QUEUED], session.outbound.in_flight) == (0, 0, 0, 0)
 
 
 @pytest.mark.any_loop
@@ -193,7 +194,7 @@ async def test_a_queue_is_bounded_in_bytes():
         session = site.broker.site.sessions.get("away")
         assert 100 * KIB <= session.queued_bytes <= 111 * KIB
         await site.client("away", 4, clean=True)
-        assert site.broker.context.account.queued == 0
+        assert site.broker.context.ledger.held[QUEUED] == 0
 
 
 async def test_what_is_in_flight_is_bounded_in_bytes_too():
@@ -313,7 +314,7 @@ async def test_all_messages_together_are_bounded():
             flood = Flood(publisher, f"t/{n}", 1)
             await flood.go(4000)
             refused[n] = flood.answers[Reason.QUOTA_EXCEEDED]
-        assert site.broker.context.account.queued <= 8 * MIB + 2 * KIB
+        assert site.broker.context.ledger.held[QUEUED] <= 8 * MIB + 2 * KIB
         assert refused[3] > refused[0]
         assert site.broker.context.counters.dropped == refused.total()
         reader = await site.client("away 0", 4, clean=False)
@@ -331,7 +332,7 @@ async def test_many_that_do_not_read_share_the_bound(monkeypatch):
         await Flood(publisher, "t", 0).go(20_000)
         await publisher.nothing()
         site.broker.site.backpressure.check(site.broker.site.connections)
-        assert site.broker.context.account.measured < 16 * MIB
+        assert site.broker.context.ledger.held[UNSENT] < 16 * MIB
         assert site.broker.context.counters.dropped > 10_000
         for client in stuck:
             client.count_only = True
@@ -359,7 +360,7 @@ async def test_messages_that_are_gone_leave_nothing_behind():
         await client.cut()
         await site.gone("c")
         await site.later(101)
-        account = site.broker.context.account
         site.broker.site.backpressure.check(site.broker.site.connections)
-        assert (account.queued, account.retained, account.measured) == (0, 0, 0)
+        held = site.broker.context.ledger.held
+        assert [held[kind] for kind in (QUEUED, RETAINED, UNSENT, IN_FLIGHT, RECEIVED)] == [0] * 5
         assert len(site.broker.site.sessions) == 1

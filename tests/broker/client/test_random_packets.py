@@ -8,6 +8,7 @@ from unittest import mock
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from mqmesh.broker.client import connection as connection_module
+from mqmesh.broker.ledger import QUEUED
 from mqmesh.mqtt.codec import encode
 from mqmesh.mqtt.packets import (
     Auth,
@@ -95,7 +96,7 @@ async def feed(version: int | None, chunks: list[bytes], connect: bytes = b"") -
     assert any(isinstance(packet, object) for packet in other.packets())  # every byte that it got is a packet
     assert not other.transport.closed
     assert broker.site.sessions.get("c") is None
-    assert broker.context.account.queued == 0
+    assert broker.context.ledger.held[QUEUED] == 0
 
 
 @settings(max_examples=300, deadline=None)

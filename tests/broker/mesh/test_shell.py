@@ -22,6 +22,8 @@ class FakeMesh:
     starting = False
 
     def __init__(self) -> None:
+        self.node = self
+        self.links: dict[int, Any] = {}
         self.accepted: list[Any] = []
         self.adopted: list[tuple[Any, bytes]] = []
         self.held: list[Any] = []
@@ -42,7 +44,10 @@ class FakeMesh:
     def hold(self, connection: Any) -> None:
         self.held.append(connection)
 
-    def publish(self, to: Any, run: Any, hold: bool = False) -> int | None:
+    def custody(self) -> tuple[int, int]:
+        return 0, 0
+
+    def publish(self, to: Any, run: Any, hold: bool = False, payer: Any = None) -> int | None:
         if not run.uniform:
             if run.qos and self.packets_room is not None:
                 return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from mqmesh.broker.client import packets as handlers
-from mqmesh.broker.counters import Account
+from mqmesh.broker.ledger import RETAINED, Ledger
 from mqmesh.broker.routing.retained import OVERHEAD, Retained
 from mqmesh.broker.session.session import REPLAY_STEPS, Session
 from mqmesh.mqtt.batch.run import Run
@@ -56,7 +56,7 @@ async def test_an_empty_payload_deletes():
         await publisher.publish("t", b"", 1, retain=True)
         await publisher.publish("never/there", b"", 1, retain=True)
         assert [(m.payload, m.retain) for m in await client.messages(2)] == [(b"x", True), (b"", True)]
-        assert (len(site.broker.site.retained), site.broker.context.account.retained) == (0, 0)
+        assert (len(site.broker.site.retained), site.broker.context.ledger.held[RETAINED]) == (0, 0)
         other = await site.client("other")
         await other.subscribe("#")
         await other.nothing()
@@ -242,9 +242,10 @@ async def test_thirty_times_the_same_filter_over_many_messages_is_one_replay_in_
 
 
 async def test_a_full_broker_takes_no_more():
-    async with Site(broker_bytes=2**20) as site:
+    async with Site(broker_bytes=2**22) as site:
         publisher, old = await site.client("p"), await site.client("old", 4)
-        assert await publisher.publish("t/1", bytes(2**20), 1, retain=True) == Reason.NO_MATCHING_SUBSCRIBERS
+        for n in range(1, 8):  # one address gets four fifths
+            assert await publisher.publish(f"t/1{n % 7 or ''}", bytes(500_000), 1, retain=True) == Reason.NO_MATCHING_SUBSCRIBERS
         assert await publisher.publish("t/2", b"x", 1, retain=True) == Reason.QUOTA_EXCEEDED
         assert await old.publish("t/2", b"x", 1, retain=True) == 0
         assert site.broker.context.counters.dropped == 2
@@ -253,24 +254,24 @@ async def test_a_full_broker_takes_no_more():
 
 
 def test_the_account_is_exact():
-    account = Account(10**9)
-    retained = Retained(account)
+    ledger = Ledger(10**9)
+    retained = Retained(ledger)
 
     def run(topic: bytes, payload: bytes, expiry: int | None = None) -> Run:
         return Run(topic, 0, True, [payload], b"", expiry, 0.0)
 
     retained.store(run(b"a", b"12345"))
-    assert account.retained == OVERHEAD + 6
+    assert ledger.held[RETAINED] == OVERHEAD + 6
     retained.store(run(b"a", b"1", 10))
     retained.store(run(b"b", b"1"))
-    assert account.retained == 2 * OVERHEAD + 4
+    assert ledger.held[RETAINED] == 2 * OVERHEAD + 4
     retained.sweep(11)
     retained.store(run(b"b", b""))
-    assert (account.retained, len(retained)) == (0, 0)
+    assert (ledger.total, len(retained)) == (0, 0)
 
 
 def test_replacing_over_and_over_does_not_pile_up():
-    retained = Retained(Account(10**9))
+    retained = Retained(Ledger(10**9))
     for n in range(10_000):
         retained.store(Run(b"t", 0, True, [b"x"], b"", 60, float(n)))
     assert len(retained._ends) < 2000

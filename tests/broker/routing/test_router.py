@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mqmesh.broker.counters import Counters
+from mqmesh.broker.ledger import Ledger
 from mqmesh.broker.routing.router import SCANS, Router
 from mqmesh.mqtt.packets import Publish, Subscription
 from mqmesh.mqtt.properties import Property
@@ -168,6 +169,7 @@ class FakeSession:
         self.connection = None
         self.stored = False
         self.face = self
+        self.account = Ledger(10**9).account()
 
 
 levels = st.sampled_from(["a", "b", "+", "$x"])

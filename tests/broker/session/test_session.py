@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from mqmesh.broker.ledger import QUEUED
 from mqmesh.mqtt.packets import Connack, Connect, Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel
 from mqmesh.mqtt.properties import Property
 from mqmesh.mqtt.reasons import Reason
@@ -42,7 +43,7 @@ async def test_a_clean_start_forgets_everything(version):
         assert not client.connack.session_present
         assert await publisher.publish("t", b"", 1) == Reason.NO_MATCHING_SUBSCRIBERS
         await client.nothing()
-        assert site.broker.context.account.queued == 0
+        assert site.broker.context.ledger.held[QUEUED] == 0
         assert site.broker.site.router.subscriptions == 0
         await client.cut()
         await site.gone("c")
@@ -165,7 +166,7 @@ async def test_what_is_unacknowledged_is_sent_again_in_order_with_its_identifier
         client.send(Pubcomp(ids[b"5"]))
         await client.nothing()
         session = site.broker.site.sessions.get("c")
-        assert (session.outbound.in_flight, session.outbound.bytes, site.broker.context.account.queued) == (0, 0, 0)
+        assert (session.outbound.in_flight, session.outbound.bytes, site.broker.context.ledger.held[QUEUED]) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 10])
@@ -258,7 +259,7 @@ async def test_many_messages_wait_and_come_in_order():
         assert [message.payload for message in await client.messages(1000)] == [b"%d" % n for n in range(1000)]
         session = site.broker.site.sessions.get("c")
         await client.nothing()
-        assert (session.queued, session.queued_bytes, session.outbound.bytes, site.broker.context.account.queued) == (0, 0, 0, 0)
+        assert (session.queued, session.queued_bytes, session.outbound.bytes, site.broker.context.ledger.held[QUEUED]) == (0, 0, 0, 0)
 
 
 async def test_subscriptions_change_while_messages_wait():
