@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import random
+
 import pytest
 from mqmesh.mesh.node.settings import MeshConfig
 from mqmesh.mesh.wire.keys import Keys, Signer
@@ -236,3 +240,78 @@ def test_an_order_that_is_played_again_does_nothing() -> None:
     net.nodes[2]._orders.received(end, (old,))
     assert net.nodes[2]._core.keys is not None
     assert net.nodes[2]._core.keys.pins[3].key == NEW.public
+
+
+SEEDS = 30 * int(os.environ.get("MQMESH_EXAMPLES", "1"))
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_after_any_orders_links_and_deaths_all_that_live_are_members_everywhere(seed: int) -> None:
+    """Links come and go, machines die and are replaced with and without their keys, operators forget and rekey here and there."""
+    chance = random.Random(seed)
+    numbers = [1, 2, 3, 4]
+    net = Net(*numbers, keyed=True)
+    keys = {number: signer_of(number) for number in numbers}
+    disks = {number: number for number in numbers}  # the UUID of each
+    links: dict[tuple[int, int], int] = {}
+    lives = 10
+
+    def link(pair: tuple[int, int]) -> None:
+        if pair not in links and not any(net.nodes[one].why_not(net.nodes[other].identity) for one, other in (pair, pair[::-1])):
+            links[pair] = net.link(*pair)
+
+    def order(what: str, number: int) -> None:
+        with contextlib.suppress(UsageError):
+            net.nodes[chance.choice(list(net.nodes))].order(what, number, net.now, keys[number].public)
+
+    def comes_back(number: int, how: str) -> None:
+        if how == "new key":
+            keys[number] = Signer(lives.to_bytes(32, "big"))
+        if how != "same":
+            disks[number] = lives * 10 + number
+        net.add(number, uuid=disks[number], epoch=1000 * lives, keys=Keys("mesh", number, f"b{number}", keys[number]))
+
+    pairs = [(one, other) for one in numbers for other in numbers if one < other]
+    for _ in range(25):
+        net.now += 1
+        pair, number = chance.choice(pairs), chance.choice(numbers)
+        match chance.randrange(8):
+            case 0 | 1 | 2 if all(one in net.nodes for one in pair):
+                link(pair)
+            case 3 if pair in links:
+                net.cut(links.pop(pair))
+            case 4 if number in net.nodes and len(net.nodes) > 2:
+                dies(net, number, links)
+            case 5 if number not in net.nodes:
+                lives += 1
+                comes_back(number, chance.choice(("same", "same key", "new key")))
+            case 6:
+                order("forget", number)
+            case 7:
+                order("rekey", number)
+        for dropped in [one for one, id_ in links.items() if any(closed.link == id_ for _, closed in net.closed)]:
+            net.cut(links.pop(dropped))
+        if chance.random() < 0.6:
+            net.settle()
+    # all come back; who is refused for its key is let in by an order, given where it is out of reach
+    for number in numbers:
+        if number not in net.nodes:
+            lives += 1
+            comes_back(number, "same key")
+    for _ in range(6):
+        for pair in pairs:
+            link(pair)
+        net.settle()
+        for dropped in [one for one, id_ in links.items() if any(closed.link == id_ for _, closed in net.closed)]:
+            net.cut(links.pop(dropped))
+        for number in numbers:
+            for other in numbers:
+                if number != other and number not in net.nodes[other].holders():
+                    net.now += 1
+                    with contextlib.suppress(UsageError):
+                        net.nodes[other].order("rekey", number, net.now, keys[number].public)
+        net.settle()
+    uuids = {number: net.nodes[number].identity.uuid for number in numbers}
+    for number in numbers:
+        assert {other: one.uuid for other, one in net.nodes[number].holders().items()} == uuids, f"seed {seed}, broker {number}"
+    assert len({net.nodes[number].digest() for number in numbers}) == 1, f"seed {seed}"
