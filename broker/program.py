@@ -9,12 +9,15 @@ import asyncio
 import logging
 import os
 import signal
+import threading
 from collections.abc import Callable
 from typing import Protocol
 
 from ..base.memory import keep_freed_memory
 from ..base.settings import ConfigError
 from ..store import Kind, StoreError
+from ..store.base import CHECKED_SIZE
+from ..store.locations import path_of, store_at
 from ..store.salvage import salvage
 from .auth.service import AuthError
 from .config import BrokerConfig
@@ -87,6 +90,7 @@ async def serve(
         await inside.begin(broker)
     if ready is not None:
         ready(broker)
+    check_in_background(config)
     await stopped.wait()
     leaving = asyncio.create_task(asyncio.to_thread(registrar.end), name="leave the directory") if registrar is not None else None
     if inside is not None:
@@ -94,6 +98,32 @@ async def serve(
     await broker.stop()
     if leaving is not None:
         await leaving
+
+
+def check_in_background(config: BrokerConfig) -> threading.Thread | None:
+    """Walk through the pages of a store that was too large for that at its start, in a thread; damage is an error in the log.
+
+    None: there is no need. The thread ends with the process.
+    """
+    address = config.store_address
+    if address is None or not address.startswith("sqlite:") or path_of(address).stat().st_size <= CHECKED_SIZE:
+        return None
+    thread = threading.Thread(target=_check_pages, args=(address,), name="store-check", daemon=True)
+    thread.start()
+    return thread
+
+
+def _check_pages(address: str) -> None:
+    store = store_at(address)
+    try:
+        store.attach()
+        store.check_pages()
+    except StoreError as error:
+        log.error("event=store-damaged text=%s", error)
+    else:
+        log.info("event=store-checked store=%s", address)
+    finally:
+        store.close()
 
 
 def _salvaged(config: BrokerConfig, error: BaseException | None) -> bool:

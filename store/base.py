@@ -20,6 +20,7 @@ from .records import Batch, Counts, StoredDelivery, StoredRun, StoredValue
 
 SCHEMA_VERSION = 2
 CONVERTED = (1,)  # earlier ones, which `open` converts in place
+CHECKED_SIZE = 64 << 20  # bytes of an SQLite file whose pages are all checked when it is opened; those of larger ones beside the work
 SIZES_PAGE = 10_000  # how many sizes
 PAGE = 1000  # how many rows one query reads at a time, so that a long iteration holds no transaction open
 

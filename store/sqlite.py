@@ -28,7 +28,7 @@ from threading import Lock
 from typing import Any, TypeVar
 
 from . import sqlite_migration
-from .base import CONVERTED, PAGE, SCHEMA_VERSION, SIZES_PAGE, Kind, StoreError, damaged, gapless, wrong_version
+from .base import CHECKED_SIZE, CONVERTED, PAGE, SCHEMA_VERSION, SIZES_PAGE, Kind, StoreError, damaged, gapless, wrong_version
 from .checksums import delivery_checksum, recipient_checksum, run_checksum, value_checksum, with_checksums
 from .folder import (
     FolderLock,
@@ -49,7 +49,6 @@ APPLICATION_ID = 0x6D71_6D73  # "mqms", in the file's header
 VALUE_PAGE = 100  # values and runs may be large
 ROWS = 1024  # of one statement, at most; times 11 columns stays below SQLite's limit of 32,766 parameters
 FEW = 8  # numbers that are not worth a statement of their own
-CHECKED_SIZE = 64 << 20  # bytes of a file whose pages are all checked at open; of larger ones the rows are
 
 SCHEMA = (
     """CREATE TABLE runs (id INTEGER PRIMARY KEY, topic BLOB NOT NULL, qos INTEGER NOT NULL, retain INTEGER NOT NULL,
