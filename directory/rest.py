@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from ..base.refusals import source_of
 from . import leases
 from . import records as all_records
 from .openapi import description
@@ -66,7 +67,9 @@ class Rest:
         given = _json(body)
         if not isinstance(given, dict) or not all(isinstance(given.get(key), str) for key in ("account", "secret")):
             raise DirectoryError("E_invalidValue", 'give {"account": "...", "secret": "..."}')
-        return JSONResponse({"token": draw_token(self._store, given["account"], given["secret"]), "expires_in": TOKEN_LIFE})
+        source = source_of(f"{request.client.host}:0") if request.client is not None else ""
+        token = draw_token(self._store, given["account"], given["secret"], source)
+        return JSONResponse({"token": token, "expires_in": TOKEN_LIFE})
 
     def _discard(self, request: Request, body: bytes) -> Response:
         discard_token(self._store, _token(request) or "")

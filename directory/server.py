@@ -23,6 +23,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ..base.http_guard import guarded
+from ..base.refusals import source_of
 from .leases import KEEP
 from .rest import Answer, Rest
 from .storage.errors import DirectoryError
@@ -89,7 +90,8 @@ def _uddi(store: Store, public_url: str | None) -> list[Route]:
 
     async def post(request: Request) -> Response:
         try:
-            status, text = await run_in_threadpool(soap.answer, store, await body_of(request))
+            source = source_of(f"{request.client.host}:0") if request.client is not None else ""
+            status, text = await run_in_threadpool(soap.answer, store, await body_of(request), source)
         except TooLong:
             status, text = 500, soap.too_long(f"at most {LONGEST} bytes within {PATIENCE:.0f} s")
         return Response(text, status, media_type="text/xml")

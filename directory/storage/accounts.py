@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-from threading import BoundedSemaphore
 
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 
 from .errors import DirectoryError
+from .login_turns import TooMany
 from .store import NODE, Account, Records, Store
 
 TOKEN_LIFE = 3600.0  # seconds
@@ -22,7 +22,6 @@ _LONGEST = 1024  # characters of a secret
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,99}")
 _hasher = PasswordHasher()
 _nobody = _hasher.hash("nobody")  # compared when there is no such account: it must take as long
-_together = BoundedSemaphore(2)  # a hash takes 64 MiB: a flood of wrong secrets must not take the machine
 
 
 def add_account(store: Store, name: str, organisation: str, secret: str | None = None) -> str:
@@ -37,12 +36,15 @@ def add_account(store: Store, name: str, organisation: str, secret: str | None =
     return secret
 
 
-def draw_token(store: Store, name: str, secret: str) -> str:
-    """A token for a secret; DirectoryError E_unknownUser for a wrong name or secret, E_busy for too many at a time."""
+def draw_token(store: Store, name: str, secret: str, source: str = "") -> str:
+    """A token for a secret. source: the address that asks.
+
+    Raises DirectoryError: E_unknownUser for a wrong name or secret, E_busy when it is not this login's turn soon.
+    """
     with store.reading() as records:
         found = records.account(name[:255])
     account, hashed = found if found is not None else (None, _nobody)
-    if not _matches(hashed, secret) or account is None:
+    if not _matches(store, name, hashed, secret, source) or account is None:
         raise DirectoryError("E_unknownUser", "no account has this name and secret")
     token = secrets.token_urlsafe(32)
     with store.writing() as records:
@@ -68,17 +70,20 @@ def identify(records: Records, token: str | None) -> Account | None:
     return account
 
 
-def _matches(hashed: str, secret: str) -> bool:
+def _matches(store: Store, name: str, hashed: str, secret: str, source: str) -> bool:
     if len(secret) > _LONGEST:
         return False
-    if not _together.acquire(timeout=2):
-        raise DirectoryError("E_busy", "too many ask for tokens; try again", ours=True)
+
+    def right() -> bool:
+        try:
+            return _hasher.verify(hashed, secret)
+        except (VerificationError, InvalidHashError):
+            return False
+
     try:
-        return _hasher.verify(hashed, secret)
-    except (VerificationError, InvalidHashError):
-        return False
-    finally:
-        _together.release()
+        return store.logins.compare(source, name, hashed, secret, right)
+    except TooMany:
+        raise DirectoryError("E_busy", "too many ask for tokens; try again", ours=True) from None
 
 
 def _digest(token: str) -> str:

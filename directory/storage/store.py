@@ -27,6 +27,7 @@ from sqlalchemy.engine import Connection, make_url
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from .errors import DirectoryError
+from .login_turns import LoginTurns
 
 LOCK = 0x6D716D65  # the advisory lock of writers
 PUBLIC, ORGANISATION = "public", "organisation"
@@ -343,10 +344,12 @@ class Store:
     """The database. url: of SQLAlchemy, such as sqlite:///directory.db or postgresql://user@host/name.
 
     clock: gives seconds since 1970; None: that of the PostgreSQL server, or this machine's.
+    logins: whose secret is compared next.
     """
 
     def __init__(self, url: str, clock: Callable[[], float] | None = None) -> None:
         self._clock = clock
+        self.logins = LoginTurns()
         parsed = make_url(url)
         self._postgresql = parsed.get_backend_name() == "postgresql"
         if self._postgresql:

@@ -21,11 +21,11 @@ NODE_ID = "uddi:mqmesh:node"
 ANSWERS = {"business": "businessDetail", "service": "serviceDetail", "binding": "bindingDetail", "tModel": "tModelDetail"}
 
 
-def perform(store: Store, request: Any) -> Any:
-    """Do what a request asks; DirectoryError when it is refused."""
+def perform(store: Store, request: Any, source: str = "") -> Any:
+    """Do what a request asks; DirectoryError when it is refused. source: the address that asks."""
     name = request.tag.removeprefix(q(""))
     if name == "get_authToken":
-        return _detail("authToken", [make("authInfo", draw_token(store, request.get("userID"), request.get("cred")))])
+        return _detail("authToken", [make("authInfo", draw_token(store, request.get("userID"), request.get("cred"), source))])
     token = plain(request.findtext(q("authInfo")))
     if name == "discard_authToken":
         discard_token(store, token)

@@ -26,12 +26,12 @@ _validating = Lock()  # a validator keeps the errors of its last run
 log = logging.getLogger("mqmesh.directory")
 
 
-def answer(store: Store, body: bytes) -> tuple[int, bytes]:
-    """Do one request; the answer's HTTP status (500 for faults, as SOAP 1.1 says) and body."""
+def answer(store: Store, body: bytes, source: str = "") -> tuple[int, bytes]:
+    """Do one request; the answer's HTTP status (500 for faults, as SOAP 1.1 says) and body. source: the address that asks."""
     try:
         request = _request(body)
         try:
-            done = perform(store, request)
+            done = perform(store, request, source)
         except DirectoryError as error:
             if error.ours:
                 log.error("event=request-failed operation=%s error=%s", etree.QName(request).localname, error.code)
