@@ -292,6 +292,7 @@ class Connection(Receiver, Publisher, Protocol):
     user: str | None
     proof: Any
     ends: float | None
+    inside: bool
     denied: int
     held: bool
     allowed: set[bytes] | None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ...mqtt.reasons import Reason
 from ..transport.tls.transport import TlsTransport
+from .identifiers import Identifiers, identifier_of
 from .rules import Rules
 from .service import Authenticator, AuthError, Outcome
 from .settings import AccessSettings
@@ -28,6 +29,7 @@ log = logging.getLogger("mqmesh.broker")
 ANSWER = "$mqmesh/sessions/answer"  # where an operator hears of sessions, see `requests/sessions.py`
 MESH_ANSWER = "$mqmesh/mesh/answer"  # the same for changes of the mesh, see `requests/mesh.py`
 ENDED = "the token or certificate has ended: come again with a new one"
+FOREIGN = "this client identifier is not one of this user's (access.client_ids)"
 GONE = "this user may not come in any more, or not with what it has shown"
 METABROKER = "\0metabroker"  # who owns the session of the metabroker: no user's name begins so
 KNOWN = 1000  # topics that are remembered for a connection...
@@ -42,6 +44,8 @@ class Guard:
         self._access = access
         self.settings = settings
         self.rules: Rules = settings.rules if settings is not None else Rules()
+        self.identifiers: Identifiers = settings.identifiers if settings is not None else Identifiers()
+        self.owned: Callable[[str], int] = lambda user: 0  # sessions that a user has
         self.authenticator: Authenticator | None = None
 
     def start(self) -> None:
@@ -66,6 +70,9 @@ class Guard:
         if outcome.refusal is not None:
             self._context.counters.denied_connects += 1
             return outcome.refusal
+        if packet.client_id and not self._exempt(packet.client_id) and not self.identifiers.allow(outcome.user, packet.client_id):
+            self._context.counters.denied_connects += 1
+            return Reason.CLIENT_IDENTIFIER_NOT_VALID, FOREIGN
         connection.user, connection.proof = outcome.user, outcome.proof
         connection.set_rules(bool(self.rules) and not self._exempt(packet.client_id))
         transport = connection.transport.get_extra_info("tls")
@@ -81,6 +88,8 @@ class Guard:
             return ENDED
         if proof is not None and self.authenticator is not None and not self.authenticator.holds(connection.user, proof):
             return GONE
+        if not (connection.inside or self._exempt(connection.client_id) or self.identifiers.allow(connection.user, connection.client_id)):
+            return FOREIGN
         return None
 
     def _exempt(self, client_id: str) -> bool:
@@ -113,17 +122,21 @@ class Guard:
         if owner is not None and owner != self.owner(client_id, connection.user):
             self._context.counters.denied_connects += 1
             return Reason.NOT_AUTHORIZED, "the session of this client identifier belongs to another user"
+        most = self.settings.sessions if self.settings is not None and self.authenticator is not None else 0
+        if most and owner is None and connection.user is not None and self.owned(connection.user) >= most:
+            self._context.counters.denied_connects += 1
+            return Reason.QUOTA_EXCEEDED, "this user has as many sessions as it may (access.sessions_per_user)"
         return None
 
     def review(self, session: Subscriber, unsubscribe: Callable[[Subscriber, str], bool]) -> int:
         """End the subscriptions that the owner of a session may not have: how many. unsubscribe: ends a subscription."""
-        user, ended = self.user_of(session), 0
+        user, client_id, ended = self.user_of(session), identifier_of(session.client_id), 0
         for full in list(session.subscriptions):
-            text = self.subscription(user, session.client_id, full)
+            text = self.subscription(user, client_id, full)
             if text is not None:
                 unsubscribe(session, full)
                 session.unsubscribed(full)
-                self._access.denied(session.client_id, user, full, text)
+                self._access.denied(client_id, user, full, text)
                 ended += 1
         return ended
 
@@ -153,14 +166,15 @@ class Guard:
 
     def filters(self, session: Subscriber, full: str) -> bool:
         """Whether a subscription is allowed in part only, so that `reads` decides for each topic."""
-        if not self.rules or self._exempt(session.client_id) or full in (ANSWER, MESH_ANSWER):
+        client_id = identifier_of(session.client_id)
+        if not self.rules or self._exempt(client_id) or full in (ANSWER, MESH_ANSWER):
             return False
         user = self.user_of(session)
-        return not self.rules.subscribe(user, session.client_id, full).allowed and self._partly(user, session.client_id, full)
+        return not self.rules.subscribe(user, client_id, full).allowed and self._partly(user, client_id, full)
 
     def reads(self, session: Subscriber, topic: str) -> bool:
         """Whether a session with such a subscription may have messages of a topic."""
-        return self.rules.reads(self.user_of(session), session.client_id, topic)
+        return self.rules.reads(self.user_of(session), identifier_of(session.client_id), topic)
 
     def topic(self, connection: Connection, topic: str, run: Batch) -> str | None:
         """Why a client that is under rules may not publish a run; None: it may, and is not asked for this topic again."""
@@ -196,7 +210,7 @@ class Guard:
             raise AuthError("[access]: whether clients say who they are is decided at the start; restart the broker")
         if self.authenticator is not None:
             self.authenticator.apply(settings)
-        self.settings, self.rules = settings, settings.rules
+        self.settings, self.rules, self.identifiers = settings, settings.rules, settings.identifiers
         ended = 0
         for connection in list(connections):
             if connection.session is None or self._exempt(connection.client_id):

@@ -5,6 +5,8 @@ anonymous = false            # clients without a name of their own; true unless 
 users = "users"              # written by `mqmesh passwd`, relative to the file
 operators = ["ops"]          # users who may see and end the sessions of others
 on_overlap = "filter"        # a subscription of which the rules allow a part gets that part; "refuse", the default, refuses it
+client_ids = ["%u", "%u-*"]  # client identifiers that a user may use: %u the name, * any characters
+sessions_per_user = 100000   # of one user, connected or not; 0: no bound
 certificates = true          # the common name of a verified client certificate is the user
 
 [access.tokens]
@@ -21,10 +23,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...base.settings import is_file
+from .identifiers import USER, Identifiers
 from .rules import Rules, rules_of
 
 if TYPE_CHECKING:
     from ...base.settings import Section
+
+
+SESSIONS = 100_000  # of one user: a tenth of what `limits.stored_sessions` has room for
 
 
 @dataclass(slots=True)
@@ -40,7 +46,8 @@ class TokenSettings:
 @dataclass(slots=True)
 class AccessSettings:
     """Who may come, and what they may do. anonymous: also those who show nothing. users: the file of passwords. operators: users who may
-    see and end the sessions of others. on_overlap: of a subscription that rules allow in part: "refuse", or "filter" at delivery."""
+    see and end the sessions of others. on_overlap: of a subscription that rules allow in part: "refuse", or "filter" at delivery.
+    identifiers: which client identifiers whom. sessions: of one user; 0: no bound."""
 
     anonymous: bool = True
     users: Path | None = None
@@ -49,6 +56,8 @@ class AccessSettings:
     rules: Rules = field(default_factory=Rules)
     operators: frozenset[str] = frozenset()
     on_overlap: str = "refuse"
+    identifiers: Identifiers = field(default_factory=Identifiers)
+    sessions: int = SESSIONS
 
     @property
     def asks(self) -> bool:
@@ -75,8 +84,21 @@ class AccessSettings:
         if settings.operators and not settings.asks:
             raise section.error("operators", "no name is proven: give users, certificates or tokens too")
         settings.on_overlap = section.choice("on_overlap", ("refuse", "filter"), "refuse")
+        settings.identifiers = _identifiers(section, settings.asks)
+        settings.sessions = section.whole("sessions_per_user", 0, 10**9, SESSIONS)
         section.done()
         return settings
+
+
+def _identifiers(section: Section, asks: bool) -> Identifiers:
+    right = 'give a list of patterns, as ["%u", "%u-*"]: %u is the user, * any characters'
+    patterns = section.strings("client_ids", [], right)
+    for pattern in patterns:
+        if not pattern or "%" in pattern.replace(USER, "") or "\0" in pattern:
+            raise section.error("client_ids", f"{pattern!r}: {right}")
+        if USER in pattern and not asks:
+            raise section.error("client_ids", f"{pattern!r}: no name is proven: give users, certificates or tokens too")
+    return Identifiers(tuple(patterns))
 
 
 def _file(section: Section, key: str, folder: Path | None, right: str) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import secrets
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -171,7 +170,12 @@ def _accept(connection: Connection, packet: packets.Connect) -> None:
     answer: dict[int, Any] = {}
     client_id = packet.client_id
     if not client_id:
-        client_id = answer[Property.ASSIGNED_CLIENT_IDENTIFIER] = f"auto-{secrets.token_hex(12)}"
+        assigned = connection.site.guard.identifiers.assigned(connection.user)
+        if assigned is None:
+            text = "give a client identifier: access.client_ids has none that the broker could make up"
+            connection.refuse(Reason.CLIENT_IDENTIFIER_NOT_VALID, text, packet.version)
+            return
+        client_id = answer[Property.ASSIGNED_CLIENT_IDENTIFIER] = assigned
     connection.client_id = client_id
     expiry = _expiry(limits, packet, answer)
     _note_wishes(connection, packet, answer)
@@ -233,9 +237,10 @@ def _open(connection: Connection, packet: packets.Connect, connack: packets.Conn
         session.account.move(source_of(connection.address), connection.user if site.guard.authenticator is not None else None)
     session.expiry = expiry
     owner = site.guard.owner_of(session)
-    session.user = packet.user_name if site.guard.authenticator is None else connection.user
-    if present and owner != site.guard.owner_of(session):
-        site.guard.review(session, site.router.unsubscribe)  # it was nobody's: what it has may not be this user's to have
+    site.sessions.own(session, packet.user_name if site.guard.authenticator is None else connection.user)
+    if present and owner != site.guard.owner_of(session):  # it was nobody's: what it has may not be this user's to have
+        site.guard.review(session, site.router.unsubscribe)
+        site.router.rules_changed([session])
     session.keep_will(will)
     session.outbound.limit = packet.properties.get(Property.RECEIVE_MAXIMUM, limits.in_flight)
     connection.session = session

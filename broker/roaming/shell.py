@@ -459,9 +459,10 @@ class Roaming:
         if self.guard.authenticator is None:  # this site proves nobody's name; the session leaves now
             self._given[session] = name
             return
-        session.user = owner_of(name)
+        self.sessions.own(session, owner_of(name))
         session.record()
         self.guard.review(session, self.router.unsubscribe)
+        self.router.rules_changed([session])
 
     def may_have(self, client: str, owner: str | None) -> bool:
         session = self._session(client)
@@ -578,7 +579,7 @@ class Roaming:
         session = self._session(place.client)
         if session is None:
             session, _ = self.sessions.open(self._free(place.client), False, found.expiry)
-            session.user = found.user if owner is None else self.guard.user_named(owner)
+            self.sessions.own(session, found.user if owner is None else self.guard.user_named(owner))
             session.expiry = found.expiry
             session.account.move(None, self.guard.user_of(session))
             self.sessions.rest(session)

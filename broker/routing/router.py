@@ -167,6 +167,9 @@ class Router:
             if share is None:
                 self.tree.remove(full, session.face)
                 self.tree.add(full, face, entry)
+                partial = self.filtered.pop((session.face, full), None)
+                if partial is not None:
+                    self.filtered[face, full] = partial
                 self._changed(full)
             else:
                 group = self.groups[share]

@@ -50,6 +50,8 @@ class Sessions:
         self.in_mesh = False
         self.ended: Callable[[Session], None] | None = None
         self._sessions: dict[str, Session] = {}
+        self._owned: dict[str, int] = {}  # user -> sessions
+        guard.owned = lambda user: self._owned.get(user, 0)
         self._late: list[tuple[Run, bytes | None]] = []  # wills that found no room, with their keys in the store
         self._joined = True  # whether what was found at the start may end and be published now
         self._found: list[Callable[[], None]] = []  # what waits for that
@@ -62,6 +64,18 @@ class Sessions:
 
     def get(self, client_id: str) -> Session | None:
         return self._sessions.get(client_id)
+
+    def own(self, session: Session, user: str | None) -> None:
+        """A session is this user's from now on. user: None: nobody's."""
+        self._count(session.user, -1)
+        session.user = user
+        self._count(user, 1)
+
+    def _count(self, user: str | None, more: int) -> None:
+        if user is not None:
+            count = self._owned[user] = self._owned.get(user, 0) + more
+            if not count:
+                del self._owned[user]
 
     # A client comes
 
@@ -107,6 +121,7 @@ class Sessions:
         wants it elsewhere would be lost to them.
         """
         self._sessions[session.client_id] = session
+        self._count(session.user, 1)
         loop = self._context.loop
         self._wait_for_mesh()
         if session.will is not None and will_in is not None:
@@ -191,6 +206,7 @@ class Sessions:
         if self._sessions.get(session.client_id) is not session:
             return
         del self._sessions[session.client_id]
+        self._count(session.user, -1)
         session.ends_at = None
         if session.timer is not None:
             session.timer.cancel()

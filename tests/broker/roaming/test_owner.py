@@ -12,9 +12,12 @@ from pathlib import Path
 
 import jwt
 import pytest
+from mqmesh.broker.auth.identifiers import identifier_of
 from mqmesh.broker.auth.rules import Rule, Rules
 from mqmesh.broker.auth.settings import AccessSettings, TokenSettings
 from mqmesh.broker.config import MeshSettings, PeerSettings
+from mqmesh.broker.roaming.moving_session import MovingSession
+from mqmesh.mesh.roaming.places import Cut
 from mqmesh.mqtt.packets import Connack, Connect
 from mqmesh.mqtt.properties import Property
 from mqmesh.store import Store
@@ -251,6 +254,24 @@ async def test_a_session_of_nobody_is_for_the_first_user_who_opens_it_with_what_
         await refused(one, None)
         await refused(two, "mallory")
         await bob.nothing()
+
+
+async def test_what_the_rules_hide_stays_hidden_while_a_session_moves(key: Path) -> None:
+    """Rules that filter at delivery know a session also by what stands for it during a move, and by its own client identifier."""
+    rules = Rules((Rule(1, False, BOTH, ("plant/%c/secret",)), Rule(2, True, BOTH, ("plant/#",))))
+    async with Site(access=AccessSettings(False, tokens=TokenSettings(key), rules=rules, on_overlap="filter")) as one:
+        bob, router = await let_in(one, "bob"), one.broker.site.router
+        await bob.subscribe("plant/#", qos=1)
+        session = one.broker.site.sessions.get("c")
+        router.reface(session, MovingSession(session, Cut((1, 1)), lambda: 0))
+        alice = await let_in(one, "alice", "d")
+        assert await alice.publish("plant/c/secret", b"1", 1) in (0, 0x10)
+        await alice.publish("plant/c/known", b"2", 1)
+        assert [message.payload for message in await bob.messages(1)] == [b"2"]
+        router.reface(session, session)
+        await alice.publish("plant/c/secret", b"3", 1)
+        await bob.nothing()
+    assert [identifier_of(f"\0{kind}c\0bob") for kind in ("leaving.12.3.", "parked.", "aside.")] == ["c"] * 3
 
 
 @both
