@@ -112,8 +112,10 @@ def _not_served(serves: str, method: object) -> tuple[Reason, str] | None:
 
 
 def _room(connection: Connection, packet: packets.Connect) -> bool:
-    """Whether there is room for a client; else it is refused."""
-    refusal = None if connection.inside else connection.site.admission.refusal(connection, packet)
+    """Whether this broker offers what a client asks for, and has room for it; else it is refused."""
+    refusal = None
+    if not connection.inside:
+        refusal = _unwelcome(connection.limits, packet) or connection.site.admission.refusal(connection, packet)
     if refusal is not None:
         connection.client_id = packet.client_id
         connection.refuse(*refusal, packet.version)
@@ -128,6 +130,22 @@ def admit(connection: Connection, packet: packets.Connect, method: object = None
         connection.refuse(*refusal, packet.version)
         return
     _accept(connection, packet)
+
+
+def _unwelcome(limits: Limits, packet: packets.Connect) -> tuple[Reason, str] | None:
+    """Why a CONNECT asks for what this broker does not offer; None: it does not."""
+    version = "5" if packet.version == 5 else "3.1" if packet.mqisdp else "3.1.1"
+    if version not in limits.versions:
+        text = f"MQTT {version} is not offered here; use {' or '.join(limits.versions)} (limits.versions)"
+        return Reason.UNSUPPORTED_PROTOCOL_VERSION, text
+    if not packet.client_id and not limits.empty_client_ids:
+        return Reason.CLIENT_IDENTIFIER_NOT_VALID, "give a client identifier (limits.empty_client_ids)"
+    will = packet.will
+    if will is not None and will.qos > limits.maximum_qos:
+        return Reason.QOS_NOT_SUPPORTED, f"the will: QoS {will.qos}; the most is {limits.maximum_qos} (limits.maximum_qos)"
+    if will is not None and will.retain and not limits.retain_available:
+        return Reason.RETAIN_NOT_SUPPORTED, "the will: messages are not retained here (limits.retain_available)"
+    return None
 
 
 def _level(body: bytes) -> int:
@@ -335,5 +353,9 @@ def _grant(answer: dict[int, Any], limits: Limits) -> None:
         answer[Property.RECEIVE_MAXIMUM] = limits.receive_maximum
     if limits.max_packet_size < LONGEST_LENGTH + 5:  # with its fixed header
         answer[Property.MAXIMUM_PACKET_SIZE] = limits.max_packet_size
+    if limits.maximum_qos < 2:
+        answer[Property.MAXIMUM_QOS] = limits.maximum_qos
+    if not limits.retain_available:
+        answer[Property.RETAIN_AVAILABLE] = 0
     if limits.topic_alias_maximum:
         answer[Property.TOPIC_ALIAS_MAXIMUM] = limits.topic_alias_maximum

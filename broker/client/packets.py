@@ -16,7 +16,7 @@ from ...mqtt.codec import decode
 from ...mqtt.errors import PeerError
 from ...mqtt.properties import Property
 from ...mqtt.reasons import Reason
-from ...mqtt.topics import check_filter, split_share, too_deep
+from ...mqtt.topics import check_filter, has_wildcard, split_share, too_deep
 from ..publish import acknowledge
 from ..routing.route import Entry
 from ..session.session import Replay
@@ -122,6 +122,7 @@ def _subscribe(connection: Connection, session: Session, packet: packets.Subscri
     reasons = []
     wanted: dict[str, Replay] = {}
     for subscription in packet.subscriptions:
+        subscription.qos = min(subscription.qos, connection.limits.maximum_qos)
         if connection.version == 4 and subscription.filter.startswith("$share/"):
             check_filter(subscription.filter)
         reason = _refusal(connection, session, subscription)
@@ -172,7 +173,8 @@ def _refusal(connection: Connection, session: Session, subscription: packets.Sub
     """Why a subscription is refused, counted and logged; None: it is not."""
     site = connection.site
     topic_filter = subscription.filter
-    if too_deep(topic_filter):  # well-formed, but each level is a node here and at every other site
+    if has_wildcard(topic_filter) and too_deep(topic_filter, connection.limits.topic_levels):
+        # well-formed, but each of its levels is a node here and at every other site
         return Reason.TOPIC_FILTER_INVALID
     refusal = site.router.refusal(connection.client_id, topic_filter) or site.guard.subscription(
         connection.user, connection.client_id, topic_filter

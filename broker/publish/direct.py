@@ -37,7 +37,7 @@ def take_single(connection: ClientConnection, session: Session, data: bytes) -> 
     first = data[0]
     if first == 0x40:
         return len(data) == 4 and _acknowledged(connection, session, data)
-    if first != 0x30 and first != 0x32:
+    if first != 0x30 and (first != 0x32 or not connection.limits.maximum_qos):
         return False
     size = len(data)
     start = 2 if data[1] < 128 and data[1] + 2 == size > 4 else single_body(data)

@@ -74,6 +74,7 @@ def parse(connection: ClientConnection, data: bytes) -> int:
     end = len(data)
     maximum = connection.limits.max_packet_size if connection.session is not None else min(CONNECT_MAX, connection.limits.max_packet_size)
     version5 = connection.version == 5
+    restricted = connection.limits.maximum_qos < 2 or not connection.limits.retain_available
     connection.need = 0
     if connection.admitted_at != connection.site.router.changes:
         connection.review()
@@ -106,6 +107,8 @@ def parse(connection: ClientConnection, data: bytes) -> int:
         turns.what = first
         kind = first & 0xF0
         if kind == 0x30 and session is not None:
+            if first & 7 and restricted:
+                _check_offer(connection, first)
             if first in PLAIN and length > 2 and position >= runs_until and not alike(data, position, start, stop, version5):
                 after = take_packets(connection, session, data, position, end, maximum)
                 if after > 0:
@@ -133,6 +136,17 @@ def parse(connection: ClientConnection, data: bytes) -> int:
                 return position
             version5 = connection.version == 5
     return position
+
+
+def _check_offer(connection: ClientConnection, first: int) -> None:
+    """Raise PeerError for a PUBLISH with a QoS or a retain flag that CONNACK said is not offered. first: its first byte."""
+    limits, qos = connection.limits, first >> 1 & 3
+    if connection.inside:
+        return
+    if limits.maximum_qos < qos < 3:  # 3 is malformed
+        raise PeerError(Reason.QOS_NOT_SUPPORTED, f"PUBLISH with QoS {qos}; the most is {limits.maximum_qos}", "MQTT-3.2.2-11")
+    if first & 1 and not limits.retain_available:
+        raise PeerError(Reason.RETAIN_NOT_SUPPORTED, "PUBLISH with the retain flag; messages are not retained here", "MQTT-3.2.2-14")
 
 
 def take_packets(connection: ClientConnection, session: Session, data: bytes, position: int, end: int, maximum: int) -> int:

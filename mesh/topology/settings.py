@@ -24,6 +24,7 @@ MODES = ("routed", "flood")
 AUTHS = ("key", "certificate", "both")  # how the brokers of a mesh prove who they are
 WEEK = 7 * 86_400.0
 CLIENTS = ("site", "roam")
+VERSIONS = ("3.1", "3.1.1", "5")  # of MQTT
 ACKS = ("custody", "receipts")
 MEMORY_QUEUE = (100_000, 64 * 2**20)  # messages and bytes that may wait in one session in memory
 DISK_QUEUE = (10_000_000, 8 * 2**30)  # the same when a store keeps the session
@@ -33,12 +34,16 @@ def _limit(default: Any, kind: str, low: float, high: float, text: str) -> Any:
     return field(default=default, metadata={"kind": kind, "low": low, "high": high, "text": text})
 
 
+def _flag(default: bool, text: str) -> Any:
+    return field(default=default, metadata={"kind": "flag", "text": text})
+
+
 @dataclass(slots=True)
 class Limits:
     """What one broker grants and keeps to: the table `[limits]` of its file or of a topology. See docs/configuration.md."""
 
     max_packet_size: int = _limit(
-        268_435_460, "size", 128, 268_435_460, "largest packet taken from a client, fixed header included, bytes [MQTT-3.2.2-15]"
+        268_435_460, "size", 20, 268_435_460, "largest packet taken from a client, fixed header included, bytes [MQTT-3.2.2-15]"
     )
     unsent_bytes: int = _limit(
         16 * 2**20,
@@ -139,6 +144,26 @@ class Limits:
         None, "whole", 1, 10**9, "messages a second from one client; one that sends more is read more slowly; none when left out"
     )
 
+    maximum_qos: int = _limit(
+        2,
+        "whole",
+        0,
+        2,
+        "highest QoS of clients' messages and subscriptions; who publishes with a higher one is disconnected (0x9B)",
+    )
+    retain_available: bool = _flag(True, "whether clients may retain messages; if not, one that does is disconnected (0x9A)")
+    empty_client_ids: bool = _flag(True, "whether a client may leave its identifier to the broker; if not, CONNECT is refused (0x85)")
+    versions: tuple[str, ...] = field(
+        default=VERSIONS, metadata={"kind": "versions", "text": "versions of MQTT that clients may speak; CONNECT refuses others (0x84)"}
+    )
+    topic_levels: int = _limit(
+        200,
+        "whole",
+        1,
+        32_768,
+        "levels of a topic filter with a wildcard; SUBACK refuses others one by one (0x8F; MQTT 3.1.1: 0x80)",
+    )
+
     def queue(self, on_disk: bool) -> tuple[int, int]:
         """(messages, bytes) that may wait in one session. on_disk: whether a store keeps it."""
         messages, size = DISK_QUEUE if on_disk else MEMORY_QUEUE
@@ -152,11 +177,25 @@ class Limits:
         """The limits in a table, defaults for what it leaves out."""
         limits = cls()
         for one in fields(cls):
-            if section.has(one.name):
-                get = getattr(section, one.metadata["kind"])
-                setattr(limits, one.name, get(one.name, one.metadata["low"], one.metadata["high"]))
+            kind = one.metadata["kind"]
+            if not section.has(one.name):
+                continue
+            if kind == "flag":
+                setattr(limits, one.name, section.flag(one.name))
+            elif kind == "versions":
+                limits.versions = _versions(section, one.name)
+            else:
+                setattr(limits, one.name, getattr(section, kind)(one.name, one.metadata["low"], one.metadata["high"]))
         section.done()
         return limits
+
+
+def _versions(section: Section, key: str) -> tuple[str, ...]:
+    right = 'give a list of "3.1", "3.1.1" and "5"'
+    versions = section.strings(key, right=right)
+    if not versions or not set(versions) <= set(VERSIONS):
+        raise section.error(key, right)
+    return tuple(one for one in VERSIONS if one in versions)
 
 
 @dataclass(slots=True)

@@ -23,7 +23,7 @@ from .settings import MeshSettings
 
 CLIENT_CERTIFICATES = ("none", "optional", "required")
 ENCRYPTED = ("mqtts://", "wss://")
-FILES = ("certificate", "key", "key_password_file", "ca")
+FILES = ("certificate", "key", "key_password_file", "ca", "revoked")
 
 
 @dataclass(slots=True)
@@ -31,13 +31,15 @@ class TlsSettings:
     """The files and rules of one broker's TLS.
 
     client_certificates: whether listeners ask clients for a certificate, and whether they insist. file, where: the
-    configuration's file and the table's place in it, for errors about the files' contents.
+    configuration's file and the table's place in it, for errors about the files' contents. revoked: lists of certificates that their
+    authorities have revoked, one of each authority in `ca` that signs peers' certificates.
     """
 
     certificate: Path | None = None
     key: Path | None = None
     key_password_file: Path | None = None
     ca: Path | None = None
+    revoked: Path | None = None
     client_certificates: str = "none"
     file: str = field(default="", compare=False)
     where: str = field(default="tls", compare=False)
@@ -62,6 +64,8 @@ class TlsSettings:
             for key in ("key", "key_password_file"):
                 if section.has(key):
                     raise section.error("certificate", f"give the PEM file of the certificate that {key} is for")
+        if settings.revoked is not None and settings.ca is None:
+            raise section.error("ca", "give the PEM file of the authorities whose revocation lists are given")
         if settings.client_certificates != "none" and settings.ca is None:
             raise section.error("ca", "give the PEM file of the authorities that sign clients' certificates")
         return settings

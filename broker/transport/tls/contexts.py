@@ -23,6 +23,7 @@ from .openssl_errors import reason_of
 SOON = 14 * 86400.0  # seconds before its end when a certificate is worth a warning
 _CERTIFICATE = "-----BEGIN CERTIFICATE-----"
 _KEY = "PRIVATE KEY-----"
+_REVOKED = "-----BEGIN X509 CRL-----"
 _VERIFY = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 
 
@@ -90,6 +91,13 @@ class Contexts:
             context.load_verify_locations(settings.ca)
         except ssl.SSLError as error:
             raise settings.error("ca", f"cannot be used: {reason_of(error)}; give the PEM file of the authorities") from None
+        if settings.revoked is not None:
+            self._text("revoked", _REVOKED, "a revocation list")
+            try:
+                context.load_verify_locations(settings.revoked)
+            except ssl.SSLError as error:
+                raise settings.error("revoked", f"cannot be used: {reason_of(error)}; give the PEM file of revocation lists") from None
+            context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
 
     def _read_own(self, now: float, listens: bool) -> None:
         """The own certificate: it has to be one, of now, with its key, and for what it is used for."""
