@@ -39,8 +39,8 @@ class TlsSettings:
     key: Path | None = None
     key_password_file: Path | None = None
     ca: Path | None = None
-    revoked: Path | None = None
     client_certificates: str = "none"
+    revoked: Path | None = None
     file: str = field(default="", compare=False)
     where: str = field(default="tls", compare=False)
 

@@ -68,6 +68,19 @@ class Certificates:
         write_private(self.key(name), key.private_bytes(*form))
         return name
 
+    def revoked(self, *names: str) -> Path:
+        """The authority's list of what it has revoked: these."""
+        now = datetime.now(UTC)
+        builder = x509.CertificateRevocationListBuilder().issuer_name(self.authority._certificate.subject)
+        builder = builder.last_update(now - timedelta(days=1)).next_update(now + timedelta(days=1))
+        for name in names:
+            serial = x509.load_pem_x509_certificate(self.certificate(name).read_bytes()).serial_number
+            one = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now - timedelta(days=1)).build()
+            builder = builder.add_revoked_certificate(one)
+        path = self.folder / "revoked.pem"
+        path.write_bytes(builder.sign(self.authority._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+        return path
+
     def options(self, name: str, client_certificates: str = "none") -> list[str]:
         """Of `mqmesh broker`."""
         files = ["--tls-certificate", self.certificate(name), "--tls-key", self.key(name), "--tls-ca", self.ca]

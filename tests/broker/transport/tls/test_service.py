@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import ssl
 from pathlib import Path
@@ -355,3 +356,28 @@ async def test_it_says_in_sys_what_it_did(made: Certificates) -> None:
         values = porto.broker.sys_topics.values()
         assert (values["tls/handshakes"], values["tls/refused"]) == ("1", "0")
         assert values["tls/certificate/ends"].endswith(" UTC")
+
+
+@pytest.mark.any_loop
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_a_revoked_certificate_is_refused(tmp_path: Path, version: ssl.TLSVersion, caplog: pytest.LogCaptureFixture) -> None:
+    made = Certificates(tmp_path)
+    made.broker("porto")
+    for name in ("desk", "lost"):
+        made.client(name)
+    listed = settings(made, client_certificates="required")
+    listed.revoked = made.revoked("lost")
+    async with Site("mqtts://127.0.0.1:0", listed) as porto:
+        for name in ("desk", "lost"):
+            porto.context = made.context(name)
+            porto.context.maximum_version = version
+            if name == "desk":
+                await porto.client(name)
+                continue
+            with contextlib.suppress(OSError):  # TLS 1.3: the client learns it after its own handshake
+                client = await porto.dial()
+                client.send(Connect("lost", 5))
+                await client.closed()
+        await until(lambda: bool(refusals(caplog)))
+        assert "revoked" in refusals(caplog)[0]
+        assert porto.broker.context.counters.connects == 1
