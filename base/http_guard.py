@@ -80,6 +80,7 @@ class GuardedProtocol(H11Protocol):
             counts[one.source] = counts.get(one.source, 0) + 1
         victim = min(waiting, key=lambda one: (-counts[one.source], one.since))
         self.say(victim.source, "its connections wait for nothing, and others need the room")
+        self.connections.discard(victim)  # it counts no longer, though the loop has not said yet that it is lost
         victim.transport.abort()
 
     def say(self, source: str, text: str) -> None:

@@ -7,8 +7,8 @@ A connection is a *stranger* until it is known who it is: it is in the handshake
 compared, or it is a link that has not proved the mesh's key. The strangers of one address are bounded (`connecting_per_address`), so
 that one host cannot use up what all share. There is some spare room beyond `connections`, for two reasons: a refused client can be
 told why, and neighbours of the mesh are admitted whatever clients do. A connection beyond the spare room is closed without an
-answer, and no object is kept for it; but if another address has more strangers, its oldest one is closed instead. So one address
-cannot keep others out.
+answer, and no object is kept for it; but if another address has more strangers, or this one half of all room, the oldest one there is
+closed instead. So strangers cannot keep others out.
 
 Links in their handshake have a bound of their own (`link_handshakes`). At the bound a new one takes the place of the oldest one of the
 address that has most: a neighbour at another address always finds room, and one at the same address needs two round trips.
@@ -144,9 +144,16 @@ class Admission:
         return CLOSED if self.total >= self.limit + self._spare and not self._make_room(host) else None
 
     def _make_room(self, host: str) -> bool:
-        """Close the oldest stranger of the address that has most of them, if that has clearly more than `host`: whether one was closed."""
+        """Close the oldest stranger of the address that has most of them: whether one was closed.
+
+        It has to have clearly more than `host`; or to be `host` and have half of the room: whoever means it needs a moment only.
+        """
         most = max(self._hosts, key=lambda one: len(self._hosts[one]), default=host)
-        if len(self._hosts.get(most, ())) <= len(self._hosts.get(host, ())) + 1:
+        strangers = len(self._hosts.get(most, ()))
+        if most == host:
+            if 2 * strangers < self.limit + self._spare:
+                return False
+        elif strangers <= len(self._hosts.get(host, ())) + 1:
             return False
         site = self._site
         oldest = next(iter(self._hosts[most]))

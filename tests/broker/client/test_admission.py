@@ -74,14 +74,17 @@ async def test_strangers_of_one_address_do_not_keep_others_out(caplog: pytest.Lo
     async with Site(connections=10) as site:
         silent = [await site.dial() for _ in range(12)]
         await site.until(lambda: site.broker.admission.total == 12)
-        await (await site.dial()).closed()  # one more from there
+        more = await site.dial()  # from there too
+        await silent[0].closed()
+        more.send(Connect("more", 5, True))
+        await more.expect(Connack, reason=0)
         loop = asyncio.get_running_loop()
         port = parse_address(site.broker.addresses[0]).port
         others = [(await loop.create_connection(Client, "127.0.0.1", port, local_addr=("127.0.0.2", 0)))[1] for _ in range(3)]
         for number, client in enumerate(others):
             client.send(Connect(f"o{number}", 5, True))
             await client.expect(Connack, reason=0)
-        for client in silent[:3]:  # the oldest ones
+        for client in silent[1:3]:  # the oldest ones
             await client.closed()
         warnings = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
         assert len([one for one in warnings if "event=connection-refused address=127.0.0.1:" in one]) == 1
