@@ -24,7 +24,7 @@ def run_checksum(run: StoredRun) -> int:
     """Of a run."""
     id, topic, qos, retain, properties, expires, published, length, count, payloads = run
     head = _pack_run(id, qos, retain, len(topic), length, NEVER if expires is None else expires, published, count)
-    return crc32(payloads, crc32(properties, crc32(topic, crc32(head))))
+    return crc32(payloads, crc32(head + topic + properties))
 
 
 def recipient_checksum(recipient: str) -> int:
@@ -41,7 +41,7 @@ def delivery_checksum(delivery: StoredDelivery, recipient: int) -> int:
 def with_checksums(recipient: str, deliveries: Iterable[StoredDelivery]) -> list[tuple[Any, ...]]:
     """Deliveries of one recipient, each with its checksum behind it."""
     seed = crc32(recipient.encode())
-    return [(*d, crc32(d[8], crc32(_pack_delivery(d[1], d[2], d[3], d[4], d[5], d[6], d[7]), seed))) for d in deliveries]
+    return [(*d, crc32(_pack_delivery(*d[1:8]) + d[8], seed)) for d in deliveries]
 
 
 def value_checksum(table: str, key: bytes, value: bytes) -> int:
