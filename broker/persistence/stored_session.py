@@ -236,6 +236,8 @@ class StoredSession(Session):
         return super()._send(connection, self.prepared(delivery))
 
     def _enqueue(self, delivery: Delivery) -> int:
+        if self.gone:
+            return delivery.count
         if self.full:
             self._drop_expired()
             if self.spilled:

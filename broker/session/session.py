@@ -96,6 +96,7 @@ class Session:
     moved: when its queue last moved, on the loop's clock.
     face: what routes know it by: itself, or what stands for it while it moves to another site (`roaming/moving_session.py`).
     paused: publishers that are not read until the queue is shorter.
+    gone: it has ended, and the last of its subscriptions are being removed: what comes for it is nobody's.
     stored: a store keeps it.
     window_bytes: about how many bytes may be in flight.
     """
@@ -111,6 +112,7 @@ class Session:
         "ends_at",
         "expiry",
         "face",
+        "gone",
         "inbound",
         "max_bytes",
         "max_messages",
@@ -136,6 +138,7 @@ class Session:
         self.client_id = client_id
         self.face: Recipient = self
         self.user: str | None = None
+        self.gone = False
         self.context = context
         self.counters = context.counters
         self.account = context.ledger.account()
@@ -268,6 +271,8 @@ class Session:
 
     def _enqueue(self, delivery: Delivery) -> int:
         count = delivery.count
+        if self.gone:
+            return count
         if self.full:
             self._drop_expired()
         room = 0 if self.account.full else min(self.max_messages - self.queued, -(-(self.max_bytes - self.queued_bytes) // delivery.each))

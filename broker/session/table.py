@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mqmesh.broker")
 
+AT_ONCE = 100  # subscriptions of a session that ends that are removed at once; more are removed in turns
 MESH_WAIT = 5.0  # seconds that wills found at the start wait for another broker of the mesh
 
 
@@ -214,14 +215,29 @@ class Sessions:
         if session.will is not None:
             session.will.cancel()
             self._fire(session)
-        for topic_filter in list(session.subscriptions):
-            self._router.unsubscribe(session, topic_filter)
+        self._forget_subscriptions(session)
         shared = session.withdraw(None, queued_only=False)
         session.discard()
         self._hand_on(shared, session)
         if self.ended is not None:
             self.ended(session)
         self._tell_closed(session, kept=False)
+
+    def _forget_subscriptions(self, session: Session) -> None:
+        """Remove a session's subscriptions, in turns where there are many: nothing is delivered to it meanwhile."""
+        filters = list(session.subscriptions)
+        if len(filters) > AT_ONCE:
+            session.gone = True
+            turns = self._context.turns
+            turns.run(turns.current, self._forgotten(session, filters), f"client={quoted(session.client_id)} work=session-end")
+            filters = [one for one in filters if one.startswith("$share/")]  # other members, here and elsewhere, take their part at once
+        for topic_filter in filters:
+            self._router.unsubscribe(session, topic_filter)
+
+    def _forgotten(self, session: Session, filters: list[str]) -> Iterator[None]:
+        for topic_filter in filters:
+            self._router.unsubscribe(session, topic_filter)
+            yield
 
     def _tell_closed(self, session: Session, kept: bool) -> None:
         hooks = self._context.hooks

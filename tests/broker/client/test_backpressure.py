@@ -295,8 +295,9 @@ async def test_one_that_never_takes_its_answers_is_closed_after_its_keep_alive()
         while connection not in connection.pauses:
             client.send(encode(Pingreq(), 4) * 8192)
             await asyncio.sleep(0)
-        for _ in range(5):
-            await site.later(8)
+        for _ in range(100):  # the kernel may still take a little, in its own time
+            if not connection.closing:
+                await site.later(8)
         assert connection.closing
         assert site.broker.site.sessions.get("c") is None
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 from mqmesh.broker.ledger import QUEUED
-from mqmesh.mqtt.packets import Connack, Connect, Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel
+from mqmesh.mqtt.packets import Connack, Connect, Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Subscribe, Subscription
 from mqmesh.mqtt.properties import Property
 from mqmesh.mqtt.reasons import Reason
-from support.broker_site import Site
+from support.broker_site import Site, until
 
 FOREVER = 0xFFFFFFFF
 
@@ -292,3 +292,25 @@ async def test_connect_without_identifier():
         refused.send(Connect("", 4, False))
         await refused.expect(Connack, reason=2)
         await refused.closed()
+
+
+@pytest.mark.any_loop
+async def test_a_session_with_many_subscriptions_ends_in_turns_and_gets_nothing_more():
+    """Its subscriptions go in slices, while others are served; the next session of that name has only its own."""
+    async with Site() as site:
+        router = site.broker.site.router
+        before = router.subscriptions
+        client = await site.client("c", expiry=100)
+        names = [f"many/{number}" for number in range(3000)]
+        client.send(Subscribe(1, [Subscription(name, 1) for name in names]))
+        await client.expect(Suback)
+        assert router.subscriptions == before + 3000
+        again = await site.client("c")
+        await again.subscribe("many/2999", qos=1)
+        publisher = await site.client("p")
+        for name in (names[0], names[-1]):
+            await publisher.publish(name, b"x", 1)
+        assert [message.topic for message in await again.messages(1)] == ["many/2999"]
+        await until(lambda: router.subscriptions == before + 1)
+        assert site.broker.site.sessions.get("c").queued == 0
+        assert set(router.holders) & set(names) == {"many/2999"}
