@@ -9,9 +9,9 @@ from collections import Counter
 import pytest
 from mqmesh.broker.client import backpressure
 from mqmesh.broker.client.connection import Connection
-from mqmesh.broker.ledger import IN_FLIGHT, QUEUED, RECEIVED, RETAINED, UNSENT
+from mqmesh.broker.ledger import IN_FLIGHT, QUEUED, RECEIVED, RETAINED, UNSENT, WILLS
 from mqmesh.mqtt.codec import encode
-from mqmesh.mqtt.packets import Pingreq, Puback, Publish, Pubrec, Subscribe, Subscription
+from mqmesh.mqtt.packets import Pingreq, Puback, Publish, Pubrec, Subscribe, Subscription, Will
 from mqmesh.mqtt.reasons import Reason
 from support.broker_site import TIMEOUT, Client, Site, until
 
@@ -365,3 +365,28 @@ async def test_messages_that_are_gone_leave_nothing_behind():
         held = site.broker.context.ledger.held
         assert [held[kind] for kind in (QUEUED, RETAINED, UNSENT, IN_FLIGHT, RECEIVED)] == [0] * 5
         assert len(site.broker.site.sessions) == 1
+
+
+async def test_packets_in_part_are_bounded_and_their_clients_named(caplog):
+    async with Site(broker_bytes=4 * MIB) as site:
+        ledger = site.broker.context.ledger
+        halves = [await site.client(f"half {n}") for n in range(8)]
+        for client in halves:
+            client.send(b"\x30\x80\x80\x3c" + bytes(980_000))  # the last bytes never come
+        evicted = site.broker.context.counters
+        await until(lambda: evicted.evicted >= 5)
+        assert ledger.held[RECEIVED] <= 2 * MIB + 64 * KIB
+        assert caplog.text.count("event=evicted") == 1, "one line a minute"
+        other = await site.client("other")
+        assert await other.publish("t", b"x", 1) < 0x80
+
+
+async def test_wills_count():
+    async with Site(broker_bytes=4 * MIB) as site:
+        before = site.broker.context.ledger.total
+        client = await site.client("c", will=Will("w", bytes(60_000), 1))
+        assert site.broker.context.ledger.held[WILLS] > 60_000
+        await client.leave()
+        await site.gone("c")
+        assert site.broker.context.ledger.held[WILLS] == 0
+        await until(lambda: site.broker.context.ledger.total <= before)
