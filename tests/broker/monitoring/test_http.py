@@ -119,6 +119,10 @@ async def test_a_store_that_refuses_is_a_reason():
 
 async def test_a_broker_that_stops_says_so():
     async with Site(http=ANY) as site:
+        site.broker.context.draining = True
+        text = '{"ready":false,"reasons":["the broker is drained: mqmesh mesh resume ends that"]}'
+        assert await get(site, "/ready") == (503, text)
+        site.broker.context.draining = False
         site.broker.context.stopping = True
         assert await get(site, "/ready") == (503, '{"ready":false,"reasons":["the broker is stopping"]}')
     with pytest.raises(urllib.error.URLError):
