@@ -1,7 +1,8 @@
 """The mesh's part of the store: custody, windows, epochs; written with what they belong to, found again at the start.
 
 A message in custody is a stored run, shared with the sessions here that it also waits for, and one delivery row for the recipient
-`mesh/custody`; what else must survive is values of the table `mesh` (see `mesh/custody/journal.py`).
+`mesh/custody`; what else must survive is values of the table `mesh` (see `mesh/custody/journal.py`). Of sites that are away most of it
+stands in pages (`mesh/custody/pages.py`): one value for what is known of a page, one for the messages. A thread reads them back.
 
 What goes together. A publisher's message: custody and local queues are in one batch, and its acknowledgement waits for both as it
 does for a session's row. A message from elsewhere: the deliveries to sessions here and the window that lets it in once are in
@@ -13,8 +14,10 @@ What it does not know: what the records mean, who acknowledges what.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -31,9 +34,14 @@ if TYPE_CHECKING:
     from ..persistence.commits import Persistence
     from ..routing.retained import Retained
 
+log = logging.getLogger("mqmesh.mesh")
+
 RECIPIENT = "mesh/custody"
 ENDED = b"ended"  # key of a value that is there while no life of the broker is under way that has not written all it said
 TABLE = "mesh"
+PAGES = "custody_pages"  # key: order of a page, 8 bytes; value: what is known of it
+BODIES = "custody_bodies"  # the same key; value: its entries
+RETRY = 1.0  # seconds until a store that could not be read is asked again
 PAGE = 1000  # rows whose runs are read at once
 ENTRY = RUN_WEIGHT + DELIVERY_WEIGHT  # bytes that the store counts for a run, beside what is in it
 
@@ -83,8 +91,8 @@ class Custody:
 
     def stored(self) -> int:
         """About how many bytes of the store are for other sites."""
-        messages, size = self._node.custody()
-        return size - OVERHEAD * messages + ENTRY * self._node.custody_entries
+        messages, size, runs = self._node.custody_in_memory()
+        return size - OVERHEAD * messages + ENTRY * runs + self._node.custody()[1] - size
 
     def recover_retained(self, view: Retained, now: float) -> None:
         """Give the node the retained messages of an earlier life, then the view what it makes of them. Before `recover`. Raises StoreError.
@@ -118,7 +126,7 @@ class Custody:
         store = self._persistence.store
         values = dict(store.values(TABLE))
         try:
-            self._node.restore(self._entries(store), values, now)
+            self._node.restore(self._entries(store), values, now, self._pages(store))
         except ValueError as error:
             raise StoreError(Kind.CORRUPT, TABLE, str(error)) from None
         self.save()
@@ -137,6 +145,24 @@ class Custody:
                 self._rows[row.order] = row._replace(extra=b"")
                 yield row.order, run.parts() if not run.uniform else run, row.extra
             after = rows[-1].order
+
+    @staticmethod
+    def _pages(store: Store) -> list[tuple[int, bytes]]:
+        return [(int.from_bytes(key, "big"), value) for key, value in store.values(PAGES)]
+
+    def read_page(self, order: int) -> None:
+        """Read the body of a page, and give it to the node."""
+        key = order.to_bytes(8, "big")
+        self._persistence.read(partial(self._persistence.store.value, BODIES, key), partial(self._read, order))
+
+    def _read(self, order: int, body: bytes | None, error: StoreError | None) -> None:
+        persistence = self._persistence
+        if error is not None and error.kind is not Kind.CORRUPT:
+            log.error("event=store-unreadable page=%d kind=%s text=%s", order, error.kind.value, error)
+            persistence.context.loop.call_later(RETRY, self.read_page, order)
+            return
+        self._node.page_read(order, body, persistence.context.now)
+        self._wake()
 
     def carried_out(self, token: int) -> None:
         """A delivery is carried out: its receipt follows the commit of its window."""
@@ -190,6 +216,8 @@ class Custody:
             for order in records.gone:
                 del rows[order]
                 writer.delete_delivery(RECIPIENT, order)
+            for order, description, body in records.pages:
+                self._write_page(order.to_bytes(8, "big"), description, body)
             for key, value in records.values:
                 if value is None:
                     writer.delete_value(TABLE, key)
@@ -209,6 +237,16 @@ class Custody:
             last.tokens += tokens
         if fresh:
             persistence.when(ticket, self._kept)
+
+    def _write_page(self, key: bytes, description: bytes | None, body: bytes | None) -> None:
+        writer = self._persistence.writer
+        if description is None:
+            writer.delete_value(PAGES, key)
+            writer.delete_value(BODIES, key)
+            return
+        writer.put_value(PAGES, key, description)
+        if body is not None:
+            writer.put_value(BODIES, key, body)
 
     def _kept(self) -> None:
         """A commit is done: tell the node of all that it holds."""

@@ -70,7 +70,7 @@ class PeerMessages:
         False: custody is full, nothing was done; `room`, if given, is called once when there is room again (the last one of a
         kind counts). must: take it all the same; the caller bounds how much of that there is. Raises UsageError for unknown brokers.
         """
-        if self._node.send_to_brokers(brokers, kind, body, self._context.now, must) is Verdict.FULL:
+        if self._node.send_to_brokers(brokers, kind, body, self._context.now, must) is not Verdict.TAKEN:
             if room is not None:
                 self._waiting[kind] = room
             return False

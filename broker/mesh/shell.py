@@ -128,6 +128,7 @@ class MeshShell:
         self.custody: Custody | None = None  # what the store has of it
         self.open = False  # links may come up
         self._returned: dict[tuple[int, str], list[Batch]] = {}  # (destination, reason) -> what came back and is not logged yet
+        self._given_up: dict[tuple[int, str], int] = {}  # the same of what was on the disk: messages
         self.starting = settings.start_waits > 0  # clients wait: it is not known what others want
         self._early: list[tuple[Connection, packets.Connect]] = []  # those who do
         self._start_timer: asyncio.TimerHandle | None = None
@@ -393,7 +394,7 @@ class MeshShell:
             return Reason.IMPLEMENTATION_SPECIFIC_ERROR
         if run.qos and self.custody is not None:
             self.custody.save()
-        if verdict is Verdict.FULL:
+        if verdict is not Verdict.TAKEN:
             return None
         if keep:
             self.retained.store(run, always=True, payer=payer)
@@ -458,7 +459,7 @@ class MeshShell:
             self._draining = False
         if self.custody is not None:
             self.custody.save_soon()
-        if self._returned:
+        if self._returned or self._given_up:
             self._say_returned()
         for link in touched:
             link.flush()
@@ -472,6 +473,9 @@ class MeshShell:
                 "event=returned destination=%d reason=%s messages=%d first_topic=%s", destination, reason, messages, runs[0].topic.decode()
             )
         self._returned.clear()
+        for (destination, reason), messages in self._given_up.items():
+            log.warning("event=returned destination=%d reason=%s messages=%d text=they were on the disk", destination, reason, messages)
+        self._given_up.clear()
 
     def carry_out(self, action: actions.Action) -> None:
         """Anything but `Send`."""
@@ -500,6 +504,12 @@ class MeshShell:
             link = self.links.get(action.link)
             if link is not None:
                 link.close(action.reason, action.text)
+        elif isinstance(action, actions.ReadPage):
+            assert self.custody is not None
+            self.custody.read_page(action.order)
+        elif isinstance(action, actions.GivenUp):
+            self.context.counters.dropped += action.messages
+            self._given_up[action.destination, action.reason] = self._given_up.get((action.destination, action.reason), 0) + action.messages
         elif isinstance(action, actions.Returned) and self.peer_messages.returned(action):
             pass
         elif isinstance(action, actions.Returned):

@@ -6,6 +6,7 @@ goes between two questions is not written at all. A node without a journal build
 
     record       key in the store                      holds
     entry        its order, a rising number            the run; picks, open destinations, position, times (`extra`)
+    page         its order, a rising number            what is known of it, and its body: many entries (pages.py)
     destination  b"d" number (2) uuid (16)             settled, sent (nil: perhaps all), since when it remembers
     window       b"w" number (2) uuid (16)             what was handed to the shell, refusals that the origin has not noted
     node         b"n"                                  form, uuid, epoch, born
@@ -29,10 +30,13 @@ import msgpack
 from ...mqtt.batch.batch import Batch
 from ..view.remembered import LINGER, Recall, Remembered, recall
 from ..wire.control import Refusal
-from .custody import Entry
+from .entry import Entry
+from .pages import Page, decode_page, encode_body, encode_page, entry_fields, entry_of, page_of
 from .windows import CustodyWindow
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from .custody import Destination
 
 FORM = 1
@@ -46,7 +50,8 @@ class Records(NamedTuple):
     """Changes that belong into one batch, together with the deliveries that the shell carried out before it asked.
 
     mark: for `Node.committed`. entries: (order, run, extra), to be stored. changed: (order, extra) of stored ones. gone: orders of
-    those to be deleted. values: (key, value); None: to be deleted.
+    those to be deleted. values: (key, value); None: to be deleted. pages: (order, description, body); without a description it is to be
+    deleted, without a body that stays as it is. An entry that is gone because a page holds it goes in the batch of the page.
     """
 
     mark: int
@@ -54,6 +59,7 @@ class Records(NamedTuple):
     changed: list[tuple[int, bytes]]
     gone: list[int]
     values: list[tuple[bytes, bytes | None]]
+    pages: list[tuple[int, bytes | None, bytes | None]] = []  # noqa: RUF012  # it is never changed
 
 
 class Journal:
@@ -73,6 +79,8 @@ class Journal:
         self.waiting = False  # something waits for a commit
         self._wall_offset = wall_offset
         self._order = 0
+        self._page = 0
+        self._pages: dict[int, Page | None] = {}  # that have changed; None: gone
         self._fresh: dict[int, Entry] = {}
         self._changed: dict[int, Entry] = {}
         self._gone: list[int] = []
@@ -93,6 +101,9 @@ class Journal:
     def change(self, entry: Entry) -> None:
         """An entry is not what it was, other than by receipts."""
         self.urgent = True
+        if entry.page is not None:
+            self.rewrite(entry.page)
+            return
         if entry.order not in self._fresh:
             self._changed[entry.order] = entry
 
@@ -101,6 +112,36 @@ class Journal:
         if self._fresh.pop(entry.order, None) is None:
             self._changed.pop(entry.order, None)
             self._gone.append(entry.order)
+
+    def page(self, entries: Sequence[Entry], drop: int, expire: int) -> Page:
+        """These entries, all in the store, are to be kept as a page. drop, expire: see `Page`."""
+        self._page += 1
+        page = page_of(self._page, entries, drop, expire)
+        for entry in entries:
+            self.drop(entry)
+        self.rewrite(page)
+        return page
+
+    def rewrite(self, page: Page) -> None:
+        """Entries of a page, which are in memory, have changed."""
+        page.dirty = True
+        page.mark = self.mark
+        self.page_changed(page)
+
+    def page_changed(self, page: Page) -> None:
+        """What is known of a page has changed, other than by receipts."""
+        if page.open:
+            self._pages[page.order] = page
+
+    def page_gone(self, page: Page) -> None:
+        """A page need not be kept any more."""
+        page.dirty = False
+        page.entries = None
+        self._pages[page.order] = None
+
+    def stored(self, entry: Entry) -> bool:
+        """Whether the store has an entry for sure."""
+        return entry.order > 0 and entry.mark <= self.committed
 
     def destination(self, d: Destination) -> None:
         """A destination is farther, or new."""
@@ -129,7 +170,14 @@ class Journal:
     def changed(self) -> bool:
         """Whether something is to be written, apart from what changed about others."""
         return bool(
-            self._windows or self._destinations or self._fresh or self._gone or self._changed or self._also or self._node is not None
+            self._windows
+            or self._destinations
+            or self._fresh
+            or self._gone
+            or self._changed
+            or self._pages
+            or self._also
+            or self._node is not None
         )
 
     @property
@@ -164,18 +212,31 @@ class Journal:
         if self._node is not None:
             values.append((NODE, self._node))
             self._node = None
-        if not (values or self._fresh or self._changed or self._gone or self._also):
+        if not (values or self._fresh or self._changed or self._gone or self._pages or self._also):
             return None
         self._also = self.urgent = False
         offset = self._wall_offset
         entries = [(order, entry.run, encode_entry(entry, offset)) for order, entry in self._fresh.items()]
         changed = [(order, encode_entry(entry, offset)) for order, entry in self._changed.items()]
-        records = Records(self.mark, entries, changed, self._gone, values)
+        pages = [self._written(order, page) for order, page in self._pages.items()]
+        records = Records(self.mark, entries, changed, self._gone, values, pages)
         self.mark += 1
         self._fresh.clear()
         self._changed.clear()
         self._gone = []
+        self._pages = {}
         return records
+
+    def _written(self, order: int, page: Page | None) -> tuple[int, bytes | None, bytes | None]:
+        if page is None:
+            return order, None, None
+        body = None
+        if page.dirty:
+            assert page.entries is not None
+            body = encode_body(page.entries, self._wall_offset)
+            page.dirty = False
+            page.release()
+        return order, encode_page(page, self._wall_offset), body
 
     # ---- what was written
 
@@ -183,6 +244,17 @@ class Journal:
         """An entry that is in the store."""
         entry.order, entry.mark = order, 0
         self._order = max(self._order, order)
+
+    def restored_pages(self, pages: Iterable[tuple[int, bytes]]) -> list[Page]:
+        """The pages that are in the store, by their positions. Raises ValueError."""
+        found = []
+        for order, value in pages:
+            try:
+                found.append(decode_page(order, value, self._wall_offset))
+            except ValueError as error:
+                raise _foreign("a page of custody", error) from None
+            self._page = max(self._page, order)
+        return sorted(found, key=lambda page: (page.epoch, page.first))
 
 
 def _key(kind: bytes, owner: Owner) -> bytes:
@@ -194,33 +266,19 @@ def _key(kind: bytes, owner: Owner) -> bytes:
 
 def encode_entry(entry: Entry, wall_offset: float) -> bytes:
     """An entry without its run, its deadline on the wall clock."""
-    deadline = None if entry.deadline is None else entry.deadline + wall_offset
-    picks = [[list(share), number] for share, number in entry.picks]
-    sets = [_octets(mask) for mask in (entry.open, entry.ordinary, entry.refusers)]
-    packed: bytes = msgpack.packb(
-        [FORM, entry.here, entry.epoch, entry.first, sets, picks, entry.picks_only, entry.repeated, entry.time, deadline, entry.kept]
-    )
+    packed: bytes = msgpack.packb(entry_fields(entry, wall_offset))
     return packed
 
 
 def decode_entry(run: Batch, extra: bytes, wall_offset: float) -> Entry:
     """The reverse. Raises ValueError."""
     try:
-        form, here, epoch, first, sets, picks, picks_only, repeated, time, deadline, *more = msgpack.unpackb(extra)
-        masks = [int.from_bytes(raw, "little") for raw in sets]
-        entry = Entry(epoch, first, run, masks[0], tuple(((share[0], share[1]), number) for share, number in picks), time)
-        entry.ordinary, entry.refusers = masks[1], masks[2]
+        fields = msgpack.unpackb(extra)
+        entry = entry_of(run, fields, wall_offset)
     except (ValueError, TypeError, IndexError, msgpack.UnpackException) as error:
         raise _foreign("a message in custody", error) from None
-    _check_form(form)
-    entry.here, entry.picks_only, entry.repeated = here, picks_only, repeated
-    entry.kept = more[0] if more else b""
-    entry.deadline = None if deadline is None else deadline - wall_offset
+    _check_form(fields[0])
     return entry
-
-
-def _octets(mask: int) -> bytes:
-    return mask.to_bytes((mask.bit_length() + 7) // 8, "little")
 
 
 def encode_destination(d: Destination) -> bytes:

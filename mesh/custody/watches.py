@@ -111,6 +111,24 @@ class Watches:
             del self.legs[entry.epoch, entry.first]
         self._look(watch)
 
+    def closed_between(self, first: Position, last: Position, bit: int, settled: bool) -> None:
+        """The same for all entries from one position to another."""
+        for position, (watch, leg) in list(self.legs.items()):
+            if first <= position <= last and leg.open & bit:
+                leg.open &= ~bit
+                leg.awaited &= ~bit
+                if settled:
+                    leg.got |= bit
+                if not leg.open:
+                    del self.legs[position]
+                self._look(watch)
+
+    def lost_between(self, first: Position, last: Position, number: int, reason: str) -> None:
+        """A broker will not get the messages of entries from one position to another."""
+        for position, (_, leg) in self.legs.items():
+            if first <= position <= last and leg.open >> number & 1:
+                leg.not_there.append((leg.start, leg.stop, number, reason))
+
     def split(self, entry: Entry, parts: list[Entry]) -> None:
         """An entry has become others, each of one message, for the same brokers."""
         found = self.legs.pop((entry.epoch, entry.first), None)

@@ -38,7 +38,8 @@ class Verdict(Enum):
     """What `Node.publish` says."""
 
     TAKEN = "taken"  # QoS 0: on its way or dropped and counted; QoS 1/2: in custody
-    FULL = "full"  # QoS 1/2 only: nothing was taken, try again after `Unblocked`
+    FULL = "full"  # QoS 1/2 only: nothing was taken, there is room soon; try again after `Unblocked`
+    REFUSED = "refused"  # the same, but a site that is away has all that may wait for it: there is room when it is back
 
 
 class Send(NamedTuple):
@@ -118,13 +119,32 @@ class Unblocked(NamedTuple):
 class Returned(NamedTuple):
     """Messages that leave custody undelivered for one destination.
 
-    reason: "expired", "replaced", "absent", "cleared", "refused", "forbidden" (by a policy on the only path). What was posted comes back
+    reason: "dropped" (the oldest at a bound), "expired", "replaced", "absent", "cleared", "refused", "forbidden" (by a policy on the only
+    path). What was posted comes back
     as it went: `peer_message_kind(run.topic)` says what it is.
     """
 
     run: Batch
     destination: int
     reason: str
+
+
+class GivenUp(NamedTuple):
+    """Messages that leave custody undelivered for one destination, and are not in memory.
+
+    reason: as for `Returned`, and "damaged". page: that held them.
+    """
+
+    destination: int
+    reason: str
+    messages: int
+    page: int
+
+
+class ReadPage(NamedTuple):
+    """Read the body of a page of custody from the store, and give it to `Node.page_read`."""
+
+    order: int
 
 
 class Confirmed(NamedTuple):
@@ -140,7 +160,9 @@ class Event(NamedTuple):
     fields: dict[str, object]
 
 
-Action = Send | Deliver | Retained | PeerMessage | FiltersChanged | CloseLink | Unblocked | Returned | Confirmed | Event
+Action = (
+    Send | Deliver | Retained | PeerMessage | FiltersChanged | CloseLink | Unblocked | Returned | GivenUp | ReadPage | Confirmed | Event
+)
 
 
 class LinkInfo(NamedTuple):

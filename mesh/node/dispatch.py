@@ -21,7 +21,8 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from ...mqtt.batch.batch import Batch
-from ..custody.custody import Custody, Destination, Entry
+from ..custody.custody import Admission, Custody, Destination, Entry, size_of
+from ..custody.pages import Page
 from ..custody.watches import Standing, Watch, standing
 from ..view.interest import Interests
 from ..view.linkstate import LinkStates
@@ -32,6 +33,7 @@ from .actions import Confirmed, Returned, Unblocked
 from .core import Core
 from .framing import Framer
 from .own_tree import OwnTree
+from .paging import Pager
 from .shared_picks import Again, Shares
 
 if TYPE_CHECKING:
@@ -55,8 +57,9 @@ class Dispatch:
         self._zones = zones
         self._tree = tree
         self._frames = frames
-        self.custody = Custody(config.custody_messages, config.custody_bytes, config.destination_part)
+        self.custody = Custody(config.custody_messages, config.custody_bytes, config.destination_part, config.bounds)
         self.shares = Shares(core, states, zones, self.custody, own_groups, self._place)
+        self.pager = Pager(core, states, self.custody, self.shares, self._return)
         self._sequence = 0
         self._pump_due = False
         self._noted: deque[tuple[int, Noted]] = deque()  # (mark of the records that must be committed before, what to say)
@@ -74,6 +77,7 @@ class Dispatch:
             for member in numbers(mask):
                 d = self._destination(member, tree.shape[member].uuid, self.position)
                 d.link, d.zone = link, zones.of.get(member)
+                d.away, d.moved = False, core.now
         if zones.of:
             self.custody.split_spans()
         self._frames.stale()
@@ -98,14 +102,36 @@ class Dispatch:
         if d is None or d.uuid != uuid:
             if d is not None:
                 self._give_back(d, "replaced")
-            d = self.custody.destinations[number] = Destination(number, uuid)
+            d = self.custody.destinations[number] = Destination(number, uuid, self._name(number, uuid))
             d.settled = before
             d.granted_bytes = d.credit_bytes = self._core.config.credit_bytes
             if self._core.journal is not None:
                 self._core.journal.destination(d)
         return d
 
+    def _name(self, number: int, uuid: bytes) -> str:
+        record = self._states.records.get((number, uuid))
+        return "" if record is None else record.name
+
     # ---- what is taken
+
+    def admit(self, run: Batch, mask: int, frees: bool = False) -> tuple[Admission, int]:
+        """Whether a run may be taken for these destinations, and for which of them; the policy at the bound of others is carried out."""
+        core = self._core
+        answer, left, drops = self.custody.admit(run, size_of(run), mask, core.now, core.wall_ms, frees)
+        if answer is not Admission.TAKEN:
+            self.pager.stir()
+            core.counters.custody_refused += answer is Admission.NEVER
+            return answer, 0
+        for d, excess in drops:
+            if not self.pager.drop_oldest(d, excess):
+                left |= d.bit
+        for number in numbers(left):
+            core.counters.custody_expired += run.count
+            d_ = self.custody.destinations.get(number)
+            if d_ is not None:
+                d_.expired += run.count
+        return answer, mask & ~left
 
     @property
     def position(self) -> Position:
@@ -164,6 +190,8 @@ class Dispatch:
             share |= d.bit
             if entry.last <= d.sent:
                 self._core.counters.resent += entry.count - skip
+            if not d.flight:
+                d.moved = self._core.now
             d.sending(entry, entry.count - skip)
         flags = (Flag.PICKS_ONLY if entry.picks_only else 0) | (Flag.REPEATED if entry.repeated else 0)
         payloads = run.payloads[skip:] if skip else run.payloads
@@ -202,6 +230,10 @@ class Dispatch:
             return
         if not d.joined and d.sent > NO_POSITION and receipt.born != d.sent_born:
             self._clear(d)
+        if receipt.refusals and self.pager.must_read(d, receipt.refusals):
+            d.deferred = receipt
+            return
+        d.deferred = None
         settled = d.settled
         d.born = receipt.born
         if receipt.refusals:
@@ -211,6 +243,8 @@ class Dispatch:
                 self._say_noted(noted)
             else:
                 self._noted.append((journal.latest, noted))
+        if receipt.committed > settled:
+            d.moved = self._core.now
         self.custody.settle(d, receipt.committed)
         d.credit_messages = min(receipt.messages, self._core.config.credit_messages)
         d.granted_bytes = min(receipt.bytes, self._core.config.credit_bytes)
@@ -241,6 +275,8 @@ class Dispatch:
         if journal is not None and journal.waiting:
             journal.waiting = False
             self._pump_due = True
+            self.pager.go_on()
+        self.pager.stir()
 
     def dropped(self, tree: int, brokers: int) -> None:
         """A relay dropped custody frames for these brokers and has space again: send more slowly, in a new tree."""
@@ -260,6 +296,7 @@ class Dispatch:
             if (entry.epoch, entry.first) <= d.sent:
                 self._core.counters.cleared += entry.count
                 self._return(d, entry, "cleared")
+        self.pager.clear(d)
         d.sent = NO_POSITION
 
     def _return(self, d: Destination, entry: Entry, reason: str) -> None:
@@ -274,6 +311,7 @@ class Dispatch:
         self.shares.pick_again(d, gone=True)
         for entry in self.custody.open_for(d):
             self._return(d, entry, reason)
+        self.pager.depart(d, reason)
         if self.custody.destinations.pop(d.number, None) is not None and self._core.journal is not None:
             self._core.journal.forget(d)
 
@@ -293,7 +331,9 @@ class Dispatch:
         """A broker cannot be reached now."""
         d = self.custody.destinations.get(number)
         if d is not None:
+            d.away = True
             self.shares.pick_again(d)
+            self.pager.look_again(d)
             self.custody.watches.away(number)
 
     def in_reach(self) -> None:
@@ -301,6 +341,7 @@ class Dispatch:
         for d in list(self.custody.destinations.values()):
             if d.waiting and not self._states.live & d.bit:
                 self.shares.pick_again(d)
+                self.pager.look_again(d)
 
     def refused_here(self, entry: Entry, share: Share) -> None:
         """The member of this broker that a re-picked message was given to is gone too."""
@@ -333,14 +374,24 @@ class Dispatch:
         """A link has space again."""
         self._pump_due = True
 
+    def page_read(self, order: int, body: bytes | None) -> None:
+        """The shell has read a page."""
+        for d in self.pager.read(order, body):
+            receipt = d.deferred
+            if receipt is not None:
+                self.receipt(receipt)
+        self._pump_due = True
+
     def flush(self) -> None:
-        """Announce if custody wants a new tree; send what may go now; take FULL back."""
-        if self._tree.due and self.custody.entries:
+        """Announce if custody wants a new tree; send what may go now; move to the disk what waits; take FULL back."""
+        if self._tree.due and (self.custody.entries or self.custody.pages):
             self.announce()
         if self._pump_due:
             self._pump_due = False
             self._pump()
-        if self.custody.unblocked():
+        self.pager.go_on()
+        self.pager.spill()
+        if self.custody.unblocked(self._core.now, self._core.wall_ms):
             self._core.actions.append(Unblocked())
         if self.custody.watches.finished:
             self._core.actions += [Confirmed(watch) for watch in self.custody.watches.take()]
@@ -355,14 +406,18 @@ class Dispatch:
             for d in able:
                 entry = d.next()
                 while entry is not None:
-                    if entry.deadline is not None and entry.deadline <= self._core.now:
+                    if isinstance(entry, Page):
+                        if not self.pager.head(d):
+                            entry = None
+                            break
+                    elif entry.deadline is not None and entry.deadline <= self._core.now:
                         self._return(d, entry, "expired")
                     elif d.forbidden(entry.run):
                         self._forbid(d, entry)
                     else:
                         break
                     entry = d.next()
-                if entry is not None and self._may_send(d) and not (journal is not None and journal.held(entry)):
+                if isinstance(entry, Entry) and self._may_send(d) and not (journal is not None and journal.held(entry)):
                     still.append(d)
                     at.setdefault((entry.epoch, d.start_of(entry)), []).append(d)
             if not still:
@@ -371,12 +426,14 @@ class Dispatch:
             position = min(at)
             group = at[position]
             entry = group[0].waiting[0]
+            assert isinstance(entry, Entry)
             for d in group:
                 d.waiting.popleft()
             self._send_entry(entry, position[1], group)
 
     def expire(self) -> None:
         """Return what has expired and is not under way."""
+        self.pager.expire()
         for entry in self.custody.expired(self._core.now):
             for number in numbers(entry.open):
                 d = self.custody.destinations[number]
@@ -388,7 +445,7 @@ class Dispatch:
     def restore(self, destinations: dict[tuple[int, bytes], tuple[Position, Position | None, int]]) -> None:
         """How far destinations were in an earlier life: (number, uuid) -> settled, sent (None: perhaps all), since when it remembers."""
         for (number, uuid), (settled, sent, born) in destinations.items():
-            d = self.custody.destinations[number] = Destination(number, uuid)
+            d = self.custody.destinations[number] = Destination(number, uuid, self._name(number, uuid))
             d.settled, d.sent_born = settled, born
             d.sent = (self._core.identity.epoch, 0) if sent is None else sent
             d.granted_bytes = d.credit_bytes = self._core.config.credit_bytes
@@ -407,3 +464,20 @@ class Dispatch:
             d = self.custody.destinations[number]
             d.add(entry)
             d.waiting.append(entry)
+
+    def hold_page(self, page: Page, journal: Journal) -> None:
+        """A page of an earlier life, in rising order among the entries."""
+        for number in list(page.held):
+            d = self.custody.destinations.get(number)
+            if number not in page.leaving and (d is None or page.last <= d.settled):
+                del page.held[number]
+                page.open &= ~(1 << number)
+        if not page.open:
+            journal.page_gone(page)
+            return
+        self.custody.put_page(page)
+        for number in page.held:
+            if number in page.leaving:
+                self.pager.departing(page)
+            else:
+                self.custody.destinations[number].waiting.append(page)

@@ -194,13 +194,14 @@ class Node:
         return self._zones.match(topic).mask
 
     def custody(self) -> tuple[int, int]:
-        """Messages and bytes that this broker holds as an origin."""
-        return self._dispatch.custody.messages, self._dispatch.custody.bytes
+        """Messages and bytes that this broker holds as an origin, in memory or on the disk only."""
+        custody = self._dispatch.custody
+        return custody.messages + custody.paged_messages, custody.bytes + custody.paged_bytes
 
-    @property
-    def custody_entries(self) -> int:
-        """Of how many runs these messages are."""
-        return len(self._dispatch.custody.entries)
+    def custody_in_memory(self) -> tuple[int, int, int]:
+        """Messages, bytes and runs of these that are in memory."""
+        custody = self._dispatch.custody
+        return custody.messages, custody.bytes, len(custody.entries)
 
     def tighten(self, size: int) -> None:
         """The store keeps nothing more. QoS 1 and 2 are taken only for brokers that can be sent to now, as long as no more than size bytes
@@ -376,7 +377,7 @@ class Node:
         if not qos:
             return self._origin.publish_one(mask, topic, payload)
         core.stirred = True
-        if self._origin.publish_parts(mask, Run(topic, qos, False, [payload], received=now)) is Verdict.FULL:
+        if self._origin.publish_parts(mask, Run(topic, qos, False, [payload], received=now)) is not Verdict.TAKEN:
             return None
         return [(action.link, action.data) for action in self._taken() if isinstance(action, Send)]
 
@@ -503,7 +504,8 @@ class Node:
         """When `handle_timer` wants to be called, on the clock of `now`."""
         journal = self._core.journal
         due = earliest(self._relay.due, self._retained.deadline)
-        own = earliest(self._dispatch.custody.next_deadline(), None if journal is None else journal.others.due)
+        held = earliest(self._dispatch.custody.next_deadline(), self._dispatch.pager.next_deadline())
+        own = earliest(held, None if journal is None else journal.others.due)
         return earliest(own, earliest(due, self._members.next_deadline()))
 
     def handle_timer(self, now: float) -> None:
@@ -571,16 +573,19 @@ class Node:
 
     # ---- what survives a restart
 
-    def restore(self, entries: Iterable[tuple[int, Batch, bytes]], values: dict[bytes, bytes], now: float) -> None:
+    def restore(
+        self, entries: Iterable[tuple[int, Batch, bytes]], values: dict[bytes, bytes], now: float, pages: Iterable[tuple[int, bytes]] = ()
+    ) -> None:
         """Keep from now on what `records` gives, and go on where an earlier life of this broker was; once, before anything else.
 
-        entries: (order, run, extra) in rising order, values: by key, all that is stored; both empty in the first life. `records` must be
+        entries: (order, run, extra) in rising order, values: by key, pages: (order, description), all that is stored; all empty in the
+        first life. `records` must be
         committed before the first link. Raises ValueError (one line) when the state is another broker's or of another
         version, or when this life's epoch is not above that of the state.
         """
         core = self._core
         core.enter(now)
-        for entry in restore(core, self._members, self._interests, self._relay, self._dispatch, entries, values):
+        for entry in restore(core, self._members, self._interests, self._relay, self._dispatch, entries, values, pages):
             self._serve_here(entry.run, entry, entry.picks[0][0])
 
     def records(self) -> Records | None:
@@ -589,6 +594,11 @@ class Node:
         All of it goes into one batch with the deliveries that were carried out (`handed`) up to now; `committed` says when it is kept.
         """
         return None if self._core.journal is None else self._core.journal.take(self._core.now)
+
+    def page_read(self, order: int, body: bytes | None, now: float) -> None:
+        """The shell has read what `ReadPage` asked for. body: as `Records.pages` gave it; None: it is damaged or not there."""
+        self._core.enter(now)
+        self._dispatch.page_read(order, body)
 
     @property
     def receipt_delay(self) -> float:

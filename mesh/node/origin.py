@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...mqtt.batch.batch import Batch
-from ..custody.custody import size_of
+from ..custody.custody import Admission
 from ..view.linkstate import LinkStates
 from ..wire.batch import PLAIN_REST
 from ..wire.envelope import EASY_PAYLOAD, EASY_PROPERTIES, Picks, Share, check_travels
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..view.zones import Zones
+
+
+VERDICTS = {Admission.LATER: Verdict.FULL, Admission.NEVER: Verdict.REFUSED}
 
 
 class Origin:
@@ -136,8 +139,10 @@ class Origin:
     def send_to_brokers(self, mask: int, run: Batch, must: bool) -> Verdict:
         """See `Node.send_to_brokers`. It is marked as for picks only, so that no subscription gets it."""
         check_travels(run.topic, run.properties, run.length, (), width_for(mask))
-        if not must and not self._fits(run, mask):
-            return Verdict.FULL
+        if not must:
+            answer, _ = self._admit(run, mask)
+            if answer is not Admission.TAKEN:
+                return VERDICTS[answer]
         if self._tree.due:
             self._dispatch.announce()
         entry = self._dispatch.entry(run, mask, (), self._core.wall_ms())
@@ -176,29 +181,32 @@ class Origin:
         everyone = mask
         for _, picks in parts:
             everyone = _share(everyone, picks)
-        if everyone and not self._fits(run, everyone, run.retain and not run.length):
-            return Verdict.FULL
+        left = 0
+        if everyone:
+            answer, taken = self._admit(run, everyone, run.retain and not run.length)
+            if answer is not Admission.TAKEN:
+                return VERDICTS[answer]
+            left = everyone & ~taken
         mark = b""
         if keep:
             # not who has it for a shared subscription only: another broker may serve that in the end, and it would never come there
-            parts, mark = self._marked(parts, mask, run)
+            parts, mark = self._marked(parts, mask & ~left, run)
         if not everyone:
             return Verdict.TAKEN
         if self._tree.due:
             self._dispatch.announce()
         time = self._core.wall_ms()
-        left = len(parts)
+        final = parts[-1][0]
         for part, picks in parts:
-            left -= 1
-            share = _share(mask, picks)
+            share = _share(mask, picks) & ~left
             if share:
-                self._take(part, share, mask, picks, time, hold, b"" if left else mark)
+                self._take(part, share, mask & ~left, picks, time, hold, mark if part is final else b"")
         return Verdict.TAKEN
 
-    def _fits(self, run: Batch, mask: int, frees: bool = False) -> bool:
+    def _admit(self, run: Batch, mask: int, frees: bool = False) -> tuple[Admission, int]:
         if self.custody.tight and self._tree.due:
             self._dispatch.announce()  # only those that have joined are sent anything
-        return self.custody.fits(run.count, size_of(run), mask, frees)
+        return self._dispatch.admit(run, mask, frees)
 
     def _take(self, run: Batch, mask: int, ordinary: int, picks: Picks, time: int, hold: bool, mark: bytes) -> None:
         """Put a run into custody for the destinations of the mask and send it to those that may have it now."""

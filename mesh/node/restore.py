@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from uuid import UUID
 
@@ -24,6 +25,7 @@ def restore(
     dispatch: Dispatch,
     entries: Iterable[tuple[int, Batch, bytes]],
     values: dict[bytes, bytes],
+    pages: Iterable[tuple[int, bytes]],
 ) -> list[Entry]:
     """See `Node.restore`. Returns messages that are for members of this broker."""
     stored = decode_values(values)
@@ -47,12 +49,17 @@ def restore(
     served: list[Entry] = []
     found = [(decode_entry(run, extra, core.wall_offset), order) for order, run, extra in entries]
     found.sort(key=lambda one: (one[0].epoch, one[0].first))  # what was split has its place in the sequence, and later orders
+    stored_pages = deque(journal.restored_pages(pages))
     for entry, order in found:
         journal.restored(entry, order)
+        while stored_pages and (stored_pages[0].epoch, stored_pages[0].first) < (entry.epoch, entry.first):
+            dispatch.hold_page(stored_pages.popleft(), journal)
         if entry.here:
             served.append(entry)
         else:
             dispatch.hold(entry, journal)
+    for page in stored_pages:
+        dispatch.hold_page(page, journal)
     core.journal = dispatch.custody.journal = journal
     journal.node(core.uuid, core.identity.epoch, core.born)
     return served

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Literal
+
+from ..custody.bounds import CustodyBounds
 
 
 @dataclass(slots=True, frozen=True)
@@ -11,8 +13,10 @@ class MeshConfig:
     """Settings of one node.
 
     mode: how QoS 0 travels; QoS 1 and 2 are always routed. custody_messages, custody_bytes: how much QoS 1/2 this broker
-    holds as an origin before `publish` says FULL. destination_part: which part of that one destination may fill, so that
-    an absent site does not stop traffic among the others. credit_messages, credit_bytes: how much of one origin may be
+    holds in memory as an origin before `publish` says FULL. destination_part: which part of that one destination may fill, so that
+    a slow site does not stop traffic among the others. keep_messages, keep_bytes: how much of one site that is away stays in memory
+    where there is a store; page_messages, page_bytes: how much of it goes to the disk as one page. bounds: of sites that are away.
+    credit_messages, credit_bytes: how much of one origin may be
     under way to this broker without a receipt. credit_floor: bytes to which drops at a relay may shrink what is under way
     to one destination. share: what happens to a message whose shared subscription's member went with its broker, "once":
     it waits, "available": another one gets it, marked as possibly repeated. forget_after: seconds after which a broker
@@ -29,6 +33,11 @@ class MeshConfig:
     custody_messages: int = 200_000
     custody_bytes: int = 256 * 2**20
     destination_part: float = 0.5
+    keep_messages: int = 10_000
+    keep_bytes: int = 4 * 2**20
+    page_messages: int = 1000
+    page_bytes: int = 512 * 2**10
+    bounds: CustodyBounds = field(default_factory=CustodyBounds)
     credit_messages: int = 50_000
     credit_bytes: int = 16 * 2**20
     credit_floor: int = 64 * 2**10
@@ -59,6 +68,11 @@ class Counters:
     cut: int = 0  # custody frames dropped at a full link; the origin sends them again
     duplicates: int = 0  # frames that a window refused
     returned: int = 0  # for each destination
+    custody_stored: int = 0  # custody messages that went to the disk only, while nobody could be sent them
+    custody_read: int = 0  # the same, read again
+    custody_dropped: int = 0  # for each destination that is away: the oldest at its bound, where a policy says so
+    custody_expired: int = 0  # the same: left out at its bound, or too old
+    custody_refused: int = 0  # runs that were taken for nobody, because a destination that is away was at its bound
     cleared: int = 0  # sent to a life that lost its store, so nobody knows; for each destination
     refused_keys: int = 0  # statements under another key than the one known for the number they speak for
     forged: int = 0  # statements that their signatures do not cover; each ends a link

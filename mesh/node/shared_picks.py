@@ -138,23 +138,32 @@ class Shares:
 
         gone: it does not come back, so that waiting for another one that is away too is better.
         """
-        sent_too = self._core.config.share == "available"
         for entry in self._custody.open_for(d):
-            sent = (entry.epoch, entry.first) <= d.sent
-            mine = [share for share, number in entry.picks if number == d.number]
-            if not mine or (sent and not sent_too):
-                continue
-            settled = d.settled[1] - entry.first + 1 if d.settled[0] == entry.epoch else 0
-            offset = max(settled, 0)
-            run = entry.run.part(offset, entry.count) if offset else entry.run
-            for share in mine:
-                if self._others(share, run.topic, entry.refusers | d.bit, away=gone):
-                    self.pick_other(entry, offset, run, share, d.number, repeated=sent)
-                    entry.picks = tuple(pick for pick in entry.picks if pick != (share, d.number))
-                    if self._core.journal is not None and entry.order:
-                        self._core.journal.change(entry)
-            if not entry.ordinary & d.bit and not any(number == d.number for _, number in entry.picks):
-                self._custody.close(d, entry)
+            self.again(d, entry, gone)
+
+    def again(self, d: Destination, entry: Entry, gone: bool = False) -> None:
+        """See `pick_again`, for one entry."""
+        sent = (entry.epoch, entry.first) <= d.sent
+        mine = [share for share, number in entry.picks if number == d.number]
+        if not mine or (sent and self._core.config.share != "available"):
+            return
+        settled = d.settled[1] - entry.first + 1 if d.settled[0] == entry.epoch else 0
+        offset = max(settled, 0)
+        run = entry.run.part(offset, entry.count) if offset else entry.run
+        for share in mine:
+            if self._others(share, run.topic, entry.refusers | d.bit, away=gone):
+                self.pick_other(entry, offset, run, share, d.number, repeated=sent)
+                entry.picks = tuple(pick for pick in entry.picks if pick != (share, d.number))
+                if self._core.journal is not None and (entry.order or entry.page is not None):
+                    self._core.journal.change(entry)
+        if not entry.ordinary & d.bit and not any(number == d.number for _, number in entry.picks):
+            self._custody.close(d, entry)
+
+    def served_by(self, share: Share, brokers: int) -> bool:
+        """Whether some of these brokers, or this one, have members of a shared subscription, as far as that can be said without a topic."""
+        if share in self._own_groups or self._zones.of:
+            return True
+        return any(brokers >> number & 1 for number, _ in self._zones.members(share, b""))
 
     def elsewhere(self, d: Destination, entry: Entry) -> bool:
         """A policy forbids the path to a broker: picks that it was never sent go to another one that may have the topic.

@@ -11,11 +11,13 @@ from mqmesh.mqtt.batch.run import Run
 
 
 class Disk:
-    """entries: order -> (run, extra). values: by key. rows: of retained messages, by table and key."""
+    """entries: order -> (run, extra). values: by key. pages, bodies: of custody. rows: of retained messages, by table and key."""
 
     def __init__(self) -> None:
         self.entries: dict[int, tuple[Run, bytes]] = {}
         self.values: dict[bytes, bytes] = {}
+        self.pages: dict[int, bytes] = {}
+        self.bodies: dict[int, bytes] = {}
         self.rows: dict[tuple[str, bytes], bytes] = {}
 
     def apply(self, records: Records) -> None:
@@ -27,6 +29,15 @@ class Disk:
             self.entries[order] = (self.entries[order][0], extra)
         for order in records.gone:
             del self.entries[order]
+        for order, description, body in records.pages:
+            if description is None:
+                self.pages.pop(order, None)
+                self.bodies.pop(order, None)
+                continue
+            self.pages[order] = description
+            if body is not None:
+                self.bodies[order] = body
+            assert order in self.bodies
         for key, value in records.values:
             if value is None:
                 self.values.pop(key, None)
@@ -47,7 +58,7 @@ class Disk:
         node.restore_retained(self.rows.get((STATE, STATE_KEY)), records, False, now)
         self.apply_retained(node.retained_changes(now))
         entries = [(order, copy_of(run), extra) for order, (run, extra) in sorted(self.entries.items())]
-        node.restore(entries, dict(self.values), now)
+        node.restore(entries, dict(self.values), now, list(self.pages.items()))
 
 
 def copy_of(run: Run) -> Run:

@@ -66,6 +66,8 @@ class Scenario:
         self.config = MeshConfig(
             mode="flood" if mode == "flood" else "routed",
             custody_messages=chance.choice((60, 300)) if tight else 100_000,
+            keep_messages=(0, 3, 20)[seed % 3] if tight else 10_000,
+            page_messages=(1, 4, 20)[seed // 3 % 3] if tight else 1_000,
             credit_messages=chance.choice((1, 10, 1000)) if tight else 50_000,
             credit_bytes=chance.choice((200, 2_000, 1 << 20)) if tight else 1 << 24,
             credit_floor=200 if tight else 1 << 16,

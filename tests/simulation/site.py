@@ -17,13 +17,16 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from mqmesh.mesh.custody.journal import Records
+from mqmesh.mesh.custody.pages import Page, decode_body
 from mqmesh.mesh.node.actions import (
     CloseLink,
     Confirmed,
     Deliver,
     Event,
     FiltersChanged,
+    GivenUp,
     PeerMessage,
+    ReadPage,
     Retained,
     Returned,
     Send,
@@ -485,11 +488,34 @@ class Site:
             self.blocked = False
         elif isinstance(action, Confirmed):
             world.confirmed(self, action.watch)
+        elif isinstance(action, ReadPage):
+            life = self.life
+            world.clock.after(world.chance.uniform(0.0, 0.02), lambda: self._read_page(life, action.order))
+        elif isinstance(action, GivenUp):
+            self._given_up(action)
         elif isinstance(action, Returned):
             world.ledger.returned(self, action)
         else:
             assert isinstance(action, Event), action
             world.note(self, action)
+
+    def _given_up(self, action: GivenUp) -> None:
+        """Messages on the disk are returned unread: the ledger has to know which."""
+        assert self.node is not None
+        written = [r for batch in (self.sealed, self.open) if batch is not None for r in batch.records]
+        bodies = [body for records in written for order, _, body in records.pages if order == action.page and body is not None]
+        body = bodies[-1] if bodies else self.disk.bodies[action.page]
+        page = Page(action.page, (0, 0), (0, 0))
+        page.open = 1 << action.destination
+        for entry in decode_body(body, page, 1_000 + self.skew):
+            if entry.open:
+                self.world.ledger.returned(self, Returned(entry.run, action.destination, action.reason))
+
+    def _read_page(self, life: int, order: int) -> None:
+        """The disk has read a page of custody."""
+        if self.node is not None and life == self.life:
+            self.node.page_read(order, self.disk.bodies.get(order), self.world.clock.now)
+            self.flush()
 
     def _timer(self) -> None:
         if self.node is None:

@@ -113,7 +113,7 @@ def test_one_absent_site_does_not_fill_all_custody() -> None:
     net.cut(1)
     net.settle()
     assert net.publish(1, "a", 1, 50) is Verdict.TAKEN
-    assert net.publish(1, "a", 1, 1) is Verdict.FULL
+    assert net.publish(1, "a", 1, 1) is Verdict.REFUSED
     assert net.publish(1, "b", 1, 20) is Verdict.TAKEN
     net.settle()
     assert len(net.got(3)) == 20

@@ -132,7 +132,7 @@ def test_bounds() -> None:
     net.cut(next(link for (number, link) in net.ends if number == 3))
     net.settle()
     node = net.nodes[1]
-    assert [node.send_to_brokers(1 << 3, "k", b"x", 0.0) for _ in range(4)] == [Verdict.TAKEN] * 3 + [Verdict.FULL]
+    assert [node.send_to_brokers(1 << 3, "k", b"x", 0.0) for _ in range(4)] == [Verdict.TAKEN] * 3 + [Verdict.REFUSED]
     assert node.send_to_brokers(1 << 3, "k", b"x", 0.0, must=True) is Verdict.TAKEN
     net.link(2, 3)
     net.settle()

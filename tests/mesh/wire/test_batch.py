@@ -156,7 +156,7 @@ def test_custody_says_when_a_span_does_not_fit() -> None:
     pairs = [(b"a/1", b"p"), (b"a/2", b"")] * 20
     assert give(net, pairs, 1) is Verdict.TAKEN
     net.settle()
-    assert give(net, pairs, 1) is Verdict.FULL
+    assert give(net, pairs, 1) is Verdict.REFUSED
     assert give(net, pairs, 0) is Verdict.TAKEN
 
 
