@@ -37,6 +37,7 @@ class Counters:
         "websocket_broken",
         "websocket_handshakes",
         "websocket_refused",
+        "withheld",
     )
 
     def __init__(self) -> None:
@@ -61,6 +62,7 @@ class Counters:
         self.refused_holders = 0  # because a user or an address has its share of memory: CONNECT, subscriptions
         self.evicted = 0  # connections closed for that reason
         self.refused_subscriptions = 0  # beyond `limits.subscriptions`
+        self.withheld = 0  # messages whose publisher waits, or waited, for room in the mesh
         self.slowed = 0  # how often a client was not read for a while, because of `limits.message_rate`
         self.stalls = 0  # pieces of work that held the event loop for too long (`turns.py`)
         self.stall_maximum = 0.0  # seconds of processor time of the longest of them

@@ -40,6 +40,7 @@ def _no_flush() -> None:
 
 
 HELD = "held"  # why a socket is not read: what came last waits for room, or for who its client is
+AWAY = -1  # instead of a reason code: a site that is away has all that may wait for it, so that a batch is taken for nobody
 
 
 def _nothing_unsaved() -> bool:

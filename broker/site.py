@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .persistence.commits import Persistence
     from .ports import Admission, Backpressure, Context, DirectLane, Neighbours
     from .roaming.shell import Roaming
+    from .routing.publication import Withheld
     from .routing.retained import Retained
     from .routing.route import Recipients
     from .routing.router import Router
@@ -57,6 +58,7 @@ class ClientConnection(Connection, Protocol):
     stuck_since: float
     site: Site
     taken: int
+    withheld: Withheld | None
 
     @property
     def session(self) -> Session | None: ...
@@ -90,6 +92,9 @@ class ClientConnection(Connection, Protocol):
 
     def review(self) -> None:
         """Forget what the client may publish: routes or rules have changed."""
+
+    def set_rules(self, apply: bool) -> None:
+        """Ask anew for each topic what the client may publish, if the rules of access apply to it."""
 
     def wait_for_turn(self) -> None:
         """Work on what has come when it is its address's turn."""

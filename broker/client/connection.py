@@ -28,6 +28,7 @@ from ..auth.guard import ENDED
 from ..empty import EMPTY_SET
 from ..ledger import LOGINS, PIECE, RECEIVED, STEP, UNSENT, weight_of_connection
 from ..ports import HELD
+from ..publish.accept import publish_withheld
 from ..publish.direct import LARGEST, take_single
 from ..publish.parse import parse
 from . import connect as handshake
@@ -36,6 +37,7 @@ from .sending import Outgoing
 
 if TYPE_CHECKING:
     from ..auth.service import Outcome, Proof
+    from ..routing.publication import Withheld
     from ..routing.route import Recipients
     from ..site import Site
     from .rate_limit import Throttle
@@ -112,6 +114,7 @@ class Connection(Outgoing, asyncio.Protocol):
         "unsent_before",
         "user",
         "waits",
+        "withheld",
     )
 
     def __init__(self, site: Site, inside: bool = False, serves: str = BOTH) -> None:
@@ -129,6 +132,7 @@ class Connection(Outgoing, asyncio.Protocol):
         self.mqisdp = False
         self.clean_end = False
         self.held = False
+        self.withheld: Withheld | None = None
         self.refuse_when_full = False
         self.keep_alive = 0.0
         self.last_received = 0.0
@@ -345,7 +349,7 @@ class Connection(Outgoing, asyncio.Protocol):
     @property
     def unread(self) -> int:
         """Bytes that have come and are not taken: an incomplete packet, or what is held."""
-        return self._tail_size
+        return self._tail_size + (0 if self.withheld is None else self.withheld.bytes)
 
     def _charge_tail(self) -> None:
         """Tell the ledger of a packet that has come in part; its connection's own weight covers a short one."""
@@ -418,7 +422,7 @@ class Connection(Outgoing, asyncio.Protocol):
 
         A long topic is not remembered, so that the list is bounded in bytes too.
         """
-        if len(topic) > ADMITTED_LONGEST:
+        if len(topic) > ADMITTED_LONGEST or self.withheld is not None:
             return
         if self.admitted is self.site.router.recipients:
             self.admitted = {}
@@ -450,15 +454,20 @@ class Connection(Outgoing, asyncio.Protocol):
         self.site.mesh.hold(self)
 
     def release(self, refuse: bool = False) -> None:
-        """Go on with what was held. refuse: what still finds no room is answered 0x97 (MQTT 5)."""
-        if not self.held or self.closing or self.waits:
+        """Go on with what was held or withheld. refuse: what still finds no room is answered 0x97 (MQTT 5)."""
+        if self.closing or self.waits or not (self.held or self.withheld is not None):
             return
-        self.held = False
+        held, self.held = self.held, False
         self.refuse_when_full = refuse
         self.context.now = self.context.loop.time()
-        data = b"".join(self._tail)
-        self._tail.clear()
-        self._consume(data)
+        try:
+            publish_withheld(self)
+        except PeerError as error:
+            self.fail(error)
+        if held and not self.held:
+            data = b"".join(self._tail)
+            self._tail.clear()
+            self._consume(data)
         self.refuse_when_full = False
         if not self.held or self.waits:
             self.resume_reading_after(HELD)

@@ -31,7 +31,7 @@ from ...mqtt.batch.batch import Batch
 from ...mqtt.batch.parts import PartsBatch
 from ...mqtt.reasons import Reason
 from ...mqtt.topics import matches
-from ..ports import HELD
+from ..ports import AWAY, HELD
 from ..roaming.shell import Roaming
 from ..routing.route import Recipients
 from ..transport.tls.service import trusted_names
@@ -105,6 +105,9 @@ class MeshShell:
                 deletions_kept=settings.deletions_kept,
                 keys_held=settings.keys_held,
                 managers=None if settings.managers is None else tuple(settings.managers),
+                bounds=settings.custody,
+                share="available" if settings.share == "available" else "once",
+                forget_after=settings.forget_after,
             ),
             context.wall() - context.loop.time(),
             Keys(settings.name, config.number, config.name, self.signer, {n: bytes.fromhex(key) for n, key in settings.keys.items()}),
@@ -367,9 +370,8 @@ class MeshShell:
         """A local client's batch goes into the mesh.
 
         hold: for a will: QoS 1 leaves only after the commit, and it goes out though there is no room to retain it.
-        payer: account that is charged for what is retained. Returns 0, the reason
-        code for a run that cannot travel or be retained, or None: no room for QoS 1 or 2, or routes have changed and the messages of a
-        batch that is no run do not go together any more. With a reason code or None nothing was taken.
+        payer: account that is charged for what is retained. Returns 0, the reason code for a run that cannot travel or be retained, `AWAY`, or None: no room for QoS 1 or 2, or routes have changed and the messages
+        of a batch that is no run do not go together any more. Unless it is 0, nothing was taken.
         """
         if isinstance(to, Recipients):
             return self._publish_parts(to.mask, run.parts())
@@ -395,7 +397,7 @@ class MeshShell:
         if run.qos and self.custody is not None:
             self.custody.save()
         if verdict is not Verdict.TAKEN:
-            return None
+            return None if verdict is Verdict.FULL else AWAY
         if keep:
             self.retained.store(run, always=True, payer=payer)
         return 0

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING
 from ...mqtt.errors import PeerError
 from ...mqtt.reasons import Reason
 from ..mesh.receipts import wish_of
+from ..ports import AWAY
 from ..routing.publication import Publication
 from .acknowledge import TEXTS, acknowledge, refuse
+from .withheld import AWAY_TEXT, keep, withhold
 
 if TYPE_CHECKING:
     from ...mqtt.batch.batch import Batch
@@ -87,6 +89,11 @@ def publish(publication: Publication, session: Session, batch: Batch, to: Route 
     site, numbers = connection.site, publication.numbers
     if not batch.qos:
         return accept(site, batch, to, publication) or batch.uniform
+    if connection.withheld is not None:
+        if not batch.uniform:
+            return False
+        if batch.topic in connection.withheld.topics:
+            return _wait(publication, batch, away=connection.version != 5)
     persistence = site.persistence
     repeatable = batch.qos == 2 and persistence is not None and session.stored
     if persistence is not None:
@@ -113,9 +120,7 @@ def publish(publication: Publication, session: Session, batch: Batch, to: Route 
                 connection.taken = taken
                 if batch.qos == 2:
                     session.inbound.release(fresh_numbers)
-                if batch.uniform:
-                    connection.hold(publication.wants_store)
-                return False
+                return batch.uniform and _wait(publication, batch, publication.away)
             site.context.counters.dropped += fresh.count
             publication.refuse(fresh.count, Reason.QUOTA_EXCEEDED)
     if site.context.hooks is not None and fresh is not None and publication.refused < fresh.count:
@@ -137,6 +142,35 @@ def publish(publication: Publication, session: Session, batch: Batch, to: Route 
             text = persistence.why()
         refuse(connection, session, batch, rejected, publication.reason, text)
     return True
+
+
+def _wait(publication: Publication, run: Batch, away: bool) -> bool:
+    """A run finds no room: it waits, and its publisher goes on to be read as long as not too much does. False: it is not read."""
+    connection: ClientConnection | None = publication.connection
+    assert connection is not None
+    apart = publication.away or not publication.wants_store
+    if apart and withhold(connection, run, publication.numbers, publication.properties, away):
+        return True
+    connection.hold(publication.wants_store)
+    return False
+
+
+def publish_withheld(connection: ClientConnection) -> None:
+    """There may be room again: publish what is withheld of a client, in its order. What finds none is withheld again."""
+    held, session = connection.withheld, connection.session
+    if held is None or session is None:
+        return
+    connection.withheld = None
+    connection.taken = 0
+    routes = connection.site.router
+    for run, numbers, properties in held.runs:
+        if connection.closing:
+            return
+        route = routes.routes.get(run.topic) or routes.route(run.topic)
+        if connection.held or not publish_run(connection, session, run, route, numbers, properties):
+            keep(connection, run, numbers, properties)
+    if connection.withheld is None:
+        connection.set_rules(connection.allowed is not None)
 
 
 def _receipts(publication: Publication, to: Route | Recipients) -> Receipts | None:
@@ -166,6 +200,7 @@ def accept(site: Site, batch: Batch, to: Route | Recipients, publication: Public
             return False
         if (persistence.error is None and persistence.quota.text is None) or connection is None or connection.version != 5:
             publication.wants_store = True
+            publication.away = connection is not None and persistence.error is None and not (persistence.stuck or persistence.quota.full)
             return False
         persistence.quota.refused += batch.count
         publication.refuse(batch.count, Reason.QUOTA_EXCEEDED)
@@ -174,6 +209,12 @@ def accept(site: Site, batch: Batch, to: Route | Recipients, publication: Public
         verdict = mesh.publish(to, batch, connection is None, publication.payer if batch.retain else None)
         if verdict is None and (qos or not batch.uniform):
             return False
+        if verdict == AWAY:
+            if connection is None or connection.version != 5:
+                publication.away = True
+                return False
+            publication.refuse(batch.count, Reason.QUOTA_EXCEEDED, AWAY_TEXT)
+            return True
         if verdict and qos:
             publication.refuse(batch.count, verdict)
             return True
@@ -254,6 +295,8 @@ def check_quota(connection: ClientConnection, session: Session, batch: Batch) ->
     if batch.qos == 1:
         connection.taken += batch.count
     waiting = connection.tracker.waiting_1 if connection.tracker is not None else 0
+    if connection.withheld is not None:
+        waiting += connection.withheld.messages
     if connection.taken + waiting + len(session.inbound.open) > connection.receive_maximum:
         text = f"more than {connection.receive_maximum} unacknowledged QoS 1 and 2 messages"
         raise PeerError(Reason.RECEIVE_MAXIMUM_EXCEEDED, text, "MQTT-3.3.4-7")

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ...mqtt.batch.batch import Batch
     from ...mqtt.publish import PublishProperties
     from ..ledger import Account
     from ..ports import Recipient
 
 Numbers = range | list[int]  # packet identifiers
+
+
+WITHHELD_MESSAGES = 1000  # of one client, see publish/withheld.py
+WITHHELD_BYTES = 2**20
 
 
 class Publication:
@@ -24,10 +30,11 @@ class Publication:
     refused: how many messages at the end of the batch were not taken.
     reason: for the acknowledgement: below 0x80 of what was taken, from 0x80 on of what was refused.
     text: why messages were refused, in words; None: the usual ones of the reason.
+    away: the batch was not taken because a site that is away has all that may wait for it.
     wants_store: the batch was not taken because the store takes nothing; otherwise because the mesh has no room.
     """
 
-    __slots__ = ("account", "commit", "connection", "numbers", "properties", "reason", "refused", "session", "text", "wants_store")
+    __slots__ = ("account", "away", "commit", "connection", "numbers", "properties", "reason", "refused", "session", "text", "wants_store")
 
     def __init__(
         self,
@@ -47,7 +54,7 @@ class Publication:
         self.refused = 0
         self.reason = 0
         self.text: str | None = None
-        self.wants_store = False
+        self.away = self.wants_store = False
 
     @property
     def payer(self) -> Account | None:
@@ -59,3 +66,26 @@ class Publication:
         self.refused = count
         self.reason = reason
         self.text = text
+
+
+class Withheld:
+    """What one client may not publish now. runs: in order, with their packet identifiers and properties."""
+
+    __slots__ = ("bytes", "messages", "runs", "topics")
+
+    def __init__(self) -> None:
+        self.runs: deque[tuple[Batch, Numbers, PublishProperties | None]] = deque()
+        self.topics: set[bytes] = set()
+        self.messages = 0
+        self.bytes = 0
+
+    def fits(self, run: Batch) -> bool:
+        """Whether one more run may be withheld."""
+        return self.messages + run.count <= WITHHELD_MESSAGES and self.bytes + run.count * (run.length + len(run.topic)) <= WITHHELD_BYTES
+
+    def add(self, run: Batch, numbers: Numbers, properties: PublishProperties | None) -> None:
+        """Withhold a run."""
+        self.runs.append((run, numbers, properties))
+        self.topics.add(run.topic)
+        self.messages += run.count
+        self.bytes += run.count * (run.length + len(run.topic))

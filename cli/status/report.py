@@ -78,7 +78,7 @@ MESH_FIELDS: Fields = {
     "graph": (list, []),
     "custody": (dict, {}),
 }
-CUSTODY_FIELDS: Fields = dict.fromkeys(("messages", "bytes", "messages_limit", "bytes_limit"), (int, 0))
+CUSTODY_FIELDS: Fields = dict.fromkeys(("messages", "bytes", "messages_limit", "bytes_limit", "stored_messages", "stored_bytes"), (int, 0))
 METABROKER_FIELDS: Fields = {
     "up": (bool, False),
     "inside": (str, None),
@@ -215,7 +215,7 @@ def _mesh_troubles(mesh: Mapping[str, Any] | None) -> list[str]:
         found.append(f"several metabrokers answer the clients of this mesh, at {at}: each answers every request, end all but one")
     custody = mesh["custody"]
     for unit in ("messages", "bytes"):
-        held, limit = custody[unit], custody[f"{unit}_limit"]
+        held, limit = custody[unit] - custody[f"stored_{unit}"], custody[f"{unit}_limit"]  # in memory
         if held >= limit > 0:
             found.append(f"custody is full: {held:,} {unit} are held for other brokers, of {limit:,}")
     return found

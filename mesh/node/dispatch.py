@@ -202,6 +202,25 @@ class Dispatch:
             run, payloads, share, entry.epoch, start, entry.time, entry.picks, flags, expiry, droppable=False, mark=entry.kept
         )
 
+    def away(self) -> dict[str, object]:
+        """What is on the disk only, and the destinations that are away or behind, fit for JSON."""
+        custody, now = self.custody, self._core.now
+        found = [
+            {
+                "number": d.number,
+                "name": d.name,
+                "messages": d.held_messages,
+                "bytes": d.held_bytes,
+                "bytes_limit": custody.policy.bytes_of(d.number, d.name),
+                "dropped": d.dropped,
+                "expired": d.expired,
+                "refused": d.refused,
+            }
+            for d in custody.destinations.values()
+            if d.held_messages and (d.paged_messages or not d.takes(now))
+        ]
+        return {"stored_messages": custody.paged_messages, "stored_bytes": custody.paged_bytes, "away": found}
+
     # ---- who has it
 
     def watch(self, behind: Position, count: int) -> Watch | None:

@@ -174,6 +174,7 @@ class Node:
                 "bytes": size,
                 "messages_limit": config.custody_messages,
                 "bytes_limit": config.custody_bytes,
+                **self._dispatch.away(),
             },
             "retained": self._retained.sync.status(),
             "counters": self._core.counters.as_dict(),

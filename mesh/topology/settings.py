@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 from ...base.settings import MISSING, NAME, SECRET, ConfigError, Section
 from ...mqtt.errors import MqttError
 from ...mqtt.topics import check_filter
+from ..custody.bounds import CustodyBounds
 from ..wire.identity import HIGHEST_NUMBER, OLDEST, PROTOCOL
 from ..wire.keys import given_keys
+from .custody import custody_of
 
 if TYPE_CHECKING:
     from .rules import LinkRules
@@ -26,6 +28,7 @@ WEEK = 7 * 86_400.0
 CLIENTS = ("site", "roam")
 VERSIONS = ("3.1", "3.1.1", "5")  # of MQTT
 ACKS = ("custody", "receipts")
+SHARES = ("once", "available")  # what happens to a message whose shared subscription's member went with its site
 MEMORY_QUEUE = (100_000, 64 * 2**20)  # messages and bytes that may wait in one session in memory
 DISK_QUEUE = (10_000_000, 8 * 2**30)  # the same when a store keeps the session
 
@@ -234,6 +237,9 @@ class MeshSettings:
     None: `START_WAIT` for a broker that dials somebody, else 0. ack: what acknowledges QoS 1 and 2, "custody" here or the "receipts" of all
     reachable destinations. receipt_topics: filters of topics for which it is always receipts. receipts_wait: seconds that such an
     acknowledgement waits at most. receipts_kept: messages so acknowledged that their publisher may ask for.
+    custody: what may wait for sites that are away. share: whether a message whose member of a shared subscription went with its site waits
+    ("once") or goes to another member, who may be the second to get it ("available"). forget_after: seconds after which a site that is away
+    is given up, None: never.
     """
 
     name: str
@@ -259,6 +265,9 @@ class MeshSettings:
     receipt_topics: list[str] = field(default_factory=list)
     receipts_wait: float = 30.0
     receipts_kept: int = 10_000
+    custody: CustodyBounds = field(default_factory=CustodyBounds)
+    share: str = "once"
+    forget_after: float | None = None
 
     @property
     def certified(self) -> bool:
@@ -298,6 +307,9 @@ class MeshSettings:
             receipt_topics=section.strings("receipt_topics", [], 'give a list of topic filters such as ["orders/#"]'),
             receipts_wait=section.seconds("receipts_wait", 0.1, 86400, 30.0),
             receipts_kept=section.whole("receipts_kept", 1, 10**8, 10_000),
+            custody=custody_of(section.section("custody")),
+            share=section.choice("share", SHARES, "once"),
+            forget_after=section.seconds("forget_after", 1, 2**32) if section.has("forget_after") else None,
         )
         for topic_filter in settings.receipt_topics:
             try:

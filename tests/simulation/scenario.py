@@ -12,6 +12,7 @@ from random import Random
 from typing import Any
 
 import networkx
+from mqmesh.mesh.custody.bounds import CustodyBounds
 from mqmesh.mesh.node.settings import MeshConfig
 from mqmesh.mesh.retained import Kind
 from mqmesh.mesh.wire.policy import Policy
@@ -66,6 +67,7 @@ class Scenario:
         self.config = MeshConfig(
             mode="flood" if mode == "flood" else "routed",
             custody_messages=chance.choice((60, 300)) if tight else 100_000,
+            bounds=CustodyBounds(bytes=4_000) if tight and seed % 2 else CustodyBounds(),
             keep_messages=(0, 3, 20)[seed % 3] if tight else 10_000,
             page_messages=(1, 4, 20)[seed // 3 % 3] if tight else 1_000,
             credit_messages=chance.choice((1, 10, 1000)) if tight else 50_000,

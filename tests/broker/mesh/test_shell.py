@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from mqmesh.broker.mesh.incoming import Incoming
+from mqmesh.broker.ports import AWAY
 from mqmesh.broker.routing.publication import Publication
 from mqmesh.mqtt.batch.parts import PartsBatch
 from mqmesh.mqtt.codec import encode
@@ -30,6 +31,7 @@ class FakeMesh:
         self.published: list[tuple[bytes, int, list[bytes]]] = []
         self.filters: list[tuple[str, str | None, int]] = []
         self.room: int | None = None
+        self.away = False  # there is no room because a site is away
         self.answer = 0
         self.far: int | None = None  # the brokers that want messages of several topics
         self.packets: list[int] = []  # how many messages came in each batch that was no run
@@ -56,7 +58,7 @@ class FakeMesh:
             return 0
         if run.qos and self.room is not None:
             if not self.room:
-                return None
+                return AWAY if self.away else None
             self.room -= 1
         if not self.answer:
             self.published.append((run.topic, run.qos, run.payloads))
@@ -226,23 +228,23 @@ async def test_a_publisher_is_held_while_the_mesh_has_no_room(qos):
     packets = [Publish("far/x", b"%d" % n, qos, packet_id=n + 1) for n in range(3)]
     publisher.send(Publish("near", b"before"), *packets, Publish("near", b"behind"), Pingreq())
     assert mesh.held == [publisher.connection]
-    assert not publisher.transport.reading
-    assert [packet.payload for packet in subscriber.packets()] == [b"before"]
-    assert publisher.packets() == []
-    publisher.give(b"")  # bytes that were on their way already are kept in order
-    publisher.send(Pingreq())
+    assert publisher.transport.reading
+    assert [packet.payload for packet in subscriber.packets()] == [b"before", b"behind"]  # other topics pass
+    assert publisher.packets() == [Pingresp()]
+    publisher.send(Publish("far/x", b"later", qos, packet_id=9), Pingreq())  # behind what is withheld of its topic
+    assert publisher.packets() == [Pingresp()]
     publisher.connection.release()
     assert mesh.held == [publisher.connection] * 2  # still no room
-    assert not publisher.transport.reading
-    mesh.room = 1
+    assert publisher.packets() == []
+    mesh.room = 2
     publisher.connection.release()
     assert publisher.transport.reading
     fresh = [b"0", b"1", b"2"] if qos == 1 else [b"0", b"2"]
-    assert [packet.payload for packet in subscriber.packets()] == [*fresh, b"behind"]
-    assert mesh.published == [(b"far/x", qos, fresh)]
+    assert [packet.payload for packet in subscriber.packets()] == [*fresh, b"later"]
+    assert mesh.published == [(b"far/x", qos, fresh), (b"far/x", qos, [b"later"])]
     answers = publisher.packets()
-    assert [type(answer) for answer in answers] == [Puback if qos == 1 else Pubrec] * 3 + [Pingresp] * 2
-    assert all(answer.reason == 0 for answer in answers[:3])
+    assert [type(answer) for answer in answers] == [Puback if qos == 1 else Pubrec] * 4
+    assert all(answer.reason == 0 for answer in answers)
 
 
 @pytest.mark.parametrize("version", [4, 5])
@@ -256,7 +258,7 @@ async def test_a_publisher_that_has_been_held_too_long_is_refused(qos, version):
     publisher.connection.release(refuse=True)
     answers = publisher.packets()
     reason = Reason.QUOTA_EXCEEDED if version == 5 else 0
-    assert [(answer.packet_id, answer.reason) for answer in answers] == [(1, reason), (2, reason), (3, reason), (9, 0)]
+    assert [(answer.packet_id, answer.reason) for answer in answers] == [(9, 0), (1, reason), (2, reason), (3, reason)]
     assert [packet.payload for packet in subscriber.packets()] == [b"behind"]
     assert broker.context.counters.dropped == 3
     assert publisher.transport.reading
@@ -312,3 +314,27 @@ async def test_without_a_mesh_links_are_refused():
     (answer,) = wire.packets()
     assert isinstance(answer, Connack)
     assert (answer.reason, answer.properties[Property.REASON_STRING]) == (Reason.BAD_AUTHENTICATION_METHOD, "this broker is in no mesh")
+
+
+async def test_what_waits_for_a_site_that_is_away_is_refused_or_withheld_up_to_a_bound():
+    """MQTT 5 is told at once. MQTT 3.1.1 gets no PUBACK; it is read on, and closed when too much waits."""
+    broker, mesh = await in_mesh()
+    told, untold = Wire(broker, 5).connect("five"), Wire(broker, 4).connect("four")
+    mesh.room, mesh.away = 0, True
+    told.send(Publish("far/x", b"1", 1, packet_id=1))
+    assert [(answer.packet_id, answer.reason) for answer in told.packets()] == [(1, Reason.QUOTA_EXCEEDED)]
+    for number in range(1, 1001):
+        untold.send(Publish("far/x", b"%d" % number, 1, packet_id=number))
+    untold.send(Publish("near", b"", 1, packet_id=2000), Pingreq())
+    assert [type(answer) for answer in untold.packets()] == [Puback, Pingresp]
+    assert not untold.connection.closing
+    mesh.room, mesh.away = 400, False
+    untold.connection.release()
+    assert [answer.packet_id for answer in untold.packets()] == list(range(1, 401))
+    mesh.away = True
+    for number in range(1001, 1401):
+        untold.send(Publish("far/x", b"%d" % number, 1, packet_id=number))
+    assert not untold.connection.closing
+    untold.send(Publish("far/x", b"", 1, packet_id=1401))
+    assert untold.connection.closing
+    assert [payloads for _, _, payloads in mesh.published] == [[b"%d" % number] for number in range(1, 401)]

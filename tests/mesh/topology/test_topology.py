@@ -110,9 +110,9 @@ def test_a_data_folder_is_relative_to_the_file(tmp_path: Path) -> None:
         ),
         (
             MESH + "[[mesh.peer]]\n" + TWO,
-            "mesh.peer = [{}]: unknown key; known: ack, auth, brokers, clients, deletions_kept, key, keys, keys_held, lowest_protocol, "
-            "managers, mode, name, receipt_topics, receipts_kept, receipts_wait, retained_compare, "
-            "retry_first, retry_last, roam_wait, silence, start_wait",
+            "mesh.peer = [{}]: unknown key; known: ack, auth, brokers, clients, custody, deletions_kept, forget_after, key, keys, "
+            "keys_held, lowest_protocol, managers, mode, name, receipt_topics, receipts_kept, receipts_wait, retained_compare, "
+            "retry_first, retry_last, roam_wait, share, silence, start_wait",
         ),
         (MESH + TWO.replace("number = 2", "number = 1"), 'broker[2].number = 1: "a" has this number already: give each broker its own'),
         (MESH + TWO.replace("number = 2", "number = 65536"), "broker[2].number = 65536: give a whole number from 0 to 65535"),
