@@ -370,8 +370,9 @@ class MeshShell:
         """A local client's batch goes into the mesh.
 
         hold: for a will: QoS 1 leaves only after the commit, and it goes out though there is no room to retain it.
-        payer: account that is charged for what is retained. Returns 0, the reason code for a run that cannot travel or be retained, `AWAY`, or None: no room for QoS 1 or 2, or routes have changed and the messages
-        of a batch that is no run do not go together any more. Unless it is 0, nothing was taken.
+        payer: account that is charged for what is retained. Returns 0, the reason code for a run that cannot travel or be retained,
+        `AWAY`, or None: no room for QoS 1 or 2, or routes have changed and the messages of a batch that is no run do not go together any
+        more. Unless it is 0, nothing was taken.
         """
         if isinstance(to, Recipients):
             return self._publish_parts(to.mask, run.parts())
