@@ -5,7 +5,20 @@ from __future__ import annotations
 import itertools
 from uuid import UUID
 
-from mqmesh.mesh.node.actions import Action, CloseLink, Confirmed, Deliver, Event, PeerMessage, Retained, Returned, Send, Unblocked
+from mqmesh.mesh.node.actions import (
+    Action,
+    CloseLink,
+    Confirmed,
+    Deliver,
+    Event,
+    GivenUp,
+    PeerMessage,
+    ReadPage,
+    Retained,
+    Returned,
+    Send,
+    Unblocked,
+)
 from mqmesh.mesh.node.node import Node
 from mqmesh.mesh.node.settings import MeshConfig
 from mqmesh.mesh.wire.identity import MANAGE, Identity
@@ -46,6 +59,7 @@ class Net:
         self.order: list[tuple[int, bytes]] = []  # payloads and posts as they came
         self.closed: list[tuple[int, CloseLink]] = []
         self.returned: list[tuple[int, Returned]] = []
+        self.given_up: list[tuple[int, GivenUp]] = []
         self.unblocked: list[int] = []
         self.confirmed: list[object] = []  # watches
         self.stuck: set[tuple[int, int]] = set()  # (node, link) whose data stays
@@ -162,6 +176,10 @@ class Net:
         elif isinstance(action, CloseLink):
             self.closed.append((number, action))
             self.cut(action.link)
+        elif isinstance(action, ReadPage):
+            self.nodes[number].page_read(action.order, self.disks[number].bodies.get(action.order), self.now)
+        elif isinstance(action, GivenUp):
+            self.given_up.append((number, action))
         elif isinstance(action, Returned):
             self.returned.append((number, action))
         elif isinstance(action, Unblocked):

@@ -1,0 +1,133 @@
+"""What waits for a site that is away: pages on the disk, and what happens at the bound (docs/custody.md)."""
+
+from __future__ import annotations
+
+from mqmesh.mesh.custody.bounds import AtBound, CustodyBounds, CustodyRule
+from mqmesh.mesh.node.actions import Verdict
+from mqmesh.mesh.node.settings import MeshConfig
+from support.models.mesh_net import Net, line
+
+EACH = 96 + 1 + 3  # what a message of these tests counts
+
+
+def away(bounds: CustodyBounds | None = None, durable: bool = True) -> Net:
+    """Two wants "a" and "b" of one and is away; three wants them too, and is there."""
+    config = MeshConfig(bounds=bounds or CustodyBounds(), keep_messages=10, page_messages=5, custody_messages=60)
+    net = line(2, 1, 3, config=config, durable=durable)
+    for number in (2, 3):
+        for topic in ("a", "b"):
+            net.nodes[number].subscribe(topic, None, 1, 0.0)
+    net.settle()
+    net.cut(1)
+    net.settle()
+    return net
+
+
+def publish(net: Net, first: int, stop: int, topic: str = "a") -> list[Verdict | None]:
+    """One message after the other."""
+    answers = []
+    for number in range(first, stop):
+        answers.append(net.publish(1, topic, 1, payloads=[b"%03d" % number]))
+        net.settle()
+    return answers
+
+
+def back(net: Net) -> list[bytes]:
+    """Two returns: what it gets."""
+    net.link(2, 1)
+    net.settle()
+    return net.got(2)
+
+
+def numbers(first: int, stop: int) -> list[bytes]:
+    """Payloads."""
+    return [b"%03d" % number for number in range(first, stop)]
+
+
+def test_what_waits_for_a_site_that_is_away_leaves_the_memory_and_comes_back_in_order() -> None:
+    """It used to stop all who publish what that site wants, at half of what custody may hold."""
+    net = away()
+    assert set(publish(net, 0, 300)) == {Verdict.TAKEN}
+    assert net.got(3) == numbers(0, 300)
+    assert net.nodes[1].custody_in_memory()[0] <= 15
+    assert net.nodes[1].custody()[0] == 300
+    assert back(net) == numbers(0, 300)
+    assert net.nodes[1].custody() == (0, 0)
+    assert not net.disks[1].pages
+    assert not net.disks[1].bodies
+
+
+def test_a_restart_finds_the_pages() -> None:
+    net = away()
+    publish(net, 0, 100)
+    for end in [end for end in net.ends if end[0] == 1]:
+        net.cut(end[1])
+    net.add(1, epoch=2000)
+    assert net.nodes[1].custody()[0] == 100
+    net.link(1, 3)
+    assert back(net) == numbers(0, 100)
+    assert net.got(3) == numbers(0, 100)
+    assert net.nodes[1].custody() == (0, 0)
+
+
+def test_at_the_bound_a_message_is_refused_for_everybody_until_there_is_room() -> None:
+    net = away(CustodyBounds(bytes=50 * EACH))
+    answers = publish(net, 0, 60)
+    assert answers == [Verdict.TAKEN] * 50 + [Verdict.REFUSED] * 10
+    assert net.got(3) == numbers(0, 50)
+    assert back(net) == numbers(0, 50)
+    assert net.unblocked == [1]
+    assert publish(net, 60, 61) == [Verdict.TAKEN]
+
+
+def test_the_oldest_go_where_a_policy_says_so_and_others_stay() -> None:
+    rule = CustodyRule(site="b2", topics=("a",), at_bound=AtBound.DROP_OLDEST)
+    net = away(CustodyBounds(bytes=50 * EACH, rules=(rule,)))
+    kept = []
+    for number in range(0, 120, 2):
+        assert publish(net, number, number + 1, "a") == [Verdict.TAKEN]
+        if number < 40:
+            assert publish(net, number + 1, number + 2, "b") == [Verdict.TAKEN]
+            kept.append(b"%03d" % (number + 1))
+    dropped = sum(given.messages for _, given in net.given_up) + sum(one.run.count for _, one in net.returned)
+    got = back(net)
+    assert [payload for payload in got if int(payload) % 2] == kept
+    assert got == sorted(got)
+    assert got[-1] == b"118"
+    assert len(got) + dropped == 80
+    assert len(got) <= 50
+    assert {given.reason for _, given in net.given_up} == {"dropped"}
+    assert len(net.got(3)) == 80
+
+
+def test_a_site_that_expires_gets_nothing_new_at_its_bound_and_others_do() -> None:
+    for durable in (True, False):
+        net = away(CustodyBounds(bytes=30 * EACH, at_bound=AtBound.EXPIRE), durable)
+        assert set(publish(net, 0, 60)) == {Verdict.TAKEN}
+        assert net.got(3) == numbers(0, 60)
+        assert net.nodes[1].counters.custody_expired == 30
+        assert back(net) == numbers(0, 30)
+
+
+def test_what_is_older_than_it_may_be_goes() -> None:
+    net = away(CustodyBounds(age=60.0, at_bound=AtBound.EXPIRE))
+    publish(net, 0, 40)
+    net.now += 50
+    publish(net, 40, 80)
+    net.now += 20
+    net.nodes[1].handle_timer(net.now)
+    net.settle()
+    got = back(net)
+    assert got[-40:] == numbers(40, 80)
+    assert len(got) + sum(given.messages for _, given in net.given_up) + sum(one.run.count for _, one in net.returned) == 80
+    assert len(got) < 60
+
+
+def test_a_site_that_is_given_up_leaves_nothing_behind() -> None:
+    net = away()
+    publish(net, 0, 100)
+    net.nodes[1].forget(2, net.now)
+    net.settle()
+    assert net.nodes[1].custody() == (0, 0)
+    assert sum(given.messages for _, given in net.given_up) + sum(one.run.count for _, one in net.returned) == 100
+    assert not net.disks[1].pages
