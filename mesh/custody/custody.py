@@ -240,6 +240,9 @@ class Custody:
         self._starts: list[Position] = []  # of pages, in order
         self._bound = messages, bytes_
         self._part = int(messages * part), int(bytes_ * part)
+        rules = self.policy.bounds
+        least = min([rules.bytes, *(rule.bytes for rule in rules.rules if rule.bytes is not None)])
+        self._easy = -1 if self.policy.aged or rules.total else min(self._part[1], least)  # of one destination, below all bounds
         self.destinations: dict[int, Destination] = {}
         self.entries: dict[Position, Entry] = {}
         self.messages = 0
@@ -249,6 +252,17 @@ class Custody:
         self.watches = Watches()
         self._refused: set[int | None] = set()  # for whose sake FULL was said and not taken back; None: the whole
         self._deadlines: list[tuple[float, Position]] = []
+
+    def fits(self, count: int, size: int, mask: int) -> bool:
+        """Whether so many messages and bytes are far from every bound, as most batches are; else `admit` says more."""
+        if self.tight or self.messages + count > self._bound[0] or self.bytes + size > self._bound[1]:
+            return False
+        most, easy = self._part[0] - count, self._easy - size
+        for number in numbers(mask):
+            d = self.destinations.get(number)
+            if d is not None and (d.held_messages > most or d.held_bytes > easy):
+                return False
+        return True
 
     def admit(
         self, run: Batch, size: int, mask: int, now: float, clock: Callable[[], int], frees: bool = False

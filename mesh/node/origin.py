@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...mqtt.batch.batch import Batch
-from ..custody.custody import Admission
+from ..custody.custody import Admission, size_of
 from ..view.linkstate import LinkStates
 from ..wire.batch import PLAIN_REST
 from ..wire.envelope import EASY_PAYLOAD, EASY_PROPERTIES, Picks, Share, check_travels
@@ -182,7 +182,7 @@ class Origin:
         for _, picks in parts:
             everyone = _share(everyone, picks)
         left = 0
-        if everyone:
+        if everyone and not self.custody.fits(run.count, size_of(run), everyone):
             answer, taken = self._admit(run, everyone, run.retain and not run.length)
             if answer is not Admission.TAKEN:
                 return VERDICTS[answer]
