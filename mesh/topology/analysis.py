@@ -20,7 +20,8 @@ from statistics import fmean
 
 import networkx as nx
 
-from ..view.linkstate import Graph, Path, shortest_paths
+from ..view.linkstate import Graph, shortest_paths
+from .depths import depths_after
 from .topology import Topology
 
 FLOODS = 6_000  # runs of the flood rule that the failures may cost altogether; past it, only routed copies are counted there
@@ -113,16 +114,18 @@ def analyse(topology: Topology) -> Analysis:
     graph, plain = graph_of(topology), topology.graph()
     names = {broker.number: broker.name for broker in topology.brokers}
     origins = tuple(_origin(graph, number, names[number]) for number in graph)
+    cut_brokers = tuple(sorted(nx.articulation_points(plain), key=lambda name: topology.broker(name).number))
+    cut_links = tuple(sorted((min(a, b), max(a, b)) for a, b in map(tuple, nx.bridges(plain))))
     return Analysis(
         name=topology.mesh.name,
         brokers=len(graph),
         links=len(topology.links),
         parts=nx.number_connected_components(plain),
         diameter=max(origin.depth for origin in origins),
-        cut_brokers=tuple(sorted(nx.articulation_points(plain), key=lambda name: topology.broker(name).number)),
-        cut_links=tuple(sorted((min(a, b), max(a, b)) for a, b in map(tuple, nx.bridges(plain)))),
+        cut_brokers=cut_brokers,
+        cut_links=cut_links,
         origins=origins,
-        failures=tuple(_failures(topology, graph, names)),
+        failures=tuple(_failures(topology, graph, names, {(name,) for name in cut_brokers}.union(cut_links))),
     )
 
 
@@ -134,39 +137,31 @@ def _origin(graph: Graph, number: int, name: str) -> Origin:
     return Origin(name, reached, plain, marked, len(paths), depth, cost)
 
 
-def _failures(topology: Topology, graph: Graph, names: dict[int, str]) -> Iterable[Failure]:
+def _failures(topology: Topology, graph: Graph, names: dict[int, str], weak: set[tuple[str, ...]]) -> Iterable[Failure]:
+    """weak: the ends of what cuts others off."""
     counted = len(graph) * (len(graph) + len(topology.links)) <= FLOODS
     numbers = {name: number for number, name in names.items()}
-    trees = {number: shortest_paths(graph, number) for number in graph}
+    without_link, without_broker = depths_after(graph)
+    whole = len(_groups(graph)) == 1
     for link in topology.links:
-        one, other = numbers[link.listener], numbers[link.dialler]
+        one, other = sorted((numbers[link.listener], numbers[link.dialler]))
+        depth = without_link[one, other]
+        cuts = not whole or (names[one], names[other]) in weak or (names[other], names[one]) in weak
         left = dict(graph)
         left[one] = {n: edge for n, edge in graph[one].items() if n != other}
         left[other] = {n: edge for n, edge in graph[other].items() if n != one}
-        depths = {n: _depth(left, n, tree, None if _joined(tree, one, other) else -1) for n, tree in trees.items()}
-        yield _failure("link", (link.listener, link.dialler), left, depths, names, counted)
+        yield _failure("link", (link.listener, link.dialler), left, depth, names, counted, cuts)
     for number, name in sorted(names.items()):
-        left = {n: {o: edge for o, edge in near.items() if o != number} for n, near in graph.items() if n != number}
-        inner = {n for n, tree in trees.items() if any(path.parent == number for path in tree.values())}
-        depths = {n: _depth(left, n, trees[n], None if n in inner else number) for n in left}
-        yield _failure("broker", (name,), left, depths, names, counted)
+        left = {n: near for n, near in graph.items() if n != number}
+        for other in graph[number]:
+            left[other] = {n: edge for n, edge in graph[other].items() if n != number}
+        yield _failure("broker", (name,), left, without_broker[number], names, counted, not whole or (name,) in weak)
 
 
-def _joined(tree: dict[int, Path], one: int, other: int) -> bool:
-    """Whether the tree uses the link between two brokers."""
-    return any(tree[n].parent == parent for n, parent in ((one, other), (other, one)) if n in tree)
-
-
-def _depth(graph: Graph, root: int, tree: dict[int, Path], leaf: int | None) -> int:
-    """The depth of the tree in this graph: when the failure took a leaf of it or nothing at all (-1), it is still the known one."""
-    paths = shortest_paths(graph, root) if leaf is None else tree
-    return max((path.hops for number, path in paths.items() if number != leaf), default=0)
-
-
-def _failure(kind: str, ends: tuple[str, ...], graph: Graph, depths: dict[int, int], names: dict[int, str], counted: bool) -> Failure:
-    groups = sorted(_groups(graph), key=lambda group: (-len(group), group))
+def _failure(kind: str, ends: tuple[str, ...], graph: Graph, depth: int, names: dict[int, str], counted: bool, cuts: bool) -> Failure:
+    """graph: what is left. cuts: whether it may be in several parts."""
+    groups = sorted(_groups(graph), key=lambda group: (-len(group), group)) if cuts else []
     cut_off = tuple(tuple(names[number] for number in group) for group in groups[1:])
-    depth = max(depths.values(), default=0)
     copies = _average(flood(graph, number, True) for number in graph) if counted and depth else None
     return Failure(kind, ends, cut_off, depth, copies)
 
