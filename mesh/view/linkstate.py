@@ -46,6 +46,7 @@ class LinkStates:
         self.holders: dict[int, LinkRecord] = {}  # reachable brokers, this one included once it has a record
         self.live = 1 << own[0]  # the same as a set
         self.intruders: list[tuple[LinkRecord, LinkRecord]] = []  # (holder, intruder), both reachable
+        self._graph: Graph | None = None  # that `paths` were computed from
         self.paths: dict[int, Path] = {}  # shortest paths from here, in order of distance, without this broker
         self.policies: dict[int, dict[int, Policy]] = {}  # incarnation -> the policies of its ends, by number; used links only
         self.dirty = True
@@ -94,10 +95,12 @@ class LinkStates:
             reachable = self._reach(edges)
             self.holders = {number: r for number, r in self.holders.items() if (number, r.uuid) in reachable}
         graph: Graph = {key[0]: {other[0]: (cost, inc) for other, cost, inc in ends} for key, ends in edges.items() if key in reachable}
-        self.paths = shortest_paths(graph, self._own[0])
-        self.live = 1 << self._own[0]
-        for number in self.paths:
-            self.live |= 1 << number
+        if graph != self._graph:  # a link comes and goes with one of its two records; the other one changes no path
+            self._graph = graph
+            self.paths = shortest_paths(graph, self._own[0])
+            self.live = 1 << self._own[0]
+            for number in self.paths:
+                self.live |= 1 << number
         return True
 
     def is_live(self, number: int, other_than: bytes) -> LinkRecord | None:
