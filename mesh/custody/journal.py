@@ -9,7 +9,7 @@ goes between two questions is not written at all. A node without a journal build
     page         its order, a rising number            what is known of it, and its body: many entries (pages.py)
     destination  b"d" number (2) uuid (16)             settled, sent (nil: perhaps all), since when it remembers
     window       b"w" number (2) uuid (16)             what was handed to the shell, refusals that the origin has not noted
-    node         b"n"                                  form, uuid, epoch, born
+    node         b"n"                                  form, uuid, epoch, born, epochs of its lives
     others       b"m", b"i", b"f", b"k", see remembered.py   who the others are and what they want
 
 Invariants
@@ -159,9 +159,9 @@ class Journal:
         """Something that is written beside the records, in their batch, has changed: its commit is to be told."""
         self._also = self.urgent = True
 
-    def node(self, uuid: bytes, epoch: int, born: int) -> None:
-        """Who this broker is in this life."""
-        self._node = msgpack.packb([FORM, uuid, epoch, born])
+    def node(self, uuid: bytes, epoch: int, born: int, epochs: tuple[int, ...]) -> None:
+        """Who this broker is in this life. epochs: this life's and those before it, the newest first."""
+        self._node = msgpack.packb([FORM, uuid, epoch, born, epochs])
         self.urgent = True
 
     # ---- what is written
@@ -290,18 +290,31 @@ def encode_destination(d: Destination) -> bytes:
 def encode_window(window: CustodyWindow) -> bytes:
     """What a window let in and handed over."""
     what = [window.handed, [[*refusal[:3], list(refusal.share)] for refusal in window.kept]]
-    packed: bytes = msgpack.packb([*what, window.early] if window.early else what)
+    if window.past:
+        what += [window.early, list(window.past.items())]
+    elif window.early:
+        what.append(window.early)
+    packed: bytes = msgpack.packb(what)
     return packed
+
+
+class StoredNode(NamedTuple):
+    """Who the broker of a store was in its last life. epochs: of its lives, the newest first."""
+
+    uuid: bytes
+    epoch: int
+    born: int
+    epochs: tuple[int, ...]
 
 
 class Stored(NamedTuple):
     """What the values of a store say.
 
-    node: uuid, epoch, born; None: nothing was ever stored. destinations: settled, sent or None, since when it remembers.
+    node: None: nothing was ever stored. destinations: settled, sent or None, since when it remembers.
     others: what is known of other brokers.
     """
 
-    node: tuple[bytes, int, int] | None
+    node: StoredNode | None
     destinations: dict[Owner, tuple[tuple[int, int], tuple[int, int] | None, int]]
     windows: dict[Owner, CustodyWindow]
     others: Recall
@@ -325,22 +338,24 @@ def decode_values(values: dict[bytes, bytes]) -> Stored:
                 position, refusals, *more = msgpack.unpackb(value)
                 found = [Refusal(epoch, first, last, (share[0], share[1])) for epoch, first, last, share in refusals]
                 early = [(epoch, first, last) for epoch, first, last in more[0]] if more else None
-                stored.windows[owner] = CustodyWindow((position[0], position[1]), found, owner, early)
+                past = dict(more[1]) if len(more) > 1 else None
+                stored.windows[owner] = CustodyWindow((position[0], position[1]), found, owner, early, past)
         except (ValueError, TypeError, IndexError, msgpack.UnpackException) as error:
             raise _foreign("a position", error) from None
     return stored
 
 
-def stored_node(value: bytes | None) -> tuple[bytes, int, int] | None:
-    """uuid, epoch and born as the value under `NODE` says them. Raises ValueError."""
+def stored_node(value: bytes | None) -> StoredNode | None:
+    """What the value under `NODE` says. Raises ValueError."""
     if value is None:
         return None
     try:
-        form, uuid, epoch, born = msgpack.unpackb(value)
+        form, uuid, epoch, born, *more = msgpack.unpackb(value)
+        epochs = tuple(more[0]) if more else (epoch,)
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise _foreign("the broker's record", error) from None
     _check_form(form)
-    return uuid, epoch, born
+    return StoredNode(uuid, epoch, born, epochs)
 
 
 def _check_form(form: object) -> None:

@@ -18,17 +18,24 @@ from collections import deque
 
 from ..wire.control import NO_POSITION, Position, Refusal
 
+PAST_KEPT = 16  # epochs of one origin whose ends are remembered
+
 
 class Pending:
-    """A delivery that the shell has and has not committed. One run: sequences first to last of one epoch."""
+    """A delivery that the shell has and has not committed. One run: sequences first to last of one epoch.
 
-    __slots__ = ("done", "epoch", "first", "last", "refusals")
+    foreign: of a life that is not in the past of the one that sends now. heir: the same delivery in the window of another identity.
+    """
+
+    __slots__ = ("done", "epoch", "first", "foreign", "heir", "last", "refusals")
 
     def __init__(self, epoch: int, first: int, last: int) -> None:
         self.epoch = epoch
         self.first = first
         self.last = last
         self.done = False
+        self.foreign = False
+        self.heir: tuple[CustodyWindow, Pending] | None = None
         self.refusals: list[tuple[str, str]] = []
 
 
@@ -38,9 +45,10 @@ class CustodyWindow:
     committed: all up to here is delivered for good. seen: all up to here is with the shell. refusals: what the origin has not yet noted.
     handed, kept: the position and the refusals that belong into the batch with the deliveries that the shell has carried out.
     early: what it has carried out beyond that, before its turn: (epoch, first, last).
+    past: the last sequence handed over of each other epoch, as two lives of the owner may have parted there (`resume`).
     """
 
-    __slots__ = ("committed", "early", "handed", "kept", "owner", "pending", "refusals", "seen")
+    __slots__ = ("committed", "early", "handed", "kept", "owner", "past", "pending", "refusals", "seen")
 
     def __init__(
         self,
@@ -48,6 +56,7 @@ class CustodyWindow:
         refusals: list[Refusal] | None = None,
         owner: tuple[int, bytes] = (0, b""),
         early: list[tuple[int, int, int]] | None = None,
+        past: dict[int, int] | None = None,
     ) -> None:
         self.owner = owner
         self.committed = committed
@@ -57,6 +66,7 @@ class CustodyWindow:
         self.refusals: list[Refusal] = refusals or []
         self.kept: list[Refusal] = list(self.refusals)
         self.early = early or []
+        self.past = past or {}
 
     def take(self, epoch: int, first: int, last: int) -> Pending:
         """Let a run in; it must lie above `seen`."""
@@ -68,7 +78,12 @@ class CustodyWindow:
 
     def hand_over(self, pending: Pending) -> None:
         """The shell has carried out a delivery, in the order of arrival but for early ones; its refusals are known."""
-        self.handed = (pending.epoch, pending.last)
+        if pending.foreign:
+            self.past[pending.epoch] = pending.last
+        else:
+            if pending.epoch != self.handed[0]:
+                self._leave(pending.epoch)
+            self.handed = (pending.epoch, pending.last)
         if self.early:
             self.early = [one for one in self.early if (one[0], one[2]) > self.handed]
         self.kept += [Refusal(pending.epoch, pending.first, pending.last, share) for share in pending.refusals]
@@ -94,15 +109,75 @@ class CustodyWindow:
         moved = False
         while self.pending and self.pending[0].done:
             first = self.pending.popleft()
-            self.committed = (first.epoch, first.last)
+            if not first.foreign:
+                self.committed = (first.epoch, first.last)
             self.refusals += [Refusal(first.epoch, first.first, first.last, share) for share in first.refusals]
             moved = True
         return moved
+
+    # ---- lives that have parted
+
+    def _leave(self, epoch: int) -> None:
+        """What is handed over from now on is of another epoch."""
+        past = self.past
+        past.pop(epoch, None)
+        if self.handed != NO_POSITION:
+            past[self.handed[0]] = self.handed[1]
+            if len(past) > PAST_KEPT:
+                del past[min(past)]
+
+    def resume(self, epochs: tuple[int, ...]) -> None:
+        """A life of the owner sends from now on. epochs: its own and those of the lives before it, as it says them.
+
+        Where two lives of a copied data folder have sent, what one of them was let in for says nothing of the other: its position is the
+        highest one of an epoch that is in its own past.
+        """
+        if not epochs:
+            return
+        handed = dict(self.past)
+        if self.handed != NO_POSITION:
+            handed[self.handed[0]] = self.handed[1]
+        seen = dict(handed)
+        for pending in self.pending:
+            seen[pending.epoch] = max(pending.last, seen.get(pending.epoch, 0))
+        before = _newest(seen, epochs)
+        if before == self.seen:
+            return  # older than all that it says
+        self.seen = before
+        waiting = None
+        for pending in self.pending:
+            pending.foreign = not _own(pending.epoch, epochs)
+            waiting = pending if waiting is None and not pending.foreign else waiting
+        self.committed = self.seen if waiting is None else (waiting.epoch, waiting.first - 1)
+        self.handed = _newest(handed, epochs)
+        self.past = {epoch: last for epoch, last in handed.items() if epoch != self.handed[0]}
+
+    def branch(self, owner: tuple[int, bytes], epochs: tuple[int, ...]) -> CustodyWindow:
+        """The window of the identity that a copy of the owner's data folder was given: what the copy has sent before counts."""
+        heir = CustodyWindow(self.handed, None, owner, None, dict(self.past))
+        heir.seen, heir.committed = self.seen, self.committed
+        for pending in self.pending:
+            same = Pending(pending.epoch, pending.first, pending.last)
+            same.done = pending.done
+            heir.pending.append(same)
+            pending.heir = heir, same
+        heir.resume(epochs)
+        return heir
 
     def noted(self, position: Position) -> None:
         """The origin has acted on the refusals up to here."""
         self.refusals = [r for r in self.refusals if (r.epoch, r.last) > position]
         self.kept = [r for r in self.kept if (r.epoch, r.last) > position]
+
+
+def _own(epoch: int, epochs: tuple[int, ...]) -> bool:
+    """Whether an epoch is in the past of a life that says these; what is older than all of them is."""
+    return epoch in epochs or epoch < min(epochs)
+
+
+def _newest(ends: dict[int, int], epochs: tuple[int, ...]) -> Position:
+    """Of the last sequences of some epochs the newest one in the past of a life."""
+    return max(((epoch, last) for epoch, last in ends.items() if _own(epoch, epochs)), default=NO_POSITION)
 
 
 class SlidingWindow:

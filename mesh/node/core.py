@@ -18,6 +18,7 @@ from .settings import Counters, MeshConfig
 
 if TYPE_CHECKING:
     from ..custody.journal import Journal
+    from ..view.lives import Former, Lives
     from .direct import Outcome
     from .relay import Stream
 
@@ -31,9 +32,11 @@ class LinkEnd:
     compared: it is settled whether retained messages are compared over it.
     streams: what was decided for frames that come over it, by the constants of their envelope.
     direct: the same for single frames, by topic and constants (`DirectLane`).
+    twin: the peer is another life of this very broker: only lives are said over it.
+    second: the peer is another life of a neighbour that has a link: it hears and says what all know, and is not used.
     """
 
-    __slots__ = ("compared", "cost", "direct", "full", "gate", "id", "incarnation", "peer", "streams", "synced")
+    __slots__ = ("compared", "cost", "direct", "full", "gate", "id", "incarnation", "peer", "second", "streams", "synced", "twin")
 
     def __init__(self, id_: int, peer: Identity, incarnation: int, cost: int, gate: PolicyFilter | None = None) -> None:
         self.id = id_
@@ -46,15 +49,20 @@ class LinkEnd:
         self.compared = False
         self.streams: dict[bytes, Stream] = {}
         self.direct: dict[bytes, Outcome] = {}
+        self.twin = self.second = False
 
 
 class Core:
     """Shared state. identity: its epoch may be raised. now: of the current call. generation: raised whenever a decision that is
     kept anywhere may be stale. on_drop: called when a link goes. journal: None without a
-    store. born: the life since which this broker remembers. keys: who may speak for whom; None: nothing is signed."""
+    store. born: the life since which this broker remembers. keys: who may speak for whom; None: nothing is signed. lives: which lives of
+    brokers are known. fenced: this life has yielded to another one of its identity, says nothing more and takes nothing."""
 
-    def __init__(self, identity: Identity, config: MeshConfig, wall_offset: float, keys: Keys | None = None) -> None:
+    def __init__(self, identity: Identity, config: MeshConfig, wall_offset: float, lives: Lives, keys: Keys | None = None) -> None:
         self.identity = identity
+        self.lives = lives
+        self.former: Former | None = None  # the identity that this broker had before
+        self.fenced = False
         self.keys = keys
         self.number = identity.number
         self.uuid = identity.uuid.bytes
@@ -81,6 +89,9 @@ class Core:
         del self.links[end.id]
         if self.by_number.get(end.peer.number) is end:
             del self.by_number[end.peer.number]
+            for other in [e for e in self.links.values() if e.second and e.peer.number == end.peer.number]:
+                del self.links[other.id]
+                self.close(other.id, Reason.SERVER_BUSY, f"the link to another life of {end.peer} has ended: dial again")
         self.on_drop(end)
         self.stale()
         self.event("link_down", link=end.id, peer=str(end.peer))
@@ -100,8 +111,8 @@ class Core:
     def flood(self, kind: str, body: Any, but: int | None = None) -> None:
         """Send a control packet over all links but one."""
         data = None
-        for link in self.links:
-            if link != but:
+        for link, end in self.links.items():
+            if link != but and not end.twin:
                 data = data or encode(kind, body)
                 self.counters.control_sent += 1
                 self.actions.append(Send(link, data, True))

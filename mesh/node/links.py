@@ -11,7 +11,7 @@ from __future__ import annotations
 from ...mqtt.reasons import Reason
 from ..view.interest import Interests
 from ..view.linkstate import LinkStates
-from ..wire.identity import Identity
+from ..wire.identity import LIFE, Identity
 from ..wire.policy import Policy, PolicyFilter
 from .actions import LinkInfo
 from .core import Core, LinkEnd
@@ -20,6 +20,11 @@ from .membership import Membership
 from .orders import Orders
 from .relay import Relay
 from .retained import RetainedMessages
+
+
+def two_lives(one: Identity, other: Identity) -> bool:
+    """Whether both are the same broker, in two lives that say so."""
+    return one.uuid == other.uuid and one.life != other.life and LIFE in one.capabilities and LIFE in other.capabilities
 
 
 class Links:
@@ -55,13 +60,17 @@ class Links:
             core.close(link, reason, text)
             core.event(name, link=link, peer=str(peer), text=text)
             return
-        old = core.by_number.get(peer.number)
-        if old is not None:
+        for old in [e for e in core.links.values() if e.peer.number == peer.number and not two_lives(e.peer, peer)]:
             self._core.drop(old)
             core.close(old.id, Reason.SESSION_TAKEN_OVER, f"{peer} has a new link")
-        end = core.links[link] = core.by_number[peer.number] = LinkEnd(
+        end = core.links[link] = LinkEnd(
             link, peer, incarnation, max(cost, 1), None if policy is None or policy.open else PolicyFilter(policy)
         )
+        end.twin = peer.uuid == core.identity.uuid
+        self._members.fence.introduce(end)
+        if end.twin:
+            return
+        end.second = core.by_number.setdefault(peer.number, end) is not end
         core.stale()  # a flooded stream has one more neighbour
         core.event("link_up", link=link, peer=str(peer), cost=end.cost)
         self._orders.linked(end)
@@ -72,8 +81,12 @@ class Links:
     def _refusal(self, peer: Identity, incarnation: int) -> tuple[str, Reason, str] | None:
         """Why a link to this peer must not be: event, reason, text."""
         me = self._core.identity
+        if self._core.fenced:
+            return "fenced_link", Reason.USE_ANOTHER_SERVER, f"{me} has yielded to another life of its identity"
         if peer.mesh != me.mesh:
             return "wrong_mesh", Reason.NOT_AUTHORIZED, f"{peer} is of mesh {peer.mesh!r}, this broker of mesh {me.mesh!r}"
+        if two_lives(me, peer):
+            return None
         if peer.number == me.number:
             if peer.uuid == me.uuid:
                 return "own_link", Reason.USE_ANOTHER_SERVER, f"{me} is linked to itself"
@@ -84,7 +97,7 @@ class Links:
             text = f"{peer.name!r} has number {peer.number}, which {other.name!r} holds; give one of them another number"
             return "number_conflict", Reason.CLIENT_IDENTIFIER_NOT_VALID, text
         old = self._core.by_number.get(peer.number)
-        if old is not None and old.peer.epoch == peer.epoch and old.incarnation > incarnation:
+        if old is not None and not two_lives(old.peer, peer) and old.peer.epoch == peer.epoch and old.incarnation > incarnation:
             return "second_link", Reason.SESSION_TAKEN_OVER, f"there is a link to {peer} already"
         return None
 
@@ -97,6 +110,8 @@ class Links:
 
     def _dropped(self, end: LinkEnd) -> None:
         """A link is gone from the table; so is what rested on it."""
+        if end.twin or end.second:
+            return
         self._relay.lose(end.id)
         self._dispatch.link_lost(end.id)
         self._retained.lost(end)
@@ -126,7 +141,7 @@ class Links:
         """The live links, by peer."""
         self._members.refresh()
         found = []
-        for end in sorted(self._core.links.values(), key=lambda e: e.peer.number):
+        for end in sorted((e for e in self._core.links.values() if not e.twin), key=lambda e: e.peer.number):
             other = self._states.records.get((end.peer.number, end.peer.uuid.bytes))
             used = other is not None and end.synced and any(entry.incarnation == end.incarnation for entry in other.links)
             policy = end.gate is not None
@@ -151,7 +166,7 @@ class Links:
     def compare(self) -> None:
         """Retained messages are compared over links that both ends list and that have no policy at either."""
         for end in self._core.links.values():
-            if end.synced and not end.compared:
+            if end.synced and not end.compared and not end.twin and not end.second:
                 record = self._states.records.get((end.peer.number, end.peer.uuid.bytes))
                 entry = None if record is None else next((e for e in record.links if e.incarnation == end.incarnation), None)
                 if entry is not None:

@@ -24,13 +24,14 @@ from ..view.interest import Interests, InterestSet
 from ..view.linkstate import Key, LinkStates
 from ..view.remembered import Known
 from ..view.zones import Zones
-from ..wire.control import EPOCH_BITS, InterestUpdate, LinkEntry, LinkRecord, SummaryEntry
+from ..wire.control import EPOCH_BITS, InterestUpdate, Life, LinkEntry, LinkRecord, SummaryEntry
 from ..wire.envelope import Share
-from ..wire.identity import Identity
+from ..wire.identity import LIFE, Identity
 from ..wire.keys import Pin, Seal
 from ..wire.visited import numbers
 from .core import Core, LinkEnd
 from .dispatch import Dispatch
+from .fence import Fence
 from .own_tree import OwnTree
 
 NAMED = 1000  # refused keys that are remembered, so that each is said once
@@ -51,6 +52,8 @@ class Membership:
         self._tree = tree
         self._dispatch = dispatch
         self._own_groups = own_groups
+        self.fence = Fence(core, self)
+        self.fence.rise = self._raise_epoch
         self.own = InterestSet(core.identity.epoch)
         self._pending: dict[tuple[str, str | None], int | None] = {}  # own interest not yet said
         self._sequence = 0  # of the own link record
@@ -87,7 +90,7 @@ class Membership:
         """A new record of the own links, to all neighbours."""
         core = self._core
         self._sequence += 1
-        entries = tuple(_entry(end) for end in core.links.values() if end.synced)
+        entries = tuple(_entry(end) for end in core.links.values() if end.synced and not end.twin and not end.second)
         me = core.identity
         record = LinkRecord(me.number, core.uuid, me.name, me.epoch, self._sequence, entries)
         if core.keys is not None:
@@ -98,15 +101,18 @@ class Membership:
     def _raise_epoch(self, above: int) -> None:
         """An earlier life of this number is ahead: go above it before anything else is published."""
         core = self._core
-        if above + 1 >> EPOCH_BITS:
+        epoch = above + 1 + int.from_bytes(core.identity.life[:2])  # two lives that rise above the same one do not meet
+        if epoch >> EPOCH_BITS:
             core.event("epoch_exhausted", epoch=above)
             return
-        core.identity = core.identity._replace(epoch=above + 1)
-        core.event("epoch_raised", epoch=above + 1)
+        core.identity = core.identity._replace(epoch=epoch)
+        core.event("epoch_raised", epoch=epoch)
+        core.lives.raised(epoch)
         if core.journal is not None:
-            core.journal.node(core.uuid, above + 1, core.born)
+            core.journal.node(core.uuid, epoch, core.born, core.lives.own.past)
+        self.fence.say()
         self._tree.epoch_raised()
-        self.own.epoch = above + 1
+        self.own.epoch = epoch
         self._seal_interest()
         core.flood("interest", self.own.whole((core.number, core.uuid)))
         self.say_links()
@@ -180,16 +186,23 @@ class Membership:
         core = self._core
         theirs = {(e.number, e.uuid): e for e in entries}
         mine = theirs.get((core.number, core.uuid))
-        if core.keys is None and mine is not None and (mine.epoch, mine.sequence) > (core.identity.epoch, self._sequence):
+        if core.keys is None and mine is not None and not self._of_twin(mine.epoch) and mine[2:4] > (core.identity.epoch, self._sequence):
             self._raise_epoch(mine.epoch)  # where brokers sign, the record itself follows, and says whether that is true
         newer = [
             record
             for key, record in self.states.records.items()
-            if ((e := theirs.get(key)) is None or (record.epoch, record.sequence) > (e.epoch, e.sequence)) and self._sealed(record.seal)
+            if (
+                (e := theirs.get(key)) is None
+                or (record.epoch, record.sequence) > (e.epoch, e.sequence)
+                or core.lives.differ(key[1], record.epoch, e.epoch)
+            )
+            and self._sealed(record.seal)
         ]
+        self.refresh()
+        newer += [record for record in self.states.contested if self._sealed(record.seal) and LIFE in end.peer.capabilities]
+        self.fence.tell(end, [(record.uuid, record.epoch) for record in newer])
         if newer:
             core.control(end.id, "linkstate", newer)
-        self.refresh()
         self.flush_interest()
         for key, known in self.known_interest():
             if not self._sealed(known.seal):
@@ -218,12 +231,20 @@ class Membership:
                 continue
             if not self.believes(end, "linkstate", record.number, record.name, record.seal, record.said()):
                 continue
-            if (record.number, record.uuid) == (core.number, core.uuid):
+            if (record.number, record.uuid) == (core.number, core.uuid) and not self._of_twin(record.epoch):
                 self._raise_epoch(record.epoch)
             elif self.states.offer(record):
                 new.append(record)
         if new:
             core.flood("linkstate", new, but=end.id)
+
+    def on_life(self, end: LinkEnd, lives: tuple[Life, ...]) -> None:
+        """Which lives of brokers there are."""
+        self.fence.heard(end, lives)
+
+    def _of_twin(self, epoch: int) -> bool:
+        """Whether an epoch of the own identity is known to be that of another life."""
+        return self._core.lives.differ(self._core.uuid, epoch, self._core.identity.epoch)
 
     def on_interest(self, end: LinkEnd, update: InterestUpdate) -> None:
         """Apply and pass on what is new; ask for the whole where a delta does not fit."""
@@ -234,6 +255,8 @@ class Membership:
         self.refresh()
         if self.buried(*key, update.epoch):
             return
+        if self.states.foreign(update.number, update.uuid, update.epoch):
+            return  # the life that holds its place says its own
         active = self.interests.active.get(update.number)
         if active is not None and active != update.uuid and self.states.live >> update.number & 1:
             return
@@ -372,8 +395,9 @@ class Membership:
                 interests.activate(number, record.uuid)
                 self._dispatch.replaced(number, record.uuid)
                 interests.all_stale()
-            if (number, record.uuid) in self._forgotten:
+            if (number, record.uuid) in self._forgotten or (number, record.uuid) in self.states.taken_over:
                 core.flood("want", [(number, record.uuid)])
+        self.states.taken_over.clear()
         interests.keep_only({n: record.uuid for n, record in self.states.holders.items()})
 
     def _come_and_go(self) -> None:

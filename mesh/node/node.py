@@ -39,6 +39,7 @@ from ..custody.watches import Standing, Watch
 from ..retained import DeleteValue, PutValue
 from ..view.interest import Interests
 from ..view.linkstate import LinkStates
+from ..view.lives import Former, Lives
 from ..view.zones import Zones
 from ..wire.control import PREFIX, Position
 from ..wire.envelope import PEER_TOPICS, Share, bad_frame
@@ -70,11 +71,22 @@ class Node:
     A caller tells it what happens (`link_up`, `receive`, `subscribe`, `publish`, `handle_timer`), then carries out the actions
     that `take` returns. With a store it calls `restore` first, writes `records` in a batch, and calls `committed` after the commit."""
 
-    def __init__(self, identity: Identity, config: MeshConfig | None = None, wall_offset: float = 0.0, keys: Keys | None = None) -> None:
+    def __init__(
+        self,
+        identity: Identity,
+        config: MeshConfig | None = None,
+        wall_offset: float = 0.0,
+        keys: Keys | None = None,
+        claim: int = 0,
+        former: Former | None = None,
+    ) -> None:
         """identity: who this broker is in this life. wall_offset: seconds since 1970 minus the clock that `now` is of.
-        keys: who may speak for which number; None: nobody signs, and everybody is believed."""
-        self._core = Core(identity, config or MeshConfig(), wall_offset, keys)
-        self._states = LinkStates((identity.number, identity.uuid.bytes))
+        keys: who may speak for which number; None: nobody signs, and everybody is believed. claim: see `view/lives.py`. former: the
+        identity that the broker had before an operator gave it this one."""
+        lives = Lives(identity, claim, former)
+        self._core = Core(identity, config or MeshConfig(), wall_offset, lives, keys)
+        self._core.former = former
+        self._states = LinkStates((identity.number, identity.uuid.bytes), lives)
         self._interests = Interests()
         own_groups: set[Share] = set()
         self._zones = Zones(identity.number, self._interests)
@@ -102,6 +114,11 @@ class Node:
     def identity(self) -> Identity:
         """Who this broker is; its epoch rises when an earlier life of its number turns out to be ahead."""
         return self._core.identity
+
+    @property
+    def fenced(self) -> bool:
+        """Whether this life has yielded to another one of its identity (docs/copies.md): it has no links and takes nothing any more."""
+        return self._core.fenced
 
     @property
     def counters(self) -> Counters:

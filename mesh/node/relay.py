@@ -29,7 +29,7 @@ from ..custody.windows import CustodyWindow, Pending
 from ..retained import Applied
 from ..view.trees import Child, Record
 from ..wire.batch import PLAIN_REST, Span, Spans
-from ..wire.control import Dropped, Receipt
+from ..wire.control import Dropped, Life, Receipt
 from ..wire.envelope import (
     CORRELATION_DATA,
     FIXED,
@@ -431,6 +431,16 @@ class Relay:
             window = self.windows[origin, uuid] = CustodyWindow(owner=(origin, uuid))
         return window
 
+    def resume(self, origin: int, uuid: bytes, life: Life | None) -> None:
+        """A life of an origin sends from now on. Where its data folder was copied, another one may have sent before."""
+        if life is None:
+            return
+        window = self.windows.get((origin, uuid))
+        if window is not None:
+            window.resume(life.past)
+        elif life.former is not None and (former := self.windows.get(life.former)) is not None:
+            self.windows[origin, uuid] = former.branch((origin, uuid), life.past)
+
     # ---- commits
 
     def admit(self, window: CustodyWindow, origin: int, epoch: int, first: int, last: int) -> int:
@@ -449,6 +459,11 @@ class Relay:
         window, pending, _ = self.tokens[token]
         (window.hand_over_early if early else window.hand_over)(pending)
         journal = self._core.journal
+        if pending.heir is not None and not early:
+            heir, same = pending.heir
+            heir.hand_over(same)
+            if journal is not None:
+                journal.window(heir.owner, heir)
         if journal is not None:
             journal.window(window.owner, window)
             journal.urgent = journal.urgent or bool(pending.refusals)
@@ -463,6 +478,8 @@ class Relay:
             self.hurry()
         if window.commit(pending):
             self._owed[origin] = None
+        if pending.heir is not None and pending.heir[0].commit(pending.heir[1]):
+            self._owed[pending.heir[0].owner[0]] = None
 
     def _count(self, pending: Pending) -> None:
         """A delivery is carried out: its receipt is due when `receipt_delay` is over, or later with its commit."""

@@ -9,7 +9,9 @@ from uuid import UUID
 from ...mqtt.batch.batch import Batch
 from ..custody.custody import Entry
 from ..custody.journal import Journal, decode_entry, decode_values
+from ..custody.pages import Page
 from ..view.interest import Interests
+from ..view.lives import Former
 from ..view.remembered import Remembered
 from .core import Core
 from .dispatch import Dispatch
@@ -28,11 +30,13 @@ def restore(
     pages: Iterable[tuple[int, bytes]],
 ) -> list[Entry]:
     """See `Node.restore`. Returns messages that are for members of this broker."""
+    former = core.former
     stored = decode_values(values)
+    renewed = former is not None and stored.node is not None and stored.node.uuid == former.uuid
     journal = Journal(core.wall_offset, Remembered(core.config.remembered))
     if stored.node is not None:
-        uuid, epoch, core.born = stored.node
-        if uuid != core.uuid:
+        uuid, epoch, core.born, _ = stored.node
+        if uuid != core.uuid and not renewed:
             raise ValueError(f"the mesh's state is that of the broker {UUID(bytes=uuid)}, not of {core.identity.uuid}")
         if epoch >= core.identity.epoch:
             raise ValueError(f"the epoch {core.identity.epoch} is not above that of the mesh's state, {epoch}")
@@ -50,6 +54,13 @@ def restore(
     found = [(decode_entry(run, extra, core.wall_offset), order) for order, run, extra in entries]
     found.sort(key=lambda one: (one[0].epoch, one[0].first))  # what was split has its place in the sequence, and later orders
     stored_pages = deque(journal.restored_pages(pages))
+    held: dict[int, int] = {}
+    for epoch, last in (*(entry.last for entry, _ in found), *(page.last for page in stored_pages)):
+        held[epoch] = max(last, held.get(epoch, 0))
+    core.lives.restore(stored.node.epochs if stored.node is not None else (), held)
+    members.fence.seal()
+    if former is not None and renewed:  # what whoever keeps the former identity has too stays with it
+        found, stored_pages = _without(former, found, stored_pages, journal)
     for entry, order in found:
         journal.restored(entry, order)
         while stored_pages and (stored_pages[0].epoch, stored_pages[0].first) < (entry.epoch, entry.first):
@@ -61,5 +72,20 @@ def restore(
     for page in stored_pages:
         dispatch.hold_page(page, journal)
     core.journal = dispatch.custody.journal = journal
-    journal.node(core.uuid, core.identity.epoch, core.born)
+    journal.node(core.uuid, core.identity.epoch, core.born, core.lives.own.past)
     return served
+
+
+def _without(
+    former: Former, entries: list[tuple[Entry, int]], pages: deque[Page], journal: Journal
+) -> tuple[list[tuple[Entry, int]], deque[Page]]:
+    """What is in custody, without what the former identity has too, which is dropped from the store."""
+    for entry, order in entries:
+        if former.others(*entry.last):
+            journal.restored(entry, order)
+            journal.drop(entry)
+    for page in pages:
+        if former.others(*page.last):
+            journal.page_gone(page)
+    kept = [one for one in entries if not former.others(*one[0].last)]
+    return kept, deque([page for page in pages if not former.others(*page.last)])

@@ -25,6 +25,8 @@ from .relay import Relay
 from .retained import KIND as RETAINED
 from .retained import RetainedMessages
 
+SAID_TO_ALL = ("life", "summary", "synced", "linkstate", "interest", "want")  # what a link that is not used carries
+
 
 class Signalling:
     """What neighbours say to this node beside messages."""
@@ -49,6 +51,7 @@ class Signalling:
             "summary": members.on_summary,
             "synced": self._on_synced,
             "linkstate": self._on_linkstate,
+            "life": self._members.on_life,
             "interest": members.on_interest,
             "want": members.on_want,
             "open": self._on_open,
@@ -69,6 +72,8 @@ class Signalling:
             raise bad_frame("a control packet has properties")
         kind = data[topic + len(PREFIX) : topic_end].decode("ascii", "replace")
         self._core.counters.control_received += 1
+        if (end.twin and kind != "life") or (end.second and kind not in SAID_TO_ALL) or (kind == RETAINED and not end.compared):
+            return stop
         if kind == RETAINED:
             self._retained.receive(end, data[topic_end + 1 : stop])
             return stop
@@ -97,6 +102,9 @@ class Signalling:
             return  # (whoever signs and has the number under another UUID has a link of now in its tree, so that it is no repeat)
         if parent != end.peer.number or incarnation != end.incarnation:
             return
+        self._members.refresh()
+        if self._members.states.foreign(message.origin, message.uuid, message.epoch):
+            return  # another life of the origin holds its place
         said = message[:5]
         if not self._members.believes(end, "open", message.origin, None, message.seal, said):
             return
@@ -108,6 +116,7 @@ class Signalling:
                 record.children[child.id] = Child(child.id, mask)
                 core.control(child.id, "open", message, urgent=False)
         self._relay.records[message.origin] = record
+        self._relay.resume(message.origin, message.uuid, core.lives.life_at(message.uuid, message.epoch))
         core.stale()
         self._relay.owe(message.origin)
 

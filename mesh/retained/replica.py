@@ -404,8 +404,9 @@ class Replica:
             found.append(PutValue(STATE, STATE_KEY, msgpack.packb(state)))
         return found
 
-    def load_state(self, state: bytes, now: float, complete: bool) -> None:
-        """Go on where an earlier life was. complete: it is in the store to its end. Raises ValueError."""
+    def load_state(self, state: bytes, now: float, complete: bool, former: int | None = None) -> None:
+        """Go on where an earlier life was. complete: it is in the store to its end. former: a number that this broker had before; the lives
+        under it are another broker's now. Raises ValueError."""
         try:
             form, number, lives, running, joined, heard, members = msgpack.unpackb(state)
             self._earlier = [(integer(born, 48), integer(promised, 48)) for born, promised in lives][-EARLIER_MAX:]
@@ -415,10 +416,12 @@ class Replica:
             seconds = float(running)
         except (ValueError, TypeError, IndexError, msgpack.exceptions.UnpackException) as error:
             raise ValueError(f"the state of the retained messages cannot be read: {error}") from None
-        if form != FORM or number != self.number:
+        if form != FORM or number not in (self.number, former):
             raise ValueError(f"the retained messages are those of broker {number} (form {form}), not of broker {self.number} (form {FORM})")
         self.born = max(self.born, born + 1)
-        if not complete:
+        if number != self.number:
+            self.promised, self._state_dirty = 0, True
+        if not complete or number != self.number:
             self._earlier = []  # what it said last may be elsewhere only: nobody may take it for heard
         if self.promised > self.wall(now) + CLOCK_TURNED_BACK:
             self.promised = 0

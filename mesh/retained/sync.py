@@ -79,15 +79,18 @@ class RetainedSync:
 
     # ---- what survives a restart; before any link
 
-    def load(self, state: bytes | None, records: Iterable[tuple[bytes, bytes]], now: float, complete: bool = True) -> None:
+    def load(
+        self, state: bytes | None, records: Iterable[tuple[bytes, bytes]], now: float, complete: bool = True, former: int | None = None
+    ) -> None:
         """Go on where an earlier life of this broker was.
 
         state: the row `STATE_KEY` of the table `STATE`, or None for a first life. records: all rows (topic, row) of the table `RECORDS`.
         complete: all that the earlier life ever said is in them; False for one that was killed and said things ahead of their commit.
+        former: a number that this broker had before.
         Raises ValueError for what cannot be read, and for records without state.
         """
         if state is not None:
-            self._replica.load_state(state, now, complete)
+            self._replica.load_state(state, now, complete, former)
         for topic, row in records:
             if state is None:
                 raise ValueError("there are retained messages but no state that belongs to them")

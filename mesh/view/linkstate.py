@@ -7,6 +7,10 @@ Two UUIDs under one number: if one of them is not reachable, the other is simply
 one with the lower epoch *holds* the number, whoever sees it (it was there first); the other is an *intruder* and left out of the
 picture, and its neighbours close their links to it.
 
+Two lives of one UUID (lives.py): `records` has the one that holds it, `twins` the others. A life that is not reachable gives its place to
+one that is, as after any restart. If both are reachable, the data folder was copied: lives.py says which one holds, and the other is left
+out of the picture until it yields.
+
 Invariants
 - records only ever grow in (epoch, sequence); one that is not newer is not passed on, so that flooding ends;
 - what two brokers compute from the same records is the same but for the point of view.
@@ -17,15 +21,19 @@ It does not know messages, interest, connections or time.
 from __future__ import annotations
 
 import heapq
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from uuid import UUID
 
 from ..wire.control import LinkRecord
+from ..wire.identity import LIFE_BYTES, Identity
 from ..wire.policy import Policy
+from .lives import Lives, precedence
 
 Key = tuple[int, bytes]  # number, UUID
 Graph = dict[int, dict[int, tuple[int, int]]]  # number -> neighbour -> (cost, incarnation)
 
-LIVES_KEPT = 16  # UUIDs remembered for one number
+LIVES_KEPT = 16  # UUIDs remembered for one number, and lives of one UUID
+UUID_BYTES = 16
 
 
 class Path(NamedTuple):
@@ -40,8 +48,13 @@ class Path(NamedTuple):
 class LinkStates:
     """The records, and what follows from them after `refresh`."""
 
-    def __init__(self, own: Key) -> None:
+    def __init__(self, own: Key, lives: Lives | None = None) -> None:
+        """lives: who lives; None: each UUID has one life."""
         self._own = own
+        self._lives = lives or Lives(Identity("", "", own[0], UUID(bytes=own[1]), 0))
+        self.twins: dict[Key, LinkRecord] = {}  # number, UUID and life in one: of lives that do not hold their UUID
+        self.contested: list[LinkRecord] = []  # those of them that can be reached
+        self.taken_over: list[Key] = []  # which UUIDs another life holds now, until whoever asks has emptied it
         self.records: dict[Key, LinkRecord] = {}
         self.holders: dict[int, LinkRecord] = {}  # reachable brokers, this one included once it has a record
         self.live = 1 << own[0]  # the same as a set
@@ -58,14 +71,49 @@ class LinkStates:
         key = (record.number, record.uuid)
         if key not in self.records and not self._room(record):
             return False
-        self.records[key] = record
+        twin = self._twin(record)
+        if twin is None:
+            self.records[key] = record
+        elif twin in self.twins or self._twin_room(key, record):
+            self.twins[twin] = record
+        else:
+            return False
         self.dirty = True
         return True
 
     def newer(self, record: LinkRecord) -> bool:
         """Whether a record says more than what is known."""
-        known = self.records.get((record.number, record.uuid))
+        twin = self._twin(record)
+        known = self.records.get((record.number, record.uuid)) if twin is None else self.twins.get(twin)
         return known is None or (record.epoch, record.sequence) > (known.epoch, known.sequence)
+
+    def _twin(self, record: LinkRecord) -> Key | None:
+        """Where the record of another life than the one that holds its UUID stands; None for one of that very life."""
+        known = self.records.get((record.number, record.uuid))
+        if known is None or not self._lives.differ(record.uuid, record.epoch, known.epoch):
+            return None
+        return self._twin_key(record)
+
+    def _twin_key(self, record: LinkRecord) -> Key:
+        life = self._lives.life_at(record.uuid, record.epoch)
+        return record.number, record.uuid + (life.life if life is not None else bytes(LIFE_BYTES))
+
+    def _twin_room(self, key: Key, record: LinkRecord) -> bool:
+        """Make room for one more life of a UUID: the oldest goes, unless the new one is older still."""
+        here = [twin for twin in self.twins if twin[0] == key[0] and twin[1].startswith(key[1])]
+        if len(here) < LIVES_KEPT:
+            return True
+        oldest = min(here, key=lambda twin: self.twins[twin].epoch)
+        if self.twins[oldest].epoch >= record.epoch:
+            return False
+        del self.twins[oldest]
+        return True
+
+    def foreign(self, number: int, uuid: bytes, epoch: int) -> bool:
+        """Whether an epoch is that of a life that does not hold its UUID, while the one that does can be reached. Records must be up to
+        date (`refresh`)."""
+        held = self.records.get((number, uuid))
+        return held is not None and bool(self.live >> number & 1) and self._lives.differ(uuid, epoch, held.epoch)
 
     def _room(self, record: LinkRecord) -> bool:
         """Make room for one more UUID under a number: the oldest one that is not reachable goes, unless the new one is older still."""
@@ -86,9 +134,15 @@ class LinkStates:
         self.dirty = False
         edges = self._edges()
         reachable = self._reach(edges)
-        self.holders, self.intruders = _hold(self.records, reachable)
-        if self.intruders:
-            left_out = {(i.number, i.uuid) for _, i in self.intruders}
+        left_out: set[Key] = set()
+        if self.twins:
+            if self._take_over(reachable):
+                edges = self._edges()
+                reachable = self._reach(edges)
+            left_out = self._contested(reachable)
+        self.holders, self.intruders = _hold(self.records, reachable - left_out)
+        left_out |= {(i.number, i.uuid) for _, i in self.intruders}
+        if left_out:
             if self._own in left_out:
                 edges = {}
             edges = {k: [e for e in v if e[0] not in left_out] for k, v in edges.items() if k not in left_out}
@@ -102,6 +156,38 @@ class LinkStates:
             for number in self.paths:
                 self.live |= 1 << number
         return True
+
+    def _take_over(self, reachable: set[Key]) -> bool:
+        """Have each UUID held by the one of its lives that can be reached, by lives.py where these are several; whether one has changed."""
+        lives: dict[Key, list[Key]] = {}
+        for twin in self.twins:
+            lives.setdefault((twin[0], twin[1][:UUID_BYTES]), []).append(twin)
+        changed = False
+        for key, twins in lives.items():
+            here = [node for node in (key, *twins) if node in reachable]
+            holder = min(here, key=self._precedence, default=key)
+            if holder == key or key == self._own:
+                continue
+            earlier, self.records[key] = self.records[key], self.twins.pop(holder)
+            self.twins[self._twin_key(earlier)] = earlier
+            self.taken_over.append(key)
+            changed = True
+        return changed
+
+    def _contested(self, reachable: set[Key]) -> set[Key]:
+        """Which lives are left out of the picture because another one holds their UUID."""
+        left_out = {twin for twin in self.twins if twin in reachable}
+        self.contested = [self.twins[twin] for twin in left_out]
+        own = self._precedence(self._own) if self._own in self.records else None
+        number, uuid = self._own
+        if own is not None and any(t[0] == number and t[1].startswith(uuid) and self._precedence(t) < own for t in left_out):
+            left_out.add(self._own)
+        return left_out
+
+    def _precedence(self, node: Key) -> tuple[Any, ...]:
+        record = self.records.get(node) or self.twins[node]
+        life = self._lives.life_at(record.uuid, record.epoch)
+        return precedence(life) if life is not None else (False, 0, record.epoch, b"")
 
     def is_live(self, number: int, other_than: bytes) -> LinkRecord | None:
         """The reachable record of this number under another UUID than the given one."""
@@ -135,7 +221,7 @@ class LinkStates:
     def _edges(self) -> dict[Key, list[tuple[Key, int, int]]]:
         """The links that both ends list, the cost the higher of the two."""
         ends: dict[int, list[tuple[Key, int, int, Policy | None]]] = {}
-        for key, record in self.records.items():
+        for key, record in (*self.records.items(), *self.twins.items()):
             for entry in record.links:
                 ends.setdefault(entry.incarnation, []).append((key, entry.peer, entry.cost, entry.policy))
         edges: dict[Key, list[tuple[Key, int, int]]] = {}

@@ -13,6 +13,8 @@ Bodies are arrays. u16, u48 and so on are unsigned integers of so many bits.
                             [in, ...] | nil, [in but, ...], [[here, there], ...]]]
     interest   flood      [number, uuid, epoch, base | nil, version, digest,
                             [[filter, group | nil, weight], ...], [[filter, group | nil], ...]]
+    life       flood      [[number, uuid, life, claim, born, [[epoch, sequence], ...], serial, [rival, ...], yielded,
+                            [number, uuid] | nil, seal | nil], ...]
     want       link       [[number, uuid], ...]
     open       down       [origin, uuid, epoch, tree, [[number, parent, incarnation], ...]]
     receipts   up         [[origin, tree, destination, epoch, born, [epoch, sequence], [epoch, sequence], messages, bytes,
@@ -35,11 +37,13 @@ import msgpack
 from ...mqtt.errors import PeerError
 from ...mqtt.length import encode_length
 from ...mqtt.reasons import Reason
+from .identity import LIFE_BYTES
 from .keys import KEY_BYTES, SIGNATURE_BYTES, Seal
 from .policy import Policy, decode_policy
 
 PREFIX = b"$mesh/"
 EPOCH_BITS = 47
+ALL = 2**64 - 1  # in a life's statement: all messages of this epoch are its own
 Position = tuple[int, int]  # (epoch, sequence), compared in this order
 NO_POSITION: Position = (0, 0)  # before all positions
 
@@ -69,6 +73,36 @@ class LinkRecord(NamedTuple):
     def said(self) -> tuple[Any, ...]:
         """What is signed."""
         return (*self[:5], [link if link.policy is not None else link[:3] for link in self.links])
+
+
+class Life(NamedTuple):
+    """What one life of one broker says about itself beside its links; serial grows (view/lives.py).
+
+    claim: an operator's word that this data folder holds its identity. born: the epoch with which the life began. epochs: its own and those
+    of the lives before it, the newest first, each with the last sequence of it that this life found in its store (its own: `ALL`). rivals: other lives of this UUID that it has heard of. yielded: it has given its place to one
+    of them. former: the identity, (number, uuid), that the broker had before it was given this one.
+    """
+
+    number: int
+    uuid: bytes
+    life: bytes
+    claim: int
+    born: int
+    epochs: tuple[tuple[int, int], ...]
+    serial: int
+    rivals: tuple[bytes, ...]
+    yielded: bool
+    former: tuple[int, bytes] | None
+    seal: Seal | None = None
+
+    @property
+    def past(self) -> tuple[int, ...]:
+        """Its epochs."""
+        return tuple([epoch for epoch, _ in self.epochs])
+
+    def said(self) -> tuple[Any, ...]:
+        """What is signed."""
+        return self[:10]
 
 
 class SummaryEntry(NamedTuple):
@@ -237,6 +271,7 @@ def _mask(value: Any) -> int:
 _u16, _u32, _u48, _u63, _u64 = (_integer(bits) for bits in (16, 32, 48, 63, 64))
 _epoch = _integer(EPOCH_BITS)
 _uuid = _octets(16)
+_life = _octets(LIFE_BYTES)
 _name = _text(256)
 _filter = _text(65_535)
 _group = _optional(_filter)
@@ -255,6 +290,14 @@ _FORMS: dict[str, Check] = {
         _many(_record(None, _filter, _group, _u32)),
         _many(_record(None, _filter, _group)),
         _seal,
+    ),
+    "life": _many(
+        _record(
+            Life,
+            *(_u16, _uuid, _life, _u32, _epoch, _many(_record(None, _epoch, _u64)), _u64, _many(_life), _flag),
+            _optional(_record(None, _u16, _uuid)),
+            _seal,
+        )
     ),
     "want": _many(_record(None, _u16, _uuid)),
     "open": _record(Open, _u16, _uuid, _u48, _u64, _many(_record(None, _u16, _u16, _u63)), _seal),

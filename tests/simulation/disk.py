@@ -20,6 +20,13 @@ class Disk:
         self.bodies: dict[int, bytes] = {}
         self.rows: dict[tuple[str, bytes], bytes] = {}
 
+    def copy(self) -> Disk:
+        """A snapshot."""
+        other = Disk()
+        other.entries = {order: (copy_of(run), extra) for order, (run, extra) in self.entries.items()}
+        other.values, other.rows = dict(self.values), dict(self.rows)
+        return other
+
     def apply(self, records: Records) -> None:
         """Commit a batch."""
         for order, run, extra in records.entries:

@@ -128,7 +128,7 @@ class Ledger:
             self.places += 1
             if not payload:
                 continue  # a deletion: see `written`
-            message = Message(payload, site.number, self.places, run.qos, topic, self.world.clock.now)
+            message = Message(payload, site.uid, self.places, run.qos, topic, self.world.clock.now)
             self.messages[payload] = message
             for number, other in sites.items():
                 zone = site.node._zones.of.get(number)
@@ -146,7 +146,7 @@ class Ledger:
         """A broker posts to brokers. The same body again: the batch with the first one was lost."""
         self.places += 1
         assert body not in self.posts or not self.posts[body].kept, body
-        self.posts[body] = PostEntry(site.number, self.places, brokers, self.world.clock.now)
+        self.posts[body] = PostEntry(site.uid, self.places, brokers, self.world.clock.now)
 
     def post_kept(self, body: bytes) -> None:
         """Its sender will not forget it."""
@@ -156,17 +156,17 @@ class Ledger:
         """A broker has committed what a post caused."""
         post = self.posts[action.body]
         assert post.origin == action.origin, action
-        assert post.wanted >> site.number & 1, f"site {site.number} got {action.body!r}, which is not for it"
-        assert site.number not in post.came, f"site {site.number} got the post {action.body!r} twice"
+        assert post.wanted >> site.uid & 1, f"site {site.uid} got {action.body!r}, which is not for it"
+        assert site.uid not in post.came, f"site {site.uid} got the post {action.body!r} twice"
         assert post.kept or not self.world.sites[post.origin].durable, f"the post {action.body!r} left before it was kept"
-        post.came.add(site.number)
-        key = (action.origin, site.number, True)
-        assert post.place > self.newest.get(key, -1), f"site {site.number} got the post {action.body!r} behind a later message"
+        post.came.add(site.uid)
+        key = (action.origin, site.uid, True)
+        assert post.place > self.newest.get(key, -1), f"site {site.uid} got the post {action.body!r} behind a later message"
         self.newest[key] = post.place
 
     def written(self, site: Site, run: Run, key: Key) -> Write:
         """An origin retains the last message of a run."""
-        write = Write(site.number, key, run.payloads[-1], run.expiry is not None, self.world.clock.now)
+        write = Write(site.uid, key, run.payloads[-1], run.expiry is not None, self.world.clock.now)
         self.writes.setdefault(bytes(run.topic), []).append(write)
         return write
 
@@ -177,12 +177,12 @@ class Ledger:
 
     def _show(self, site: Site, topic: bytes, key: bytes, gone: bool) -> None:
         """Subscribers of a broker hear of a retained message or its deletion."""
-        what = (site.number, topic, key, gone)
-        assert what not in self.told or self.forgotten.get(site.number), f"site {site.number} is told {topic!r} {key.hex()} twice"
+        what = (site.uid, topic, key, gone)
+        assert what not in self.told or self.forgotten.get(site.uid), f"site {site.uid} is told {topic!r} {key.hex()} twice"
         self.told.add(what)
-        shown = self.shown.get((site.number, topic))
+        shown = self.shown.get((site.uid, topic))
         if shown is None or (key, gone) > shown:
-            self.shown[site.number, topic] = (key, gone)
+            self.shown[site.uid, topic] = (key, gone)
 
     def announced(self, site: Site, action: Retained) -> None:
         """A comparison brought it."""
@@ -190,10 +190,10 @@ class Ledger:
         self._show(site, bytes(action.run.topic), action.key, not payload)
         if payload:
             self._check_name(self.messages[payload], site, action.run.topic.decode())
-            times = self.got[payload, site.number] = self.got.get((payload, site.number), 0) + 1
-            assert times == 1 or self.forgotten.get(site.number), f"site {site.number} is told {payload!r}, which it has"
-            self.compared.setdefault(site.number, set()).add(payload)
-            self.announcements[payload, site.number] = self.world.clock.now
+            times = self.got[payload, site.uid] = self.got.get((payload, site.uid), 0) + 1
+            assert times == 1 or self.forgotten.get(site.uid), f"site {site.uid} is told {payload!r}, which it has"
+            self.compared.setdefault(site.uid, set()).add(payload)
+            self.announcements[payload, site.uid] = self.world.clock.now
 
     def acknowledged(self, payloads: list[bytes]) -> None:
         """Their publisher was told that they are kept."""
@@ -210,13 +210,13 @@ class Ledger:
         """From here back, nothing is promised."""
         if group is not None:
             self.moved[group, filter_] = self.world.clock.now
-        self.left.setdefault(site.number, []).append((self.world.clock.now, filter_))
+        self.left.setdefault(site.uid, []).append((self.world.clock.now, filter_))
 
     def forgot(self, site: Site) -> None:
         """A broker lost its disk. What it had from a comparison its origin does not know of, and may send it now."""
-        self.forgotten.setdefault(site.number, []).append(self.world.clock.now)
-        for payload in self.compared.pop(site.number, ()):
-            self.got.pop((payload, site.number), None)
+        self.forgotten.setdefault(site.uid, []).append(self.world.clock.now)
+        for payload in self.compared.pop(site.uid, ()):
+            self.got.pop((payload, site.uid), None)
 
     def handed(self, site: Site, action: Deliver) -> None:
         """The shell has a delivery; nothing is committed."""
@@ -231,25 +231,23 @@ class Ledger:
             if not payload:
                 continue
             message = self.messages.get(payload)
-            assert message is not None, f"site {site.number} got {payload!r}, which nobody published"
-            assert (message.origin, message.qos) == (action.origin, run.qos), payload
+            assert message is not None, f"site {site.uid} got {payload!r}, which nobody published"
+            assert action.origin in self.world.everybody[message.origin].numbers and message.qos == run.qos, payload
             self._check_name(message, site, topic.decode())
-            self.got_names[payload, site.number] = topic.decode()
-            times = self.got[payload, site.number] = self.got.get((payload, site.number), 0) + 1
-            again = self._after(self.forgotten.get(site.number, ()), self.announcements.get((payload, site.number), float("inf")))
-            assert times == 1 or (again and times == 2), f"site {site.number} got {payload!r} (QoS {run.qos}) {times} times"
+            self.got_names[payload, site.uid] = topic.decode()
+            times = self.got[payload, site.uid] = self.got.get((payload, site.uid), 0) + 1
+            again = self._after(self.forgotten.get(site.uid, ()), self.announcements.get((payload, site.uid), float("inf")))
+            assert times == 1 or (again and times == 2), f"site {site.uid} got {payload!r} (QoS {run.qos}) {times} times"
             if self.flood and not custody:
                 continue
-            key = (action.origin, site.number, custody)
-            assert message.place > self.newest.get(key, -1), f"site {site.number} got {payload!r} behind a later one"
+            key = (message.origin, site.uid, custody)
+            assert message.place > self.newest.get(key, -1), f"site {site.uid} got {payload!r} behind a later one"
             self.newest[key] = message.place
 
     def _check_name(self, message: Message, site: Site, name: str) -> None:
         if self.world.guarded:
             found = f"{message.topic!r} of site {message.origin}"
-            assert self.world.borders.possible(message, site.number, name), (
-                f"{found} came to {site.number} as {name!r}: no policies allow that"
-            )
+            assert self.world.borders.possible(message, site.uid, name), f"{found} came to {site.uid} as {name!r}: no policies allow that"
         else:
             assert name == message.topic, message.payload
 
@@ -264,7 +262,7 @@ class Ledger:
             times = self.got_share[payload, share] = self.got_share.get((payload, share), 0) + 1
             if action.repeated:
                 self.repeated.add(payload)
-            assert times == 1 or payload in self.repeated, f"{share} got {payload!r} {times} times, now at site {site.number}"
+            assert times == 1 or payload in self.repeated, f"{share} got {payload!r} {times} times, now at site {site.uid}"
 
     def returned(self, site: Site, action: Returned) -> None:
         """An origin gave up."""
@@ -276,7 +274,7 @@ class Ledger:
         if action.reason == "forbidden":
             for topic, _ in action.run.messages():
                 name = self.world.borders.name_at(site, action.destination, topic.decode())
-                assert name is None, f"site {site.number} returned {topic!r}, which is {name!r} at {action.destination}"
+                assert name is None, f"site {site.uid} returned {topic!r}, which is {name!r} at {action.destination}"
         for payload in action.run.payloads:
             if not payload:
                 continue
@@ -305,13 +303,14 @@ class Ledger:
             if not message.qos or not message.acknowledged or self._after(self.forgotten.get(message.origin, ()), message.at):
                 continue
             for number in sorted(message.wanted):
-                if (message.payload, number) in self.got or self._after(self.forgotten.get(number, ()), message.at):
+                family = [site.uid for site in self.world.everybody.values() if number in site.numbers]  # copies of one data folder
+                if any((message.payload, uid) in self.got for uid in family) or self._after(self.forgotten.get(number, ()), message.at):
                     continue
                 if number in message.given_up:
                     continue
                 if number in message.returned and number in self.forgotten:
                     continue  # sent to a life that was gone already: the origin said that it cannot know
-                if any(t >= message.at and matches(f, message.names[number]) for t, f in self.left.get(number, ())):
+                if any(t >= message.at and matches(f, message.names[number]) for uid in family for t, f in self.left.get(uid, ())):
                     continue
                 found.append(f"{message.payload!r} (QoS {message.qos}, published at {message.at:.3f}) never came to site {number}")
             if not (message.refused or message.returned or any(self.forgotten.values())):

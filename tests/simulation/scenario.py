@@ -88,7 +88,9 @@ class Scenario:
         self.over = False  # nothing breaks any more
         self.crowded = chance.random() < 0.4
         self.serial = 0
+        self.traffic = MIXED if seed % 3 == 2 else TRAFFIC
         self.filters = FILTERS
+        self.groups = 0.3  # how many subscriptions are shared
         self.retaining = mode != "policy"  # where a policy is walked around, one message may be retained under two names
         self.parts = [set(self.world.sites)]
         self.faults = FAULTS
@@ -128,7 +130,7 @@ class Scenario:
         world.run(chance.choice((0.2, 2.0)))
         start = world.clock.now
         for _ in range(chance.randint(40, 120)):
-            world.clock.at(start + chance.uniform(0, SPAN), self._happen(MIXED if self.seed % 3 == 2 else TRAFFIC))
+            world.clock.at(start + chance.uniform(0, SPAN), self._happen(self.traffic))
         for _ in range(chance.choice((0, 5, 15, 30))):
             world.clock.at(start + chance.uniform(0, SPAN), self._happen(self.faults))
         world.run(SPAN)
@@ -177,7 +179,7 @@ class Scenario:
         payloads = []
         for _ in range(count):
             self.serial += 1
-            payloads.append(f"{site.number:03d}:{self.serial:08d}".encode())
+            payloads.append(f"{site.uid:03d}:{self.serial:08d}".encode())
         site.publish(topic, qos, payloads, retain, expiry)
 
     def _retain(self) -> None:
@@ -206,7 +208,7 @@ class Scenario:
             payloads = []
             for _ in topics:
                 self.serial += 1
-                payloads.append(f"{site.number:03d}:{self.serial:08d}".encode() + b"." * chance.choice((0, 1, 130)))
+                payloads.append(f"{site.uid:03d}:{self.serial:08d}".encode() + b"." * chance.choice((0, 1, 130)))
             site.publish_parts(topics, chance.choice((0, 1, 1, 2)), payloads)
 
     def _post(self) -> None:
@@ -226,7 +228,7 @@ class Scenario:
         if self.crowded and self.chance.random() < 0.7:
             site.subscribe(*self.chance.choice(CROWD), self.chance.randint(1, 3))
             return
-        group = self.chance.choice(GROUPS) if self.chance.random() < 0.3 else None
+        group = self.chance.choice(GROUPS) if self.chance.random() < self.groups else None
         site.subscribe(self.chance.choice(self.filters), group, self.chance.randint(1, 3))
 
     def _unsubscribe(self) -> None:
@@ -280,7 +282,7 @@ class Scenario:
         victim = self.chance.choice([site for site in self.world.sites.values() if site is not liar])
         if not connection.broken:
             self.world.lies += 1
-            connection.ways[liar.number].put(lie(self.chance, liar, victim, hearer, connection.incarnation), True)
+            connection.ways[liar.uid].put(lie(self.chance, liar, victim, hearer, connection.incarnation), True)
 
     def _reset(self) -> None:
         wire = self.chance.choice(list(self.world.wires.values()))
@@ -501,16 +503,18 @@ class Scenario:
         """The messages numbered from `first` on are at all these sites."""
         for serial in range(first, self.serial + 1):
             for number in wanted:
-                payload = f"{site.number:03d}:{serial:08d}".encode()
-                assert (payload, number) in self.world.ledger.got, f"{payload!r} did not come to {number} in a stable mesh"
+                payload = f"{site.uid:03d}:{serial:08d}".encode()
+                assert (payload, self.world.sites[number].uid) in self.world.ledger.got, (
+                    f"{payload!r} did not come to {number} in a stable mesh"
+                )
 
     def _check_names(self, site: Site, topic: str, first: int, wanted: list[int]) -> None:
         """In a stable mesh they are called there as the policies on the tree say, and are nowhere where these do not lead."""
         world = self.world
         for serial in range(first, self.serial + 1):
-            payload = f"{site.number:03d}:{serial:08d}".encode()
+            payload = f"{site.uid:03d}:{serial:08d}".encode()
             for number in world.sites:
-                name, got = world.borders.name_at(site, number, topic), world.ledger.got_names.get((payload, number))
+                name, got = world.borders.name_at(site, number, topic), world.ledger.got_names.get((payload, world.sites[number].uid))
                 assert got == name or (got is None and number not in wanted), (payload, topic, number, got, name)
 
     def _total(self, name: str) -> int:

@@ -13,6 +13,7 @@ Publishers repeat QoS 2 that was not acknowledged when their broker crashed, as 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -35,6 +36,8 @@ from mqmesh.mesh.node.actions import (
 )
 from mqmesh.mesh.node.node import Identity, Node
 from mqmesh.mesh.retained import DeleteValue, PutValue, Record
+from mqmesh.mesh.view.lives import Former
+from mqmesh.mesh.wire.identity import CAPABILITIES, LIFE_BYTES
 from mqmesh.mesh.wire.keys import Keys, Signer
 from mqmesh.mqtt.batch.parts import PartsBatch
 from mqmesh.mqtt.batch.run import Run
@@ -72,6 +75,11 @@ class Site:
     def __init__(self, world: World, number: int) -> None:
         self.world = world
         self.number = number
+        self.uid = number  # of this site for good; a copy of its data folder is another site, under the same number
+        self.numbers = {number}  # that it has had
+        self.claim = 0
+        self.former: Former | None = None
+        self.fenced: tuple[tuple[int, int], ...] | None = None  # it has yielded to a copy; what the other one holds of their past
         self.uuid = UUID(int=world.chance.getrandbits(128))
         self.signer = Signer(number.to_bytes(32, "big"))  # also of a folder that was wiped: who operates it has a copy
         self.life = 0
@@ -105,16 +113,19 @@ class Site:
     def start(self) -> None:
         """Begin a life, with what the disk holds."""
         world = self.world
+        if self.fenced is not None:
+            return  # until an operator has decided
         self.life += 1
         if self.replaced:
             self.replaced = False
             world.ledger.forgot(self)
         clock = int((world.clock.now + 1_000 + self.skew) * 1000)
-        self.epoch = max(self.epoch + 1, clock)
+        random = blake2b(b"%d %d" % (self.uid, self.life), key=self.uuid.bytes, digest_size=LIFE_BYTES).digest()
+        self.epoch = max(self.epoch + 1, clock) + int.from_bytes(random[2:4])
         name = f"site{self.number}"
         keys = Keys("mesh", self.number, name, self.signer, None) if world.keyed else None
-        identity = Identity("mesh", name, self.number, self.uuid, self.epoch, self.signer.public)
-        node = self.node = Node(identity, world.config, 1_000 + self.skew, keys)
+        identity = Identity("mesh", name, self.number, self.uuid, self.epoch, self.signer.public, random, CAPABILITIES)
+        node = self.node = Node(identity, world.config, 1_000 + self.skew, keys, self.claim, self.former)
         if self.durable:
             self.disk.restore(node, world.clock.now)
             records = node.records()
@@ -160,6 +171,26 @@ class Site:
         for connection in list(self.connections.values()):
             connection.end(hard=True)
         self.connections.clear()
+
+    def copy(self, uid: int) -> Site:
+        """A copy of the data folder, on another machine that is not up yet."""
+        twin = Site(self.world, self.number)
+        twin.uid, twin.life, twin.epoch, twin.uuid, twin.signer = uid, 0, self.epoch, self.uuid, self.signer
+        twin.epoch = max(self.epoch, self.node.identity.epoch if self.node is not None else 0)
+        twin.disk, twin.known, twin.durable = self.disk.copy(), dict(self.known), True
+        twin.subscriptions = dict(self.subscriptions)
+        twin.commit_delay, twin.picky = self.commit_delay, self.picky
+        twin.claim, twin.former = self.claim, self.former
+        return twin
+
+    def renew(self, number: int) -> None:
+        """While down: an operator gives it an identity of its own."""
+        assert self.fenced is not None
+        self.former = Former(self.number, self.uuid.bytes, self.fenced)
+        self.number, self.fenced = number, None
+        self.numbers.add(number)
+        self.uuid = UUID(int=self.world.chance.getrandbits(128))
+        self.signer = Signer((1_000_000 + number).to_bytes(32, "big"))
 
     def forget(self, *, wiped: bool) -> None:
         """While down: lose the disk. wiped: the UUID too, so that another broker comes back under this number."""
@@ -266,7 +297,8 @@ class Site:
         behind = node.position()
         taken = node.publish(route, run, now, local) is Verdict.TAKEN
         if taken:
-            watch = node.watch(behind, run.count) if qos and payloads[0] and self.publishes % 3 else None  # deletions are alike
+            watched = qos and payloads[0] and self.publishes % 3 and not self.world.copied  # deletions are alike
+            watch = node.watch(behind, run.count) if watched else None
             if watch is not None:
                 self.world.watched(self, watch, run.payloads, wanted)
             self.world.ledger.published(self, run, wanted, {group.share for group in route.match.groups} - local)
@@ -466,7 +498,7 @@ class Site:
         if isinstance(action, Send):
             connection = self.connections.get(action.link)
             if connection is not None and not connection.broken:
-                connection.ways[self.number].put(bytes(action.data), action.urgent)
+                connection.ways[self.uid].put(bytes(action.data), action.urgent)
         elif isinstance(action, Deliver):
             world.ledger.handed(self, action)
             self.deliver(action)

@@ -119,10 +119,10 @@ class Connection:
         self._noticed = 0
         world.borders.add(self)
         self.ways = {
-            wire.a.number: Direction(self, wire.a, wire.b),
-            wire.b.number: Direction(self, wire.b, wire.a),
+            wire.a.uid: Direction(self, wire.a, wire.b),
+            wire.b.uid: Direction(self, wire.b, wire.a),
         }
-        self.lives = {wire.a.number: wire.a.life, wire.b.number: wire.b.life}
+        self.lives = {wire.a.uid: wire.a.life, wire.b.uid: wire.b.life}
 
     def other(self, site: Site) -> Site:
         """The other end."""
@@ -149,7 +149,7 @@ class Connection:
         self._noticed += 1
         if self._noticed == 2:
             self.ended = self.world.clock.now
-        if site.life == self.lives[site.number]:
+        if site.life == self.lives[site.uid]:
             site.link_down(self)
         if self.wire.connection is self:
             self.wire.connection = None
@@ -199,7 +199,7 @@ class Wire:
         self._retrying = False
         if not self.up or self.connection is not None:
             return
-        if self.a.node is None or self.b.node is None:
+        if self.a.node is None or self.b.node is None or self.a.node.fenced or self.b.node.fenced:
             self.retry()
             return
         connection = self.connection = Connection(self.world, self)
@@ -209,7 +209,7 @@ class Wire:
         self.world.clock.after(self.delay / 2, lambda: self._second(connection, second, identity))
 
     def _second(self, connection: Connection, site: Site, peer: object) -> None:
-        if connection.broken or site.life != connection.lives[site.number]:
+        if connection.broken or site.life != connection.lives[site.uid]:
             connection.end(hard=True)
             return
         site.link_up(connection, peer)

@@ -45,6 +45,8 @@ class World:
         self._gone: dict[tuple[int, int], float] = {}  # (origin, broker) -> when the origin last saw it go
         self._passed: set[tuple[int, int, bytes, bytes]] = set()
         self.sites = {number: Site(self, number) for number in numbers}
+        self.everybody = dict(self.sites)  # by uid; also copies of data folders
+        self.copied = False  # some data folder is copied
         self.wires = {(a, b): Wire(self, self.sites[a], self.sites[b], cost) for a, b, cost in edges}
 
     def start(self) -> None:
@@ -73,11 +75,13 @@ class World:
 
     def up(self) -> list[Site]:
         """The sites that live."""
-        return [site for site in self.sites.values() if site.node is not None]
+        return [site for site in self.everybody.values() if site.node is not None]
 
     def note(self, site: Site, event: Event) -> None:
         """A node's event."""
         self.events[event.name] += 1
+        if event.name == "fenced":
+            site.fenced, site.blocked = event.fields["common"], True
         if event.name == "member_down":
             self._gone[site.number, event.fields["number"]] = self.clock.now
 
@@ -127,7 +131,7 @@ class World:
             self.borders.check_frame(way.connection, way.sender.number, topic_of(packet))
             for number in range(share.bit_length()):
                 if share >> number & 1:
-                    key = (way.sender.number << 20 | way.receiver.number << 4, number, constants, sequence)
+                    key = (way.sender.uid << 20 | way.receiver.uid << 4, number, constants, sequence)
                     assert key not in self._passed, f"a frame for {number} went twice from {way.sender.number} to {way.receiver.number}"
                     self._passed.add(key)
 

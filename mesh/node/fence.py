@@ -1,0 +1,125 @@
+"""Says which life of its broker this node is, hears which others there are, and stops the node when another one holds its identity.
+
+The rule is in `view/lives.py`, and why it is so in docs/copies.md. A node that yields says so as its last word and ends its links.
+From then on it has no link any more (`Core.fenced`); what it has in custody stays in its store.
+
+It does not know link state or custody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ...mqtt.reasons import Reason
+from ..wire.control import Life
+from ..wire.identity import LIFE
+from .core import Core, LinkEnd
+
+if TYPE_CHECKING:
+    from .membership import Membership
+
+
+class Fence:
+    """The lives of this node's broker and of the others."""
+
+    def __init__(self, core: Core, members: Membership) -> None:
+        self._core = core
+        self._members = members
+        self._lives = core.lives
+        self._met: set[bytes] = set()  # rivals that an event has named
+        self.rise: Callable[[int], None] = lambda above: None  # go above an epoch
+        self.seal()
+
+    # ---- what is said
+
+    def seal(self) -> None:
+        """The own statement has changed."""
+        core, own = self._core, self._lives.own
+        if core.keys is not None and own.seal is None:
+            self._lives.sealed(own._replace(seal=core.keys.seal("life", *own.said())))
+
+    def say(self) -> None:
+        """The own statement to all neighbours, before anything that rests on it."""
+        self.seal()
+        self._flood([self._lives.own])
+
+    def introduce(self, end: LinkEnd) -> None:
+        """A link comes up: its peer learns which life this is."""
+        if LIFE in end.peer.capabilities:
+            self._core.control(end.id, "life", [self._lives.own])
+
+    def tell(self, end: LinkEnd, records: list[tuple[bytes, int]]) -> None:
+        """Say the lives that these (UUID, epoch) belong to, before the records of them go to a peer."""
+        if LIFE not in end.peer.capabilities:
+            return
+        said: dict[tuple[bytes, bytes], Life] = {}
+        for uuid, epoch in records:
+            life = self._lives.life_at(uuid, epoch)
+            if life is not None and self._passed_on(life):
+                said[life.uuid, life.life] = life
+        if said:
+            self._core.control(end.id, "life", list(said.values()))
+
+    def _passed_on(self, life: Life) -> bool:
+        return self._core.keys is None or life.seal is not None
+
+    def _flood(self, lives: list[Life], but: int | None = None) -> None:
+        for end in self._core.links.values():
+            if end.id != but and LIFE in end.peer.capabilities and not (end.twin and lives[0].uuid != self._core.uuid):
+                self._core.control(end.id, "life", lives)
+
+    # ---- what is heard
+
+    def heard(self, end: LinkEnd, lives: tuple[Life, ...]) -> None:
+        """Keep and pass on what is new."""
+        core, members = self._core, self._members
+        new = []
+        for said in lives:
+            if not self._lives.newer(said) or not members.believes(end, "life", said.number, None, said.seal, said.said()):
+                continue
+            if self._lives.offer(said):
+                new.append(said)
+        if not new:
+            return
+        members.states.dirty = True
+        self._flood(new, but=end.id)
+        for said in new:
+            if said.uuid == core.uuid and not core.fenced:
+                self._meet(said)
+
+    def _meet(self, said: Life) -> None:
+        """Another life of this very broker has said something."""
+        core, lives = self._core, self._lives
+        if said.yielded:
+            return
+        yields = lives.yields(said)
+        if not yields and said.past[0] >= core.identity.epoch:
+            self.rise(said.past[0])
+        if lives.name(said.life):
+            self.say()
+        if not lives.alive(said):
+            return
+        if yields:
+            self._end(said)
+        elif said.life not in self._met:
+            self._met.add(said.life)
+            text = "a copy of this broker's data folder runs too; it has been told to stop. See docs/copies.md"
+            core.event("twin_met", life=core.identity.life.hex(), twin=said.life.hex(), number=said.number, text=text)
+
+    def _end(self, said: Life) -> None:
+        core = self._core
+        core.fenced = True
+        self._lives.end()
+        self.say()
+        text = (
+            "this broker runs on a copy of the data folder of a broker that is alive, and has stopped: give one of them a new identity "
+            "(mqmesh identity new), or let this one take its place (mqmesh identity claim)"
+        )
+        fields = {"life": core.identity.life.hex(), "twin": said.life.hex(), "number": said.number}
+        core.event("fenced", **fields, common=self._lives.common(said), text=text)
+        while core.links:
+            end = next(iter(core.links.values()))
+            core.drop(end)
+            core.close(end.id, Reason.USE_ANOTHER_SERVER, f"{core.identity} has yielded to another life of its identity")
+        self._members.say_links()
