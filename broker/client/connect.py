@@ -165,6 +165,13 @@ def _refusal(connection: Connection, packet: packets.Connect, method: object) ->
         return Reason.SERVER_UNAVAILABLE, "the broker is shutting down"
     if connection.context.draining and not connection.inside and not operates(connection.site.guard, connection):
         return Reason.USE_ANOTHER_SERVER, "the broker is drained"
+    if (
+        connection.site.mesh is not None
+        and connection.site.mesh.fenced
+        and not connection.inside
+        and not operates(connection.site.guard, connection)
+    ):
+        return Reason.USE_ANOTHER_SERVER, "this broker is a copy of another one, and has stopped"
     access, will = connection.site.router.access, packet.will
     refusal = access.login(packet.client_id, packet.password, connection.inside)
     if refusal is not None:

@@ -38,7 +38,7 @@ from ..transport.tls.service import trusted_names
 from ..transport.tls.transport import TlsTransport
 from .custody_store import Custody, stored_identity
 from .dialer import Dialler
-from .identity import keep_identity, own_identity, own_signer
+from .identity import NOTHING, Fenced, keep_identity, own_identity, own_signer, read_identity
 from .incoming import Incoming
 from .link import LinkProtocol
 from .peer_message import PeerMessages
@@ -62,6 +62,10 @@ log = logging.getLogger("mqmesh.mesh")
 STATUS_INTERVAL = 1.0  # seconds between two issues of the status while only its counters change
 STATUS_DELAY = 0.05  # seconds in which changes are collected into one status
 STEADY = 1.0  # seconds that a link has to live for the next attempt to come soon: one that breaks at once must not stir the mesh
+FENCED = (
+    "another broker with this identity is alive, so this one has stopped: give this data folder an identity of its own "
+    "(mqmesh identity new), or let it take the other's place (mqmesh identity claim), then start it again"
+)
 CLIENTS_ONLY = "is for clients only: a broker's is made for servers too (extended key usage)"
 KEPT = (actions.Deliver, actions.PeerMessage)  # what may wait for room in the store
 HELD_MAX = 5.0  # seconds that a publisher waits for room in the mesh before MQTT 5 is answered 0x97
@@ -96,7 +100,9 @@ class MeshShell:
         self.registrar: Neighbours | None = None
         stored = None if store is None else stored_identity(store)
         self.signer = own_signer(config.data)
-        self.identity = own_identity(config.data, settings.name, config.name, config.number, stored, self.signer.public)
+        self.standing = NOTHING if config.data is None else read_identity(config.data)[1]
+        who = settings.name, config.name, config.number
+        self.identity = own_identity(config.data, *who, stored, self.signer.public, self.standing)
         self.node = Node(
             self.identity,
             MeshConfig(
@@ -111,6 +117,8 @@ class MeshShell:
             ),
             context.wall() - context.loop.time(),
             Keys(settings.name, config.number, config.name, self.signer, {n: bytes.fromhex(key) for n, key in settings.keys.items()}),
+            self.standing.claim,
+            self.standing.former,
         )
         self.incoming = Incoming(self)
         self.key = settings.key.encode()
@@ -132,7 +140,8 @@ class MeshShell:
         self.open = False  # links may come up
         self._returned: dict[tuple[int, str], list[Batch]] = {}  # (destination, reason) -> what came back and is not logged yet
         self._given_up: dict[tuple[int, str], int] = {}  # the same of what was on the disk: messages
-        self.starting = settings.start_waits > 0  # clients wait: it is not known what others want
+        self.fenced = "" if self.standing.fenced is None else FENCED  # why this broker serves nobody: a copy of it lives
+        self.starting = settings.start_waits > 0 and not self.fenced  # clients wait: it is not known what others want
         self._early: list[tuple[Connection, packets.Connect]] = []  # those who do
         self._start_timer: asyncio.TimerHandle | None = None
         self.peer_messages = PeerMessages(context, self.node, self.saved)
@@ -189,6 +198,10 @@ class MeshShell:
             persistence.when(persistence.mark(), self._dial_all)
 
     def _dial_all(self) -> None:
+        if self.fenced:
+            log.error("event=fenced twin=%s text=%s", self.standing.fenced.twin if self.standing.fenced else "?", self.fenced)
+            self.status_soon()
+            return
         self.open = True
         for peer in self.settings.peers:
             self.dialler.dial(peer)
@@ -284,8 +297,10 @@ class MeshShell:
 
     def link_up(self, link: LinkProtocol, peer: Identity, incarnation: int) -> None:
         """The handshake is done: make the link the one for this peer, or give it up for the one that stands."""
-        old = self.by_number.get(peer.number)
-        if old is not None and old.peer is not None:
+        twin = peer.twin_of(self.identity)
+        old = None if twin else self.by_number.get(peer.number)
+        second = old is not None and old.peer is not None and old.peer.twin_of(peer)  # both stay until one of them yields
+        if old is not None and old.peer is not None and not second:
             if old.peer.epoch == peer.epoch and old.machine.dialled != link.machine.dialled and not self._preferred(link):
                 link.close(Reason.SERVER_BUSY, f"{self.identity} and {peer} are linked already")
                 return
@@ -295,7 +310,9 @@ class MeshShell:
         rules = link.rules = rules_for(self.settings.rules, peer)
         if rules.paced:
             link.limiter = RateLimiter(rules.bytes_out, rules.messages_out, self.now(), self.config.limits.link_unsent_bytes)
-        self.links[link.id] = self.by_number[peer.number] = link
+        self.links[link.id] = link
+        if not (twin or second):
+            self.by_number[peer.number] = link
         self.errors.pop(link.address, None)
         self.down_since.pop(link.address, None)
         link.since = self.context.wall()
@@ -525,6 +542,8 @@ class MeshShell:
             log.log(level, "event=%s %s", action.name, " ".join(f"{key}={value}" for key, value in action.fields.items()))
             if action.name == "epoch_raised":
                 self._keep_epoch()
+            elif action.name == "fenced":
+                self._end_life(action.fields)
             elif action.name == "member_up":
                 self.context.loop.call_soon(self.sessions.joined)  # behind the interest that came with it
                 if self.persistence is not None:
@@ -533,13 +552,23 @@ class MeshShell:
                 self.context.loop.call_soon(self._serve)
             self.status_soon()
 
+    def _end_life(self, fields: dict[str, Any]) -> None:
+        """Another broker with this identity lives: serve nobody until an operator has decided, also after a restart."""
+        self.fenced, self.open = FENCED, False
+        self.standing = self.standing._replace(fenced=Fenced(str(fields["twin"]), self.context.wall(), tuple(fields["common"])))
+        self._keep_epoch()
+        self.dialler.stop()
+        self._serve()
+        for connection in [one for one in self.connections if not one.inside]:
+            self.context.loop.call_soon(connection.disconnect, Reason.USE_ANOTHER_SERVER, "this broker is a copy, and has stopped")
+
     def _keep_epoch(self) -> None:
         """The epoch was raised above that of an earlier life: the next one begins above it."""
         self.identity = self.node.identity
         data = self.config.data
         if data is not None:
             try:
-                keep_identity(data, self.identity)
+                keep_identity(data, self.identity, self.standing)
             except OSError as error:
                 log.error("event=identity-not-kept folder=%s text=%s", data, error)
 

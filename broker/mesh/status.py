@@ -46,6 +46,8 @@ def status_of(shell: MeshShell) -> dict[str, object]:
         "number": shell.identity.number,
         "mesh": shell.identity.mesh,
         "epoch": shell.node.identity.epoch,
+        "life": shell.identity.life.hex(),
+        "fenced": shell.fenced,
         "links": links,
         "metabrokers": metabrokers(shell),
         "draining": shell.context.draining,

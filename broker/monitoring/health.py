@@ -20,13 +20,17 @@ def reasons(site: Site) -> list[str]:
     if site.context.draining:
         found.append("the broker is drained: mqmesh mesh resume ends that")
     mesh = site.mesh
-    if mesh is not None and mesh.settings.peers and not mesh.node.informed:
+    if mesh is not None and mesh.fenced:
+        found.append(mesh.fenced)
+    elif mesh is not None and mesh.settings.peers and not mesh.node.informed:
         found.append("no neighbour has said yet what other sites want")
     return found
 
 
 def troubles(site: Site) -> list[str]:
     """What is wrong with a broker that works, and that a restart does not mend; none when all is well."""
+    if site.mesh is not None and site.mesh.fenced:
+        return [site.mesh.fenced]
     persistence = site.persistence
     if persistence is None:
         return []

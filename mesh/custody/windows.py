@@ -78,11 +78,8 @@ class CustodyWindow:
 
     def hand_over(self, pending: Pending) -> None:
         """The shell has carried out a delivery, in the order of arrival but for early ones; its refusals are known."""
-        if pending.foreign:
-            self.past[pending.epoch] = pending.last
-        else:
-            if pending.epoch != self.handed[0]:
-                self._leave(pending.epoch)
+        self._pass(self.handed, pending)
+        if not pending.foreign:
             self.handed = (pending.epoch, pending.last)
         if self.early:
             self.early = [one for one in self.early if (one[0], one[2]) > self.handed]
@@ -109,6 +106,8 @@ class CustodyWindow:
         moved = False
         while self.pending and self.pending[0].done:
             first = self.pending.popleft()
+            if self.handed == NO_POSITION:  # nothing is stored, so that nothing is handed over either
+                self._pass(self.committed, first)
             if not first.foreign:
                 self.committed = (first.epoch, first.last)
             self.refusals += [Refusal(first.epoch, first.first, first.last, share) for share in first.refusals]
@@ -117,14 +116,17 @@ class CustodyWindow:
 
     # ---- lives that have parted
 
-    def _leave(self, epoch: int) -> None:
-        """What is handed over from now on is of another epoch."""
+    def _pass(self, before: Position, pending: Pending) -> None:
+        """What comes now is perhaps of another epoch than what came before."""
         past = self.past
-        past.pop(epoch, None)
-        if self.handed != NO_POSITION:
-            past[self.handed[0]] = self.handed[1]
-            if len(past) > PAST_KEPT:
-                del past[min(past)]
+        if pending.foreign:
+            past[pending.epoch] = pending.last
+        elif pending.epoch != before[0]:
+            past.pop(pending.epoch, None)
+            if before != NO_POSITION:
+                past[before[0]] = before[1]
+        if len(past) > PAST_KEPT:
+            del past[min(past)]
 
     def resume(self, epochs: tuple[int, ...]) -> None:
         """A life of the owner sends from now on. epochs: its own and those of the lives before it, as it says them.
@@ -135,8 +137,10 @@ class CustodyWindow:
         if not epochs:
             return
         handed = dict(self.past)
-        if self.handed != NO_POSITION:
-            handed[self.handed[0]] = self.handed[1]
+        stored = self.handed != NO_POSITION
+        kept = self.handed if stored else self.committed
+        if kept != NO_POSITION:
+            handed[kept[0]] = kept[1]
         seen = dict(handed)
         for pending in self.pending:
             seen[pending.epoch] = max(pending.last, seen.get(pending.epoch, 0))
@@ -149,8 +153,9 @@ class CustodyWindow:
             pending.foreign = not _own(pending.epoch, epochs)
             waiting = pending if waiting is None and not pending.foreign else waiting
         self.committed = self.seen if waiting is None else (waiting.epoch, waiting.first - 1)
-        self.handed = _newest(handed, epochs)
-        self.past = {epoch: last for epoch, last in handed.items() if epoch != self.handed[0]}
+        kept = _newest(handed, epochs)
+        self.handed = kept if stored else NO_POSITION
+        self.past = {epoch: last for epoch, last in handed.items() if epoch != kept[0]}
 
     def branch(self, owner: tuple[int, bytes], epochs: tuple[int, ...]) -> CustodyWindow:
         """The window of the identity that a copy of the owner's data folder was given: what the copy has sent before counts."""

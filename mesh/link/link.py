@@ -428,6 +428,8 @@ class Link:
         own, peer, expected = self.identity, self.peer, self._config.number
         assert peer is not None
         refused = Reason.CLIENT_IDENTIFIER_NOT_VALID if not self.dialled else Reason.IMPLEMENTATION_SPECIFIC_ERROR
+        if peer.twin_of(own):
+            return  # a copy of the data folder: the two say to each other who yields
         if peer.uuid == own.uuid:
             if peer.name == own.name:
                 raise PeerError(refused, f"{self._config.where} leads {own} back to itself: remove the link")

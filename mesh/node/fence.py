@@ -76,6 +76,8 @@ class Fence:
         core, members = self._core, self._members
         new = []
         for said in lives:
+            if self._lives.newer(said) and self._of_lost_key(said):
+                continue
             if not self._lives.newer(said) or not members.believes(end, "life", said.number, None, said.seal, said.said()):
                 continue
             if self._lives.offer(said):
@@ -87,6 +89,11 @@ class Fence:
         for said in new:
             if said.uuid == core.uuid and not core.fenced:
                 self._meet(said)
+
+    def _of_lost_key(self, said: Life) -> bool:
+        """Whether an earlier life of this broker said it, which had no data folder and so a key of its own."""
+        keys = self._core.keys
+        return said.uuid == self._core.uuid and keys is not None and said.seal is not None and said.seal.key != keys.signer.public
 
     def _meet(self, said: Life) -> None:
         """Another life of this very broker has said something."""
@@ -112,10 +119,7 @@ class Fence:
         core.fenced = True
         self._lives.end()
         self.say()
-        text = (
-            "this broker runs on a copy of the data folder of a broker that is alive, and has stopped: give one of them a new identity "
-            "(mqmesh identity new), or let this one take its place (mqmesh identity claim)"
-        )
+        text = "a broker with this identity and another life is alive, and began first or is claimed: this one stops. See docs/copies.md"
         fields = {"life": core.identity.life.hex(), "twin": said.life.hex(), "number": said.number}
         core.event("fenced", **fields, common=self._lives.common(said), text=text)
         while core.links:

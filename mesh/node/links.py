@@ -11,7 +11,7 @@ from __future__ import annotations
 from ...mqtt.reasons import Reason
 from ..view.interest import Interests
 from ..view.linkstate import LinkStates
-from ..wire.identity import LIFE, Identity
+from ..wire.identity import Identity
 from ..wire.policy import Policy, PolicyFilter
 from .actions import LinkInfo
 from .core import Core, LinkEnd
@@ -20,11 +20,6 @@ from .membership import Membership
 from .orders import Orders
 from .relay import Relay
 from .retained import RetainedMessages
-
-
-def two_lives(one: Identity, other: Identity) -> bool:
-    """Whether both are the same broker, in two lives that say so."""
-    return one.uuid == other.uuid and one.life != other.life and LIFE in one.capabilities and LIFE in other.capabilities
 
 
 class Links:
@@ -60,7 +55,7 @@ class Links:
             core.close(link, reason, text)
             core.event(name, link=link, peer=str(peer), text=text)
             return
-        for old in [e for e in core.links.values() if e.peer.number == peer.number and not two_lives(e.peer, peer)]:
+        for old in [e for e in core.links.values() if e.peer.number == peer.number and not e.peer.twin_of(peer)]:
             self._core.drop(old)
             core.close(old.id, Reason.SESSION_TAKEN_OVER, f"{peer} has a new link")
         end = core.links[link] = LinkEnd(
@@ -85,7 +80,7 @@ class Links:
             return "fenced_link", Reason.USE_ANOTHER_SERVER, f"{me} has yielded to another life of its identity"
         if peer.mesh != me.mesh:
             return "wrong_mesh", Reason.NOT_AUTHORIZED, f"{peer} is of mesh {peer.mesh!r}, this broker of mesh {me.mesh!r}"
-        if two_lives(me, peer):
+        if me.twin_of(peer):
             return None
         if peer.number == me.number:
             if peer.uuid == me.uuid:
@@ -97,7 +92,7 @@ class Links:
             text = f"{peer.name!r} has number {peer.number}, which {other.name!r} holds; give one of them another number"
             return "number_conflict", Reason.CLIENT_IDENTIFIER_NOT_VALID, text
         old = self._core.by_number.get(peer.number)
-        if old is not None and not two_lives(old.peer, peer) and old.peer.epoch == peer.epoch and old.incarnation > incarnation:
+        if old is not None and not old.peer.twin_of(peer) and old.peer.epoch == peer.epoch and old.incarnation > incarnation:
             return "second_link", Reason.SESSION_TAKEN_OVER, f"there is a link to {peer} already"
         return None
 
@@ -165,6 +160,8 @@ class Links:
 
     def compare(self) -> None:
         """Retained messages are compared over links that both ends list and that have no policy at either."""
+        if self._states.twins:
+            self._members.refresh()  # a new life of a neighbour may hold its place only now
         for end in self._core.links.values():
             if end.synced and not end.compared and not end.twin and not end.second:
                 record = self._states.records.get((end.peer.number, end.peer.uuid.bytes))

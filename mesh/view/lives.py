@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..wire.control import ALL, Life
-from ..wire.identity import Identity
+from ..wire.identity import LIFE_BYTES, Identity
 
 LIVES_KEPT = 16  # lives remembered for one UUID
 EPOCHS_SAID = 16  # epochs in a statement, the newest first
@@ -40,7 +40,7 @@ class Former(NamedTuple):
 
     def others(self, epoch: int, last: int) -> bool:
         """Whether messages in custody, up to this position, are held by whoever kept the identity."""
-        return any(epoch == common and last <= end for common, end in self.common)
+        return any(epoch == common and last <= end for common, end in self.common) or epoch < min(self.common, default=(0, 0))[0]
 
 
 class Lives:
@@ -50,7 +50,16 @@ class Lives:
         """claim: an operator's word that this data folder holds its identity; a higher one is a later word."""
         before = None if former is None else (former.number, former.uuid)
         self.own = Life(
-            identity.number, identity.uuid.bytes, identity.life, claim, identity.epoch, ((identity.epoch, ALL),), 1, (), False, before
+            identity.number,
+            identity.uuid.bytes,
+            identity.life or bytes(LIFE_BYTES),
+            claim,
+            identity.epoch,
+            ((identity.epoch, ALL),),
+            1,
+            (),
+            False,
+            before,
         )
         self._known: dict[bytes, dict[bytes, Life]] = {self.own.uuid: {self.own.life: self.own}}
 

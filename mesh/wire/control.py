@@ -78,9 +78,13 @@ class LinkRecord(NamedTuple):
 class Life(NamedTuple):
     """What one life of one broker says about itself beside its links; serial grows (view/lives.py).
 
-    claim: an operator's word that this data folder holds its identity. born: the epoch with which the life began. epochs: its own and those
-    of the lives before it, the newest first, each with the last sequence of it that this life found in its store (its own: `ALL`). rivals: other lives of this UUID that it has heard of. yielded: it has given its place to one
-    of them. former: the identity, (number, uuid), that the broker had before it was given this one.
+    claim: an operator's word that this data folder holds its identity.
+    born: the epoch with which the life began.
+    epochs: its own and those of the lives before it, the newest first, each with the last sequence of it that this life found in custody
+    (its own: `ALL`).
+    rivals: other lives of this UUID that it has heard of.
+    yielded: it has given its place to one of them.
+    former: the identity, (number, uuid), that the broker had before it was given this one.
     """
 
     number: int

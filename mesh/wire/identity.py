@@ -37,5 +37,10 @@ class Identity(NamedTuple):
     life: bytes = b""
     capabilities: frozenset[str] = frozenset()
 
+    def twin_of(self, other: Identity) -> bool:
+        """Whether both are the same broker, in two lives that say so."""
+        known = LIFE in self.capabilities and LIFE in other.capabilities
+        return known and self.uuid == other.uuid and self.life != other.life
+
     def __str__(self) -> str:
         return f"{self.name} (number {self.number})"

@@ -38,7 +38,7 @@ RANKS = {
     ),
     "cli": (
         "__init__ main",
-        "acl broker cert demo directory metabroker passwd pub status store sub",
+        "acl broker cert demo directory identity metabroker passwd pub status store sub",
         "authority fleet logs message_format sessions topology",
         "mesh",
         "connection option_groups tables",

@@ -4,7 +4,8 @@ A copy is another site under the same number and UUID, with the disk that its or
 original's neighbours, or to the original itself, at once or after a partition. One of the two yields; an operator gives it an identity
 of its own, or lets it take the other's place.
 
-What must hold is in `ledger.py`. Here a broker and its copies count as one destination: what others have sent to the number is at one of them.
+What must hold is in `ledger.py`. Here a broker and its copies count as one destination: what others have sent to the number is at
+one of them.
 Shared subscriptions, retained messages and messages between brokers are left out: their members, and the brokers, exist twice.
 """
 

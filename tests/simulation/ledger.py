@@ -232,7 +232,8 @@ class Ledger:
                 continue
             message = self.messages.get(payload)
             assert message is not None, f"site {site.uid} got {payload!r}, which nobody published"
-            assert action.origin in self.world.everybody[message.origin].numbers and message.qos == run.qos, payload
+            assert action.origin in self.world.everybody[message.origin].numbers, payload
+            assert message.qos == run.qos, payload
             self._check_name(message, site, topic.decode())
             self.got_names[payload, site.uid] = topic.decode()
             times = self.got[payload, site.uid] = self.got.get((payload, site.uid), 0) + 1

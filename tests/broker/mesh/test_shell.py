@@ -21,6 +21,7 @@ class FakeMesh:
     """Notes what it is told. room: how many runs of QoS 1 and 2 it still takes; None for any number."""
 
     starting = False
+    fenced = ""
 
     def __init__(self) -> None:
         self.node = self

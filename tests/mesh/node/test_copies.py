@@ -1,0 +1,125 @@
+"""Two lives of one broker at once: the later one yields, nothing that either acknowledged is hidden (docs/copies.md)."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from mqmesh.mesh.custody.windows import CustodyWindow
+from mqmesh.mesh.node.node import Node
+from mqmesh.mesh.wire.identity import CAPABILITIES, Identity
+from support.models.mesh_net import Net
+
+
+def life(net: Net, at: int, number: int, epoch: int, name: bytes, claim: int = 0) -> Node:
+    """A life of the broker with this number, under a key of the test's own."""
+    identity = Identity("mesh", f"b{number}", number, UUID(int=number), epoch, b"", name * 16, CAPABILITIES)
+    net.nodes[at] = Node(identity, claim=claim)
+    return net.nodes[at]
+
+
+def chain() -> Net:
+    """1 - 2 - 3, each in a life of its own."""
+    net = Net()
+    for number in (1, 2, 3):
+        life(net, number, number, 1000 + number, bytes((number,)))
+    net.link(1, 2)
+    net.link(2, 3)
+    net.settle()
+    return net
+
+
+def names(net: Net, at: int) -> list[str]:
+    return [event.name for node, event in net.events if node == at]
+
+
+def test_a_copy_at_another_neighbour_yields_and_the_original_stays() -> None:
+    net = chain()
+    life(net, 30, 3, 9000, b"c")
+    net.link(1, 30)
+    net.settle()
+    assert net.nodes[30].fenced
+    assert "fenced" in names(net, 30)
+    assert "twin_met" in names(net, 3)
+    assert not net.nodes[30].links()
+    for number in (1, 2, 3):
+        assert sorted(net.nodes[number].holders()) == [1, 2, 3]
+        assert net.nodes[number].holders()[3].epoch == net.nodes[3].identity.epoch
+
+
+def test_a_copy_at_the_same_neighbour_does_not_end_the_link_of_the_original() -> None:
+    net = chain()
+    life(net, 30, 3, 9000, b"c")
+    net.link(2, 30)
+    net.settle()
+    assert net.nodes[30].fenced
+    assert [link.used for link in net.nodes[3].links()] == [True]
+
+
+def test_a_copy_that_is_linked_to_its_original_yields() -> None:
+    net = chain()
+    life(net, 30, 3, 9000, b"c")
+    net.link(3, 30)
+    net.settle()
+    assert (net.nodes[3].fenced, net.nodes[30].fenced) == (False, True)
+
+
+def test_the_original_yields_to_a_copy_that_is_claimed() -> None:
+    net = chain()
+    life(net, 30, 3, 9000, b"c", claim=1)
+    net.link(1, 30)
+    net.settle()
+    assert (net.nodes[3].fenced, net.nodes[30].fenced) == (True, False)
+    assert net.nodes[2].holders()[3].epoch == net.nodes[30].identity.epoch
+
+
+def test_a_restored_copy_without_a_living_twin_serves() -> None:
+    net = chain()
+    net.cut(2)
+    del net.nodes[3]
+    life(net, 30, 3, 9000, b"c")
+    net.link(1, 30)
+    net.settle()
+    assert not net.nodes[30].fenced
+    assert net.nodes[2].holders()[3].epoch == 9000
+
+
+def test_two_that_served_apart_hide_nothing_of_each_other() -> None:
+    net = chain()
+    net.nodes[1].subscribe("a", None, 1, 0.0)
+    net.settle()
+    net.publish(3, "a", payloads=[b"before"])
+    net.settle()
+    net.cut(2)
+    copy = life(net, 30, 3, 9000, b"c")
+    net.link(1, 30)
+    net.settle()
+    route = copy.route(b"a")
+    assert route is not None
+    net.publish(30, "a", payloads=[b"of the copy"])
+    net.settle()
+    net.publish(3, "a", payloads=[b"of the original"])
+    net.link(2, 3)
+    net.settle()
+    assert copy.fenced
+    assert sorted(net.got(1)) == [b"before", b"of the copy", b"of the original"]
+
+
+def test_a_window_goes_on_where_the_life_was_that_sends() -> None:
+    window = CustodyWindow((10, 7))
+    for epoch, last in ((20, 3), (20, 5)):
+        pending = window.take(epoch, last, last)
+        window.hand_over(pending)
+        window.commit(pending)
+    window.resume((30, 10))  # another life, whose past does not hold epoch 20
+    assert (window.seen, window.committed, window.past) == ((10, 7), (10, 7), {20: 5})
+    window.resume((40, 20, 10))
+    assert window.seen == (20, 5)
+
+
+def test_a_delivery_of_another_life_does_not_move_what_is_committed() -> None:
+    window = CustodyWindow((10, 7))
+    pending = window.take(20, 1, 5)
+    window.resume((30, 10))
+    window.hand_over(pending)
+    window.commit(pending)
+    assert (window.committed, window.handed, window.past) == ((10, 7), (10, 7), {20: 5})
