@@ -9,6 +9,7 @@ import traceback
 
 from rich.progress import track
 
+from .clones import Clones
 from .scenario import Scenario
 
 
@@ -19,9 +20,9 @@ def main() -> int:
     parser.add_argument("--start", type=int, default=0, help="the first seed")
     parser.add_argument(
         "--mode",
-        choices=("routed", "flood", "policy", "lies", "both"),
+        choices=("routed", "flood", "policy", "lies", "clones", "both"),
         default="both",
-        help="how QoS 0 travels, or: with policies, with brokers that lie",
+        help="how QoS 0 travels, or: with policies, with brokers that lie, with copies of data folders",
     )
     parser.add_argument("--keep-going", action="store_true", help="run all seeds though one has failed")
     given = parser.parse_args()
@@ -31,7 +32,7 @@ def main() -> int:
     for seed in track(range(given.start, given.start + given.seeds), description="seeds", disable=not sys.stderr.isatty()):
         mode = mode_of(seed) if given.mode == "both" else given.mode
         try:
-            world = Scenario(seed, mode).run()
+            world = (Clones(seed) if mode == "clones" else Scenario(seed, mode)).run()
             messages += len(world.ledger.messages)
             deliveries += len(world.ledger.got) + len(world.ledger.got_share)
             frames += world.frames

@@ -14,6 +14,7 @@ from __future__ import annotations
 from .scenario import FAULTS, TRAFFIC, Scenario
 from .site import Site
 from .wire import Wire
+from .world import World
 
 COPIES = 2  # at most, in one run
 SAID_WITHIN = 2.0  # seconds from the end of all faults
@@ -39,7 +40,7 @@ class Clones(Scenario):
             site.durable = True
             site.picky = 0.0
 
-    def run(self) -> object:
+    def run(self) -> World:
         """At least one data folder is copied."""
         self.world.clock.at(2.0 + self.chance.uniform(0, 4.0), self._copy)
         return super().run()
