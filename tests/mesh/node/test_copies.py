@@ -20,6 +20,7 @@ def life(net: Net, at: int, number: int, epoch: int, name: bytes, claim: int = 0
 def chain() -> Net:
     """1 - 2 - 3, each in a life of its own."""
     net = Net()
+    net.capabilities = CAPABILITIES
     for number in (1, 2, 3):
         life(net, number, number, 1000 + number, bytes((number,)))
     net.link(1, 2)
