@@ -50,6 +50,7 @@ class ClientConnection(Connection, Protocol):
     allowance: float
     handed_over: bool
     inside: bool
+    largest: int
     last_received: float
     limits: Limits
     need: int

@@ -54,7 +54,7 @@ class Limits:
     sessions_per_client: int = 10
     subscriptions: int = 100
     waiting: int = 1000
-    body: int = 1_048_576
+    body: int = 1_032_192  # 16 KiB below the largest packet that a broker takes by default, for the topic and the properties
     buffer: int = 8_388_608
     idle: int = 86_400
     connect: int = 30

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .errors import MalformedPacket
 
 LONGEST_LENGTH = 268_435_455
+LARGEST_PACKET = LONGEST_LENGTH + 5  # bytes of a packet with its fixed header
 
 
 def encode_length(value: int) -> bytes:

@@ -14,7 +14,7 @@ from ...mqtt import packets
 from ...mqtt.bounds import check_bounds
 from ...mqtt.codec import decode, encode
 from ...mqtt.errors import PeerError
-from ...mqtt.length import LONGEST_LENGTH
+from ...mqtt.length import LARGEST_PACKET
 from ...mqtt.properties import Property
 from ...mqtt.reasons import CONNACK_REASONS, Reason
 from ..auth.operators import operates
@@ -205,13 +205,14 @@ def _accept(connection: Connection, packet: packets.Connect) -> None:
     expiry = _expiry(limits, packet, answer)
     _note_wishes(connection, packet, answer)
     if packet.version == 5:
-        _grant(answer, limits)
+        _grant(answer, limits, connection.largest)
         if packet.properties.get(Property.REQUEST_RESPONSE_INFORMATION):
             answer[Property.RESPONSE_INFORMATION] = f"response/{client_id}"
     else:
         answer.clear()
     connack = packets.Connack(False, Reason.SUCCESS, answer)
-    for extra in (Property.RESPONSE_INFORMATION, Property.USER_PROPERTY):  # left out before the client is (MQTT-3.2.2-20)
+    # left out before the client is (MQTT-3.2.2-20)
+    for extra in (Property.RESPONSE_INFORMATION, Property.USER_PROPERTY, Property.TOPIC_ALIAS_MAXIMUM):
         if connection.max_packet and len(encode(connack, packet.version)) > connection.max_packet:
             answer.pop(extra, None)
     if connection.max_packet and len(encode(connack, packet.version)) > connection.max_packet:
@@ -354,12 +355,12 @@ def _note_wishes(connection: Connection, packet: packets.Connect, answer: dict[i
     connection.keep_alive = 1.5 * keep_alive
 
 
-def _grant(answer: dict[int, Any], limits: Limits) -> None:
-    """What a client may do here, as far as it is not the default (MQTT 5: 3.2.2.3)."""
+def _grant(answer: dict[int, Any], limits: Limits, largest: int) -> None:
+    """What a client may do here, as far as it is not the default (MQTT 5: 3.2.2.3). largest: bytes of a packet that it may send."""
     if limits.receive_maximum < 65535:
         answer[Property.RECEIVE_MAXIMUM] = limits.receive_maximum
-    if limits.max_packet_size < LONGEST_LENGTH + 5:  # with its fixed header
-        answer[Property.MAXIMUM_PACKET_SIZE] = limits.max_packet_size
+    if largest < LARGEST_PACKET:
+        answer[Property.MAXIMUM_PACKET_SIZE] = largest
     if limits.maximum_qos < 2:
         answer[Property.MAXIMUM_QOS] = limits.maximum_qos
     if not limits.retain_available:

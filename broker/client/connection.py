@@ -22,6 +22,7 @@ from ...mesh.topology.listeners import BOTH
 from ...mqtt import packets
 from ...mqtt.codec import encode
 from ...mqtt.errors import PeerError
+from ...mqtt.length import LARGEST_PACKET
 from ...mqtt.properties import Property
 from ...mqtt.reasons import DISCONNECT_REASONS, Reason
 from ..auth.guard import ENDED
@@ -69,6 +70,7 @@ class Connection(Outgoing, asyncio.Protocol):
     throttle: for its rate of messages, None: there is no limit. allowance: messages taken in all until which nobody looks at it.
     serves: whom its listener serves.
     inside: it is the metabroker's that runs in this process, and needs no password.
+    largest: bytes of the largest packet that is taken from it, `limits.max_packet_size`; of the metabroker inside any is taken.
     share: of its address in the loop's time. waits: what came, or what it caused, waits for a turn. ending: the peer has ended its stream
     meanwhile. steps: the rest of what one packet caused; what came behind it waits.
     keep_alive: seconds of silence after which it is closed, 0 for none. closed_at: when it was closed from this side.
@@ -95,6 +97,7 @@ class Connection(Outgoing, asyncio.Protocol):
         "held",
         "inside",
         "keep_alive",
+        "largest",
         "last_received",
         "mqisdp",
         "named",
@@ -120,6 +123,7 @@ class Connection(Outgoing, asyncio.Protocol):
     def __init__(self, site: Site, inside: bool = False, serves: str = BOTH) -> None:
         super().__init__(site)
         self.inside = inside
+        self.largest = LARGEST_PACKET if inside else self.limits.max_packet_size
         self.serves = serves
         self.address = "?"
         self.account = site.context.ledger.account()

@@ -49,7 +49,7 @@ def take_single(connection: ClientConnection, session: Session, data: bytes) -> 
     if connection.admitted_at != site.router.changes:
         connection.review()
     recipients = connection.admitted.get(topic)
-    if recipients is None or size > connection.limits.max_packet_size or connection.context.hooks is not None:
+    if recipients is None or size > connection.largest or connection.context.hooks is not None:
         return False
     sole = recipients.sole
     if sole is None:

@@ -72,7 +72,7 @@ def parse(connection: ClientConnection, data: bytes) -> int:
     """
     position = 0
     end = len(data)
-    maximum = connection.limits.max_packet_size if connection.session is not None else min(CONNECT_MAX, connection.limits.max_packet_size)
+    maximum = connection.largest if connection.session is not None else min(CONNECT_MAX, connection.largest)
     version5 = connection.version == 5
     restricted = connection.limits.maximum_qos < 2 or not connection.limits.retain_available
     connection.need = 0

@@ -26,7 +26,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from ...base.backoff import Backoff
 from ...mqtt.errors import MqttError
-from ...mqtt.length import encode_length
+from ...mqtt.length import LARGEST_PACKET, encode_length
 from ...mqtt.properties import Property, encode_properties
 from ...mqtt.reasons import Reason
 from ..core.transport import Done, Incoming, LinkHandler, LinkSpec, Outcome, Properties, Publication
@@ -47,6 +47,7 @@ FINAL = {  # CONNACK and DISCONNECT reasons after which the link does not connec
     Reason.BANNED,
     Reason.BAD_AUTHENTICATION_METHOD,
     Reason.SESSION_TAKEN_OVER,
+    Reason.PACKET_TOO_LARGE,
 }
 IN_FLIGHT = 1000  # publications under way at most, even if the broker allows more
 STABLE = 1.0  # seconds after which a connection counts as good. After a shorter one the next pause is longer
@@ -74,6 +75,13 @@ class _Sending:
     done: Done
     connection: int = 0
 
+    @property
+    def size(self) -> int:
+        """Bytes of the packet."""
+        publication = self.publication
+        body = 2 + len(publication.topic.encode()) + (2 if publication.qos else 0) + len(self.packed.block) + len(publication.payload)
+        return 1 + len(encode_length(body)) + body
+
 
 class PahoLink:
     """See `transport.Link`."""
@@ -87,6 +95,7 @@ class PahoLink:
         self._up_since = 0.0
         self._events = 0  # of the socket that the selector watches
         self._window = 0  # the broker's Receive Maximum
+        self._largest = LARGEST_PACKET  # the broker's Maximum Packet Size
         self._waiting: deque[_Sending] = deque()
         self._under_way: dict[int, _Sending] = {}  # by packet identifier, in the order of sending
         self._subscriptions: dict[str, tuple[int, int, Done | None]] = {}  # filter -> QoS, identifier, done until it is answered
@@ -334,6 +343,10 @@ class PahoLink:
         while self._waiting and self._up and len(self._under_way) < self._window:
             sending = self._waiting.popleft()
             publication = sending.publication
+            if sending.size > self._largest:  # [MQTT-3.2.2-15]
+                text = f"a packet of {sending.size} bytes; {self._transport.network.address} takes {self._largest} at most"
+                sending.done(Outcome(Reason.PACKET_TOO_LARGE, text))
+                continue
             try:
                 info = self._client.publish(publication.topic, publication.payload, publication.qos, False, sending.packed)
             except ValueError as error:
@@ -379,6 +392,7 @@ class PahoLink:
             return  # paho closes the socket and calls `_on_disconnect`
         self._up, self._up_since = True, time.monotonic()
         self._window = min(getattr(properties, "ReceiveMaximum", 65535), IN_FLIGHT)
+        self._largest = getattr(properties, "MaximumPacketSize", LARGEST_PACKET)
         if not flags.session_present:
             self._send_again()
         for filter_, (*_, done) in list(self._subscriptions.items()):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...base.settings import MISSING, NAME, SECRET, ConfigError, Section
 from ...mqtt.errors import MqttError
+from ...mqtt.length import LARGEST_PACKET
 from ...mqtt.topics import check_filter
 from ..custody.bounds import CustodyBounds
 from ..wire.identity import HIGHEST_NUMBER, OLDEST, PROTOCOL
@@ -46,7 +47,7 @@ class Limits:
     """What one broker grants and keeps to: the table `[limits]` of its file or of a topology. See docs/configuration.md."""
 
     max_packet_size: int = _limit(
-        268_435_460, "size", 20, 268_435_460, "largest packet taken from a client, fixed header included, bytes [MQTT-3.2.2-15]"
+        2**20, "size", 20, LARGEST_PACKET, "largest packet taken from a client, fixed header included, bytes [MQTT-3.2.2-15]"
     )
     unsent_bytes: int = _limit(
         16 * 2**20,

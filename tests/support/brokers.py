@@ -40,12 +40,15 @@ class RunningBroker:
 
 
 @contextlib.contextmanager
-def running_broker(folder: Path, kind: str | None = None, web: bool = False) -> Iterator[RunningBroker]:
-    """Start a broker, yield it once it listens, stop it. `folder` takes its log and configuration. web: with a WebSocket listener too."""
+def running_broker(folder: Path, kind: str | None = None, web: bool = False, largest: int = 16_000_000) -> Iterator[RunningBroker]:
+    """Start a broker, yield it once it listens, stop it. `folder` takes its log and configuration. web: with a WebSocket listener too.
+
+    largest: bytes of a packet that it takes.
+    """
     kind = kind or os.environ.get("MQMESH_TEST_BROKER", "mqmesh")
     log = folder / f"{kind}.log"
     with log.open("w") as stderr:
-        process, ports = _mosquitto(folder, stderr, web) if kind == "mosquitto" else _mqmesh(stderr, web)
+        process, ports = _mosquitto(folder, stderr, web, largest) if kind == "mosquitto" else _mqmesh(folder, stderr, web, largest)
         try:
             yield RunningBroker(kind, ports[0], process, log, web=ports[-1] if web else 0)
             assert process.poll() is None, f"{kind} died with status {process.returncode}: {log.read_text()[-2000:]}"
@@ -60,8 +63,10 @@ def running_broker(folder: Path, kind: str | None = None, web: bool = False) -> 
                 process.stdout.close()
 
 
-def _mqmesh(stderr: object, web: bool) -> tuple[subprocess.Popen[str], list[int]]:
-    command = [sys.executable, "-m", "mqmesh.cli.main", "broker", "--listen", "mqtt://127.0.0.1:0"]
+def _mqmesh(folder: Path, stderr: object, web: bool, largest: int) -> tuple[subprocess.Popen[str], list[int]]:
+    config = folder / "mqmesh.toml"
+    config.write_text(f"[limits]\nmax_packet_size = {largest}\n")
+    command = [sys.executable, "-m", "mqmesh.cli.main", "broker", "--config", str(config), "--listen", "mqtt://127.0.0.1:0"]
     if web:
         command += ["--listen", "ws://127.0.0.1:0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)  # type: ignore[call-overload]
@@ -70,12 +75,14 @@ def _mqmesh(stderr: object, web: bool) -> tuple[subprocess.Popen[str], list[int]
     return process, [parse_address(word).port for word in line.split() if "://" in word]
 
 
-def _mosquitto(folder: Path, stderr: object, web: bool) -> tuple[subprocess.Popen[str], list[int]]:
+def _mosquitto(folder: Path, stderr: object, web: bool, largest: int) -> tuple[subprocess.Popen[str], list[int]]:
     program = require("mosquitto")
     ports = [free_port() for _ in range(1 + web)]
     config = folder / "mosquitto.conf"
     listeners = [f"listener {port} 127.0.0.1\n" for port in ports] + ["protocol websockets\n"] * web
-    config.write_text("".join(listeners) + "allow_anonymous true\npersistence false\nmax_queued_messages 0\n")
+    config.write_text(
+        "".join(listeners) + "allow_anonymous true\npersistence false\nmax_queued_messages 0\n" + f"max_packet_size {largest}\n"
+    )
     process = subprocess.Popen([program, "-c", str(config)], stdout=subprocess.DEVNULL, stderr=stderr, text=True)  # type: ignore[call-overload]
     for port in ports:
         wait_for_port(port)

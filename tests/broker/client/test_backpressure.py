@@ -213,7 +213,7 @@ async def test_what_is_in_flight_is_bounded_in_bytes_too():
 
 
 async def test_one_message_larger_than_the_bound_still_passes():
-    async with Site(session_queue_bytes=10 * KIB) as site:
+    async with Site(session_queue_bytes=10 * KIB, max_packet_size=2 * MIB) as site:
         client = await site.client("c", clean=False, expiry=100)
         await client.subscribe("t", qos=1)
         publisher = await site.client("p")

@@ -175,21 +175,28 @@ async def test_the_server_limits_the_keep_alive():
 
 async def test_grants():
     async with Site() as site:
-        assert (await site.client("c")).connack.properties == {Property.TOPIC_ALIAS_MAXIMUM: 64}
+        assert (await site.client("c")).connack.properties == {Property.TOPIC_ALIAS_MAXIMUM: 64, Property.MAXIMUM_PACKET_SIZE: 2**20}
         assert (await site.client("d", 4)).connack.properties == {}
     async with Site(receive_maximum=10, max_packet_size=1000, topic_alias_maximum=0) as site:
         granted = (await site.client("c")).connack.properties
         assert granted == {Property.RECEIVE_MAXIMUM: 10, Property.MAXIMUM_PACKET_SIZE: 1000}
 
 
-async def test_without_a_word_about_it_the_largest_packet_of_mqtt_is_taken():
+async def test_a_mebibyte_is_taken_by_default_and_up_to_the_largest_packet_of_mqtt_where_it_is_set():
     """A server that names no Maximum Packet Size has no other limit than the protocol's (MQTT 5: 3.2.2.3.6)."""
+    for length, refused in ((b"\xfc\xff\x3f", False), (b"\xfd\xff\x3f", True)):  # 1,048,576 bytes with its fixed header, and one more
+        for version in (4, 5):
+            client = Wire(await started(), version).connect("c")
+            client.give(b"\x30" + length + b"\0\1t\0")
+            assert client.transport.closed == refused
     claim = b"\x30\xff\xff\xff\x7f\0\1t\0"  # a PUBLISH of 268,435,455 bytes behind its fixed header begins
     for most, refused in ((268_435_460, False), (268_435_459, True)):
         client = Wire(await started(max_packet_size=most), 5).connect("c")
         client.give(claim)
         assert client.transport.closed == refused
-    assert Limits().max_packet_size == 268_435_460
+    assert Limits().max_packet_size == 2**20
+    async with Site(max_packet_size=268_435_460) as site:
+        assert Property.MAXIMUM_PACKET_SIZE not in (await site.client("c")).connack.properties
     async with Site(max_packet_size=268_435_459) as site:
         assert (await site.client("c")).connack.properties[Property.MAXIMUM_PACKET_SIZE] == 268_435_459
 

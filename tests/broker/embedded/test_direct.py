@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import itertools
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 from unittest import mock
@@ -104,10 +104,10 @@ def subscribe(topic_filter: str) -> Subscribe:
 
 
 @contextlib.asynccontextmanager
-async def world(version: int = 5, policy: dict[str, Any] = POLICY) -> AsyncIterator[World]:
-    """A world in which sessions have names that can be told before."""
-    config = BrokerConfig(listen=[], limits=replace(Limits(), sys_interval=0), metabroker=MetabrokerSettings())
-    here, far = Broker(config), await started()
+async def world(version: int = 5, policy: dict[str, Any] = POLICY, limits: Mapping[str, Any] = {}) -> AsyncIterator[World]:
+    """A world in which sessions have names that can be told before. limits: of the first broker, that differ."""
+    config = BrokerConfig(listen=[], limits=replace(Limits(), sys_interval=0, **limits), metabroker=MetabrokerSettings())
+    here, far = Broker(config), await started(max_packet_size=2_000_000)
     await here.start()
     names = itertools.count(1)
 
@@ -339,3 +339,21 @@ def test_every_size_counts_the_same() -> None:
     short = run(play(4, steps))
     with mock.patch.object(direct.Singles, "receiver", return_value=None), mock.patch.object(direct.Singles, "message", return_value=False):
         assert run(play(4, steps)) == short
+
+
+def test_it_is_not_bound_by_the_packets_that_clients_may_send() -> None:
+    """What a remote sends reaches the client, in the direct lane and the general way. What a client sends is bound."""
+
+    async def main() -> None:
+        async with world(limits={"max_packet_size": 200}) as made:
+            assert made.server.community.machine.fits(Publish("t", bytes(1_000_000)))
+            sizes = (10, 300, 300, 20_000, 1_500_000)
+            for size in sizes:
+                made.source.give(encode(Publish("down/a", bytes(size)), 5))
+                await made.turns()
+            got = [msgpack.unpackb(one.payload) for one in made.said["one"] if isinstance(one, Publish) and one.topic.endswith("/publish")]
+            assert [len(one["payload"]) for one in got] == list(sizes)
+            made.clients["one"].give(made.frame("one", "publish", msgpack.packb({"topic": "up/a", "payload": bytes(200)})))
+            assert made.clients["one"].transport.closed
+
+    run(main())

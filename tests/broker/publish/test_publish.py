@@ -41,7 +41,7 @@ async def test_each_qos_and_version_to_each(come, to, qos, granted):
 @pytest.mark.parametrize("qos", [0, 1, 2])
 @pytest.mark.parametrize("size", [0, 1, 127, 128, 16_383, 16_384, 300_000, 1_500_000])
 async def test_each_size(qos, size):
-    async with Site() as site:
+    async with Site(max_packet_size=2_000_000) as site:
         subscriber = await site.client("s")
         publisher = await site.client("p", 4)
         await subscriber.subscribe("t", qos=2)

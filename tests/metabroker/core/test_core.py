@@ -90,7 +90,7 @@ def test_connack_waits_for_the_remote_and_is_answered_once() -> None:
     assert (opened.addresses, opened.username, opened.password) == ([REMOTE], "u", b"p")
     assert code(world.request("s1/publish", message=1, topic="up/a")[0]) == Code.UNKNOWN_SESSION
     world.up(opened.remote)
-    assert world.answers() == [("c/connack", {"code": 0, "session": "s1", "body": 1_048_576, "requests": 1000, "quiet": True})]
+    assert world.answers() == [("c/connack", {"code": 0, "session": "s1", "body": 1_032_192, "requests": 1000, "quiet": True})]
     world.core.on_failed(opened.remote, Code.REMOTE_UNREACHABLE, "gone")
     assert [topic for topic, _ in world.answers()] == ["s1/status"]
 

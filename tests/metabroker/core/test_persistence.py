@@ -110,7 +110,7 @@ def test_a_client_finds_its_session_by_its_name_and_credentials() -> None:
     session = client.session
     client.connect()
     world.commit()
-    bounds = {"body": 1_048_576, "requests": 1000, "quiet": True}
+    bounds = {"body": 1_032_192, "requests": 1000, "quiet": True}
     assert client.answers[-1][1] == {"code": 0, "session": session, "present": True, **bounds}
     client.connect(clean=True)
     world.commit()

@@ -45,7 +45,7 @@ def refusals(caplog: pytest.LogCaptureFixture) -> list[str]:
 @pytest.mark.any_loop
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 async def test_every_qos_and_size_goes_through(made: Certificates, version: ssl.TLSVersion) -> None:
-    async with site(made) as porto:
+    async with site(made, max_packet_size=4_000_000) as porto:
         assert porto.context is not None
         porto.context.maximum_version = version
         subscriber, publisher = await porto.client("s"), await porto.client("p")

@@ -99,7 +99,7 @@ class Raw:
 @pytest.mark.any_loop
 @pytest.mark.parametrize("scheme", ["ws", "wss"])
 async def test_every_qos_and_size_goes_through(made: Certificates, scheme: str) -> None:
-    async with site(made if scheme == "wss" else None) as porto:
+    async with site(made if scheme == "wss" else None, max_packet_size=4_000_000) as porto:
         subscriber, publisher = await porto.client("s"), await porto.client("p", 4)
         await subscriber.subscribe("#", qos=2)
         sent = []
