@@ -11,11 +11,9 @@ HIGHEST_NUMBER = 65535
 LIFE_BYTES = 16
 
 # What this release understands beyond the version of the protocol. A link's ends tell each other; what needs one is sent to nobody else.
-OWNER = "owner"  # claims and moving sessions carry their user
 LIFE = "life"  # link state carries the life
-DELTA = "delta"  # OPEN and link state travel as differences
 MANAGE = "manage"  # orders of operators to the whole mesh
-CAPABILITIES = frozenset((OWNER, LIFE, DELTA, MANAGE))
+CAPABILITIES = frozenset((LIFE, MANAGE))
 
 
 class Identity(NamedTuple):
