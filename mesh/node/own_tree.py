@@ -41,7 +41,7 @@ class OwnTree:
     def epoch_raised(self) -> None:
         """A new life as far as numbering goes."""
         self.number = max(self.number, self._core.identity.epoch << EPOCH_SHIFT)
-        self.due = True
+        self._announced, self.due = False, True  # under this number nothing was, though the shape is what it was
 
     def announce(self) -> None:
         """Open a new tree along the shortest paths that link state shows."""

@@ -124,3 +124,20 @@ def test_a_delivery_of_another_life_does_not_move_what_is_committed() -> None:
     window.hand_over(pending)
     window.commit(pending)
     assert (window.committed, window.handed, window.past) == ((10, 7), (10, 7), {20: 5})
+
+
+def test_the_original_goes_on_after_it_has_met_a_copy() -> None:
+    """It has a higher epoch then, and its tree a higher number: one that was not announced carries nothing."""
+    net = chain()
+    net.nodes[1].subscribe("a", None, 1, 0.0)
+    net.settle()
+    net.publish(3, "a", payloads=[b"before"])
+    net.settle()
+    life(net, 30, 3, 9000, b"c")
+    net.link(3, 30)  # no link state changes for anybody else
+    net.settle()
+    assert net.nodes[30].fenced
+    net.publish(3, "a", payloads=[b"behind"])
+    net.settle()
+    assert net.got(1) == [b"before", b"behind"]
+    assert net.nodes[3].custody() == (0, 0)
