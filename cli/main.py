@@ -35,7 +35,7 @@ COMMANDS = {
         "Show how a running broker and its mesh are: who can be reached, over which links, and what waits.",
     ),
     "store": ("store.command", "app", "Look through a broker's store, or keep what is whole of one that the disk has damaged."),
-    "mesh": ("mesh.command", "app", "Change a mesh while it runs: forget a broker, dial another, drain one."),
+    "mesh": ("mesh.command", "app", "Change a mesh while it runs."),
     "sessions": ("sessions", "sessions", "Show the sessions that a broker keeps for clients, or end some."),
     "identity": ("identity", "identity", "Decide which of two brokers with one data folder holds its identity."),
     "acl": ("acl", "acl", "Look at a broker's rules of access."),

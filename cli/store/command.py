@@ -24,7 +24,7 @@ Config = Annotated[Path | None, typer.Option("--config", help="The broker's file
 
 @app.callback()
 def _group() -> None:
-    """Look through a broker's store, or keep what is whole of it.
+    """Look through a broker's store, or keep what is whole of one that the disk has damaged.
 
     \b
       mqmesh store check --config porto.toml

@@ -301,13 +301,13 @@ class Membership:
             core.counters.forged += 1
             raise PeerError(Reason.NOT_AUTHORIZED, f"$mesh/{kind}: it speaks for broker {number}, which has not signed it")
         assert seal is not None
-        if not self._admits(end, number, name, seal):
+        if not self._admits(end, number, name, seal, silent=kind == "life"):  # the link state that follows says the broker's name
             return False
         self._learn(number, seal)
         return True
 
-    def _admits(self, end: LinkEnd, number: int, name: str | None, seal: Seal) -> bool:
-        """Whether a key may speak for a number."""
+    def _admits(self, end: LinkEnd, number: int, name: str | None, seal: Seal, silent: bool = False) -> bool:
+        """Whether a key may speak for a number. silent: a refusal is counted only."""
         core = self._core
         if core.keys is None:
             return True
@@ -315,7 +315,7 @@ class Membership:
         if why is None:
             return True
         core.counters.refused_keys += 1
-        if (number, seal.key) not in self._named:
+        if not silent and (number, seal.key) not in self._named:
             if len(self._named) >= NAMED:
                 self._named.clear()
             self._named.add((number, seal.key))

@@ -36,9 +36,9 @@ class Identity(NamedTuple):
     capabilities: frozenset[str] = frozenset()
 
     def twin_of(self, other: Identity) -> bool:
-        """Whether both are the same broker, in two lives that say so."""
+        """Whether both are the same broker, in two lives that say so. A copy with another number is told apart by the number."""
         known = LIFE in self.capabilities and LIFE in other.capabilities
-        return known and self.uuid == other.uuid and self.life != other.life
+        return known and (self.number, self.uuid) == (other.number, other.uuid) and self.life != other.life
 
     def __str__(self) -> str:
         return f"{self.name} (number {self.number})"

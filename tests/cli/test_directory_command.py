@@ -44,7 +44,7 @@ def test_a_topology_is_imported_and_found(tmp_path: Path) -> None:
     assert sorted(one.name for one in tmp_path.iterdir()) == ["d.db", "log"]  # the database was closed in order
     form = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z level=\w+ directory=127.0.0.1:0 logger=[\w.]+ event=(\S+)( |$)")
     lines = [form.match(line) for line in log.read_text().splitlines()]
-    assert [line and line[1] for line in lines] == ["listening", "note", "stopping", "stopped"], log.read_text()
+    assert [line and line[1] for line in lines] == ["listening", "http-refused", "stopping", "stopped"], log.read_text()
     assert f"event=listening url={url}" in log.read_text()
 
 
