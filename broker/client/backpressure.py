@@ -35,6 +35,7 @@ log = logging.getLogger("mqmesh.broker")
 
 STALLED = 5.0  # seconds without progress after which a queue no longer slows publishers
 SHARE_MIN = 64 * 1024  # unsent bytes that a connection may always have
+PIECE = 256 * 2**10  # bytes that one read of a socket brings at most: whole packets that wait for their turn, not unfinished ones
 STEP = 1_000  # connections that are visited in one step
 
 
@@ -142,9 +143,9 @@ class Backpressure:
         ledger = self._site.context.ledger
         enough = ledger.limit - 2 * ledger.limit // SCARCE
         stuck = [one for one in connections if one.congested and self._site.context.now - one.stuck_since >= STALLED]
-        for kind_of, among in ((_unfinished, connections), (_unsent, stuck)):
+        for kind_of, among, least in ((_unfinished, connections, PIECE), (_unsent, stuck, SHARE_MIN)):
             found = [(kind_of(connection), connection) for connection in among if not connection.closing]
-            candidates = [one for one in found if one[0][1] > SHARE_MIN]
+            candidates = [one for one in found if one[0][1] > least]
             candidates.sort(key=lambda one: one[0], reverse=True)
             for _, connection in candidates:
                 if ledger.total <= enough:

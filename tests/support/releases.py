@@ -21,6 +21,6 @@ def previous_release(folder: Path) -> Path:
     if archive is None:
         tag, commit = PREVIOUS
         missing(f"the history does not hold the previous release ({tag}, commit {commit[:7]}): git fetch --unshallow brings it")
-    (folder / "mqmesh").mkdir()
+    (folder / "mqmesh").mkdir(parents=True)
     subprocess.run(["tar", "-x", "-C", str(folder / "mqmesh")], input=archive, check=True)
     return folder
