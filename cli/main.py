@@ -37,7 +37,7 @@ COMMANDS = {
     "store": ("store.command", "app", "Look through a broker's store, or keep what is whole of one that the disk has damaged."),
     "mesh": ("mesh.command", "app", "Change a mesh while it runs."),
     "sessions": ("sessions", "sessions", "Show the sessions that a broker keeps for clients, or end some."),
-    "identity": ("identity", "identity", "Decide which of two brokers with one data folder holds its identity."),
+    "identity": ("mesh.identity", "identity", "Decide which of two brokers with one data folder holds its identity."),
     "acl": ("acl", "acl", "Look at a broker's rules of access."),
     "directory": ("directory", "app", "A directory of brokers, services and applications: serve one, register there, find."),
     "metabroker": ("metabroker", "metabroker", "Let the clients of one broker reach other brokers through it."),

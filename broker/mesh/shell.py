@@ -105,16 +105,7 @@ class MeshShell:
         self.identity = own_identity(config.data, *who, stored, self.signer.public, self.standing)
         self.node = Node(
             self.identity,
-            MeshConfig(
-                mode="flood" if settings.mode == "flood" else "routed",
-                retained_compare=settings.retained_compare,
-                deletions_kept=settings.deletions_kept,
-                keys_held=settings.keys_held,
-                managers=None if settings.managers is None else tuple(settings.managers),
-                bounds=settings.custody,
-                share="available" if settings.share == "available" else "once",
-                forget_after=settings.forget_after,
-            ),
+            _node_settings(settings),
             context.wall() - context.loop.time(),
             Keys(settings.name, config.number, config.name, self.signer, {n: bytes.fromhex(key) for n, key in settings.keys.items()}),
             self.standing.claim,
@@ -626,3 +617,17 @@ class MeshShell:
     def status(self) -> dict[str, object]:
         """Links, members, digest and counters of this broker's view, fit for JSON."""
         return status_of(self)
+
+
+def _node_settings(settings: MeshSettings) -> MeshConfig:
+    """What the mesh core is told of the broker's file."""
+    return MeshConfig(
+        mode="flood" if settings.mode == "flood" else "routed",
+        retained_compare=settings.retained_compare,
+        deletions_kept=settings.deletions_kept,
+        keys_held=settings.keys_held,
+        managers=None if settings.managers is None else tuple(settings.managers),
+        bounds=settings.custody,
+        share="available" if settings.share == "available" else "once",
+        forget_after=settings.forget_after,
+    )

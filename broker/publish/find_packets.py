@@ -93,10 +93,15 @@ def find_packets(
         return None  # a single message goes into the mesh as a run: what is known of its topic is kept for runs
     block = data if position - begin == len(data) else data[begin:position]
     batch = PacketBatch(block, connection.version, first >> 1 & 3, count, connection.context.now, offsets)
-    if not skip:
-        return batch, recipients, (), position  # type: ignore[return-value]
-    consecutive = numbers[-1] - numbers[0] == count - 1 and (count == 1 or numbers == list(range(numbers[0], numbers[-1] + 1)))
-    return batch, recipients, range(numbers[0], numbers[-1] + 1) if consecutive else numbers, position
+    return batch, recipients, _as_range(numbers), position
+
+
+def _as_range(numbers: list[int]) -> Numbers:
+    """Packet identifiers as a range where they are consecutive."""
+    if not numbers:
+        return range(0)
+    whole = range(numbers[0], numbers[-1] + 1)
+    return whole if len(whole) == len(numbers) and (len(numbers) == 1 or numbers == list(whole)) else numbers
 
 
 def alike(data: bytes, position: int, start: int, stop: int, version5: bool) -> bool:

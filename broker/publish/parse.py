@@ -80,8 +80,7 @@ def parse(connection: ClientConnection, data: bytes) -> int:
         connection.review()
     turns = connection.context.turns
     clock, until = turns.clock, turns.until
-    begun = False
-    runs_until = 0  # before this position only runs are looked for
+    begun, runs_until = False, 0  # runs_until: before this position only runs are looked for
     while position + 2 <= end:
         first = data[position]
         length = data[position + 1]

@@ -48,7 +48,7 @@ from ..wire.keys import Keys
 from ..wire.policy import Policy, PolicyFilter
 from ..wire.visited import mask_of, numbers
 from .actions import Action, Deliver, FiltersChanged, LinkInfo, Member, MeshRoute, Send, Verdict
-from .core import Core
+from .core import Core, Counters, MeshConfig
 from .dispatch import Dispatch
 from .framing import Framer
 from .links import Links
@@ -59,7 +59,6 @@ from .own_tree import OwnTree
 from .relay import Relay
 from .restore import restore
 from .retained import RetainedMessages
-from .settings import Counters, MeshConfig
 from .signalling import Signalling
 
 __all__ = ["Identity", "MeshConfig", "MeshRoute", "Node", "Verdict"]

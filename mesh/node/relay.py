@@ -147,9 +147,8 @@ class Relay:
             self._check_others(others)
         # How many frames follow that differ in the low bytes of the sequence and the payload only?
         sequence_at = rest_end + 6
-        prefix = data[position:sequence_at]
         following, last_start = position + size, end - size
-        same = data.startswith
+        prefix, same = data[position:sequence_at], data.startswith
         if others:
             skip = rest_end + 8 - position
             while following <= last_start and same(prefix, following) and same(others, following + skip):
@@ -160,7 +159,6 @@ class Relay:
         count = (following - position) // size
         rest = data[bits_end:rest_end]
         if count == 1 and following < end and stream.spans and stream.record is not None and not others and rest[6:] == PLAIN_REST:
-            # not a run; perhaps a span
             span = self._spans.find(data, at, topic_end, sequence_at, position + size - payload, end)
             if span is not None and self._take_span(stream, rest, data, position, topic_end, bits_end, sequence_at, span):
                 return span.stop

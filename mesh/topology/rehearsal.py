@@ -17,8 +17,8 @@ from uuid import UUID
 
 from ...mqtt.batch.run import Run
 from ..node.actions import Deliver, Send
+from ..node.core import MeshConfig
 from ..node.node import Node
-from ..node.settings import MeshConfig
 from ..wire.identity import Identity
 from ..wire.policy import Policy
 from .analysis import graph_of

@@ -13,7 +13,7 @@ from typing import Any
 
 import networkx
 from mqmesh.mesh.custody.bounds import CustodyBounds
-from mqmesh.mesh.node.settings import MeshConfig
+from mqmesh.mesh.node.core import MeshConfig
 from mqmesh.mesh.retained import Kind
 from mqmesh.mesh.wire.policy import Policy
 from mqmesh.mqtt.topics import matches

@@ -6,7 +6,7 @@ import itertools
 
 from mqmesh.mesh.custody.watches import Standing, Watch
 from mqmesh.mesh.node.actions import Deliver
-from mqmesh.mesh.node.settings import MeshConfig
+from mqmesh.mesh.node.core import MeshConfig
 from support.models.mesh_net import Net, names
 
 

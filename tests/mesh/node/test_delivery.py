@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from mqmesh.mesh.node.actions import Verdict
-from mqmesh.mesh.node.settings import MeshConfig
+from mqmesh.mesh.node.core import MeshConfig
 from support.models.mesh_net import line, ring
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mqmesh.mesh.node.settings import MeshConfig
+from mqmesh.mesh.node.core import MeshConfig
 from support.models.mesh_net import line, ring
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mqmesh.mesh.node.actions import FiltersChanged, Verdict
-from mqmesh.mesh.node.settings import MeshConfig
+from mqmesh.mesh.node.core import MeshConfig
 from mqmesh.mesh.view.interest import InterestSet
 from mqmesh.mesh.wire.control import encode
 from support.models.mesh_net import Net, line, ring

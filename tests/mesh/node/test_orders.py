@@ -7,7 +7,7 @@ import os
 import random
 
 import pytest
-from mqmesh.mesh.node.settings import MeshConfig
+from mqmesh.mesh.node.core import MeshConfig
 from mqmesh.mesh.wire.keys import Keys, Signer
 from mqmesh.mesh.wire.policy import Policy
 from mqmesh.mqtt.errors import PeerError, UsageError

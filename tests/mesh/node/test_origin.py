@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from mqmesh.mesh.node.actions import Verdict
-from mqmesh.mesh.node.settings import MeshConfig
+from mqmesh.mesh.node.core import MeshConfig
 from mqmesh.mesh.wire.envelope import peer_message_kind
 from mqmesh.mesh.wire.policy import Policy
 from mqmesh.mqtt.errors import PeerError, UsageError

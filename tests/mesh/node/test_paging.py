@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mqmesh.mesh.custody.bounds import AtBound, CustodyBounds, CustodyRule
 from mqmesh.mesh.node.actions import Verdict
-from mqmesh.mesh.node.settings import MeshConfig
+from mqmesh.mesh.node.core import MeshConfig
 from support.models.mesh_net import Net, line
 
 EACH = 96 + 1 + 3  # what a message of these tests counts

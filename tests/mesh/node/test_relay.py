@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from mqmesh.mesh.node.actions import Deliver, Send
+from mqmesh.mesh.node.core import MeshConfig
 from mqmesh.mesh.node.node import Identity, Node
-from mqmesh.mesh.node.settings import MeshConfig
 from mqmesh.mqtt.batch.run import Run
 from mqmesh.mqtt.errors import PeerError
 from support.models.mesh_net import Net

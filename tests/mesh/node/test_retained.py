@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from mqmesh.mesh.node.actions import Deliver, MeshRoute, Retained
+from mqmesh.mesh.node.core import MeshConfig
 from mqmesh.mesh.node.node import Node
-from mqmesh.mesh.node.settings import MeshConfig
 from mqmesh.mesh.retained.wire import Say, decode
 from mqmesh.mqtt.batch.run import Run
 from support.models.mesh_net import Net

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mqmesh.mesh.custody.journal import decode_values
 from mqmesh.mesh.node.actions import Deliver
-from mqmesh.mesh.node.settings import MeshConfig
+from mqmesh.mesh.node.core import MeshConfig
 from support.models.mesh_net import Net, line, names
 
 

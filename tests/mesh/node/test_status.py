@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from mqmesh.mesh.node.settings import MeshConfig
+from mqmesh.mesh.node.core import MeshConfig
 from mqmesh.mesh.view.linkstate import LinkStates
 from mqmesh.mesh.wire.control import LinkEntry, LinkRecord
 from support.models.mesh_net import Net, line, ring

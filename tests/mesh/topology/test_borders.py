@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from mqmesh.mesh.node.actions import MeshRoute, Verdict
-from mqmesh.mesh.node.settings import MeshConfig
+from mqmesh.mesh.node.core import MeshConfig
 from mqmesh.mesh.view.interest import Match
 from mqmesh.mesh.wire.policy import CLOSED, Policy, PolicyFilter
 from mqmesh.mqtt.batch.parts import PartsBatch

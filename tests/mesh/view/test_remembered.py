@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mqmesh.mesh.custody.journal import decode_values
 from mqmesh.mesh.node.actions import Verdict
-from mqmesh.mesh.node.settings import MeshConfig
+from mqmesh.mesh.node.core import MeshConfig
 from mqmesh.mesh.view.interest import Interests, InterestSet
 from mqmesh.mesh.view.remembered import LINGER, Remembered, recall
 from mqmesh.mesh.wire.control import InterestUpdate

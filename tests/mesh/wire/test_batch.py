@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 from mqmesh.mesh.node.actions import Deliver, Send
+from mqmesh.mesh.node.core import MeshConfig
 from mqmesh.mesh.node.node import Node, Verdict
-from mqmesh.mesh.node.settings import MeshConfig
 from mqmesh.mesh.wire.batch import Span, Spans, encode_span, seam
 from mqmesh.mesh.wire.envelope import encode_head
 from mqmesh.mqtt.batch.parts import PartsBatch

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from mqmesh.mesh.node.actions import Send
-from mqmesh.mesh.node.settings import MeshConfig
+from mqmesh.mesh.node.core import MeshConfig
 from mqmesh.mesh.view.interest import InterestSet, entry_digest
 from mqmesh.mesh.wire.control import EPOCH_BITS, InterestUpdate, LinkRecord, encode
 from mqmesh.mesh.wire.keys import Keys, Pin, Seal, Signer, verified

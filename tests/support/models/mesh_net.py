@@ -19,8 +19,8 @@ from mqmesh.mesh.node.actions import (
     Send,
     Unblocked,
 )
+from mqmesh.mesh.node.core import MeshConfig
 from mqmesh.mesh.node.node import Node
-from mqmesh.mesh.node.settings import MeshConfig
 from mqmesh.mesh.wire.identity import MANAGE, Identity
 from mqmesh.mesh.wire.keys import Keys, Signer
 from mqmesh.mesh.wire.policy import Policy

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .output import WRONG_USE, command_group, fail
+from ..output import WRONG_USE, command_group, fail
 
 if TYPE_CHECKING:
-    from ..broker.config import BrokerConfig
+    from ...broker.config import BrokerConfig
 
 identity = command_group(no_args_is_help=True)
 Config = Annotated[Path, typer.Option("--config", help="The broker's file.")]
@@ -36,7 +36,7 @@ def show(config: Config = BROKER, as_json: Annotated[bool, typer.Option("--json"
 
     Status: 0 it may serve; 1 it has stopped; 2 a file is wrong.
     """
-    from ..broker.mesh.identity import read_identity
+    from ...broker.mesh.identity import read_identity
 
     _, data = _folder(config)
     try:
@@ -62,7 +62,7 @@ def new(config: Config = BROKER) -> None:
 
     Its sessions stay. What it has in custody that the original has not goes out under the new identity.
     """
-    from ..broker.mesh.identity import renew
+    from ...broker.mesh.identity import renew
 
     settings, data = _folder(config)
     try:
@@ -78,7 +78,7 @@ def claim_(config: Config = BROKER) -> None:
 
     Another one that cannot be reached yields when it meets this one.
     """
-    from ..broker.mesh.identity import claim
+    from ...broker.mesh.identity import claim
 
     _, data = _folder(config)
     try:
@@ -89,8 +89,8 @@ def claim_(config: Config = BROKER) -> None:
 
 
 def _folder(config: Path) -> tuple[BrokerConfig, Path]:
-    from ..base.settings import ConfigError
-    from ..broker.config import load
+    from ...broker.config import load
+    from ...base.settings import ConfigError
 
     try:
         settings = load(config)
