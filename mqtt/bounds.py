@@ -54,7 +54,7 @@ def check_properties(data: bytes, position: int, most: int) -> int:
     if length < 0:
         return -1
     stop = min(position + length, end)
-    if length > SHORTEST_PROPERTY * most:
+    if position < stop and length > SHORTEST_PROPERTY * most:
         at = position
         for _ in range(most + SINGLE):
             at = _after(data, at, stop)

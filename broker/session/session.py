@@ -23,7 +23,7 @@ from ...base.quoting import quoted
 from ...mqtt.packets import Subscription
 from ...mqtt.session import PUBRELS, Delivery, Inbound, Outbound
 from ..empty import EMPTY_QUEUE, EMPTY_SET
-from ..ledger import IDENTIFIER, IN_FLIGHT, QUEUED, SESSION, SESSIONS, WILLS
+from ..ledger import IDENTIFIER, IN_FLIGHT, KINDS, QUEUED, SESSION, SESSIONS, SUBSCRIPTIONS, WILLS
 
 if TYPE_CHECKING:
     from ...mqtt.batch.batch import Batch
@@ -458,8 +458,16 @@ class Session:
         return taken
 
     def discard(self) -> None:
-        """The session ends: forget what waits, give its memory back to the broker's account."""
-        self.account.close()
+        """The session ends: forget what waits, give its memory back to the broker's account.
+
+        While its subscriptions are being removed they are held for its account, which is closed after the last one.
+        """
+        if self.gone:
+            for kind in range(len(KINDS)):
+                if kind != SUBSCRIPTIONS:
+                    self.account.settle(kind, 0)
+        else:
+            self.account.close()
         self.queue.clear()
         self.queued = self.queued_bytes = 0
         self.outbound = Outbound(1)

@@ -238,6 +238,7 @@ class Sessions:
         for topic_filter in filters:
             self._router.unsubscribe(session, topic_filter)
             yield
+        session.account.close()
 
     def _tell_closed(self, session: Session, kept: bool) -> None:
         hooks = self._context.hooks

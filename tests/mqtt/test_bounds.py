@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,12 +11,12 @@ from mqmesh.mqtt.bounds import SINGLE, check_bounds, check_properties
 from mqmesh.mqtt.codec import decode, encode
 from mqmesh.mqtt.errors import PeerError
 from mqmesh.mqtt.length import encode_length, read_length
-from mqmesh.mqtt.packets import Connect, Disconnect, Subscribe, Subscription, Unsubscribe, Will
+from mqmesh.mqtt.packets import Connect, Disconnect, Packet, Subscribe, Subscription, Unsubscribe, Will
 from mqmesh.mqtt.properties import PacketKind, Property, encode_properties
 from mqmesh.mqtt.reasons import Reason
 from support.examples import examples
 
-from .strategies import properties
+from .strategies import properties, versioned
 
 PAIRS = [("", "")]
 
@@ -57,6 +59,27 @@ def test_a_block_with_more_properties_than_may_be_is_refused_whatever_else_it_ho
 @given(st.sampled_from((0x10, 0x20, 0x82, 0xA2, 0xE0, 0xF0, 0x40)), st.binary(max_size=400), st.sampled_from((4, 5)))
 def test_what_cannot_be_read_is_left_to_the_decoder(first: int, data: bytes, version: int) -> None:
     refused(bytes((first,)) + encode_length(len(data)) + data, 3, 3, version)
+
+
+@settings(max_examples=examples(500))
+@given(
+    versioned(),
+    st.integers(0, 200),
+    st.sampled_from((b"", b"\x7f", b"\xff\x7f", b"\xff", b"\x26", b"\x0b\x80")),
+    st.integers(0, 3),
+)
+def test_packets_that_end_anywhere_are_read_within_their_body(found: tuple[Packet, int], cut: int, tail: bytes, most: int) -> None:
+    packet, version = found
+    first, whole = body(encode(packet, version))
+    with contextlib.suppress(PeerError):
+        check_bounds(first, whole[:cut] + tail, version, most, most)
+
+
+def test_a_length_of_properties_that_is_the_last_of_a_packet() -> None:
+    name = bytes(100)
+    connect = b"\0\4MQTT\5\6\0\0" + b"\0" + len(name).to_bytes(2, "big") + name + b"\x7f"  # the will's
+    check_bounds(0x10, connect, 5, 10, 10)
+    assert check_properties(b"ab\x7f", 2, 10) == 3 + 127
 
 
 @pytest.mark.parametrize("count", [10, 27])

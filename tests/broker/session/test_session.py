@@ -314,3 +314,20 @@ async def test_a_session_with_many_subscriptions_ends_in_turns_and_gets_nothing_
         await until(lambda: router.subscriptions == before + 1)
         assert site.broker.site.sessions.get("c").queued == 0
         assert set(router.holders) & set(names) == {"many/2999"}
+
+
+async def test_what_a_session_with_many_subscriptions_held_is_given_back_once():
+    """Its subscriptions are held for its account until each is removed; the ledger has then what it had before."""
+    async with Site() as site:
+        ledger = site.broker.context.ledger
+        before = ledger.total, list(ledger.held)
+        assert not len(ledger)
+        for _ in range(2):
+            client = await site.client("c")
+            shared = [Subscription(f"$share/g/shared/{number}", 1) for number in range(3)]
+            client.send(Subscribe(1, [Subscription(f"many/{number}", 1) for number in range(300)] + shared))
+            await client.expect(Suback)
+            await client.cut()
+            await site.gone("c")
+            await until(lambda: not site.broker.site.router.subscriptions and not len(ledger))
+            assert (ledger.total, ledger.held) == before
