@@ -89,8 +89,8 @@ def claim_(config: Config = BROKER) -> None:
 
 
 def _folder(config: Path) -> tuple[BrokerConfig, Path]:
-    from ...broker.config import load
     from ...base.settings import ConfigError
+    from ...broker.config import load
 
     try:
         settings = load(config)
