@@ -54,6 +54,23 @@ class FolderLock:
             self._file = None
 
 
+def in_use(folder: Path) -> bool:
+    """Whether somebody holds the lock of a folder now, or may hold it: this user cannot tell."""
+    try:
+        file = os.open(folder / "store.lock", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(file)
+    return False
+
+
 def make_folder(folder: Path, store: str) -> None:
     """Make a folder, for its owner alone, and its parents so that they survive a power loss. Raises StoreError."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]

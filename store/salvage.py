@@ -21,9 +21,10 @@ from typing import NamedTuple
 from urllib.parse import quote, urlsplit
 
 from .base import REMEDY, Kind, Store, StoreError
-from .folder import MARK, FolderLock, sync_folder
+from .folder import MARK, FolderLock, in_use, sync_folder
 from .locations import path_of, shown, store_at
 from .records import Batch, Counts, StoredDelivery, StoredRun
+from .sqlite_check import check_log, log_of
 
 STEP = 500  # rows of one commit
 
@@ -41,10 +42,13 @@ def check(address: str) -> Report:
     store = store_at(address)
     problems: list[str] = []
     try:
+        if urlsplit(address).scheme == "sqlite" and not in_use(path_of(address).parent):
+            _look_at_log(path_of(address), problems)
         store.attach()
         with _noting(problems):
             store.check_pages()
-        return Report(*_pass_on(store, None, problems))
+        whole = _pass_on(store, None, problems)
+        return Report(list(dict.fromkeys(problems)), whole)
     finally:
         store.close()
 
@@ -75,12 +79,15 @@ def salvage(address: str, at_least: int = 0) -> Report:
         _set_aside(file, aside)
         shutil.rmtree(fresh, ignore_errors=True)
         end = f"/{quote(file.name)}" if scheme == "sqlite" else ""
-        problems, whole = _copy(store_at(f"{scheme}://{quote(str(aside))}{end}"), store_at(f"{scheme}://{quote(str(fresh))}{end}"))
+        problems: list[str] = []
+        if scheme == "sqlite":
+            _look_at_log(aside / file.name, problems)
+        whole = _copy(store_at(f"{scheme}://{quote(str(aside))}{end}"), store_at(f"{scheme}://{quote(str(fresh))}{end}"), problems)
         os.replace(fresh / file.name, file)
         shutil.rmtree(fresh, ignore_errors=True)
         sync_folder(file.parent)
         mark.unlink()
-        return Report(problems, whole, aside)
+        return Report(list(dict.fromkeys(problems)), whole, aside)
     finally:
         lock.release()
 
@@ -107,20 +114,25 @@ def _set_aside(file: Path, aside: Path) -> None:
     sync_folder(file.parent)
 
 
-def _copy(old: Store, new: Store) -> tuple[list[str], Counts]:
-    problems: list[str] = []
+def _look_at_log(file: Path, problems: list[str]) -> None:
+    """The log of an SQLite file that no broker uses."""
+    with _noting(problems):
+        check_log(None, log_of(file), str(file))
+
+
+def _copy(old: Store, new: Store, problems: list[str]) -> Counts:
     try:
         new.open()
         with _noting(problems):
             old.attach()
             return _pass_on(old, new, problems)
-        return problems, Counts(0, 0, 0)
+        return Counts(0, 0, 0)
     finally:
         old.close()
         new.close()
 
 
-def _pass_on(old: Store, new: Store | None, problems: list[str]) -> tuple[list[str], Counts]:
+def _pass_on(old: Store, new: Store | None, problems: list[str]) -> Counts:
     """Read all that is whole of an old store, and give it to a new one if there is one."""
     runs: set[int] = set()
     seen: set[tuple[str, int] | tuple[str, bytes]] = set()
@@ -155,7 +167,7 @@ def _pass_on(old: Store, new: Store | None, problems: list[str]) -> tuple[list[s
     for name, here, there in zip(Counts._fields, whole, right or whole, strict=True):
         if here != there:
             problems.append(f"{here:,} of {there:,} {name} are whole")
-    return list(dict.fromkeys(problems)), whole
+    return whole
 
 
 def _run(old: Store, row: StoredDelivery, problems: list[str]) -> StoredRun | None:

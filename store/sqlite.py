@@ -18,6 +18,7 @@ What it does not know: what states and values mean.
 from __future__ import annotations
 
 import contextlib
+import logging
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
@@ -26,6 +27,7 @@ from pathlib import Path
 from struct import error as StructError
 from threading import Lock
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 from . import sqlite_migration
 from .base import CHECKED_SIZE, CONVERTED, PAGE, SCHEMA_VERSION, SIZES_PAGE, Kind, StoreError, damaged, gapless, wrong_version
@@ -43,7 +45,9 @@ from .folder import (
     sync_folder,
 )
 from .records import Batch, Counts, StoredDelivery, StoredRun, StoredValue
-from .sqlite_check import check_log, check_schema, check_structure
+from .sqlite_check import check_log, check_schema, check_structure, log_of
+
+log = logging.getLogger(__name__)
 
 APPLICATION_ID = 0x6D71_6D73  # "mqms", in the file's header
 VALUE_PAGE = 100  # values and runs may be large
@@ -109,7 +113,7 @@ class SqliteStore:
         if not self._path.exists():
             raise StoreError(Kind.OTHER, self._name, "does not exist: no broker has used it yet")
         try:
-            self._reading = self._connect()
+            self._reading = self._connect_reading()
             self._check_version(self._reading)
             if self._reading.execute("SELECT 1 FROM sqlite_master WHERE name = 'migration'").fetchone():
                 raise wrong_version(self._name, CONVERTED[-1])
@@ -283,22 +287,30 @@ class SqliteStore:
 
     def space(self) -> int | None:
         """What its files take and what is free on their disk."""
-        return space_of(self._path, self._path.with_name(self._path.name + "-wal"))
+        return space_of(self._path, log_of(self._path))
 
     # Inside.
 
     def _connect(self) -> sqlite3.Connection:
         return sqlite3.connect(self._path, timeout=5.0, isolation_level=None, check_same_thread=False, cached_statements=256)
 
+    def _connect_reading(self) -> sqlite3.Connection:
+        """A connection that leaves the log as it is: the last one to write folds it into the file when it is closed."""
+        place = f"file:{quote(self._name)}?mode=ro"
+        return sqlite3.connect(place, uri=True, timeout=5.0, isolation_level=None, check_same_thread=False, cached_statements=256)
+
     def _prepare(self) -> sqlite3.Connection:
         connection = self._connect()
+        guard = self._connect_reading()  # while it is open, a connection that fails does not fold the log when it is closed
         try:
+            with contextlib.suppress(*_ERRORS):  # whoever reads next says what is wrong
+                guard.execute("PRAGMA user_version").fetchall()
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute(f"PRAGMA synchronous = {'FULL' if self._sync else 'NORMAL'}")
             connection.execute("PRAGMA wal_autocheckpoint = 4000")  # pages: 16 MB of log before it is folded into the file
             connection.execute("PRAGMA cache_size = -32000")
             tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-            check_log(connection, self._path.with_name(self._path.name + "-wal"), self._name)
+            self._check_log(connection)
             if not tables:
                 self._create(connection)
             self._check_version(connection, CONVERTED)
@@ -312,7 +324,17 @@ class SqliteStore:
         except BaseException:
             connection.close()
             raise
+        finally:
+            guard.close()
         return connection
+
+    def _check_log(self, connection: sqlite3.Connection) -> None:
+        try:
+            check_log(connection, log_of(self._path), self._name)
+        except StoreError as error:
+            if self._sync:
+                raise
+            log.warning("event=store-log-cut store=%s text=%s: commits that waited for no disk may be missing", self._name, error.cause)
 
     def _create(self, connection: sqlite3.Connection) -> None:
         connection.execute("BEGIN IMMEDIATE")

@@ -14,6 +14,7 @@ Source: "WAL-mode File Format", sqlite.org/walformat.html.
 from __future__ import annotations
 
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 from struct import Struct
 
@@ -40,14 +41,22 @@ def check_structure(connection: sqlite3.Connection, name: str) -> None:
         raise damaged(name, found)
 
 
-def check_log(connection: sqlite3.Connection, log: Path, name: str) -> None:
-    """Look behind what a connection's first read recovered from a log, before anything is written. Raises StoreError (corrupt)."""
+def log_of(file: Path) -> Path:
+    """The log of an SQLite file."""
+    return file.with_name(file.name + "-wal")
+
+
+def check_log(connection: sqlite3.Connection | None, log: Path, name: str) -> None:
+    """Look behind what a connection's first read recovered from a log, before anything is written. Raises StoreError (corrupt).
+
+    connection: None to walk through the whole log, while nobody writes to it.
+    """
     if not log.exists() or log.stat().st_size <= _HEADER.size + _FRAME.size:
         return
-    try:
-        recovered = max(0, connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[1])
-    except sqlite3.Error:  # a full disk: nothing is taken for granted
-        recovered = 0
+    recovered = 0
+    if connection is not None:
+        with suppress(sqlite3.Error):  # a full disk: nothing is taken for granted
+            recovered = max(0, connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[1])
     with open(log, "rb") as file:  # SQLite holds no lock on this one, which closing it would end
         header = file.read(_HEADER.size)
         magic, _, page, _, *salts, first, second = _HEADER.unpack(header)
