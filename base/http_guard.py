@@ -71,7 +71,11 @@ class GuardedProtocol(H11Protocol):
 
     def _make_room(self) -> None:
         """At the bound, close the oldest waiting connection of the address that has most of them."""
-        alive = [one for one in self.connections if isinstance(one, GuardedProtocol) and not one.transport.is_closing()]
+        alive = [
+            one
+            for one in self.connections
+            if isinstance(one, GuardedProtocol) and (not one.transport.is_closing() or one.transport.get_write_buffer_size())
+        ]  # one that closes counts until its answer is taken
         waiting = [one for one in alive if one is not self and one.waiting]
         if len(alive) <= self.most or not waiting:
             return
@@ -79,7 +83,7 @@ class GuardedProtocol(H11Protocol):
         for one in waiting:
             counts[one.source] = counts.get(one.source, 0) + 1
         victim = min(waiting, key=lambda one: (-counts[one.source], one.since))
-        self.say(victim.source, "its connections wait for nothing, and others need the room")
+        self.say(victim.source, "closed its oldest idle connection: the bound of connections is reached")
         self.connections.discard(victim)  # it counts no longer, though the loop has not said yet that it is lost
         victim.transport.abort()
 

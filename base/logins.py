@@ -89,7 +89,9 @@ class Logins(Generic[T]):
         if len(self._under_way) >= self._together:
             return None
         for known in (True, False):
-            for names in self._waiting.values():
+            for source, names in self._waiting.items():
+                if not known and self._strangers_at(source, now) > now:
+                    continue
                 for waiting in names.values():
                     login = waiting[0]
                     if login.known is known and self._when(login, now) <= now:
@@ -98,10 +100,16 @@ class Logins(Generic[T]):
         return None
 
     def next_time(self, now: float) -> float | None:
-        """When `take` may have somebody without anything else happening; None: not before `done` or `ask`."""
+        """From when on `take` may have somebody without anything else happening; None: not before `done` or `ask`."""
         if len(self._under_way) >= self._together:
             return None
-        times = [self._when(waiting[0], now) for names in self._waiting.values() for waiting in names.values()]
+        times = []
+        for source, names in self._waiting.items():
+            at = self._strangers_at(source, now)
+            heads = [waiting[0] for waiting in names.values()]
+            times += [self._when(login, now) for login in heads if login.known or at <= now]
+            if at > now and not all(login.known for login in heads):
+                times.append(at)
         return min((one for one in times if one != _LATER), default=None)
 
     def pause(self, source: str, name: str, now: float) -> float:
@@ -174,6 +182,13 @@ class Logins(Generic[T]):
         self._count[login.source] -= 1
         if not self._count[login.source]:
             del self._count[login.source]
+
+    def _strangers_at(self, source: str, now: float) -> float:
+        """The earliest time for logins of an address that is not known for their names: the same for all of them, so it is asked once."""
+        if any(other.source == source and not other.known for other in self._under_way.values()):
+            return _LATER
+        left, _ = self._bucket(source, now)
+        return now if left >= 1.0 else now + (1.0 - left) / REFILL
 
     def _when(self, login: Login, now: float) -> float:
         """When one may be looked at; _LATER: not before another one is done."""

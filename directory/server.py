@@ -35,7 +35,7 @@ from .uddi.wsdl import wsdl_text
 
 LONGEST = 1024 * 1024  # bytes of a request
 PATIENCE = 10.0  # seconds for a request's body
-TOGETHER = 100  # connections and requests worked at; more are answered 503
+TOGETHER = 100  # connections and requests worked at; a new connection beyond takes the place of one that says nothing
 
 log = logging.getLogger("mqmesh.directory")
 

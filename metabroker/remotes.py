@@ -112,7 +112,7 @@ def _mistake(scheme: str, host: str, port: str | None, path: str | None) -> str 
         return mistake
     right_host = host.lower() if _wild(host) else _host_of(address)
     right_path = path if path is None or _wild(path) else _path_of(address)
-    return f'no request matches: write "{scheme}://{right_host}:{port or address.port}{right_path or ""}"'
+    return f'no request matches: write "{scheme}://{right_host}:{port if port == _ANY else address.port}{right_path or ""}"'
 
 
 def _wild(pattern: str) -> bool:

@@ -165,12 +165,14 @@ class Guard:
         return filters and not full.startswith("$share/") and self.rules.partly(user, client_id, full)
 
     def filters(self, session: Subscriber, full: str) -> bool:
-        """Whether a subscription is allowed in part only, so that `reads` decides for each topic."""
+        """Whether `reads` decides for each topic of a subscription: the rules do not allow all of it.
+
+        True also where they allow nothing of it: a session that moves keeps such a subscription until it is reviewed.
+        """
         client_id = identifier_of(session.client_id)
         if not self.rules or self._exempt(client_id) or full in (ANSWER, MESH_ANSWER):
             return False
-        user = self.user_of(session)
-        return not self.rules.subscribe(user, client_id, full).allowed and self._partly(user, client_id, full)
+        return not self.rules.subscribe(self.user_of(session), client_id, full).allowed
 
     def reads(self, session: Subscriber, topic: str) -> bool:
         """Whether a session with such a subscription may have messages of a topic."""

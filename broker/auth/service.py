@@ -196,10 +196,11 @@ class Authenticator:
         try:
             good = await loop.run_in_executor(self._pool, passwords.right, hash_, waiting.password)
             good = good and self.users.get(user) == hash_  # the file may have been read again meanwhile
-        finally:
+        finally:  # also when the thread could not begin: a CONNECT is always answered
             delay = self._logins.done(waiting, good, loop.time())
+            if not good:
+                loop.call_later(delay, waiting.go, BAD)
         if not good:
-            loop.call_later(delay, waiting.go, BAD)
             return
         self._right.keep(waiting.digest, None)
         waiting.go(self._good(user))

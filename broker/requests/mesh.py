@@ -85,7 +85,7 @@ class MeshTopic:
         try:
             asked = json.loads(payload)
             deed = DEEDS[asked["do"]]
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, RecursionError):
             return {"error": RIGHT + ", ".join(DEEDS)}
         dry = asked.get("dry_run") is True
         try:

@@ -94,7 +94,7 @@ class SessionTopic:
     def _carry_out(self, connection: Connection, payload: bytes, answer: Callable[[dict[str, object]], None]) -> None:
         try:
             request = json.loads(payload)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise Wrong(RIGHT) from None
         client = request.get("client") if isinstance(request, dict) else None
         if not isinstance(request, dict) or not isinstance(client, str | None):

@@ -26,7 +26,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from ...base.backoff import Backoff
 from ...mqtt.errors import MqttError
-from ...mqtt.length import LARGEST_PACKET, encode_length
+from ...mqtt.length import LARGEST_PACKET, LONGEST_LENGTH, encode_length
 from ...mqtt.properties import Property, encode_properties
 from ...mqtt.reasons import Reason
 from ..core.transport import Done, Incoming, LinkHandler, LinkSpec, Outcome, Properties, Publication
@@ -80,7 +80,7 @@ class _Sending:
         """Bytes of the packet."""
         publication = self.publication
         body = 2 + len(publication.topic.encode()) + (2 if publication.qos else 0) + len(self.packed.block) + len(publication.payload)
-        return 1 + len(encode_length(body)) + body
+        return 5 + body if body > LONGEST_LENGTH else 1 + len(encode_length(body)) + body
 
 
 class PahoLink:

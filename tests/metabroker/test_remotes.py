@@ -93,6 +93,7 @@ def test_each_part_is_matched_by_itself(entry: str, asked: str, expected: bool |
         ("mqtt://[0:0::1]:1883", "mqtt://[::1]:1883"),
         ("mqtt://far\0:1883", "mqtt://"),
         ("ws://far:80/a b", "path"),
+        ("mqtt://far:08883", 'write "mqtt://far:8883"'),
     ],
 )
 def test_an_entry_that_can_never_match_is_refused_when_the_file_is_read(entry: str, right: str) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mqmesh.base.settings import ConfigError
+from mqmesh.broker.auth.guard import Guard
+from mqmesh.broker.auth.permissions import Access
 from mqmesh.broker.auth.settings import AccessSettings
 from mqmesh.broker.config import parse
 from mqmesh.mqtt.packets import Publish
@@ -108,3 +111,13 @@ async def test_a_stored_session_is_filtered_after_a_restart() -> None:
 def test_the_setting_is_checked() -> None:
     with pytest.raises(ConfigError, match="on_overlap"):
         access(ALL, on_overlap="maybe")
+
+
+def test_a_subscription_of_which_nothing_is_allowed_any_more_brings_nothing() -> None:
+    """A session that moves to another site keeps it until it is reviewed there."""
+    guard = Guard(SimpleNamespace(), Access(), access(ALL))  # type: ignore[arg-type]
+    leaving = SimpleNamespace(client_id="\0leaving.1.2.meter", user=None, subscriptions={"plant/#": None})
+    assert not guard.filters(leaving, "plant/#")  # type: ignore[arg-type]
+    guard.renew(access({"allow": ["subscribe"], "topics": ["other"]}), [], [leaving], lambda *_: True)  # type: ignore[list-item]
+    assert guard.filters(leaving, "plant/#")  # type: ignore[arg-type]
+    assert not guard.reads(leaving, "plant/open")  # type: ignore[arg-type]

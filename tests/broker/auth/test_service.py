@@ -168,6 +168,19 @@ async def test_guesses_at_once_are_not_faster(folder: Path, monkeypatch: pytest.
         assert reasons.count(0x89) >= 88
 
 
+async def test_a_comparison_that_cannot_begin_is_answered_too(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    def fails(*_: object) -> bool:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(passwords, "right", fails)
+    async with Site(access=access(folder)) as site:
+        client = await connect(site, "alice", b"wonderland")
+        logins = site.broker.site.guard.authenticator._logins
+        await until(lambda: not logins.waiting and not logins._under_way)
+        await site.later(11)
+        await client.expect(Connack, reason=0x86)
+
+
 async def test_many_clients_of_one_user_cost_one_comparison(folder: Path, monkeypatch: pytest.MonkeyPatch):
     asked: list[bytes] = []
     real = passwords.right

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from mqmesh.client import BytesMessage, ConnectionFactory, DeliveryMode, Topic
 from mqmesh.client.core.errors import ResourceAllocationError
+from mqmesh.client.core.transport import Publication
+from mqmesh.client.paho.link import LARGEST_PACKET, _Sending
 from support.brokers import running_broker
 from support.jms_client import PATIENCE
 
@@ -30,3 +33,8 @@ def test_it_is_refused_and_others_go_on(tmp_path: Path, kind: str, mode: Deliver
         assert len(received.get_body(bytes)) == 1500
         links = list(context.connection.transport._links)  # type: ignore[attr-defined]
         assert [link._connection for link in links] == [1] * len(links), "no link has connected again"
+
+
+def test_the_size_of_what_no_packet_can_hold_is_above_every_limit() -> None:
+    publication = Publication("a", bytes(LARGEST_PACKET), 1)
+    assert _Sending(publication, SimpleNamespace(block=b"\0"), print).size > LARGEST_PACKET  # type: ignore[arg-type]
