@@ -280,6 +280,12 @@ class Dispatch:
                 d.sending(entry, entry.count)
         self._pump_due = True
 
+    def _take_deferred(self) -> None:
+        """Try the receipts again that wait for pages: a page was read, or what was to be written before it is read is committed."""
+        for d in list(self.custody.destinations.values()):
+            if d.deferred is not None:
+                self.receipt(d.deferred)
+
     def _say_noted(self, noted: Noted) -> None:
         """Refusals up to a position were acted on, and that will not be forgotten: the destination may forget them."""
         d = self.custody.destinations.get(noted.destination)
@@ -295,6 +301,7 @@ class Dispatch:
             journal.waiting = False
             self._pump_due = True
             self.pager.go_on()
+            self._take_deferred()
         self.pager.stir()
 
     def dropped(self, tree: int, brokers: int) -> None:
@@ -395,10 +402,8 @@ class Dispatch:
 
     def page_read(self, order: int, body: bytes | None) -> None:
         """The shell has read a page."""
-        for d in self.pager.read(order, body):
-            receipt = d.deferred
-            if receipt is not None:
-                self.receipt(receipt)
+        self.pager.read(order, body)
+        self._take_deferred()
         self._pump_due = True
 
     def flush(self) -> None:

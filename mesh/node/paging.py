@@ -215,23 +215,21 @@ class Pager:
         page.asked = True
         self._core.actions.append(ReadPage(page.order))
 
-    def read(self, order: int, body: bytes | None) -> list[Destination]:
-        """The shell has read a page; None: it is damaged. Returns destinations whose receipts waited for it."""
+    def read(self, order: int, body: bytes | None) -> None:
+        """The shell has read a page; None: it is damaged. Receipts that waited for it are to be tried again."""
         page = self._custody.pages.get(order)
         if page is None:
             self._go_on(order)
-            return []
+            return
         page.asked = False
         if page.entries is None:
             self._load(page, body)
         if page.entries is not None:
             self._look_through(page)
         held = [self._custody.destinations.get(number) for number in numbers(page.open)]
-        waiting = [d for d in held if d is not None and d.deferred is not None]
         if not any(d is not None and (d.joined or d.deferred is not None) for d in held):
             page.release()
         self._go_on(order)
-        return waiting
 
     def _load(self, page: Page, body: bytes | None) -> None:
         why = "it is not there"

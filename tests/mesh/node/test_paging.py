@@ -131,3 +131,39 @@ def test_a_site_that_is_given_up_leaves_nothing_behind() -> None:
     assert net.nodes[1].custody() == (0, 0)
     assert sum(given.messages for _, given in net.given_up) + sum(one.run.count for _, one in net.returned) == 100
     assert not net.disks[1].pages
+
+
+def refused(messages: int) -> Net:
+    """Two has refused messages for a shared subscription, all that it was sent, and is away before one knows. Its link had the number 1."""
+    net = line(2, 1, config=MeshConfig(keep_messages=10, page_messages=5, custody_messages=600), durable=True)
+    net.nodes[2].subscribe("a", "g", 1, 0.0)
+    net.settle()
+    net.hold = True
+    publish(net, 0, messages)
+    net.stuck.add((2, 1))
+    net.nodes[2].unsubscribe("a", "g", net.now)
+    for _, deliver in net.delivered:
+        assert deliver.token is not None
+        net.nodes[2].refuse(deliver.token, ("g", "a"), net.now)
+        net.commit(2, deliver.token)
+    net.hold = False
+    net.settle()
+    return net
+
+
+def test_a_join_that_refuses_messages_of_a_page_waits_for_the_commit_of_the_page_only() -> None:
+    """It used to be lost when the page was not written yet: the site got nothing any more."""
+    net = refused(14)
+    net.cut(1)
+    net.save(1)
+    net.full.add(1)
+    net.settle()
+    assert net.nodes[1].custody_in_memory()[0] < 14
+    assert not net.disks[1].pages
+    net.link(2, 1)
+    net.settle()
+    assert net.nodes[1].custody()[0] == 14
+    net.full.discard(1)
+    net.settle()
+    assert [(r.run.payloads, r.reason) for _, r in net.returned] == [([payload], "refused") for payload in numbers(0, 14)]
+    assert net.nodes[1].custody() == (0, 0)
