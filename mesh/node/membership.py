@@ -473,16 +473,15 @@ class Membership:
         self.interests.all_stale()
         self._core.event("member_forgotten", number=number)
 
-    def forget_life(self, number: int, uuid: bytes) -> None:
-        """A broker is gone for good, whatever was known of it; `forget` and its link record, too."""
+    def forget_life(self, number: int, uuid: bytes, epoch: int) -> None:
+        """A broker is gone for good, up to an epoch, whatever was known of it; `forget` and its link records, too."""
         active = self.interests.active.get(number)
         if active == uuid:
             self.forget(number)
         elif active is None and self._core.keys is not None and self._core.keys.forget(number):
             self._drop_pin(number)
         self._absent.pop(number, None)
-        if self.states.records.pop((number, uuid), None) is not None:
-            self.states.dirty = True
+        self.states.drop((number, uuid), epoch)
 
     def pin(self, number: int, pin: Pin) -> None:
         """The number belongs to this key from now on."""

@@ -12,7 +12,10 @@ Rules
   above that epoch, and is a member as before;
 - what is passed on of a life that was forgotten is not believed, so that a neighbour who has not heard of it cannot bring it back;
 - an order counts once; one that is older than `KEPT` seconds, or than one of the same kind for the same broker, does not count;
-- `managers` names the brokers whose orders count; None: those of all.
+- an order from more than `AHEAD` seconds in the future does not count: the next order for that broker would need a later time still;
+- at the bounds of what is kept, a new order is refused. None is dropped for it: a dropped one would be new again and circulate for ever;
+- `managers` names the brokers whose orders count; None: those of all. The key of a manager, in `mesh.keys`, proves its name; without one
+  its name is the one that its number has here.
 
 Orders are kept in memory. It does not know who may ask for one; the shell does.
 """
@@ -31,7 +34,10 @@ from .membership import Membership
 
 FORGET, LEAVE, REKEY = "forget", "leave", "rekey"
 KEPT = 7 * 86_400.0  # seconds
-MOST = 1000  # orders that are kept; the oldest goes
+AHEAD = 86_400.0  # seconds by which the clocks of two brokers may differ
+MOST = 1000  # orders that are kept
+MOST_GONE = 10_000  # lives that were forgotten, and are remembered
+EVERY = 60.0  # seconds between two looks for old orders
 
 
 class Orders:
@@ -42,6 +48,7 @@ class Orders:
         self._members = members
         self.known: dict[bytes, Order] = {}
         self._gone: dict[tuple[int, bytes], int] = {}  # life that was forgotten -> up to which epoch
+        self._look = 0.0  # when old orders are looked for next
         members.buried = self.buried
         members.on_went = self._went
 
@@ -61,6 +68,9 @@ class Orders:
         self._members.refresh()
         own = target == core.number
         uuid, epoch, name = self._life(target)
+        full = self._full(what, target, uuid)
+        if full:
+            raise UsageError(f"{full}; the oldest order ends {KEPT / 86_400:.0f} days after it was given")
         if own is not (what == LEAVE):
             raise UsageError("a broker leaves by itself, and is forgotten by others")
         if not own and self._members.states.live >> target & 1:
@@ -101,24 +111,56 @@ class Orders:
 
     def received(self, end: LinkEnd, orders: tuple[Order, ...]) -> None:
         """Take what is new. Orders do not come over a link with a policy."""
-        managers = self._core.config.managers
         for order in orders:
             if order.id in self.known or end.gate is not None:
                 continue
             if not self._members.believes(end, "order", order.issuer, order.name, order.seal, order[:-1]):
                 continue
-            if managers is not None and order.name not in managers:
-                self._core.event("order_refused", what=order.what, issuer=order.name, text="it is not among mesh.managers")
+            why = self._not_managed(order)
+            if why:
+                self._refuse(order, why)
                 continue
             self._take(order, end)
+
+    def _not_managed(self, order: Order) -> str:
+        """Why its issuer is none of the brokers whose orders count; "": it is one of them."""
+        core, members = self._core, self._members
+        if core.config.managers is None:
+            return ""
+        if order.name not in core.config.managers:
+            return "it is not among mesh.managers"
+        if core.keys is not None and core.keys.given_to(order.name) is not None:
+            return ""  # `believes` has compared the key
+        members.refresh()
+        uuid = members.interests.active.get(order.issuer, b"")
+        known = members.states.holders.get(order.issuer) or members.states.records.get((order.issuer, uuid))
+        if known is None or known.name != order.name:
+            return f"broker {order.issuer} is not known here under that name: give the key of {order.name} in mesh.keys"
+        return ""
+
+    def _full(self, what: str, target: int, uuid: bytes) -> str:
+        """Why one more order is not kept; "": it is."""
+        if len(self.known) >= MOST:
+            return f"{MOST:,} orders are kept already"
+        if what != REKEY and len(self._gone) >= MOST_GONE and (target, uuid) not in self._gone:
+            return f"{MOST_GONE:,} brokers have been forgotten already"
+        return ""
+
+    def _refuse(self, order: Order, why: str) -> None:
+        self._core.event("order_refused", what=order.what, issuer=order.name, text=why)
 
     def _take(self, order: Order, source: LinkEnd | None) -> None:
         core = self._core
         if order.time <= max(self._newest(order.what, order.target), core.wall_ms() - int(KEPT * 1000)):
             return
+        if source is not None:
+            full = self._full(order.what, order.target, order.uuid)
+            if order.time > core.wall_ms() + int(AHEAD * 1000):
+                full = "its time is more than a day ahead of the clock here: compare the clocks of the two brokers"
+            if full:
+                self._refuse(order, full)
+                return
         self.known[order.id] = order
-        if len(self.known) > MOST:
-            del self.known[next(iter(self.known))]
         core.event("order", what=order.what, number=order.target, issuer=order.name)
         for end in list(core.links.values()):
             if end is not source and self._passes(end):
@@ -146,7 +188,7 @@ class Orders:
         self._gone[life] = max(order.epoch, self._gone.get(life, 0))
         members.refresh()
         if not members.states.live >> order.target & 1:
-            members.forget_life(*life)
+            members.forget_life(*life, self._gone[life])
 
     def _rekey(self, order: Order) -> None:
         core, members = self._core, self._members
@@ -155,7 +197,7 @@ class Orders:
             return
         members.refresh()
         if members.states.live >> order.target & 1:
-            core.event("order_refused", what=order.what, issuer=order.name, text=f"broker {order.target} can be reached under its key")
+            self._refuse(order, f"broker {order.target} can be reached under its key")
         else:
             members.pin(order.target, Pin(order.key, lasting=True))
 
@@ -164,7 +206,7 @@ class Orders:
         for number in numbers(went):
             for target, uuid in list(self._gone):
                 if target == number and (number, uuid) in self._members.states.records and self.gone(number, uuid):
-                    self._members.forget_life(number, uuid)
+                    self._members.forget_life(number, uuid, self._gone[number, uuid])
 
     def gone(self, number: int, uuid: bytes) -> bool:
         """Whether a broker has left or was forgotten, and has not begun another life that is known here."""
@@ -178,5 +220,8 @@ class Orders:
 
     def expire(self) -> None:
         """Old orders do not count any more."""
+        if not self.known or self._core.now < self._look:
+            return
+        self._look = self._core.now + EVERY
         last = self._core.wall_ms() - int(KEPT * 1000)
         self.known = {id_: order for id_, order in self.known.items() if order.time > last}

@@ -317,6 +317,9 @@ class MeshSettings:
                 check_filter(topic_filter, shared=False)
             except MqttError as error:
                 raise ConfigError(section.file, section.key("receipt_topics"), topic_filter, f"not a topic filter: {error}") from None
+        unproved = [name for name in settings.managers or () if name not in settings.keys]
+        if unproved:
+            raise section.error("managers", f"give the key of {unproved[0]} in mesh.keys too: without it any broker can take that name")
         if settings.retry_last < settings.retry_first:
             raise section.error("retry_last", f"give at least retry_first, {settings.retry_first:g}")
         return settings

@@ -124,8 +124,15 @@ class LinkStates:
         held = self.holders.get(record.number)
         if oldest.epoch >= record.epoch or oldest.uuid in (self._own[1], held.uuid if held else None):
             return False
-        del self.records[oldest.number, oldest.uuid]
+        self.drop((oldest.number, oldest.uuid))
         return True
+
+    def drop(self, key: Key, epoch: int | None = None) -> None:
+        """Forget the record of a UUID, and those of its other lives. epoch: of these, up to this one; None: all."""
+        twins = [twin for twin in self.twins if (twin[0], twin[1][:UUID_BYTES]) == key]
+        gone = [self.twins.pop(twin) for twin in twins if epoch is None or self.twins[twin].epoch <= epoch]
+        if self.records.pop(key, None) is not None or gone:
+            self.dirty = True
 
     def refresh(self) -> bool:
         """Compute the picture anew if a record has changed; whether one had."""
@@ -165,11 +172,13 @@ class LinkStates:
         changed = False
         for key, twins in lives.items():
             here = [node for node in (key, *twins) if node in reachable]
-            holder = min(here, key=self._precedence, default=key)
-            if holder == key or key == self._own:
+            holder = key if key == self._own else min(here, key=self._precedence, default=key)
+            if holder == key:
                 continue
-            earlier, self.records[key] = self.records[key], self.twins.pop(holder)
-            self.twins[self._twin_key(earlier)] = earlier
+            earlier = self.records.get(key)  # None: that life was forgotten, and the other one is heard of only now
+            self.records[key] = self.twins.pop(holder)
+            if earlier is not None:
+                self.twins[self._twin_key(earlier)] = earlier
             self.taken_over.append(key)
             changed = True
         return changed

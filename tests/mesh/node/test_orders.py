@@ -7,7 +7,9 @@ import os
 import random
 
 import pytest
+from mqmesh.mesh.node import orders
 from mqmesh.mesh.node.core import MeshConfig
+from mqmesh.mesh.wire.control import Order, encode
 from mqmesh.mesh.wire.keys import Keys, Signer
 from mqmesh.mesh.wire.policy import Policy
 from mqmesh.mqtt.errors import PeerError, UsageError
@@ -240,6 +242,87 @@ def test_an_order_that_is_played_again_does_nothing() -> None:
     net.nodes[2]._orders.received(end, (old,))
     assert net.nodes[2]._core.keys is not None
     assert net.nodes[2]._core.keys.pins[3].key == NEW.public
+
+
+def signed(net: Net, by: int, count: int = 1, name: str | None = None, time: int = 0, what: str = "note") -> list[Order]:
+    """Orders that the broker with this number signs; each is about another number."""
+    now = int(net.now * 1000) + time
+    orders = [Order(k.to_bytes(16, "big"), by, name or f"b{by}", now, what, k, bytes(16), 0, b"") for k in range(1, count + 1)]
+    return [order._replace(seal=Keys("mesh", by, f"b{by}", signer_of(by)).seal("order", *order[:-1])) for order in orders]
+
+
+def hears(net: Net, at: int, orders: list[Order]) -> None:
+    node = net.nodes[at]
+    node.receive(next(iter(node._core.links)), encode("orders", orders), net.now)
+
+
+def test_more_orders_than_are_kept_come_to_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(orders, "MOST", 3)
+    net, _ = triangle()
+    hears(net, 1, signed(net, 2, 5))
+    for _ in range(3):
+        actions = {number: node.take() for number, node in net.nodes.items()}
+        for number, said in actions.items():
+            for action in said:
+                net._do(number, action)
+        for end in list(net.flying):
+            at, link = net.ends[end]
+            net.nodes[at].receive(link, b"".join(net.flying.pop(end)), net.now)
+    assert not any(b"$mesh/orders" in getattr(action, "data", b"") for node in net.nodes.values() for action in node.take())
+    assert [len(node._orders.known) for node in net.nodes.values()] == [3, 3, 3]
+    assert {1} <= set(events(net, "order_refused"))
+    with pytest.raises(UsageError, match="3 orders are kept already"):
+        net.nodes[1].order("rekey", 3, net.now, NEW.public)
+
+
+def test_the_brokers_that_were_forgotten_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(orders, "MOST_GONE", 3)
+    net, _ = triangle()
+    hears(net, 1, signed(net, 2, 5, what="forget"))
+    assert len(net.nodes[1]._orders._gone) <= 3
+
+
+def test_an_order_from_the_future_is_refused() -> None:
+    net, links = triangle()
+    dies(net, 3, links)
+    hears(net, 2, signed(net, 1, 3, time=2**47, what="rekey")[2:])
+    net.settle()
+    assert not net.nodes[2]._orders.known
+    assert events(net, "order_refused") == [2]
+    net.nodes[1].order("rekey", 3, net.now, NEW.public)
+    net.settle()
+    assert net.nodes[2]._core.keys is not None
+    assert net.nodes[2]._core.keys.pins[3].key == NEW.public
+
+
+def test_the_name_of_a_manager_is_that_of_its_number() -> None:
+    net, _ = triangle(MeshConfig(managers=("b2",)))
+    hears(net, 3, signed(net, 1, name="b2"))
+    assert not net.nodes[3]._orders.known
+    hears(net, 3, signed(net, 2))
+    assert len(net.nodes[3]._orders.known) == 1
+
+
+def test_the_key_of_a_manager_proves_its_name() -> None:
+    net, _ = triangle(MeshConfig(managers=("b7",)))
+    net.nodes[3].renew({"b7": signer_of(7).public}, ("b7",))
+    hears(net, 3, signed(net, 1, name="b7"))
+    assert not net.nodes[3]._orders.known
+    hears(net, 3, signed(net, 7))
+    assert len(net.nodes[3]._orders.known) == 1, "whether it is known here or not"
+
+
+def test_old_orders_are_looked_for_once_a_minute() -> None:
+    net, _ = triangle()
+    hears(net, 1, signed(net, 2))
+    kept = net.nodes[1]._orders.known
+    net.nodes[1].handle_timer(net.now)
+    first = net.nodes[1]._orders.known
+    net.nodes[1].handle_timer(net.now + 1)
+    assert net.nodes[1]._orders.known is first
+    net.nodes[1].handle_timer(net.now + orders.KEPT + 1)
+    assert kept
+    assert not net.nodes[1]._orders.known
 
 
 SEEDS = 30 * int(os.environ.get("MQMESH_EXAMPLES", "1"))

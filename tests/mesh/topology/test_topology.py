@@ -160,6 +160,10 @@ def test_a_data_folder_is_relative_to_the_file(tmp_path: Path) -> None:
             MESH + TWO + LINK + '[[link]]\nbetween = ["b", "a"]\n',
             "link[2].between = ['b', 'a']: link[1] joins these two already: leave one out",
         ),
+        (
+            MESH + 'managers = ["a"]\n' + TWO + LINK,
+            "mesh.managers = ['a']: give the key of a in mesh.keys too: without it any broker can take that name",
+        ),
         (MESH + TWO + LINK + "cost = 0\n", "link[1].cost = 0: give a whole number from 1 to 65535"),
         (MESH + TWO + LINK + 'adress = "x"\n', 'link[1].adress = "x": unknown key; did you mean "address"?'),
         (MESH + TWO + LINK + "[limits]\nin_fligth = 1\n", 'limits.in_fligth = 1: unknown key; did you mean "in_flight"?'),

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mqmesh.mesh.view import linkstate
 from mqmesh.mesh.view.linkstate import Graph, LinkStates, Path, shortest_paths
-from mqmesh.mesh.wire.control import LinkEntry, LinkRecord
+from mqmesh.mesh.view.lives import Lives
+from mqmesh.mesh.wire.control import ALL, Life, LinkEntry, LinkRecord
+from mqmesh.mesh.wire.identity import Identity
 from support.models.mesh_net import ring
 
 OWN = (0, b"\0" * 16)
@@ -62,3 +66,43 @@ def test_a_cut_is_one_computation_for_each_broker(monkeypatch: pytest.MonkeyPatc
         node.members()
         assert len(node.holders()) == 6
     assert sorted(computed) == [1, 2, 3, 4, 5, 6]
+
+
+def two_lives() -> tuple[LinkStates, Lives, bytes]:
+    """What broker 0 knows of two lives of broker 2, one of them a twin; its own link leads to the twin."""
+    lives = Lives(Identity("m", "b0", 0, UUID(bytes=OWN[1]), 1))
+    uuid = b"u" * 16
+    for epoch in (100, 200):
+        lives.offer(Life(2, uuid, bytes([epoch]) * 16, 0, epoch, ((epoch, ALL),), 1, (), False, None))
+    states = LinkStates(OWN, lives)
+    states.offer(LinkRecord(*OWN, "b0", 1, 1, (LinkEntry(2, 8, 1, None),)))
+    states.offer(LinkRecord(2, uuid, "b2", 100, 1, (LinkEntry(1, 7, 1, None),)))
+    states.offer(LinkRecord(2, uuid, "b2", 200, 1, (LinkEntry(0, 8, 1, None),)))
+    return states, lives, uuid
+
+
+def test_a_twin_takes_the_place_of_a_life_that_was_forgotten() -> None:
+    states, _, uuid = two_lives()
+    states.drop((2, uuid), 100)
+    states.refresh()
+    assert list(states.paths) == [2]
+    assert states.records[2, uuid].epoch == 200
+    assert not states.twins
+
+
+def test_lives_go_with_their_uuid() -> None:
+    states, _, uuid = two_lives()
+    states.drop((2, uuid), 200)
+    states.refresh()
+    assert (states.twins, list(states.records)) == ({}, [OWN])
+
+
+def test_lives_go_with_the_oldest_uuid_of_a_number() -> None:
+    states, _, uuid = two_lives()
+    states.offer(LinkRecord(*OWN, "b0", 1, 2, ()))
+    states.refresh()
+    for k in range(linkstate.LIVES_KEPT):
+        states.offer(LinkRecord(2, bytes([k]) * 16, "b2", 300 + k, 1, ()))
+    states.refresh()
+    assert (2, uuid) not in states.records
+    assert not states.twins
