@@ -55,10 +55,11 @@ class StoreError(Exception):
 class Store(Protocol):
     """The operations of every store. Every method raises only `StoreError`.
 
-    counted: it keeps the counts that batches carry, and counts nothing itself.
+    counted: it keeps the counts that batches carry, and counts nothing itself. name: its file, folder or address, as errors show it.
     """
 
     counted: bool
+    name: str
 
     def open(self) -> None:
         """Make or check what is there, take the lock, delete runs that no delivery names; ready for everything."""
@@ -148,7 +149,7 @@ def check_counts(store: Store, found: Counts) -> None:
     right = store.counts()
     if right is not None and right != found:
         wrong = [f"{here:,} of {there:,} {name}" for name, here, there in zip(Counts._fields, found, right, strict=True) if here != there]
-        raise damaged(type(store).__name__, f"it has {', '.join(wrong)}")
+        raise damaged(store.name, f"it has {', '.join(wrong)}")
 
 
 def gapless(numbers: Collection[int]) -> tuple[int, int] | None:

@@ -258,7 +258,8 @@ class Coalescer:
             references[run] = left
             return
         del references[run]
-        self.runs -= 1
+        if left >> SHIFT:  # a lost run has deliveries only
+            self.runs -= 1
         self.stored -= left >> SHIFT
         batch = self.open
         put = batch.runs.pop(run, None)

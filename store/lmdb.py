@@ -78,7 +78,7 @@ class LmdbStore:
 
     def __init__(self, folder: Path, sync: bool = True, map_size: int = MAP_SIZE) -> None:
         self._folder = folder
-        self._name = str(folder)
+        self.name = str(folder)
         self._sync = sync
         self._map_size = map_size
         self._folder_lock = FolderLock(folder)
@@ -90,8 +90,8 @@ class LmdbStore:
 
     def open(self) -> None:
         """Make or check the folder, see `Store.open`."""
-        make_folder(self._folder, self._name)
-        self._folder_lock.acquire(self._name)
+        make_folder(self._folder, self.name)
+        self._folder_lock.acquire(self.name)
         try:
             self._guarded(self._prepare)
         except BaseException:
@@ -101,15 +101,15 @@ class LmdbStore:
     def attach(self) -> None:
         """Open for queries only, from another process than the one that writes; see `Store.attach`."""
         if not (self._folder / "data.mdb").exists():
-            raise StoreError(Kind.OTHER, self._name, "does not exist: no broker has used it yet")
+            raise StoreError(Kind.OTHER, self.name, "does not exist: no broker has used it yet")
 
         def start() -> None:
-            self._environment = lmdb.open(self._name, self._map_size, readonly=True, create=False, max_dbs=len(_DATABASES))
+            self._environment = lmdb.open(self.name, self._map_size, readonly=True, create=False, max_dbs=len(_DATABASES))
             self._databases = {name: self._environment.open_db(name.encode(), create=False) for name in _DATABASES}
             with self._environment.begin() as txn:
                 self._check_version(txn)
                 if txn.get(b"conversion", db=self._databases["meta"]) is not None:
-                    raise wrong_version(self._name, CONVERTED[-1])
+                    raise wrong_version(self.name, CONVERTED[-1])
 
         try:
             self._guarded(start)
@@ -137,7 +137,7 @@ class LmdbStore:
             with contextlib.suppress(StoreError):  # the first error counts; the next commit meets the second one itself
                 self._guarded(self._recover)
             if crowded and isinstance(error, StoreError) and error.kind is Kind.OTHER:
-                raise full(self._name) from error  # LMDB calls a write that ended early an input/output error
+                raise full(self.name) from error  # LMDB calls a write that ended early an input/output error
             raise
         for recipient in batch.recipients:
             self._numbers.pop(recipient, None)
@@ -353,7 +353,7 @@ class LmdbStore:
 
     def _prepare(self) -> None:
         path = self._folder / "data.mdb"
-        refuse_half_salvaged(path, self._name)
+        refuse_half_salvaged(path, self.name)
         if path.exists() and 0 < path.stat().st_size <= CHECKED_SIZE:
             self._verify()
         if path.exists() and path.stat().st_size >= 8192:
@@ -372,11 +372,11 @@ class LmdbStore:
 
     def _verify(self) -> None:
         try:
-            problems = verify(self._name)  # type: ignore[no-untyped-call]
+            problems = verify(self.name)  # type: ignore[no-untyped-call]
         except VerifyError as error:
-            raise damaged(self._name, str(error)) from error
+            raise damaged(self.name, str(error)) from error
         if problems:
-            raise damaged(self._name, problems[0])
+            raise damaged(self.name, problems[0])
 
     def _check_meta(self, path: Path) -> None:
         """The two meta pages: commits write them in turn, so that they are one transaction apart. LMDB takes the later one unasked."""
@@ -385,21 +385,21 @@ class LmdbStore:
             start = head.find(_MAGIC, 0, 64)
             size = int.from_bytes(head[start + 24 : start + 28], sys.byteorder)
             if start < 0 or not 512 <= size <= 65536 or size & (size - 1):
-                raise damaged(self._name, "its first page is changed")
+                raise damaged(self.name, "its first page is changed")
             file.seek(size)
             second = file.read(4096)
         at = start + 24 + 2 * 48 + 8  # behind version, addresses, two databases and the number of the last page
         first, other = (int.from_bytes(page[at : at + 8], sys.byteorder) for page in (head, second))
         if (first or other) and abs(first - other) != 1:
-            raise damaged(self._name, f"its meta pages do not follow each other (transactions {first} and {other})")
+            raise damaged(self.name, f"its meta pages do not follow each other (transactions {first} and {other})")
 
     def _start(self) -> None:
         self._reserve_lock_file()
-        environment = lmdb.open(self._name, self._map_size, metasync=self._sync, mode=0o600, max_dbs=len(_DATABASES), max_spare_txns=4)
+        environment = lmdb.open(self.name, self._map_size, metasync=self._sync, mode=0o600, max_dbs=len(_DATABASES), max_spare_txns=4)
         self._environment = environment
         pages = environment.info()["last_pgno"] + 1
         if (self._folder / "data.mdb").stat().st_size < pages * environment.stat()["psize"]:
-            raise damaged(self._name, "its file is shorter than it says")
+            raise damaged(self.name, "its file is shorter than it says")
         self._databases = {name: environment.open_db(name.encode()) for name in _DATABASES}
 
     def _reserve_lock_file(self) -> None:
@@ -426,11 +426,11 @@ class LmdbStore:
         meta = self._databases["meta"]
         found = txn.get(b"schema", db=meta)
         if txn.get(b"program", db=meta) != b"mqmesh" or found is None:
-            raise StoreError(Kind.SCHEMA, self._name, "is an LMDB folder of another program: name another folder")
+            raise StoreError(Kind.SCHEMA, self.name, "is an LMDB folder of another program: name another folder")
         if not found.isdigit():
-            raise damaged(self._name, f"its schema version is {found[:20]!r}")
+            raise damaged(self.name, f"its schema version is {found[:20]!r}")
         if int(found) != SCHEMA_VERSION and int(found) not in converted:
-            raise wrong_version(self._name, int(found))
+            raise wrong_version(self.name, int(found))
 
     def _convert(self) -> None:
         """Convert the rows of schema version 1 (mqmesh 0.1) in place, in steps that say how far they are: the next start goes on there."""
@@ -476,16 +476,16 @@ class LmdbStore:
         numbers = {}
         for number, name in txn.cursor(self._databases["names"]).iternext():
             if txn.get(_short(name), db=self._databases["recipients"]) != number:
-                raise damaged(self._name, f"the recipient {name[:40]!r} has another number than its deliveries")
+                raise damaged(self.name, f"the recipient {name[:40]!r} has another number than its deliveries")
             numbers[name.decode(errors="replace")] = _NUMBER.unpack(number)[0]
         if len(numbers) != txn.stat(self._databases["recipients"])["entries"]:
-            raise damaged(self._name, "it has numbers of recipients without names")
+            raise damaged(self.name, "it has numbers of recipients without names")
         self._numbers = numbers
         self._next_number = max(self._numbers.values(), default=0) + 1
 
     def _open_environment(self) -> lmdb.Environment:
         if self._environment is None:
-            raise StoreError(Kind.OTHER, self._name, "is not open")
+            raise StoreError(Kind.OTHER, self.name, "is not open")
         return self._environment
 
     def _find(self, txn: Transaction, recipient: str) -> bytes:
@@ -526,9 +526,9 @@ class LmdbStore:
         try:
             checksum, published, expires, length, count, qos, retain, topic_length, properties_length = _RUN.unpack_from(data)
         except StructError as error:
-            raise damaged(self._name, f"run {run} is cut off") from error
+            raise damaged(self.name, f"run {run} is cut off") from error
         if checksum != crc32(memoryview(data)[4:], crc32(_RUN_ID.pack(run))):
-            raise damaged(self._name, f"run {run} does not have its checksum")
+            raise damaged(self.name, f"run {run} does not have its checksum")
         properties = _RUN.size + topic_length
         payloads = properties + properties_length
         expires_at = None if math.isnan(expires) else expires
@@ -538,7 +538,7 @@ class LmdbStore:
     def _decode_value(self, place: bytes, data: bytes) -> tuple[bytes, bytes]:
         if len(data) < _VALUE.size or _VALUE.unpack_from(data)[0] != crc32(memoryview(data)[4:], crc32(place)):
             table, _, rest = place.partition(b"\0")
-            raise damaged(self._name, f"the value at {rest[1:41]!r} in {table.decode(errors='replace')} does not have its checksum")
+            raise damaged(self.name, f"the value at {rest[1:41]!r} in {table.decode(errors='replace')} does not have its checksum")
         end = _VALUE.size + _VALUE.unpack_from(data)[1]
         return data[_VALUE.size : end], data[end:]
 
@@ -547,9 +547,9 @@ class LmdbStore:
             checksum, *fields = _DELIVERY.unpack_from(data)
             order = _DELIVERY_KEY.unpack(key)[1]
         except StructError as error:
-            raise damaged(self._name, "a delivery is cut off") from error
+            raise damaged(self.name, "a delivery is cut off") from error
         if checksum != crc32(memoryview(data)[4:], crc32(key, crc32(recipient.encode()))):
-            raise damaged(self._name, f"delivery {order} of {recipient!r} does not have its checksum")
+            raise damaged(self.name, f"delivery {order} of {recipient!r} does not have its checksum")
         return StoredDelivery._make((recipient, order, *fields, data[_DELIVERY.size :]))
 
     def _guarded(self, action: Callable[[], T]) -> T:
@@ -558,19 +558,19 @@ class LmdbStore:
         except lmdb.Error as error:
             raise self._error(error) from error
         except OSError as error:
-            raise os_error(self._name, error) from error
+            raise os_error(self.name, error) from error
 
     def _error(self, error: lmdb.Error) -> StoreError:
         code = getattr(error, "code", 0)
         if isinstance(error, lmdb.MapFullError):
-            return StoreError(Kind.FULL, self._name, f"has reached its largest size of {self._map_size >> 20} MiB (map_size): raise it")
+            return StoreError(Kind.FULL, self.name, f"has reached its largest size of {self._map_size >> 20} MiB (map_size): raise it")
         if code == errno.ENOSPC or "No space left" in str(error):
-            return full(self._name)
+            return full(self.name)
         if isinstance(error, lmdb.ReadonlyError) or code in (errno.EROFS, errno.EACCES, errno.EPERM):
-            return read_only(self._name, str(error))
+            return read_only(self.name, str(error))
         if isinstance(error, _CORRUPT):
-            return damaged(self._name, str(error))
-        return StoreError(Kind.OTHER, self._name, str(error))
+            return damaged(self.name, str(error))
+        return StoreError(Kind.OTHER, self.name, str(error))
 
 
 def _converted(table: bytes, key: bytes, data: bytes, names: dict[bytes, bytes]) -> bytes:

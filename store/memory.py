@@ -16,6 +16,7 @@ class MemoryStore:
     """Dictionaries under a lock."""
 
     counted = False
+    name = "memory:"
 
     def __init__(self) -> None:
         self._lock = Lock()

@@ -94,7 +94,7 @@ class PostgresqlStore:
     counted = True
 
     def __init__(self, url: str, sync: bool = True) -> None:
-        self._url, self._schema, self._name = _parts(url)
+        self._url, self._schema, self.name = _parts(url)
         self._sync = sync
         self._writing: Connection | None = None
         self._reading: Connection | None = None
@@ -108,7 +108,7 @@ class PostgresqlStore:
     def open(self) -> None:
         """Connect, make or check the schema, see `Store.open`."""
         if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", self._schema):
-            raise StoreError(Kind.OTHER, self._name, f"schema {self._schema!r}: 1 to 63 lower-case letters, digits or '_' are right")
+            raise StoreError(Kind.OTHER, self.name, f"schema {self._schema!r}: 1 to 63 lower-case letters, digits or '_' are right")
         try:
             self._guarded(self._prepare)
             self._opened = True
@@ -123,7 +123,7 @@ class PostgresqlStore:
             self._reading = self._connect()
             self._check_version(self._reading)
             if self._reading.execute("SELECT 1 FROM meta WHERE key = 'conversion'").fetchone():
-                raise wrong_version(self._name, CONVERTED[-1])
+                raise wrong_version(self.name, CONVERTED[-1])
 
         try:
             self._guarded(start)
@@ -145,7 +145,7 @@ class PostgresqlStore:
         added: dict[str, int] = {}
 
         if not self._opened:
-            raise StoreError(Kind.OTHER, self._name, "is not open")
+            raise StoreError(Kind.OTHER, self.name, "is not open")
 
         def run() -> None:
             connection = self._writing or self._reconnect()
@@ -322,7 +322,7 @@ class PostgresqlStore:
         except StructError:
             whole = False
         if not whole:
-            raise damaged(self._name, f"{what} does not have its checksum")
+            raise damaged(self.name, f"{what} does not have its checksum")
 
     def _convert(self, connection: Connection) -> None:
         """Convert a schema of version 1 (mqmesh 0.1) in place, in steps; rows without a checksum are those that are left."""
@@ -396,7 +396,7 @@ class PostgresqlStore:
                 connection.execute(query, (self._process, f"mqmesh {self._schema}"))
             if time.monotonic() >= end:
                 text = "is open in another broker: stop that broker, or give this one another schema (?schema=name)"
-                raise StoreError(Kind.BUSY, self._name, text)
+                raise StoreError(Kind.BUSY, self.name, text)
             time.sleep(0.05)
 
     def _create(self, connection: Connection) -> None:
@@ -404,7 +404,7 @@ class PostgresqlStore:
         if ("meta",) in tables:
             return
         if tables:
-            raise StoreError(Kind.SCHEMA, self._name, f"schema {self._schema} holds tables of another program: name another schema")
+            raise StoreError(Kind.SCHEMA, self.name, f"schema {self._schema} holds tables of another program: name another schema")
         with connection.transaction():
             connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(self._schema)))
             connection.execute(TABLES)
@@ -415,10 +415,10 @@ class PostgresqlStore:
         try:
             row = connection.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
         except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:
-            raise StoreError(Kind.SCHEMA, self._name, f"schema {self._schema} is not a store: no broker has used it yet") from error
+            raise StoreError(Kind.SCHEMA, self.name, f"schema {self._schema} is not a store: no broker has used it yet") from error
         found = int(row[0]) if row is not None else 0
         if found != SCHEMA_VERSION and found not in converted:
-            raise wrong_version(self._name, found)
+            raise wrong_version(self.name, found)
 
     def _load_numbers(self, connection: Connection) -> None:
         rows = connection.execute("SELECT name, number FROM recipients").fetchall()
@@ -428,7 +428,7 @@ class PostgresqlStore:
     def _query(self, query: str, parameters: Sequence[Any]) -> list[Any]:
         def run() -> list[Any]:
             if self._reading is None:
-                raise StoreError(Kind.OTHER, self._name, "is not open")
+                raise StoreError(Kind.OTHER, self.name, "is not open")
             try:
                 return self._reading.execute(query, parameters, binary=True).fetchall()
             except psycopg.OperationalError:
@@ -463,14 +463,14 @@ class PostgresqlStore:
         state = error.sqlstate or ""
         text = str(error).strip() or type(error).__name__
         if state == "53100":
-            return StoreError(Kind.FULL, self._name, f"no space left on the server's disk: free some ({text})")
+            return StoreError(Kind.FULL, self.name, f"no space left on the server's disk: free some ({text})")
         if state in ("25006", "42501"):
-            return StoreError(Kind.READ_ONLY, self._name, f"may not be written: {text}")
+            return StoreError(Kind.READ_ONLY, self.name, f"may not be written: {text}")
         if state in ("XX001", "XX002"):
-            return damaged(self._name, text)
+            return damaged(self.name, text)
         if state.startswith(("08", "28", "3D", "57P", "533")) or (not state and isinstance(error, psycopg.OperationalError)):
-            return StoreError(Kind.UNREACHABLE, self._name, f"the server cannot be used now: {text}")
-        return StoreError(Kind.OTHER, self._name, f"{text} (SQLSTATE {state or 'none'})")
+            return StoreError(Kind.UNREACHABLE, self.name, f"the server cannot be used now: {text}")
+        return StoreError(Kind.OTHER, self.name, f"{text} (SQLSTATE {state or 'none'})")
 
 
 def _parts(url: str) -> tuple[str, str, str]:

@@ -44,6 +44,7 @@ class ProcessStore:
 
     def __init__(self, address: str, durability: Durability = "fsync") -> None:
         self._address, self._durability = address, durability
+        self.name = shown(address)
         self._reader: Store | None = None
         self._child: subprocess.Popen[bytes] | None = None
         self._opened = False
@@ -79,7 +80,7 @@ class ProcessStore:
     def commit(self, batch: Batch) -> None:
         """Have the child apply a batch; a child that died is started again first."""
         if not self._opened:
-            raise StoreError(Kind.OTHER, shown(self._address), "is not open")
+            raise StoreError(Kind.OTHER, self.name, "is not open")
         if self._child is None:
             self._start()
         self._ask(pack(batch))
@@ -146,7 +147,7 @@ class ProcessStore:
 
     def _open_reader(self) -> Store:
         if self._reader is None:
-            raise StoreError(Kind.OTHER, shown(self._address), "is not open")
+            raise StoreError(Kind.OTHER, self.name, "is not open")
         return self._reader
 
     def _start(self) -> None:
@@ -169,7 +170,7 @@ class ProcessStore:
         except (OSError, EOFError) as error:
             self._stop()
             status = child.returncode
-            raise StoreError(Kind.OTHER, shown(self._address), f"its process ended (status {status}); it is started again") from error
+            raise StoreError(Kind.OTHER, self.name, f"its process ended (status {status}); it is started again") from error
         if answer is not None:
             if request is None:
                 self._stop()

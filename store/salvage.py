@@ -73,9 +73,8 @@ def salvage(address: str, at_least: int = 0) -> Report:
             _refuse_another_version(address)
             if at_least and sum(check(address).whole) < at_least:
                 raise StoreError(Kind.CORRUPT, str(path), f"holds nothing that is whole: {REMEDY}")
-            mark.write_text(time.strftime("%Y%m%d-%H%M%S"))
-            sync_folder(file.parent)
-        aside, fresh = file.parent / f"damaged-{mark.read_text()}", file.parent / "salvaged"
+            _write_mark(mark)
+        aside, fresh = file.parent / f"damaged-{_read_mark(mark)}", file.parent / "salvaged"
         _set_aside(file, aside)
         shutil.rmtree(fresh, ignore_errors=True)
         end = f"/{quote(file.name)}" if scheme == "sqlite" else ""
@@ -104,11 +103,35 @@ def _refuse_another_version(address: str) -> None:
         store.close()
 
 
+def _write_mark(mark: Path) -> None:
+    """All of it is on the disk, or it is not there."""
+    fresh = mark.with_name(f"{mark.name}.new")
+    with open(fresh, "w") as file:
+        file.write(time.strftime("%Y%m%d-%H%M%S"))
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.rename(mark)
+    sync_folder(mark.parent)
+
+
+def _read_mark(mark: Path) -> str:
+    """The time at which a salvage began. Raises StoreError."""
+    text = mark.read_text().strip()
+    if not text:
+        remedy = "write into it what the folder damaged-... beside it has behind 'damaged-', or delete it if there is no such folder"
+        raise StoreError(Kind.CORRUPT, str(mark), f"is empty, so that nobody knows what a salvage has set aside: {remedy}")
+    return text
+
+
 def _set_aside(file: Path, aside: Path) -> None:
+    """Move a store into a folder; what an interrupted salvage has moved stays there."""
     aside.mkdir(0o700, exist_ok=True)
-    for name in (f"{file.name}-wal", file.name):  # the log belongs to the file: they move before anything is opened
+    for name in (f"{file.name}-wal", file.name):  # the log belongs to the file: they move before anything is opened, the file last
+        if (aside / file.name).exists() or (aside / name).exists():
+            continue
         with suppress(FileNotFoundError):
             os.replace(file.with_name(name), aside / name)
+            sync_folder(aside)
     with suppress(FileNotFoundError):
         file.with_name(f"{file.name}-shm").unlink()
     sync_folder(file.parent)

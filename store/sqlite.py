@@ -85,7 +85,7 @@ class SqliteStore:
 
     def __init__(self, path: Path, sync: bool = True) -> None:
         self._path = path
-        self._name = str(path)
+        self.name = str(path)
         self._sync = sync
         self._lock = FolderLock(path.parent)
         self._writing: sqlite3.Connection | None = None
@@ -95,10 +95,10 @@ class SqliteStore:
 
     def open(self) -> None:
         """Make or check the file, see `Store.open`."""
-        make_folder(self._path.parent, self._name)
-        self._lock.acquire(self._name)
+        make_folder(self._path.parent, self.name)
+        self._lock.acquire(self.name)
         try:
-            refuse_half_salvaged(self._path, self._name)
+            refuse_half_salvaged(self._path, self.name)
             make_private(self._path)  # SQLite gives its other files the mode of this one
             self._writing = self._prepare()
             self._reading = self._connect()
@@ -111,12 +111,12 @@ class SqliteStore:
     def attach(self) -> None:
         """Open for queries only, see `Store.attach`."""
         if not self._path.exists():
-            raise StoreError(Kind.OTHER, self._name, "does not exist: no broker has used it yet")
+            raise StoreError(Kind.OTHER, self.name, "does not exist: no broker has used it yet")
         try:
             self._reading = self._connect_reading()
             self._check_version(self._reading)
             if self._reading.execute("SELECT 1 FROM sqlite_master WHERE name = 'migration'").fetchone():
-                raise wrong_version(self._name, CONVERTED[-1])
+                raise wrong_version(self.name, CONVERTED[-1])
         except BaseException as error:
             self.close()
             if isinstance(error, _ERRORS):
@@ -139,7 +139,7 @@ class SqliteStore:
         """Apply a batch in one transaction."""
         connection = self._writing
         if connection is None:
-            raise StoreError(Kind.OTHER, self._name, "is not open")
+            raise StoreError(Kind.OTHER, self.name, "is not open")
         try:
             connection.execute("BEGIN IMMEDIATE")
             _apply(connection, batch)
@@ -262,7 +262,7 @@ class SqliteStore:
 
     def _both_ways(self, query: str, make: Callable[[tuple[Any, ...]], T], say: Callable[[str], object]) -> Iterator[T]:
         if self._reading is None:
-            raise StoreError(Kind.OTHER, self._name, "is not open")
+            raise StoreError(Kind.OTHER, self.name, "is not open")
         for direction in ("ASC", "DESC"):
             try:
                 for row in self._reading.execute(query.format(direction)):
@@ -280,8 +280,8 @@ class SqliteStore:
         with self._reading_lock:
             assert self._reading is not None
             try:
-                check_structure(self._reading, self._name)
-                check_schema(self._reading, self._name, set(SCHEMA[:4]))
+                check_structure(self._reading, self.name)
+                check_schema(self._reading, self.name, set(SCHEMA[:4]))
             except _ERRORS as error:
                 raise self._error(error) from error
 
@@ -296,7 +296,7 @@ class SqliteStore:
 
     def _connect_reading(self) -> sqlite3.Connection:
         """A connection that leaves the log as it is: the last one to write folds it into the file when it is closed."""
-        place = f"file:{quote(self._name)}?mode=ro"
+        place = f"file:{quote(self.name)}?mode=ro"
         return sqlite3.connect(place, uri=True, timeout=5.0, isolation_level=None, check_same_thread=False, cached_statements=256)
 
     def _prepare(self) -> sqlite3.Connection:
@@ -315,11 +315,11 @@ class SqliteStore:
                 self._create(connection)
             self._check_version(connection, CONVERTED)
             if self._path.stat().st_size <= CHECKED_SIZE:
-                check_structure(connection, self._name)
+                check_structure(connection, self.name)
             if connection.execute("PRAGMA user_version").fetchone()[0] in CONVERTED:
                 sqlite_migration.begin(connection, SCHEMA[3])
-            sqlite_migration.go_on(connection, self._name, RUN_COLUMNS, DELIVERY_COLUMNS)
-            check_schema(connection, self._name, set(SCHEMA[:4]))
+            sqlite_migration.go_on(connection, self.name, RUN_COLUMNS, DELIVERY_COLUMNS)
+            check_schema(connection, self.name, set(SCHEMA[:4]))
             connection.execute("DELETE FROM runs WHERE id NOT IN (SELECT run FROM deliveries)")
         except BaseException:
             connection.close()
@@ -330,11 +330,11 @@ class SqliteStore:
 
     def _check_log(self, connection: sqlite3.Connection) -> None:
         try:
-            check_log(connection, log_of(self._path), self._name)
+            check_log(connection, log_of(self._path), self.name)
         except StoreError as error:
             if self._sync:
                 raise
-            log.warning("event=store-log-cut store=%s text=%s: commits that waited for no disk may be missing", self._name, error.cause)
+            log.warning("event=store-log-cut store=%s text=%s: commits that waited for no disk may be missing", self.name, error.cause)
 
     def _create(self, connection: sqlite3.Connection) -> None:
         connection.execute("BEGIN IMMEDIATE")
@@ -345,15 +345,15 @@ class SqliteStore:
 
     def _check_version(self, connection: sqlite3.Connection, converted: Collection[int] = ()) -> None:
         if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
-            raise StoreError(Kind.SCHEMA, self._name, "is an SQLite file of another program: name another file or folder")
+            raise StoreError(Kind.SCHEMA, self.name, "is an SQLite file of another program: name another file or folder")
         found = connection.execute("PRAGMA user_version").fetchone()[0]
         if found != SCHEMA_VERSION and found not in converted:
-            raise wrong_version(self._name, found)
+            raise wrong_version(self.name, found)
 
     def _query(self, query: str, parameters: Sequence[Any]) -> list[Any]:
         with self._reading_lock:
             if self._reading is None:
-                raise StoreError(Kind.OTHER, self._name, "is not open")
+                raise StoreError(Kind.OTHER, self.name, "is not open")
             try:
                 return self._reading.execute(query, parameters).fetchall()
             except _ERRORS as error:
@@ -366,7 +366,7 @@ class SqliteStore:
         except (TypeError, StructError):
             whole = False
         if not whole:
-            raise damaged(self._name, f"run {row[0]} does not have its checksum")
+            raise damaged(self.name, f"run {row[0]} does not have its checksum")
         return stored
 
     def _stored_delivery(self, row: tuple[Any, ...]) -> StoredDelivery:
@@ -376,7 +376,7 @@ class SqliteStore:
         except (TypeError, AttributeError, StructError):
             whole = False
         if not whole:
-            raise damaged(self._name, f"delivery {row[1]!r} of {row[0]!r} does not have its checksum")
+            raise damaged(self.name, f"delivery {row[1]!r} of {row[0]!r} does not have its checksum")
         return stored
 
     def _checked_value(self, table: str, key: bytes, value: bytes, checksum: int) -> bytes:
@@ -385,28 +385,28 @@ class SqliteStore:
         except TypeError:
             whole = False
         if not whole:
-            raise damaged(self._name, f"the value of {key[:40]!r} in {table} does not have its checksum")
+            raise damaged(self.name, f"the value of {key[:40]!r} in {table} does not have its checksum")
         return value
 
     def _error(self, error: sqlite3.Error | ValueError) -> StoreError:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if isinstance(error, ValueError) or str(error).startswith("Could not decode"):
-            return damaged(self._name, "a text in it is none")
+            return damaged(self.name, "a text in it is none")
         folder = self._path.parent
         if code == sqlite3.SQLITE_FULL:
-            return full(self._name)
+            return full(self.name)
         if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
-            return read_only(self._name, str(error))
+            return read_only(self.name, str(error))
         if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN):
             if out_of_space(folder):
-                return full(self._name)
+                return full(self.name)
             if is_read_only(folder):
-                return read_only(self._name, str(error))
+                return read_only(self.name, str(error))
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-            return damaged(self._name, str(error))
+            return damaged(self.name, str(error))
         if code == sqlite3.SQLITE_BUSY:
-            return StoreError(Kind.BUSY, self._name, "is locked by another program: close what else has this file open")
-        return StoreError(Kind.OTHER, self._name, f"{error} ({getattr(error, 'sqlite_errorname', type(error).__name__)})")
+            return StoreError(Kind.BUSY, self.name, "is locked by another program: close what else has this file open")
+        return StoreError(Kind.OTHER, self.name, f"{error} ({getattr(error, 'sqlite_errorname', type(error).__name__)})")
 
 
 def _apply(connection: sqlite3.Connection, batch: Batch) -> None:

@@ -137,6 +137,68 @@ def test_a_salvage_that_is_interrupted_goes_on(kind: str, step: int, tmp_path: P
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_a_salvage_that_is_interrupted_at_its_end_keeps_what_it_set_aside(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, file = address_in(tmp_path, kind), file_in(tmp_path, kind)
+    before = written(address)
+    change(file, b"message 77.", b"massage 77.")
+    damaged = file.read_bytes()
+
+    unlink = Path.unlink
+
+    def interrupted(path: Path) -> None:
+        if path.name.endswith(".salvage"):
+            raise KeyboardInterrupt
+        unlink(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            salvage.salvage(address)
+    report = salvage.salvage(address)
+    assert report.aside is not None
+    assert (report.aside / file.name).read_bytes() == damaged
+    assert "run 77 does not have its checksum" in report.problems
+    assert len(read(address)["runs"]) == len(before["runs"]) - 1
+
+
+def test_a_salvage_whose_mark_is_empty_is_refused(tmp_path: Path) -> None:
+    """It would take an empty folder for the damaged store."""
+    address, file = address_in(tmp_path, "sqlite"), file_in(tmp_path, "sqlite")
+    before = written(address)
+    mark = file.with_name("store.db.salvage")
+    mark.touch()
+    with pytest.raises(StoreError, match="is empty, so that nobody knows") as caught:
+        salvage.salvage(address)
+    assert caught.value.kind is Kind.CORRUPT
+    mark.unlink()
+    assert read(address) == before
+
+
+def test_a_mark_is_on_the_disk_before_anything_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    address, file = address_in(tmp_path, "sqlite"), file_in(tmp_path, "sqlite")
+    written(address)
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def noted(number: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{number}"))
+        fsync(number)
+
+    def moved(old: Path, new: Path) -> None:
+        assert synced == [str(file.with_name("store.db.salvage.new")), str(tmp_path)]
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", noted)
+        patch.setattr(os, "replace", moved)
+        with pytest.raises(KeyboardInterrupt):
+            salvage.salvage(address)
+    assert file.with_name("store.db.salvage").read_text()
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_store_of_another_version_stays_where_it_is(kind: str, tmp_path: Path) -> None:
     address = address_in(tmp_path, kind)
     before = written(address)

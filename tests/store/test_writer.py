@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from queue import SimpleQueue
@@ -15,10 +16,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from mqmesh.store import Batch, Kind, StoredDelivery, StoreError, Writer
 from mqmesh.store.coalescer import Coalescer
 from mqmesh.store.memory import MemoryStore
-from mqmesh.store.records import DELIVERY_WEIGHT, EXTRA, GONE_WEIGHT, VALUE_WEIGHT
+from mqmesh.store.records import DELIVERY_WEIGHT, EXTRA, GONE_WEIGHT, VALUE_WEIGHT, Counts
 from mqmesh.store.sqlite import SqliteStore
 from support.failing_store import FailingStore
 from support.services import PATIENCE
+from support.stores import batch as batch_with
 from support.stores import content, delivery, run
 
 # The property: against a naive replay.
@@ -440,6 +442,42 @@ def test_after_a_restart_the_last_delivery_takes_its_run_along() -> None:
 
 
 # The end.
+
+
+def counting(store: SqliteStore) -> Writer:
+    return Writer(store, lambda call: None, lambda ticket: None, lambda error: None)
+
+
+def test_a_run_that_was_lost_is_counted_neither_when_it_is_read_nor_when_it_goes(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "store.db")
+    store.open()
+    for number in (1, 2, 3):
+        store.commit(batch_with(run(number), delivery("porto", number, number)))
+    store.close()
+    with sqlite3.connect(tmp_path / "store.db") as file:
+        file.execute("DELETE FROM runs WHERE id = 2")
+    file.close()
+    writer = counting(store)
+    writer.start()
+    writer.delete_delivery("porto", 2)
+    assert writer.close(5)
+    writer = counting(store)
+    writer.start()
+    assert store.counts() == Counts(2, 2, 0)
+    assert content(store)["runs"].keys() == {1, 3}
+    assert writer.close(5)
+
+
+def test_a_store_that_has_lost_rows_is_named(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "store.db")
+    store.open()
+    store.commit(batch_with(run(1), delivery("porto", 1, 1)))
+    counts = Batch()
+    counts.counts = Counts(1, 2, 0)
+    store.commit(counts)
+    store.close()
+    with pytest.raises(StoreError, match=r"store /.*/store.db: is damaged \(it has 1 of 2 deliveries\)"):
+        counting(store).start()
 
 
 def test_closing_commits_what_is_pending() -> None:

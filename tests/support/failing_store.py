@@ -23,6 +23,7 @@ class FailingStore:
 
     def __init__(self, store: Store) -> None:
         self.store = store
+        self.name = store.name
         self.fail_open: Kind | None = None
         self.fail_queries: Kind | None = None
         self.commits = 0
