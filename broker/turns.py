@@ -252,7 +252,7 @@ class Steps:
 
     def turn(self) -> bool:
         turns = self._turns
-        return any(turns.clock() > turns.until for _ in self._steps)
+        return any(turns.over() for _ in self._steps)
 
 
 def network_of(host: str) -> str:

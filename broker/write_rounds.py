@@ -15,11 +15,14 @@ thread may take what is there before the round ends.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .ports import Context
+
+log = logging.getLogger("mqmesh.broker")
 
 SMALL = 4096  # bytes of a piece whose messages may wait for others
 ACKNOWLEDGEMENT = 4  # bytes of a short acknowledgement; a PUBLISH has more
@@ -92,7 +95,10 @@ class WriteBacklog:
         for _ in range(min(WRITES, len(waiting))):
             connection = waiting.popleft()
             before = counters.bytes_sent
-            connection.flush()
+            try:
+                connection.flush()
+            except Exception:  # the others are written all the same
+                log.exception("event=internal-error work=%s", self.who)
             written += counters.bytes_sent - before
             if written > WRITE_BYTES:
                 break

@@ -73,6 +73,7 @@ class Connection(Outgoing, asyncio.Protocol):
     largest: bytes of the largest packet that is taken from it, `limits.max_packet_size`; of the metabroker inside any is taken.
     share: of its address in the loop's time. waits: what came, or what it caused, waits for a turn. ending: the peer has ended its stream
     meanwhile. steps: the rest of what one packet caused; what came behind it waits.
+    room: what `release` was called with while it waited for a turn; None: it was not.
     keep_alive: seconds of silence after which it is closed, 0 for none. closed_at: when it was closed from this side.
     """
 
@@ -108,6 +109,7 @@ class Connection(Outgoing, asyncio.Protocol):
         "receive_maximum",
         "received",
         "refuse_when_full",
+        "room",
         "serves",
         "share",
         "steps",
@@ -138,6 +140,7 @@ class Connection(Outgoing, asyncio.Protocol):
         self.held = False
         self.withheld: Withheld | None = None
         self.refuse_when_full = False
+        self.room: bool | None = None
         self.keep_alive = 0.0
         self.last_received = 0.0
         self.opened = 0.0
@@ -254,8 +257,7 @@ class Connection(Outgoing, asyncio.Protocol):
             self.fail(error)
             return
         except Exception:
-            log.exception("event=internal-error address=%s client=%s", self.address, quoted(self.client_id))
-            self.fail(PeerError(Reason.UNSPECIFIED_ERROR, "internal error"))
+            self._internal_error()
             return
         if self.handed_over:
             self.closing = True  # for this protocol: the transport goes on with another one
@@ -266,6 +268,11 @@ class Connection(Outgoing, asyncio.Protocol):
             self._tail.append(data[used:] if used else data)
             self._tail_size = len(data) - used
             self._charge_tail()
+
+    def _internal_error(self) -> None:
+        """An exception that nobody expects: log it, and close without a word of it to the peer."""
+        log.exception("event=internal-error address=%s client=%s", self.address, quoted(self.client_id))
+        self.fail(PeerError(Reason.UNSPECIFIED_ERROR, "internal error"))
 
     def packet(self, first: int, body: bytes) -> None:
         """Any packet but PUBLISH and bare acknowledgements."""
@@ -311,10 +318,12 @@ class Connection(Outgoing, asyncio.Protocol):
         self.context.now = self.context.loop.time()
         if self.steps is not None:
             try:
-                if any(turns.clock() > turns.until for _ in self.steps):
+                if any(turns.over() for _ in self.steps):
                     return True
             except PeerError as error:
                 self.fail(error)
+            except Exception:
+                self._internal_error()
             self.steps = None
         self.waits = False
         if self.closing:
@@ -333,6 +342,9 @@ class Connection(Outgoing, asyncio.Protocol):
             return False  # it has asked for the next turn itself
         self.resume_reading_after(TURN)
         self._look_at_pace()
+        room, self.room = self.room, None
+        if room is not None:
+            self.release(room)
         if self.ending and not self.held:
             self.close()
         return False
@@ -459,7 +471,11 @@ class Connection(Outgoing, asyncio.Protocol):
 
     def release(self, refuse: bool = False) -> None:
         """Go on with what was held or withheld. refuse: what still finds no room is answered 0x97 (MQTT 5)."""
-        if self.closing or self.waits or not (self.held or self.withheld is not None):
+        if self.closing or not (self.held or self.withheld is not None):
+            return
+        if self.waits:
+            if self.withheld is not None:
+                self.room = refuse
             return
         held, self.held = self.held, False
         self.refuse_when_full = refuse
@@ -468,6 +484,8 @@ class Connection(Outgoing, asyncio.Protocol):
             publish_withheld(self)
         except PeerError as error:
             self.fail(error)
+        except Exception:
+            self._internal_error()
         if held and not self.held:
             data = b"".join(self._tail)
             self._tail.clear()
@@ -475,6 +493,8 @@ class Connection(Outgoing, asyncio.Protocol):
         self.refuse_when_full = False
         if not self.held or self.waits:
             self.resume_reading_after(HELD)
+        if self.ending and not self.held:
+            self.close()
         self.context.flush()
 
     def admit(self, packet: packets.Connect, outcome: Outcome | None = None) -> None:

@@ -7,6 +7,7 @@ import itertools
 import logging
 import time
 from collections.abc import Iterator
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -16,7 +17,8 @@ from mqmesh.broker import turns as room
 from mqmesh.broker.counters import Counters
 from mqmesh.broker.turns import ROUND, SLICE, STALL, Share, Turns, network_of
 from mqmesh.broker.write_rounds import WRITES
-from mqmesh.mqtt.packets import Publish, Subscribe, Subscription
+from mqmesh.mqtt.packets import Disconnect, Publish, Subscribe, Subscription
+from mqmesh.mqtt.reasons import Reason
 from support.broker_site import Site
 from support.examples import examples
 from support.models.broker_wire import Wire, run, started
@@ -180,6 +182,24 @@ def test_a_fan_out_is_written_in_slices() -> None:
     growth = [after - before for before, after in itertools.pairwise(counts)]
     assert 0 < max(growth) <= 2 * WRITES
     assert counts[-1] == 4000
+
+
+@pytest.mark.parametrize("filters", [1, 40])
+def test_an_error_of_the_broker_closes_the_connection_at_once_and_in_turns(filters: int, caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        broker = await started()
+        client = Wire(broker, 5).connect("c")
+        with mock.patch.object(type(broker.site.router), "subscribe", side_effect=RuntimeError("broken")):
+            client.send(Subscribe(1, [Subscription(f"t/{number}") for number in range(filters)]))
+            for _ in range(3):
+                await asyncio.sleep(0)
+        (answer,) = client.packets()
+        assert isinstance(answer, Disconnect)
+        assert answer.reason == Reason.UNSPECIFIED_ERROR
+        assert client.connection.closing
+        assert "event=internal-error" in caplog.text
+
+    run(story())
 
 
 async def test_many_subscribers_of_a_busy_topic_get_all_in_order() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from unittest import mock
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mqmesh.broker.server import Broker
-from mqmesh.broker.write_rounds import SMALL, TOGETHER
+from mqmesh.broker.write_rounds import SMALL, TOGETHER, WriteBacklog
 from mqmesh.mqtt.codec import encode
 from mqmesh.mqtt.packets import Puback, Publish, Subscription
 from support.models.broker_wire import Wire, run, started
@@ -97,6 +99,22 @@ def test_an_acknowledgement_makes_no_company() -> None:
             two.give(message(9), end_round=False)
             assert subscriber.take() == message(9)
             await ended()
+
+    run(story())
+
+
+def test_an_error_in_one_write_does_not_end_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        broker, subscriber, _ = await clients(0)
+        backlog = WriteBacklog(broker.context)
+        broken = mock.Mock(flush=mock.Mock(side_effect=RuntimeError("broken")))
+        for number in range(2):
+            subscriber.connection.out.append(message(number))
+            backlog.add([broken, subscriber.connection])
+            for _ in range(3):
+                await ended()
+            assert subscriber.take() == message(number)
+        assert "event=internal-error work=writes" in caplog.text
 
     run(story())
 

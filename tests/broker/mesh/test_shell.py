@@ -248,6 +248,42 @@ async def test_a_publisher_is_held_while_the_mesh_has_no_room(qos):
     assert all(answer.reason == 0 for answer in answers)
 
 
+async def test_room_that_comes_while_a_publisher_waits_for_its_turn_is_not_forgotten():
+    broker, mesh = await in_mesh()
+    publisher = Wire(broker, 5).connect("p")
+    mesh.room = 0
+    publisher.send(Publish("far/x", b"1", 1, packet_id=1))
+    publisher.connection.wait_for_turn()
+    mesh.room = None
+    publisher.connection.release()
+    assert publisher.packets() == []
+    assert not publisher.connection.turn()
+    assert [answer.packet_id for answer in publisher.packets()] == [1]
+    assert publisher.connection.withheld is None
+    assert publisher.transport.reading
+
+
+async def test_a_session_whose_stream_ended_before_its_turn_is_given_back_when_there_is_room():
+    """The turn ends in a hold: the connection closes when it is let go, though its socket is gone."""
+    broker, mesh = await in_mesh()
+    publisher = Wire(broker, 5).connect("p")
+    mesh.room, half = 0, bytes(600_000)
+    publisher.send(Publish("far/x", half, 1, packet_id=1))
+    publisher.connection.wait_for_turn()
+    publisher.connection.data_received(encode(Publish("far/x", half, 1, packet_id=2), 5))  # more than may be withheld
+    assert publisher.connection.eof_received()
+    publisher.connection.connection_lost(None)
+    assert not publisher.connection.turn()
+    assert publisher.connection.held
+    assert not publisher.connection.closing
+    mesh.room = None
+    publisher.connection.release()
+    assert [payloads for _, _, payloads in mesh.published] == [[half], [half]]
+    assert publisher.connection.closing
+    assert len(broker.site.sessions) == 0
+    assert broker.context.ledger.total == 0
+
+
 @pytest.mark.parametrize("version", [4, 5])
 @pytest.mark.parametrize("qos", [1, 2])
 async def test_a_publisher_that_has_been_held_too_long_is_refused(qos, version):
