@@ -49,11 +49,18 @@ ENTRY = RUN_WEIGHT + DELIVERY_WEIGHT  # bytes that the store counts for a run, b
 def stored_identity(store: Store) -> tuple[UUID, int] | None:
     """The UUID and the last epoch of the broker whose store this is, which is not open yet; None without any.
 
-    A store that cannot be read says nothing here; it will say why when it is opened. Raises ValueError (one line) for another
-    version's state.
+    A store of the release before this one is converted first. One that cannot be read says nothing here; it will say why when it is
+    opened. Raises ValueError (one line) for another version's state.
     """
     try:
-        store.attach()
+        try:
+            store.attach()
+        except StoreError as error:
+            if error.kind is not Kind.SCHEMA:
+                raise
+            store.open()
+            store.close()
+            store.attach()
         value = store.value(TABLE, NODE)
     except StoreError:
         return None
