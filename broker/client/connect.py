@@ -81,9 +81,14 @@ def connect(connection: Connection, first: int, body: bytes) -> None:
     else:
         known(connection, packet, outcome)
     if connection.held and connection.session is None and not connection.closing:  # for its login, the mesh, or its session elsewhere
-        connection.account.settle(LOGINS, IDENTIFIER + len(body))
-        if connection.account.overdrawn:
-            connection.site.backpressure.evict(connection)
+        charge_login(connection, IDENTIFIER + len(body))
+
+
+def charge_login(connection: Connection, size: int) -> None:
+    """Charge a CONNECT that waits for an answer. size: bytes that it stands for."""
+    connection.account.settle(LOGINS, size)
+    if connection.account.overdrawn:
+        connection.site.backpressure.evict(connection)
 
 
 def known(connection: Connection, packet: packets.Connect, outcome: Outcome) -> None:
@@ -270,6 +275,7 @@ def _open(connection: Connection, packet: packets.Connect, connack: packets.Conn
     session.keep_will(will)
     session.outbound.limit = packet.properties.get(Property.RECEIVE_MAXIMUM, limits.in_flight)
     connection.session = session
+    connection.account.settle(LOGINS, 0)
     if limits.message_rate is not None and client_id != site.router.access.client:
         connection.throttle = Throttle(limits.message_rate, site.context.loop.time(), connection.received)
         connection.allowance = connection.throttle.allowance

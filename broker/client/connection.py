@@ -250,7 +250,7 @@ class Connection(Outgoing, asyncio.Protocol):
         self._tail_size = 0
         self.taken = 0
         if self.account.held[RECEIVED]:
-            self.account.settle(RECEIVED, 0)
+            self.account.settle(RECEIVED, self.unread)
         try:
             used = parse(self, data)
         except PeerError as error:
@@ -364,12 +364,12 @@ class Connection(Outgoing, asyncio.Protocol):
 
     @property
     def unread(self) -> int:
-        """Bytes that have come and are not taken: an incomplete packet, or what is held."""
+        """Bytes that have come and are not taken: an incomplete packet, or what is held or withheld."""
         return self._tail_size + (0 if self.withheld is None else self.withheld.bytes)
 
     def _charge_tail(self) -> None:
         """Tell the ledger of a packet that has come in part; its connection's own weight covers a short one."""
-        size = self._tail_size + PIECE * len(self._tail)
+        size = self.unread + PIECE * len(self._tail)
         account = self.account
         if size > account.held[RECEIVED] + STEP:
             account.settle(RECEIVED, size)
@@ -504,6 +504,7 @@ class Connection(Outgoing, asyncio.Protocol):
         if not self.held or self.closing:
             return
         self.held = False
+        size = self.account.held[LOGINS]
         self.account.settle(LOGINS, 0)
         try:
             if outcome is not None:
@@ -513,7 +514,8 @@ class Connection(Outgoing, asyncio.Protocol):
         except PeerError as error:
             self.fail(error)
             return
-        if self.held:  # for another reason now: its session is elsewhere
+        if self.held:  # for another reason now: the mesh, or its session elsewhere
+            handshake.charge_login(self, size)
             self.resume_reading_after(HELD)
         else:
             self.held = True

@@ -19,7 +19,7 @@ from ..mesh.receipts import wish_of
 from ..ports import AWAY
 from ..routing.publication import Publication
 from .acknowledge import TEXTS, acknowledge, refuse
-from .withheld import AWAY_TEXT, keep, withhold
+from .withheld import AWAY_TEXT, keep, take_back, withhold
 
 if TYPE_CHECKING:
     from ...mqtt.batch.batch import Batch
@@ -157,17 +157,18 @@ def _wait(publication: Publication, run: Batch, away: bool) -> bool:
 
 def publish_withheld(connection: ClientConnection) -> None:
     """There may be room again: publish what is withheld of a client, in its order. What finds none is withheld again."""
-    held, session = connection.withheld, connection.session
+    session = connection.session
+    held = take_back(connection)
     if held is None or session is None:
         return
-    connection.withheld = None
     connection.taken = 0
     routes = connection.site.router
     for run, numbers, properties in held.runs:
         if connection.closing:
             return
         route = routes.routes.get(run.topic) or routes.route(run.topic)
-        if connection.held or not publish_run(connection, session, run, route, numbers, properties):
+        taken = not connection.held and publish_run(connection, session, run, route, numbers, properties)
+        if not taken and not connection.closing:
             keep(connection, run, numbers, properties)
     if connection.withheld is None:
         connection.set_rules(connection.allowed is not None)

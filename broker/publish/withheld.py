@@ -8,7 +8,8 @@ in its order.
     a site that is away is at its bound   MQTT 5 is answered 0x97 at once. MQTT 3.1.1 has no such answer: withheld; beyond the bound the
                                           client is closed. It keeps what is not acknowledged, and sends it again
 
-What is withheld was not acknowledged: it goes with the connection.
+What is withheld was not acknowledged: it goes with the connection. It is charged to the connection's account as received; a holder that
+may have no more unfinished bytes is at its bound.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from ...mqtt.errors import PeerError
 from ...mqtt.reasons import Reason
+from ..ledger import RECEIVED
 from ..routing.publication import WITHHELD_BYTES, WITHHELD_MESSAGES, Withheld
 
 if TYPE_CHECKING:
@@ -34,6 +36,10 @@ def withhold(connection: ClientConnection, run: Batch, numbers: Numbers, propert
     away: because of a site that is away. Raises PeerError for a client that has then more than its bound.
     """
     held = connection.withheld
+    if connection.account.overdrawn:
+        if not away:
+            return False
+        raise PeerError(Reason.QUOTA_EXCEEDED, connection.account.why, "limits.broker_bytes")
     if held is not None and not held.fits(run):
         if not away:
             return False
@@ -52,4 +58,13 @@ def keep(connection: ClientConnection, run: Batch, numbers: Numbers, properties:
     if connection.withheld is None:
         connection.withheld = Withheld()
         connection.admitted = {}  # so that everything goes the general way, which sees what is withheld
-    connection.withheld.add(run, numbers, properties)
+    connection.account.charge(RECEIVED, connection.withheld.add(run, numbers, properties))
+
+
+def take_back(connection: ClientConnection) -> Withheld | None:
+    """Withhold nothing any more: what was withheld."""
+    held, connection.withheld = connection.withheld, None
+    if held is not None:
+        account = connection.account
+        account.settle(RECEIVED, max(0, account.held[RECEIVED] - held.bytes))  # it has nothing once the socket is gone
+    return held

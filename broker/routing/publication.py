@@ -69,7 +69,10 @@ class Publication:
 
 
 class Withheld:
-    """What one client may not publish now. runs: in order, with their packet identifiers and properties."""
+    """What one client may not publish now.
+
+    runs: in order, with their packet identifiers and properties. bytes: of their payloads, topics and properties.
+    """
 
     __slots__ = ("bytes", "messages", "runs", "topics")
 
@@ -81,11 +84,17 @@ class Withheld:
 
     def fits(self, run: Batch) -> bool:
         """Whether one more run may be withheld."""
-        return self.messages + run.count <= WITHHELD_MESSAGES and self.bytes + run.count * (run.length + len(run.topic)) <= WITHHELD_BYTES
+        return self.messages + run.count <= WITHHELD_MESSAGES and self.bytes + _weight(run) <= WITHHELD_BYTES
 
-    def add(self, run: Batch, numbers: Numbers, properties: PublishProperties | None) -> None:
-        """Withhold a run."""
+    def add(self, run: Batch, numbers: Numbers, properties: PublishProperties | None) -> int:
+        """Withhold a run. Returns the bytes that it stands for."""
         self.runs.append((run, numbers, properties))
         self.topics.add(run.topic)
         self.messages += run.count
-        self.bytes += run.count * (run.length + len(run.topic))
+        weight = _weight(run)
+        self.bytes += weight
+        return weight
+
+
+def _weight(run: Batch) -> int:
+    return run.count * (run.length + len(run.topic) + len(run.properties))

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
+from mqmesh.broker.auth.service import Outcome
+from mqmesh.broker.client.connection import Connection
 from mqmesh.broker.config import Limits
+from mqmesh.broker.ledger import LOGINS
+from mqmesh.broker.roaming.arrival import Arrival
 from mqmesh.mqtt.codec import encode
 from mqmesh.mqtt.packets import (
     Auth,
@@ -408,3 +414,31 @@ async def test_stopping_says_goodbye():
     await watcher.closed(Reason.SERVER_SHUTTING_DOWN)
     await old.closed()
     assert not site.broker.site.connections
+
+
+async def test_a_connect_is_charged_as_long_as_it_waits_for_whatever_reason():
+    """For its password, then for the mesh, then for its session, which is elsewhere."""
+    broker = await started()
+    wire, site, ledger = Wire(broker, 5), broker.site, broker.context.ledger
+    answers = []
+    packet = Connect("c" * 100, properties={Property.USER_PROPERTY: [("a", "b" * 5000)]})
+    with mock.patch.object(site.guard, "ask", side_effect=lambda connection, connect, go: answers.append(go)):
+        wire.send(packet)
+    size = ledger.held[LOGINS]
+    assert size > 5000
+
+    def park(connection: Connection, *_: object) -> Arrival:
+        connection.held = True
+        return Arrival.WAITS
+
+    site.mesh = mock.Mock(starting=True, fenced="", keep_waiting=park)
+    answers[0](Outcome())
+    assert ledger.held[LOGINS] == size
+    site.roaming = mock.Mock(arrive=mock.Mock(side_effect=park))
+    wire.connection.admit(packet)
+    assert ledger.held[LOGINS] == size
+    go = site.roaming.arrive.call_args.args[3]
+    site.mesh = site.roaming = None
+    go()
+    assert wire.connection.session is not None
+    assert ledger.held[LOGINS] == 0

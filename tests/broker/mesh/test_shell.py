@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from mqmesh.broker.ledger import RECEIVED
 from mqmesh.broker.mesh.incoming import Incoming
 from mqmesh.broker.ports import AWAY
-from mqmesh.broker.routing.publication import Publication
+from mqmesh.broker.routing.publication import WITHHELD_BYTES, Publication
 from mqmesh.mqtt.batch.parts import PartsBatch
 from mqmesh.mqtt.codec import encode
 from mqmesh.mqtt.packets import Connack, Connect, Pingreq, Pingresp, Puback, Pubcomp, Publish, Pubrec, Pubrel, Subscription, Will
@@ -246,6 +247,47 @@ async def test_a_publisher_is_held_while_the_mesh_has_no_room(qos):
     answers = publisher.packets()
     assert [type(answer) for answer in answers] == [Puback if qos == 1 else Pubrec] * 4
     assert all(answer.reason == 0 for answer in answers)
+
+
+async def test_what_is_withheld_is_charged_with_its_properties_until_it_is_published_or_the_client_goes():
+    broker, mesh = await in_mesh()
+    publisher = Wire(broker, 5).connect("p")
+    ledger = broker.context.ledger
+    before, mesh.room = ledger.total, 0
+    large = {Property.CORRELATION_DATA: bytes(60_000)}
+    publisher.send(*[Publish("far/x", b"x", 1, packet_id=number, properties=large) for number in range(1, 11)])
+    assert ledger.held[RECEIVED] >= 600_000
+    assert ledger.held[RECEIVED] == publisher.connection.withheld.bytes
+    publisher.connection.release()  # no room
+    assert ledger.held[RECEIVED] == publisher.connection.withheld.bytes
+    publisher.send(*[Publish("far/x", b"x", 1, packet_id=number, properties=large) for number in range(11, 31)])
+    assert publisher.connection.withheld.bytes <= WITHHELD_BYTES
+    assert not publisher.transport.reading
+    assert ledger.held[RECEIVED] >= 30 * 60_000
+    mesh.room = None
+    publisher.connection.release()
+    assert [answer.packet_id for answer in publisher.packets()] == list(range(1, 31))
+    assert ledger.total == before
+    mesh.room = 0
+    publisher.send(Publish("far/x", bytes(100_000), 1, packet_id=1))
+    assert ledger.held[RECEIVED] >= 100_000
+    publisher.connection.close()
+    assert ledger.held[RECEIVED] == 0
+    publisher.connection.connection_lost(None)
+    assert ledger.total == 0
+
+
+@pytest.mark.parametrize("away", [False, True])
+async def test_a_holder_with_all_that_it_may_have_unfinished_withholds_no_more(away):
+    broker, mesh = await in_mesh()
+    publisher = Wire(broker, 4).connect("p")
+    mesh.room, mesh.away = 0, away
+    other = broker.context.ledger.account("unix")
+    other.charge(RECEIVED, broker.context.ledger.limit // 2 + 1)
+    publisher.send(Publish("far/x", b"x", 1, packet_id=1))
+    assert publisher.connection.withheld is None
+    assert publisher.connection.closing is away
+    assert not publisher.transport.reading or away
 
 
 async def test_room_that_comes_while_a_publisher_waits_for_its_turn_is_not_forgotten():
