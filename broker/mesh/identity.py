@@ -108,7 +108,7 @@ def read_identity(data: Path) -> tuple[dict[str, Any], Standing]:
         former, fenced = table.get("former"), table.get("fenced")
         was = None if former is None else Former(int(former["number"]), uuid.UUID(former["uuid"]).bytes, _pairs(former["common"]))
         stopped = None if fenced is None else Fenced(str(fenced["twin"]), float(fenced["at"]), _pairs(fenced["common"]))
-        uuid.UUID(table["uuid"]), int(table["epoch"])
+        uuid.UUID(table["uuid"]), int(table["epoch"]), int(table["number"]), str(table["mesh"]), str(table["name"])
         return table, Standing(int(table.get("claim", 0)), was, stopped)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is not a broker's identity ({error}); restore it, or remove it to begin as another broker") from None
@@ -131,13 +131,15 @@ def renew(data: Path, number: int) -> Identity:
     table, standing = read_identity(data)
     if not table:
         raise ValueError(f"{data / FILE} does not exist: the folder has no identity yet, start the broker")
-    before = int(table["number"])
-    if number == before:
+    if standing.former is not None and "key" not in table:  # no start has used the identity of the file: a start writes its key
+        former = standing.former
+    else:
+        common = standing.fenced.common if standing.fenced is not None else ((int(table["epoch"]), ALL),)
+        former = Former(int(table["number"]), uuid.UUID(table["uuid"]).bytes, common)
+    if number == former.number:
         raise ValueError(
             f"number is {number}, as before: give the copy a number and a name of its own in the broker's file, then call this again"
         )
-    common = standing.fenced.common if standing.fenced is not None else ((int(table["epoch"]), ALL),)
-    former = Former(before, uuid.UUID(table["uuid"]).bytes, common)
     identity = Identity(str(table["mesh"]), str(table["name"]), number, uuid.uuid4(), int(table["epoch"]))
     (data / KEY_FILE).unlink(missing_ok=True)
     keep_identity(data, identity, Standing(0, former))

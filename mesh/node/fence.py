@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ...mqtt.reasons import Reason
+from ..view.lives import well_formed
 from ..wire.control import Life
 from ..wire.identity import LIFE
 from .core import Core, LinkEnd
@@ -49,15 +50,15 @@ class Fence:
         if LIFE in end.peer.capabilities:
             self._core.control(end.id, "life", [self._lives.own])
 
-    def tell(self, end: LinkEnd, records: list[tuple[bytes, int]]) -> None:
-        """Say the lives that these (UUID, epoch) belong to, before the records of them go to a peer."""
+    def tell(self, end: LinkEnd, records: list[tuple[int, bytes, int]]) -> None:
+        """Say the lives that these (number, UUID, epoch) belong to, before the records of them go to a peer."""
         if LIFE not in end.peer.capabilities:
             return
-        said: dict[tuple[bytes, bytes], Life] = {}
-        for uuid, epoch in records:
-            life = self._lives.life_at(uuid, epoch)
+        said: dict[tuple[int, bytes, bytes], Life] = {}
+        for number, uuid, epoch in records:
+            life = self._lives.life_at(number, uuid, epoch)
             if life is not None and self._passed_on(life):
-                said[life.uuid, life.life] = life
+                said[life.number, life.uuid, life.life] = life
         if said:
             self._core.control(end.id, "life", list(said.values()))
 
@@ -66,7 +67,7 @@ class Fence:
 
     def _flood(self, lives: list[Life], but: int | None = None) -> None:
         for end in self._core.links.values():
-            if end.id != but and LIFE in end.peer.capabilities and not (end.twin and lives[0].uuid != self._core.uuid):
+            if end.id != but and LIFE in end.peer.capabilities and not (end.twin and not self._of_own(lives[0])):
                 self._core.control(end.id, "life", lives)
 
     # ---- what is heard
@@ -76,7 +77,7 @@ class Fence:
         core, members = self._core, self._members
         new = []
         for said in lives:
-            if self._lives.newer(said) and self._of_lost_key(said):
+            if not well_formed(said) or (self._lives.newer(said) and self._of_lost_key(said)):
                 continue
             if not self._lives.newer(said) or not members.believes(end, "life", said.number, None, said.seal, said.said()):
                 continue
@@ -87,13 +88,17 @@ class Fence:
         members.states.dirty = True
         self._flood(new, but=end.id)
         for said in new:
-            if said.uuid == core.uuid and not core.fenced:
+            if self._of_own(said) and not core.fenced:
                 self._meet(said)
+
+    def _of_own(self, said: Life) -> bool:
+        """Whether it is said of this very broker."""
+        return (said.number, said.uuid) == (self._core.number, self._core.uuid)
 
     def _of_lost_key(self, said: Life) -> bool:
         """Whether an earlier life of this broker said it, which had no data folder and so a key of its own."""
         keys = self._core.keys
-        return said.uuid == self._core.uuid and keys is not None and said.seal is not None and said.seal.key != keys.signer.public
+        return self._of_own(said) and keys is not None and said.seal is not None and said.seal.key != keys.signer.public
 
     def _meet(self, said: Life) -> None:
         """Another life of this very broker has said something."""

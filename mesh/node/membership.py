@@ -194,13 +194,13 @@ class Membership:
             if (
                 (e := theirs.get(key)) is None
                 or (record.epoch, record.sequence) > (e.epoch, e.sequence)
-                or core.lives.differ(key[1], record.epoch, e.epoch)
+                or core.lives.differ(*key, record.epoch, e.epoch)
             )
             and self._sealed(record.seal)
         ]
         self.refresh()
         newer += [record for record in self.states.contested if self._sealed(record.seal) and LIFE in end.peer.capabilities]
-        self.fence.tell(end, [(record.uuid, record.epoch) for record in newer])
+        self.fence.tell(end, [(record.number, record.uuid, record.epoch) for record in newer])
         if newer:
             core.control(end.id, "linkstate", newer)
         self.flush_interest()
@@ -244,7 +244,7 @@ class Membership:
 
     def _of_twin(self, epoch: int) -> bool:
         """Whether an epoch of the own identity is known to be that of another life."""
-        return self._core.lives.differ(self._core.uuid, epoch, self._core.identity.epoch)
+        return self._core.lives.differ(self._core.number, self._core.uuid, epoch, self._core.identity.epoch)
 
     def on_interest(self, end: LinkEnd, update: InterestUpdate) -> None:
         """Apply and pass on what is new; ask for the whole where a delta does not fit."""

@@ -116,7 +116,7 @@ class Signalling:
                 record.children[child.id] = Child(child.id, mask)
                 core.control(child.id, "open", message, urgent=False)
         self._relay.records[message.origin] = record
-        self._relay.resume(message.origin, message.uuid, core.lives.life_at(message.uuid, message.epoch))
+        self._relay.resume(message.origin, message.uuid, core.lives.life_at(message.origin, message.uuid, message.epoch))
         core.stale()
         self._relay.owe(message.origin)
 

@@ -90,12 +90,12 @@ class LinkStates:
     def _twin(self, record: LinkRecord) -> Key | None:
         """Where the record of another life than the one that holds its UUID stands; None for one of that very life."""
         known = self.records.get((record.number, record.uuid))
-        if known is None or not self._lives.differ(record.uuid, record.epoch, known.epoch):
+        if known is None or not self._lives.differ(record.number, record.uuid, record.epoch, known.epoch):
             return None
         return self._twin_key(record)
 
     def _twin_key(self, record: LinkRecord) -> Key:
-        life = self._lives.life_at(record.uuid, record.epoch)
+        life = self._lives.life_at(record.number, record.uuid, record.epoch)
         return record.number, record.uuid + (life.life if life is not None else bytes(LIFE_BYTES))
 
     def _twin_room(self, key: Key, record: LinkRecord) -> bool:
@@ -113,7 +113,7 @@ class LinkStates:
         """Whether an epoch is that of a life that does not hold its UUID, while the one that does can be reached. Records must be up to
         date (`refresh`)."""
         held = self.records.get((number, uuid))
-        return held is not None and bool(self.live >> number & 1) and self._lives.differ(uuid, epoch, held.epoch)
+        return held is not None and bool(self.live >> number & 1) and self._lives.differ(number, uuid, epoch, held.epoch)
 
     def _room(self, record: LinkRecord) -> bool:
         """Make room for one more UUID under a number: the oldest one that is not reachable goes, unless the new one is older still."""
@@ -195,7 +195,7 @@ class LinkStates:
 
     def _precedence(self, node: Key) -> tuple[Any, ...]:
         record = self.records.get(node) or self.twins[node]
-        life = self._lives.life_at(record.uuid, record.epoch)
+        life = self._lives.life_at(record.number, record.uuid, record.epoch)
         return precedence(life) if life is not None else (False, 0, record.epoch, b"")
 
     def is_live(self, number: int, other_than: bytes) -> LinkRecord | None:

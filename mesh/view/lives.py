@@ -23,9 +23,11 @@ from typing import NamedTuple
 from ..wire.control import ALL, Life
 from ..wire.identity import LIFE_BYTES, Identity
 
-LIVES_KEPT = 16  # lives remembered for one UUID
+LIVES_KEPT = 16  # lives remembered for one broker, and UUIDs for one number
 EPOCHS_SAID = 16  # epochs in a statement, the newest first
 RIVALS_SAID = 16
+
+Key = tuple[int, bytes]  # number, UUID: who speaks for a number, by its key, says nothing of another number's UUIDs
 
 
 class Former(NamedTuple):
@@ -61,15 +63,16 @@ class Lives:
             False,
             before,
         )
-        self._known: dict[bytes, dict[bytes, Life]] = {self.own.uuid: {self.own.life: self.own}}
+        self._own = self.own.number, self.own.uuid
+        self._known: dict[Key, dict[bytes, Life]] = {self._own: {self.own.life: self.own}}
 
     # ---- what is known
 
     def offer(self, said: Life) -> bool:
         """Keep a statement if it is newer than what is known; whether it was."""
-        if not self.newer(said):
+        if not self.newer(said) or not well_formed(said) or not self._room(said):
             return False
-        lives = self._known.setdefault(said.uuid, {})
+        lives = self._known.setdefault((said.number, said.uuid), {})
         if said.life not in lives and len(lives) >= LIVES_KEPT:
             oldest = min((life for life in lives.values() if life.life != self.own.life), key=lambda life: (life.born, life.life))
             if oldest.born > said.born:
@@ -80,25 +83,34 @@ class Lives:
 
     def newer(self, said: Life) -> bool:
         """Whether a statement says more than what is known."""
-        known = self._known.get(said.uuid, {}).get(said.life)
+        known = self._known.get((said.number, said.uuid), {}).get(said.life)
         return said.life != self.own.life and (known is None or said.serial > known.serial)
 
-    def of(self, uuid: bytes) -> list[Life]:
-        """All known lives of a UUID, without the own one."""
-        return [life for life in self._known.get(uuid, {}).values() if life.life != self.own.life]
+    def _room(self, said: Life) -> bool:
+        """Make room for one more UUID under a number: the one whose lives are oldest goes, unless the new one is older still."""
+        if (said.number, said.uuid) in self._known:
+            return True
+        born = {key: max(life.born for life in lives.values()) for key, lives in self._known.items() if key[0] == said.number}
+        if len(born) < LIVES_KEPT:
+            return True
+        oldest = min((key for key in born if key != self._own), key=lambda key: (born[key], key))
+        if born[oldest] >= said.born:
+            return False
+        del self._known[oldest]
+        return True
 
-    def life_at(self, uuid: bytes, epoch: int) -> Life | None:
-        """The life that an epoch belongs to; None when nobody has said so."""
-        for life in self._known.get(uuid, {}).values():
+    def life_at(self, number: int, uuid: bytes, epoch: int) -> Life | None:
+        """The life of a broker that an epoch belongs to; None when nobody has said so."""
+        for life in self._known.get((number, uuid), {}).values():
             if epoch >= life.born and epoch in life.past:
                 return life
         return None
 
-    def differ(self, uuid: bytes, epoch: int, other: int) -> bool:
-        """Whether two epochs are known to be those of two lives."""
+    def differ(self, number: int, uuid: bytes, epoch: int, other: int) -> bool:
+        """Whether two epochs of a broker are known to be those of two lives."""
         if epoch == other:
             return False
-        one, two = self.life_at(uuid, epoch), self.life_at(uuid, other)
+        one, two = self.life_at(number, uuid, epoch), self.life_at(number, uuid, other)
         return one is not None and two is not None and one.life != two.life
 
     # ---- what this life says
@@ -125,7 +137,7 @@ class Lives:
 
     def sealed(self, said: Life) -> None:
         """The own statement with its signature."""
-        self.own = self._known[said.uuid][said.life] = said
+        self.own = self._known[self._own][said.life] = said
 
     def _say(self, **changes: object) -> None:
         self.sealed(self.own._replace(serial=self.own.serial + 1, seal=None, **changes))  # type: ignore[arg-type]
@@ -143,6 +155,11 @@ class Lives:
     def common(self, said: Life) -> tuple[tuple[int, int], ...]:
         """For each epoch that this life and another one have in their past, the last sequence that the other one holds."""
         return tuple([end for end in said.epochs if end[0] in self.own.past])
+
+
+def well_formed(said: Life) -> bool:
+    """Whether a statement has as much to it as a broker says."""
+    return 0 < len(said.epochs) <= EPOCHS_SAID and len(said.rivals) <= RIVALS_SAID
 
 
 def precedence(life: Life) -> tuple[bool, int, int, bytes]:

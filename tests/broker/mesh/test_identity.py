@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from mqmesh.base.settings import ConfigError, Section
-from mqmesh.broker.mesh.identity import FILE, KEY_FILE, own_identity, own_signer
+from mqmesh.broker.mesh.identity import FILE, KEY_FILE, own_identity, own_signer, read_identity, renew
 from mqmesh.mesh.topology.settings import MeshSettings
 from mqmesh.mesh.wire.keys import shown
 
@@ -55,3 +55,32 @@ def test_keys_of_the_configuration() -> None:
     settings = MeshSettings.of(Section("F", {**MESH, "keys": {"porto": "ab" * 32}, "keys_held": 60}, "mesh"))
     assert settings.keys == {"porto": "ab" * 32}
     assert settings.keys_held == 60.0
+
+
+def test_an_identity_that_no_start_has_used_may_be_renewed(tmp_path: Path) -> None:
+    signer = own_signer(tmp_path)
+    first = own_identity(tmp_path, "sites", "porto", 1, None, signer.public)
+    renew(tmp_path, 7)
+    with pytest.raises(ValueError, match="number is 1, as before"):
+        renew(tmp_path, 1)
+    last = renew(tmp_path, 8)
+    _, standing = read_identity(tmp_path)
+    assert standing.former is not None
+    assert (standing.former.number, standing.former.uuid) == (1, first.uuid.bytes)
+    begun = own_identity(tmp_path, "sites", "lyon", 8, (first.uuid, first.epoch), own_signer(tmp_path).public, standing)
+    assert begun.uuid == last.uuid
+    renew(tmp_path, 9)
+    _, standing = read_identity(tmp_path)
+    assert standing.former is not None
+    assert (standing.former.number, standing.former.uuid) == (8, last.uuid.bytes)
+
+
+@pytest.mark.parametrize("key", ["number", "mesh", "name"])
+def test_an_identity_says_its_number_mesh_and_name(tmp_path: Path, key: str) -> None:
+    own_identity(tmp_path, "sites", "porto", 1)
+    table = json.loads((tmp_path / FILE).read_text())
+    del table[key]
+    (tmp_path / FILE).write_text(json.dumps(table))
+    for use in (read_identity, lambda data: renew(data, 7)):
+        with pytest.raises(ValueError, match=rf"is not a broker's identity \('{key}'\)"):
+            use(tmp_path)

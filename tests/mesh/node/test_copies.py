@@ -6,6 +6,8 @@ from uuid import UUID
 
 from mqmesh.mesh.custody.windows import CustodyWindow
 from mqmesh.mesh.node.node import Node
+from mqmesh.mesh.view.lives import EPOCHS_SAID, LIVES_KEPT, RIVALS_SAID
+from mqmesh.mesh.wire.control import ALL, Life, encode
 from mqmesh.mesh.wire.identity import CAPABILITIES, Identity
 from support.models.mesh_net import Net
 
@@ -141,3 +143,39 @@ def test_the_original_goes_on_after_it_has_met_a_copy() -> None:
     net.settle()
     assert net.got(1) == [b"before", b"behind"]
     assert net.nodes[3].custody() == (0, 0)
+
+
+def says(net: Net, at: int, lives: list[Life]) -> None:
+    net.nodes[at].receive(next(iter(net.nodes[at]._core.links)), encode("life", lives), net.now)
+
+
+def test_nobody_says_what_a_life_of_another_number_is() -> None:
+    net = chain()
+    own = net.nodes[1]._core.lives.own
+    says(net, 2, [own._replace(number=3, claim=9, serial=99, yielded=True)])
+    kept = net.nodes[2]._core.lives
+    assert kept.life_at(1, own.uuid, own.born) == own
+    net.settle()
+    assert not net.nodes[1].fenced
+
+
+def test_what_no_broker_says_of_a_life_is_not_kept() -> None:
+    net = chain()
+    said = Life(3, UUID(int=3).bytes, b"x" * 16, 0, 5000, ((5000, ALL),), 1, (), False, None)
+    wrong = [
+        said._replace(epochs=()),
+        said._replace(epochs=tuple([(5000 + k, 1) for k in range(EPOCHS_SAID + 1)])),
+        said._replace(rivals=tuple([bytes([k]) * 16 for k in range(RIVALS_SAID + 1)])),
+    ]
+    says(net, 2, wrong)
+    assert net.nodes[2]._core.lives.life_at(3, said.uuid, 5000) is None
+    says(net, 2, [said])
+    assert net.nodes[2]._core.lives.life_at(3, said.uuid, 5000) == said
+
+
+def test_a_number_has_as_many_uuids_as_its_link_state() -> None:
+    net = chain()
+    lives = [Life(3, UUID(int=100 + k).bytes, b"x" * 16, 0, 5000 + k, ((5000 + k, ALL),), 1, (), False, None) for k in range(50)]
+    says(net, 2, lives)
+    found = [life for life in lives if net.nodes[2]._core.lives.life_at(3, life.uuid, life.born)]
+    assert found == lives[-LIVES_KEPT:]
