@@ -13,6 +13,7 @@ Invariants that every implementation holds, and the contract suite checks:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import AbstractContextManager
 from enum import Enum
 from typing import Protocol
 
@@ -117,6 +118,10 @@ class Store(Protocol):
 
         say: told of each damaged row, and where reading ended. A part that cannot be read to its end is read backwards too.
         """
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        """Inside, `counts`, `remains` and `run` of one thread see one state, whatever is committed meanwhile. Space that a writer frees
+        is not used again before its end."""
 
     def check_pages(self) -> None:
         """Walk through all pages, as far as the store knows how. Raises StoreError (corrupt)."""

@@ -28,6 +28,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import AbstractContextManager
 from functools import partial
 from hashlib import sha256
 from itertools import islice
@@ -85,6 +86,7 @@ class LmdbStore:
         self._lock = Lock()  # held by queries, and to change `_environment`
         self._environment: lmdb.Environment | None = None
         self._databases: dict[str, lmdb._Database] = {}
+        self._snapshot: Transaction | None = None
         self._numbers: dict[str, int] = {}  # recipients, for the committing thread
         self._next_number = 1
 
@@ -309,7 +311,7 @@ class LmdbStore:
                 say(error.cause)
 
     def _both_ways(self, database: str, say: Callable[[str], object]) -> Iterator[tuple[bytes, bytes]]:
-        with self._open_environment().begin() as txn:
+        with self._begin() as txn:
             for forward in (True, False):
                 cursor = txn.cursor(self._databases[database])
                 try:
@@ -318,6 +320,15 @@ class LmdbStore:
                     say(self._error(error).cause)
                 else:
                     return
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """One read transaction, see `Store.snapshot`. After a page that cannot be read LMDB reads nothing more in it."""
+        with self._open_environment().begin() as self._snapshot:
+            try:
+                yield
+            finally:
+                self._snapshot = None
 
     def check_pages(self) -> None:
         """Walk through all pages, while nobody writes. Raises StoreError (corrupt)."""
@@ -488,13 +499,17 @@ class LmdbStore:
             raise StoreError(Kind.OTHER, self.name, "is not open")
         return self._environment
 
+    def _begin(self) -> AbstractContextManager[Transaction]:
+        """The transaction of a query."""
+        return self._open_environment().begin() if self._snapshot is None else contextlib.nullcontext(self._snapshot)
+
     def _find(self, txn: Transaction, recipient: str) -> bytes:
         """The recipient's number as bytes, b"" if it is not known."""
         return txn.get(_short(recipient.encode()), db=self._databases["recipients"]) or b""
 
     def _query(self, read: Callable[[Transaction], T]) -> T:
         def run() -> T:
-            with self._lock, self._open_environment().begin() as txn:
+            with self._lock, self._begin() as txn:
                 return read(txn)
 
         return self._guarded(run)

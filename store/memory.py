@@ -6,6 +6,7 @@ It survives `close` and another `open` of the same object, as a file would, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from threading import Lock
 
@@ -128,6 +129,10 @@ class MemoryStore:
         for table, values in self._values.items():
             for key, value in values.items():
                 yield StoredValue(table, key, value)
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        """Nothing to do: nobody else has it."""
+        return nullcontext()
 
     def check_pages(self) -> None:
         """Nothing to do."""

@@ -99,6 +99,7 @@ class PostgresqlStore:
         self._writing: Connection | None = None
         self._reading: Connection | None = None
         self._reading_lock = Lock()
+        self._in_snapshot = False
         self._process = 0  # the server's process behind our last connection for writing
         self._numbers: dict[str, int] = {}
         self._next_number = 1
@@ -307,6 +308,19 @@ class PostgresqlStore:
             except StoreError as error:
                 say(error.cause)
 
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """One read transaction, see `Store.snapshot`."""
+        for statement in ("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", "SAVEPOINT begun"):
+            self._guarded(partial(self._open_reading().execute, statement))
+        self._in_snapshot = True
+        try:
+            yield
+        finally:
+            self._in_snapshot = False
+            with contextlib.suppress(psycopg.Error, StoreError):
+                self._open_reading().execute("ROLLBACK")
+
     def check_pages(self) -> None:
         """Nothing: pages are the server's."""
 
@@ -425,16 +439,24 @@ class PostgresqlStore:
         self._numbers = dict(rows)
         self._next_number = max(self._numbers.values(), default=0) + 1
 
+    def _open_reading(self) -> Connection:
+        if self._reading is None:
+            raise StoreError(Kind.OTHER, self.name, "is not open")
+        return self._reading
+
     def _query(self, query: str, parameters: Sequence[Any]) -> list[Any]:
         def run() -> list[Any]:
-            if self._reading is None:
-                raise StoreError(Kind.OTHER, self.name, "is not open")
+            connection = self._open_reading()
             try:
-                return self._reading.execute(query, parameters, binary=True).fetchall()
-            except psycopg.OperationalError:
-                if not self._reading.broken:
+                return connection.execute(query, parameters, binary=True).fetchall()
+            except psycopg.Error as error:
+                if self._in_snapshot:
+                    if not connection.broken:
+                        connection.execute("ROLLBACK TO SAVEPOINT begun")  # a query that failed does not end the others
                     raise
-                self._reading.close()
+                if not connection.broken or not isinstance(error, psycopg.OperationalError):
+                    raise
+                connection.close()
                 self._reading = self._connect()
                 return self._reading.execute(query, parameters, binary=True).fetchall()
 

@@ -21,6 +21,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from struct import Struct
 from typing import Any
 
@@ -134,6 +135,10 @@ class ProcessStore:
     def remains(self, say: Callable[[str], object]) -> Iterator[StoredDelivery | StoredValue]:
         """All deliveries and values that are whole."""
         return self._open_reader().remains(say)
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        """One state for some queries, see `Store.snapshot`."""
+        return self._open_reader().snapshot()
 
     def check_pages(self) -> None:
         """Walk through all pages."""

@@ -15,7 +15,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote, urlsplit
@@ -27,6 +27,7 @@ from .records import Batch, Counts, StoredDelivery, StoredRun
 from .sqlite_check import check_log, log_of
 
 STEP = 500  # rows of one commit
+FILES = ("sqlite", "lmdb")
 
 
 class Report(NamedTuple):
@@ -39,15 +40,24 @@ class Report(NamedTuple):
 
 def check(address: str) -> Report:
     """Read a store through, beside a broker that may use it. Raises StoreError when it cannot be opened at all."""
+    scheme = urlsplit(address).scheme
+    return _look_through(address, scheme not in FILES or in_use(_file_of(address).parent))
+
+
+def _look_through(address: str, used: bool) -> Report:
+    """used: whether somebody may write meanwhile."""
+    scheme = urlsplit(address).scheme
     store = store_at(address)
     problems: list[str] = []
     try:
-        if urlsplit(address).scheme == "sqlite" and not in_use(path_of(address).parent):
+        if scheme == "sqlite" and not used:
             _look_at_log(path_of(address), problems)
         store.attach()
-        with _noting(problems):
-            store.check_pages()
-        whole = _pass_on(store, None, problems)
+        if scheme != "lmdb" or not used:  # LMDB's verifier reads the file while it is written
+            with _noting(problems):
+                store.check_pages()
+        with store.snapshot() if used else nullcontext():
+            whole = _pass_on(store, None, problems)
         return Report(list(dict.fromkeys(problems)), whole)
     finally:
         store.close()
@@ -59,10 +69,10 @@ def salvage(address: str, at_least: int = 0) -> Report:
     at_least: rows that have to be whole; with fewer nothing is changed.
     """
     scheme = urlsplit(address).scheme
-    if scheme not in ("sqlite", "lmdb"):
+    if scheme not in FILES:
         raise StoreError(Kind.OTHER, shown(address), "only files are salvaged: restore a backup with the server's own tools")
     path = path_of(address)
-    file = path if scheme == "sqlite" else path / "data.mdb"
+    file = _file_of(address)
     lock = FolderLock(file.parent)
     lock.acquire(str(path))
     try:
@@ -71,7 +81,7 @@ def salvage(address: str, at_least: int = 0) -> Report:
             if not file.exists():
                 raise StoreError(Kind.OTHER, str(path), "does not exist: there is nothing to salvage")
             _refuse_another_version(address)
-            if at_least and sum(check(address).whole) < at_least:
+            if at_least and sum(_look_through(address, False).whole) < at_least:
                 raise StoreError(Kind.CORRUPT, str(path), f"holds nothing that is whole: {REMEDY}")
             _write_mark(mark)
         aside, fresh = file.parent / f"damaged-{_read_mark(mark)}", file.parent / "salvaged"
@@ -89,6 +99,11 @@ def salvage(address: str, at_least: int = 0) -> Report:
         return Report(list(dict.fromkeys(problems)), whole, aside)
     finally:
         lock.release()
+
+
+def _file_of(address: str) -> Path:
+    path = path_of(address)
+    return path if urlsplit(address).scheme == "sqlite" else path / "data.mdb"
 
 
 def _refuse_another_version(address: str) -> None:

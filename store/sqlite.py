@@ -275,6 +275,19 @@ class SqliteStore:
             else:
                 return
 
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """One read transaction, see `Store.snapshot`."""
+        if (connection := self._reading) is None:
+            raise StoreError(Kind.OTHER, self.name, "is not open")
+        connection.execute("BEGIN")
+        try:
+            yield
+        finally:
+            if connection.in_transaction:
+                with contextlib.suppress(sqlite3.Error):
+                    connection.execute("ROLLBACK")
+
     def check_pages(self) -> None:
         """Walk through all pages and the log. Raises StoreError (corrupt)."""
         with self._reading_lock:

@@ -16,7 +16,7 @@ from mqmesh.store import lmdb as lmdb_module
 from mqmesh.store import postgresql as postgresql_module
 from mqmesh.store import sqlite as sqlite_module
 from mqmesh.store.memory import MemoryStore
-from mqmesh.store.records import RUN_WEIGHT
+from mqmesh.store.records import RUN_WEIGHT, Counts, StoredValue
 from support.stores import Place, batch, batch_of, changes, content, delivery, run
 
 
@@ -280,6 +280,34 @@ def test_attach_reads_what_another_left(place: Place) -> None:
         reader.commit(batch(run(2)))
     reader.close()
     writer.close()
+
+
+def test_inside_a_snapshot_queries_see_one_state(place: Place, store: Store) -> None:
+    if place.kind in ("memory", "failing"):
+        pytest.skip("nobody else can see a store in memory")
+    first = batch(run(1), delivery("porto", 1, 1))
+    first.put_value("sessions", b"porto", b"before")
+    store.commit(first)
+
+    def seen() -> tuple[Any, ...]:
+        return set(store.remains(problems.append)), store.run(1), store.run(2), store.counts()
+
+    problems: list[str] = []
+    before = seen()
+    second = batch(run(2), delivery("porto", 2, 2))
+    second.delete_delivery("porto", 1)
+    second.delete_run(1)
+    second.put_value("sessions", b"porto", b"after")
+    with store.snapshot():
+        assert seen() == before
+        store.commit(second)
+        counts = Batch()
+        counts.counts = Counts(7, 7, 7)
+        store.commit(counts)
+        assert seen() == before
+    assert seen()[:3] == ({delivery("porto", 2, 2), StoredValue("sessions", b"porto", b"after")}, None, run(2))
+    assert seen()[3] != before[3] or "lmdb" in place.kind
+    assert not problems
 
 
 def test_queries_of_another_thread_never_see_half_a_batch(store: Store) -> None:

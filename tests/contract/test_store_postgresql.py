@@ -62,6 +62,16 @@ def test_queries_connect_again_by_themselves(store: PostgresqlStore, address: st
     assert store.run(1) == run(1)
 
 
+def test_a_query_that_fails_does_not_end_a_snapshot(store: PostgresqlStore) -> None:
+    with store.snapshot():
+        assert store.run(1) is None
+        store.commit(numbered(1))
+        with pytest.raises(StoreError, match="division by zero"):
+            store._query("SELECT 1 / 0", ())
+        assert store.run(1) is None
+    assert store.run(1) == run(1)
+
+
 def test_a_commit_whose_answer_was_lost_may_be_given_again(store: PostgresqlStore, address: str, postgres_server: Server) -> None:
     made = batch(run(1), delivery("porto", 1, 1), delivery("lyon", 1, 1))
     store.commit(made)

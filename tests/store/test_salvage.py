@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mqmesh.store import Kind, StoreError, salvage
+from mqmesh.store import Kind, StoreError, lmdb, salvage
+from mqmesh.store.folder import FolderLock
 from mqmesh.store.locations import store_at
-from mqmesh.store.records import Counts
+from mqmesh.store.records import Batch, Counts
 from mqmesh.store.writer import Writer
 from support.disks import set_version
 from support.stores import content, delivery, run
@@ -218,3 +219,48 @@ def test_a_file_of_something_else_stays_if_something_has_to_be_whole(tmp_path: P
     assert file.read_bytes() == letter
     with pytest.raises(StoreError, match="nothing to salvage"):
         salvage.salvage(f"sqlite://{tmp_path}/nothing.db")
+
+
+def test_a_check_beside_a_broker_sees_one_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker commits after each message that the check reads."""
+    address = address_in(tmp_path, "sqlite")
+    written(address)
+    store = store_at(address)
+    store.open()
+    numbers = iter(range(1, RUNS + 1))
+
+    def replaced(*arguments: Any) -> Any:
+        number = next(numbers)
+        batch = Batch()
+        for name in ("porto", "lyon"):
+            batch.delete_delivery(name, RUNS + 1 - number)
+        batch.delete_run(RUNS + 1 - number)
+        batch.put_run(run(RUNS + number))
+        batch.put_delivery(delivery("porto", RUNS + number, RUNS + number))
+        store.commit(batch)
+        counts = Batch()
+        counts.counts = Counts(RUNS, 2 * RUNS - number, 50)
+        store.commit(counts)
+        return read_run(*arguments)
+
+    read_run = salvage._run
+    with monkeypatch.context() as patch:
+        patch.setattr(salvage, "_run", replaced)
+        assert salvage.check(address) == salvage.Report([], Counts(RUNS, 2 * RUNS, 50))
+    store.close()
+    assert salvage.check(address) == salvage.Report([], Counts(RUNS, RUNS, 50))
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_pages_of_lmdb_are_walked_through_while_nobody_writes(used: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    address = address_in(tmp_path, "lmdb")
+    written(address)
+    lock = FolderLock(tmp_path / "store")
+    if used:
+        lock.acquire(address)
+    walked: list[str] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(lmdb, "verify", walked.append)
+        assert salvage.check(address) == salvage.Report([], Counts(RUNS, 2 * RUNS, 50))
+    assert len(walked) == (0 if used else 1)
+    lock.release()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 
 from mqmesh.store.base import Kind, Store, StoreError
 from mqmesh.store.records import Batch, Counts, StoredDelivery, StoredRun, StoredValue
@@ -141,6 +142,10 @@ class FailingStore:
     def remains(self, say: Callable[[str], object]) -> Iterator[StoredDelivery | StoredValue]:
         """As the wrapped store."""
         return self.store.remains(say)
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        """The wrapped store's."""
+        return self.store.snapshot()
 
     def check_pages(self) -> None:
         """As the wrapped store."""
