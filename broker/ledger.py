@@ -115,7 +115,7 @@ class Ledger:
         return max(self.limit - self.total, self.limit // LEAST)
 
     def estate(self, account: Account) -> Account:
-        """The account of what an account's holders leave here for others, such as retained messages: it outlives theirs."""
+        """The account that pays for the retained messages of an account's user and address; it stays when the connection is gone."""
         key = (account.address, account.user)
         if key == (None, None):
             return self.own
@@ -134,16 +134,6 @@ class Ledger:
     def free(self) -> int:
         """Bytes up to the limit; negative beyond it."""
         return self.limit - self.total
-
-    @property
-    def full(self) -> bool:
-        """Nothing more may be kept for anybody."""
-        return self.total >= self.limit
-
-    @property
-    def tight(self) -> bool:
-        """Half of the bound is used: publishers are slowed early."""
-        return 2 * self.total >= self.limit
 
     @property
     def scarce(self) -> bool:

@@ -317,6 +317,7 @@ class Broker:
 
     def _tick(self) -> None:
         now = self.context.refresh()
+        self.context.turns.current = self.context.turns.broker
         self.context.turns.tick(now - self._due)
         for connection in list(self.site.connections):
             connection.check(now)

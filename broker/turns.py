@@ -5,7 +5,7 @@ work there is: how many packets come in one piece, how many subscribers a messag
 
 - A *piece* is what one call of the loop brings from one client. It is worked on at once while little else is to do (`enter`), for `SLICE`
   at most; what is left of it waits for a turn.
-- *Work* is what waits: the rest of a piece, a fan-out to many subscribers, the end of a session. `turn` does a slice of it.
+- *Work* is what waits: the rest of a piece, the writes of a fan-out to many subscribers, the end of a session. `turn` does a slice of it.
 - A *round* gives turns to what waits, for `ROUND` at most; then the loop looks at all its sockets and timers, and the next round begins.
 - A *share* is what one source address has used lately (one /64 network for IPv6). The turns go to the address that has used least, and in
   turn to the works of one address. So an address that would use the whole loop gets what others leave; while those of three others wait it
@@ -19,7 +19,6 @@ A piece of work that goes on for longer than `STALL` is a stall. It is counted a
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import time
 from collections import deque
@@ -27,7 +26,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol
 from weakref import WeakValueDictionary
 
-from ..base.refusals import Warnings, host_of
+from ..base.refusals import Warnings, source_of
 
 if TYPE_CHECKING:
     from .counters import Counters
@@ -116,7 +115,7 @@ class Turns:
 
     def share(self, address: str) -> Share:
         """The share of a peer's address (with its port); to be kept as long as there is a connection from there."""
-        name = network_of(host_of(address))
+        name = source_of(address)
         share = self._shares.get(name)
         if share is None:
             share = self._shares[name] = Share(name)
@@ -169,11 +168,6 @@ class Turns:
     def end_round(self) -> None:
         """Let the loop look at its sockets after this turn: it has caused work that the loop does there."""
         self._enough = True
-
-    @property
-    def idle(self) -> bool:
-        """Whether nothing waits."""
-        return not self._waiting
 
     def _schedule(self) -> None:
         if not self._scheduled and self.loop is not None:
@@ -253,16 +247,3 @@ class Steps:
     def turn(self) -> bool:
         turns = self._turns
         return any(turns.over() for _ in self._steps)
-
-
-def network_of(host: str) -> str:
-    """What counts as one source: an IPv4 address, the /64 network of an IPv6 address, or the name as it is."""
-    if ":" not in host:
-        return host
-    try:
-        address = ipaddress.IPv6Address(host.strip("[]").partition("%")[0])
-    except ValueError:
-        return host
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return str(ipaddress.IPv6Network((address, 64), strict=False))

@@ -98,11 +98,6 @@ class Admission:
             if not strangers:
                 del self._hosts[host]
 
-    @property
-    def links(self) -> int:
-        """Links that have not proved the key."""
-        return self._pending
-
     def begin_link(self, link: PendingLink, address: str) -> None:
         """Count a link that has not proved the key. At the bound the oldest one of the address that has most is closed."""
         host = source_of(address)

@@ -306,7 +306,7 @@ def _unkept(packet: packets.Connect, known: Session | None, expiry: float | None
 
 
 def _no_room(connection: Connection, known: Session | None, will: Will | None) -> bool:
-    """Whether there is no room for a client's session. One who resumes his may come for what waits in it, if he brings little."""
+    """Whether there is no room for a client's session. A client that resumes its session is let in, unless its will is larger than STEP."""
     if connection.inside or not connection.account.full:
         return False
     return known is None or (will is not None and will.weight > STEP)

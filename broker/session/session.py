@@ -61,7 +61,7 @@ class Replay:
 
 
 class End(Enum):
-    """The end of a replay."""
+    """The sentinel of `next(runs, END)`: a replay has no more steps. None is a step without a message."""
 
     END = 0
 

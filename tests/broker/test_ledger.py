@@ -143,7 +143,7 @@ def test_what_is_unfinished_has_half_and_never_refuses_what_is_finished() -> Non
 def test_clients_can_come_for_what_waits_when_nothing_is_free() -> None:
     ledger = Ledger(10 * MIB)
     ledger.own.charge(RETAINED, 10 * MIB)
-    assert ledger.full
+    assert ledger.free == 0
     assert not ledger.overdrawn("10.0.0.1")
     late = ledger.account("10.0.0.1")
     late.charge(CONNECTIONS, 1000)

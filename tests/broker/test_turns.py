@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from mqmesh.base.refusals import Warnings
 from mqmesh.broker import turns as room
 from mqmesh.broker.counters import Counters
-from mqmesh.broker.turns import ROUND, SLICE, STALL, Share, Turns, network_of
+from mqmesh.broker.turns import ROUND, SLICE, STALL, Share, Turns
 from mqmesh.broker.write_rounds import WRITES
 from mqmesh.mqtt.packets import Disconnect, Publish, Subscribe, Subscription
 from mqmesh.mqtt.reasons import Reason
@@ -72,7 +72,7 @@ def test_no_round_is_longer_than_its_bound_and_all_work_is_done(works: list[tupl
         lab.round()
         assert lab.now - begun <= ROUND + SLICE + 0.002 + 1e-9  # the last slice and the step that ends it
     assert sorted(done, key=int) == [str(index) for index in range(len(works))]
-    assert lab.turns.idle
+    assert not lab.turns._waiting
     assert not lab.counters.stalls
 
 
@@ -126,10 +126,19 @@ def test_a_stall_is_counted_and_named_if_the_processor_worked(caplog: pytest.Log
 
 
 def test_what_is_one_address() -> None:
-    assert network_of("127.0.0.1") == "127.0.0.1"
-    assert network_of("2001:db8:1:2:3::4") == network_of("2001:db8:1:2::1%eth0") == "2001:db8:1:2::/64"
-    assert network_of("::ffff:10.0.0.1") == "10.0.0.1"
-    assert network_of("unix") == "unix"
+    turns = Lab().turns
+    assert turns.share("127.0.0.1:1") is turns.share("127.0.0.1:2")
+    assert turns.share("127.0.0.1:1") is not turns.share("127.0.0.2:1")
+    assert turns.share("2001:db8:1:2:3::4:1") is turns.share("2001:db8:1:2::1%eth0:2")
+
+
+async def test_what_a_timer_of_the_broker_causes_is_charged_to_nobody_else() -> None:
+    async with Site() as site:
+        turns = site.broker.context.turns
+        turns.current = turns.share("10.0.0.1:1")
+        site.broker._ticker.cancel()
+        site.broker._tick()
+        assert turns.current is turns.broker
 
 
 def test_a_share_is_forgotten_by_halves() -> None:

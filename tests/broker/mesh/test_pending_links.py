@@ -41,7 +41,7 @@ async def test_silent_links_have_a_bound_and_a_neighbour_gets_in(caplog: pytest.
             await client.expect(Auth)
             await client.expect(Connack, reason=0x89)  # the oldest ones, in the order in which they came
             await client.closed()
-        await site.until(lambda: admission.links == 3)
+        await site.until(lambda: admission._pending == 3)
         assert admission.total == 3
         assert len(admission._strangers) == 3, "they count towards the bound of their address"
         assert site.broker.context.counters.refused_connections == 7
@@ -49,13 +49,13 @@ async def test_silent_links_have_a_bound_and_a_neighbour_gets_in(caplog: pytest.
             assert neighbour.broker.site.mesh is not None
             mesh = neighbour.broker.site.mesh
             await neighbour.until(lambda: mesh.links)
-            assert admission.links == 2, "the neighbour took the place of a stranger, and has proved the key"
+            assert admission._pending == 2, "the neighbour took the place of a stranger, and has proved the key"
             (line,) = lines(caplog, "link-refused")
             assert "limits.link_handshakes" in line
             await site.client("beside")
         for client in silent:
             await client.cut()
-        await site.until(lambda: not admission.links and not admission._strangers and not admission._links and not admission._hosts)
+        await site.until(lambda: not admission._pending and not admission._strangers and not admission._links and not admission._hosts)
 
 
 async def test_links_count_towards_the_connections_of_their_address() -> None:
@@ -65,7 +65,7 @@ async def test_links_count_towards_the_connections_of_their_address() -> None:
             await client.expect(Auth)
         await (await site.dial()).closed()
         await held[0].cut()
-        await site.until(lambda: site.broker.admission.links == 1)
+        await site.until(lambda: site.broker.admission._pending == 1)
         await site.client("a")
 
 
