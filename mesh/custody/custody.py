@@ -34,10 +34,10 @@ from .pages import Page
 from .watches import Watches
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from ..view.zones import Zone
-    from ..wire.control import Receipt
+    from ..wire.control import Receipt, Refusal
     from .journal import Journal
 
 LONGEST_RENAMED = 2**28 - 2**18  # bytes of payload and properties that fit a packet whatever its topic is called on the way
@@ -202,6 +202,12 @@ class Destination:
             return True
         name = self.zone.name
         return all(name(topic) is None for topic in run.parts().topics) if not run.uniform else name(run.topic) is None
+
+    def sent_of(self, refusals: Iterable[Refusal]) -> tuple[Refusal, ...]:
+        """Refusals without what was never sent to it, which it cannot refuse."""
+        epoch, last = self.sent
+        found = [r._replace(last=min(r.last, last)) if r.epoch == epoch else r for r in refusals if (r.epoch, r.first) <= self.sent]
+        return tuple(found)
 
     def start_of(self, entry: Entry) -> int:
         """The first sequence of an entry that the destination has not."""

@@ -249,14 +249,15 @@ class Dispatch:
             return
         if not d.joined and d.sent > NO_POSITION and receipt.born != d.sent_born:
             self._clear(d)
-        if receipt.refusals and self.pager.must_read(d, receipt.refusals):
+        refusals = d.sent_of(receipt.refusals)
+        if refusals and self.pager.must_read(d, refusals):
             d.deferred = receipt
             return
         d.deferred = None
         settled = d.settled
         d.born = receipt.born
         if receipt.refusals:
-            self.shares.refusals(d, receipt.refusals, settled)
+            self.shares.refusals(d, refusals, settled)
             noted = Noted(self._core.number, self._tree.number, d.number, receipt.committed)
             if journal is None or journal.latest <= journal.committed:
                 self._say_noted(noted)

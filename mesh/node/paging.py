@@ -352,17 +352,16 @@ class Pager:
         self.go_on()
 
     def must_read(self, d: Destination, refusals: Iterable[Refusal]) -> bool:
-        """Whether a destination refuses messages that are on the disk only; then they are read."""
-        wanted = [
-            page
-            for page in self._custody.pages_for(d)
-            if page.special
-            and (page.entries is None or page.dirty)
-            and any((r.epoch, r.first) <= page.last and (r.epoch, r.last) >= (page.epoch, page.first) for r in refusals)
-        ]
-        for page in wanted:
-            self._ask(page)
-        return bool(wanted)
+        """Whether a destination refuses messages that are on the disk only; then the first page of them is read."""
+        for page in self._custody.pages_for(d):
+            if not page.special or (page.entries is not None and not page.dirty):
+                continue
+            if any((r.epoch, r.first) <= page.last and (r.epoch, r.last) >= (page.epoch, page.first) for r in refusals):
+                if page is not self._reading and page not in self._todo:
+                    self._todo.append(page)
+                self.go_on()
+                return True
+        return False
 
     # ---- what goes
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
+import pytest
 from mqmesh.mesh.custody.bounds import AtBound, CustodyBounds, CustodyRule
-from mqmesh.mesh.node.actions import Verdict
+from mqmesh.mesh.custody.journal import decode_values, encode_window
+from mqmesh.mesh.node.actions import Action, ReadPage, Verdict
 from mqmesh.mesh.node.core import MeshConfig
+from mqmesh.mesh.node.paging import AHEAD
+from mqmesh.mesh.wire.control import Refusal
 from support.models.mesh_net import Net, line
 
 EACH = 96 + 1 + 3  # what a message of these tests counts
@@ -164,6 +170,37 @@ def test_a_join_that_refuses_messages_of_a_page_waits_for_the_commit_of_the_page
     net.settle()
     assert net.nodes[1].custody()[0] == 14
     net.full.discard(1)
+    net.save(1)
+    actions = net.nodes[1].take()
+    assert sum(isinstance(action, ReadPage) for action in actions) == 1
+    for action in actions:
+        net._do(1, action)
     net.settle()
     assert [(r.run.payloads, r.reason) for _, r in net.returned] == [([payload], "refused") for payload in numbers(0, 14)]
+    assert net.nodes[1].custody() == (0, 0)
+
+
+def test_a_site_that_refuses_what_it_was_never_sent_has_nothing_read_for_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It used to have all read at once that waits for it."""
+    net = line(2, 1, config=MeshConfig(keep_messages=10, page_messages=5, custody_messages=600), durable=True)
+    net.nodes[2].subscribe("a", "g", 1, 0.0)
+    net.settle()
+    publish(net, 0, 1)
+    net.cut(1)
+    net.settle()
+    publish(net, 1, 100)
+    values = net.disks[2].values
+    [(owner, window)] = decode_values(values).windows.items()
+    window.kept = [Refusal(1000, 1, 2**31, ("g", "a"))]
+    values[b"w" + owner[0].to_bytes(2, "big") + owner[1]] = encode_window(window)
+    net.add(2, epoch=2000).subscribe("a", "g", 1, net.now)
+    done: list[type[Action]] = []
+
+    def do(number: int, action: Action) -> None:
+        done.append(type(action))
+        Net._do(net, number, action)
+
+    monkeypatch.setattr(net, "_do", do)
+    assert back(net) == numbers(0, 100)
+    assert max(len(list(same)) for kind, same in groupby(done) if kind is ReadPage) <= 1 + AHEAD
     assert net.nodes[1].custody() == (0, 0)
