@@ -104,8 +104,8 @@ class Page:
         return self.oldest
 
     def release(self) -> None:
-        """Let go of its entries, unless somebody needs them."""
-        if not self.users and not self.dirty:
+        """Let go of its entries, unless somebody needs them: a destination, the next commit, or whoever has asked for them."""
+        if not self.users and not self.dirty and not self.asked:
             self.entries = None
 
 

@@ -221,11 +221,11 @@ class Pager:
         if page is None:
             self._go_on(order)
             return
-        page.asked = False
         if page.entries is None:
             self._load(page, body)
         if page.entries is not None:
             self._look_through(page)
+        page.asked = False  # not before: a destination that turns out to be done would have the entries released
         held = [self._custody.destinations.get(number) for number in numbers(page.open)]
         if not any(d is not None and (d.joined or d.deferred is not None) for d in held):
             page.release()
@@ -358,7 +358,7 @@ class Pager:
                 continue
             if any((r.epoch, r.first) <= page.last and (r.epoch, r.last) >= (page.epoch, page.first) for r in refusals):
                 if page is not self._reading and page not in self._todo:
-                    self._todo.append(page)
+                    self._todo.appendleft(page)
                 self.go_on()
                 return True
         return False
