@@ -66,7 +66,7 @@ class Destination:
     flight_bytes, flight_messages: under way.
     credit_bytes, credit_messages: how much may be under way.
     granted_bytes: how far the credit may grow.
-    held_bytes, held_messages: held for it, in memory or in pages; paged_bytes, paged_messages: of these, in pages.
+    held_bytes, held_messages: held for it, in memory or in pages; paged_bytes, paged_messages: of these, in pages. pages: how many.
     zone: where it is in the current tree; None: no policy on the way.
     away: it cannot be reached. moved: when it took something last. deferred: a receipt that has to wait for a page.
     unfolded: entries of pages are in its queues.
@@ -96,6 +96,7 @@ class Destination:
         "number",
         "paged_bytes",
         "paged_messages",
+        "pages",
         "reached",
         "refused",
         "seen",
@@ -133,6 +134,7 @@ class Destination:
         self.held_messages = 0
         self.paged_bytes = 0
         self.paged_messages = 0
+        self.pages = 0
         self.zone: Zone | None = None
         self.moved = 0.0
         self.away = True
@@ -329,7 +331,7 @@ class Custody:
         over = d.held_bytes + size - self.policy.bytes_of(d.number, d.name)
         if bounds.total:
             over = max(over, self.bytes + self.paged_bytes + size - bounds.total)
-        if len(self.pages) > PAGES_MOST or (self.policy.aged and self.too_old(d, clock())):
+        if d.pages > PAGES_MOST or (self.policy.aged and self.too_old(d, clock())):
             over = max(over, size)
         return max(over, 0)
 
@@ -408,6 +410,7 @@ class Custody:
                 d.held_bytes += size
                 d.paged_messages += messages
                 d.paged_bytes += size
+                d.pages += 1
 
     def page_out(self, entries: list[Entry], drop: int, expire: int) -> Page:
         """Entries that the store has become a page; the caller puts it into the queues in their place."""
@@ -482,6 +485,7 @@ class Custody:
 
     def _leave_page(self, page: Page, d: Destination, settled: bool) -> None:
         del page.held[d.number]
+        d.pages -= 1
         page.leaving.pop(d.number, None)
         page.cleared.pop(d.number, None)
         page.open &= ~d.bit

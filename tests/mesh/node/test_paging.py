@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 
 import pytest
+from mqmesh.mesh.custody import custody
 from mqmesh.mesh.custody.bounds import AtBound, CustodyBounds, CustodyRule
 from mqmesh.mesh.custody.journal import decode_values, encode_window
 from mqmesh.mesh.node.actions import Action, ReadPage, Verdict
@@ -204,3 +205,19 @@ def test_a_site_that_refuses_what_it_was_never_sent_has_nothing_read_for_that(mo
     assert back(net) == numbers(0, 100)
     assert max(len(list(same)) for kind, same in groupby(done) if kind is ReadPage) <= 1 + AHEAD
     assert net.nodes[1].custody() == (0, 0)
+
+
+def test_the_pages_of_one_site_do_not_bound_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They used to be counted together."""
+    monkeypatch.setattr(custody, "PAGES_MOST", 10)
+    net = line(2, 1, 3, config=MeshConfig(keep_messages=10, page_messages=5, custody_messages=60), durable=True)
+    net.nodes[2].subscribe("a", None, 1, 0.0)
+    net.nodes[3].subscribe("b", None, 1, 0.0)
+    net.settle()
+    net.cut(1)
+    net.cut(2)
+    net.settle()
+    taken = [publish(net, 0, 80, topic).count(Verdict.TAKEN) for topic in ("a", "b")]
+    assert 10 * 5 < min(taken) <= max(taken) < 80
+    assert back(net) == numbers(0, taken[0])
+    assert publish(net, 80, 100, "a") == [Verdict.TAKEN] * 20
