@@ -501,6 +501,7 @@ class Dispatch:
             journal.page_gone(page)
             return
         self.custody.put_page(page)
+        self.pager.held(page)
         for number in page.held:
             if number in page.leaving:
                 self.pager.departing(page)

@@ -135,12 +135,16 @@ class Pager:
             page = custody.page_out(entries, drop, expire)
             pages.append(page)
             core.counters.custody_stored += page.count
-            if page.deadline is not None:
-                heapq.heappush(self._deadlines, (page.deadline, page.order))
+            self.held(page)
         for number, index in queues.items():
             d = custody.destinations[number]
             d.waiting.extendleft(page for page in reversed(pages) if page.open & d.bit)
             d.waiting.rotate(index)
+
+    def held(self, page: Page) -> None:
+        """A page is held from now on: it goes when all of it has expired."""
+        if page.deadline is not None:
+            heapq.heappush(self._deadlines, (page.deadline, page.order))
 
     @staticmethod
     def _cut_out(d: Destination, group: list[Entry]) -> int:

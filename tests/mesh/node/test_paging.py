@@ -221,3 +221,20 @@ def test_the_pages_of_one_site_do_not_bound_another_one(monkeypatch: pytest.Monk
     assert 10 * 5 < min(taken) <= max(taken) < 80
     assert back(net) == numbers(0, taken[0])
     assert publish(net, 80, 100, "a") == [Verdict.TAKEN] * 20
+
+
+def test_pages_expire_after_a_restart_too() -> None:
+    """They used to stay until the site came back."""
+    net = away()
+    for payload in numbers(0, 60):
+        net.publish(1, "a", payloads=[payload], expiry=30)
+        net.settle()
+    assert net.disks[1].pages
+    for end in [end for end in net.ends if end[0] == 1]:
+        net.cut(end[1])
+    net.add(1, epoch=2000)
+    net.now += 100
+    net.nodes[1].handle_timer(net.now)
+    net.settle()
+    assert net.nodes[1].custody() == (0, 0)
+    assert not net.disks[1].pages
