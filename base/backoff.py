@@ -25,6 +25,12 @@ class Backoff:
         low, high = self._spread
         return pause if low == high == 1.0 else pause * random.uniform(low, high)
 
+    def bound(self, first: float, longest: float) -> None:
+        """Other pauses from now on; the series begins anew if they differ."""
+        if (first, longest) != (self.first, self.longest):
+            self.first = self._next = first
+            self.longest = longest
+
     def reset(self) -> None:
         """An attempt has succeeded: begin with the first pause again."""
         self._next = self.first

@@ -81,6 +81,7 @@ class Dialler:
                 log.warning("event=link-down address=%s text=%s", peer.address, error)
                 self._shell.errors[peer.address] = error
                 self._shell.status_soon()
+            backoff.bound(settings.retry_first, settings.retry_last)
             await asyncio.sleep(backoff.next())
 
     def standing(self, peer: PeerSettings) -> LinkProtocol | None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...base.address import parse_address
 from ...mesh.node.orders import FORGET, LEAVE, REKEY
 from ...mesh.topology.settings import HIGHEST_COST, MeshSettings, PeerSettings
-from ...mesh.wire.identity import HIGHEST_NUMBER
+from ...mesh.wire.identity import HIGHEST_NUMBER, Identity
 from ...mesh.wire.keys import KEY_BYTES
 from ...mqtt.errors import UsageError
 from ...mqtt.reasons import Reason
@@ -113,12 +113,12 @@ class Management:
         """Dial a neighbour no more, and end the link to it."""
         shell = self._shell
         link = self._link(who)
-        peer = next(
-            (one for one in shell.settings.peers if one.address == str(who) or (link is not None and one.address == link.address)), None
-        )
-        if peer is None and link is None:
-            found = (one for one in shell.settings.peers if str(who) in (one.name, str(one.number)) or self._met(one, who))
-            peer = next(found, None)
+        peers = shell.settings.peers
+        peer = next((one for one in peers if one.address == str(who) or (link is not None and one.address == link.address)), None)
+        if peer is None:  # nobody, or a link that the other end has dialled, though this end dials too
+            peer = next((one for one in peers if str(who) in (one.name, str(one.number)) or self._met(one, who)), None)
+        if peer is None and link is not None and link.peer is not None:
+            peer = next((one for one in peers if self._leads_to(one, link.peer)), None)
         if peer is None and link is not None:
             raise UsageError(f"{link.peer} dials {shell.identity.name}: remove the peer there")
         if peer is None:
@@ -136,7 +136,11 @@ class Management:
             raise UsageError(f"{shell.identity.name} has no link to {str(who)[:200]} now")
         if not dry:
             link.cost = step
-            shell.settings.peers = [replace(one, cost=step) if one.address == link.address else one for one in shell.settings.peers]
+            shell.costs[link.peer.number] = step
+            shell.settings.peers = [
+                replace(one, cost=step) if one.address == link.address or self._leads_to(one, link.peer) else one
+                for one in shell.settings.peers
+            ]
             self.price(link)
         return f"the link to {link.peer} costs {step} at this end, {UNTIL}"
 
@@ -193,10 +197,12 @@ class Management:
         for peer in new:
             self._configured.add(peer.address)
             shell.add_peer(peer)
+        shell.costs.clear()
         for link in shell.by_number.values():
             one = wanted.get(link.address)
-            if one is not None and one.cost != link.cost:
-                link.cost = one.cost
+            cost = one.cost if one is not None else link.cost if link.machine.dialled else 1
+            if cost != link.cost:
+                link.cost = cost
                 self.price(link)
         old.peers = [wanted.get(peer.address, peer) for peer in old.peers]
         shell.drain()
@@ -225,7 +231,7 @@ class Management:
 
     def _number(self, who: object) -> int:
         """The number of a broker that is given by number or name."""
-        if type(who) is int or (isinstance(who, str) and who.isdigit()):
+        if type(who) is int or (isinstance(who, str) and who.isdecimal() and len(who) <= 5):
             return int(who)
         members = self._shell.node.members()
         found = [member.number for member in members if member.name == who]
@@ -244,6 +250,10 @@ class Management:
     def _met(self, peer: PeerSettings, who: object) -> bool:
         met = self._shell.met.get(peer.address)
         return met is not None and str(who) in (met.name, str(met.number))
+
+    def _leads_to(self, peer: PeerSettings, broker: Identity) -> bool:
+        """Whether this neighbour is that broker, as far as is known."""
+        return self._met(peer, broker.number) or peer.number == broker.number or (peer.name == broker.name and peer.number is None)
 
     @staticmethod
     def _cost(cost: object) -> int:

@@ -114,6 +114,7 @@ class MeshShell:
         self.incoming = Incoming(self)
         self.key = settings.key.encode()
         self.links: dict[int, LinkProtocol] = {}
+        self.costs: dict[int, int] = {}  # number of a peer -> what an operator said that a link dialled by it costs here
         self.by_number: dict[int, LinkProtocol] = {}
         self.errors: dict[str, str] = {}  # address that is dialled -> why there is no link
         self.down_since: dict[str, float] = {}  # the same address -> since when, in seconds since 1970
@@ -288,6 +289,14 @@ class MeshShell:
 
     def link_up(self, link: LinkProtocol, peer: Identity, incarnation: int) -> None:
         """The handshake is done: make the link the one for this peer, or give it up for the one that stands."""
+        if link.machine.dialled:
+            configured = next((one for one in self.settings.peers if one.address == link.address), None)
+            if configured is None:  # it was removed meanwhile
+                link.close(Reason.ADMINISTRATIVE_ACTION, f"{self.identity} does not dial {link.address} any more")
+                return
+            link.cost = configured.cost
+        else:
+            link.cost = self.costs.get(peer.number, link.cost)
         twin = peer.twin_of(self.identity)
         old = None if twin else self.by_number.get(peer.number)
         second = old is not None and old.peer is not None and old.peer.twin_of(peer)  # both stay until one of them yields

@@ -283,7 +283,7 @@ async def test_sites_that_could_not_ask_each_other_keep_both_sessions_apart(key:
         await alice.subscribe("plant/#", qos=1)
         mallory = await let_in(two, "mallory")
         await mallory.subscribe("own/mallory/#", qos=1)
-        two.broker.site.mesh.dialler.dial(PeerSettings(one.broker.addresses[0]))
+        two.broker.site.mesh.add_peer(PeerSettings(one.broker.addresses[0]))
         await linked(one, two)
         await fed(two, b"1")
         assert [message.payload for message in await alice.messages(1)] == [b"1"]
