@@ -111,7 +111,7 @@ class _Side(asyncio.Protocol):
         self.proxy = proxy
         self.other = other
         self.transport: asyncio.Transport | None = None
-        self.early: list[bytes] = []  # bytes of the dialler before the target is connected
+        self.early: list[bytes] = []  # bytes that came before the target was connected, or in a silence
         self.ended = False  # it sends no more
         self.end_passed = False  # the end is forwarded
         self.slow = bytearray()  # bytes that wait on a throttled connection
@@ -149,6 +149,10 @@ class _Side(asyncio.Protocol):
             self.abort()
 
     def data_received(self, data: bytes) -> None:
+        if self.proxy.mode is Mode.SILENT and self.transport is not None:
+            self.early.append(data)  # asyncio of Python 3.11.2 forgets a pause that connection_made asks for
+            self.transport.pause_reading()
+            return
         if self.proxy.mode is not Mode.PASS:
             return
         if self.slow or self.proxy.rate:
