@@ -31,7 +31,7 @@ RANKS = {
         "session",
         "empty routing",
         "auth",
-        "settings transport write_rounds",
+        "journal settings transport write_rounds",
         "ports",
         "turns",
         "counters hooks ledger",
