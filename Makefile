@@ -18,6 +18,8 @@ ACK_KILLS ?= 100
 FLIPS ?= 500
 # Seconds for each part of `make fuzz`.
 FOR ?= 600
+# `make demo SPARK=0` leaves out the last act, and does not install what it needs.
+SPARK ?= 1
 # Arguments for pytest, for example: make test ARGS="tests/mqtt -k codec"
 ARGS ?=
 # Processes of `make test`. Most tests wait for brokers, so three of them share even two processors well; 0 runs all in one.
@@ -30,8 +32,8 @@ help: ## show this list
 	@echo "  A fresh machine needs Python 3.11 or newer, make and git; every target sets up what it needs."
 
 # Done again only when the interpreter, the pinned versions or the project's own metadata change.
-venv: .typing/mqmesh ## the virtual environment in .venv, from requirements.lock; of another interpreter by PYTHON=python3.13
-	@.ci/venv "$(PYTHON)" "$(VENV)"
+venv: .typing/mqmesh ## the virtual environment in .venv with everything, from requirements*.lock; of another interpreter by PYTHON=python3.13
+	@.ci/venv "$(PYTHON)" "$(VENV)" test
 
 # mypy takes the repository's root for the package `mqmesh` through this link.
 .typing/mqmesh:
@@ -45,7 +47,7 @@ quick: venv ## unit and simulation tests, under two minutes
 
 plan: ## what `make test` is about to install, and how long it takes
 	@echo "make test installs what is missing, then runs every test: about twelve minutes on two cores once all is there."
-	@.ci/venv "$(PYTHON)" "$(VENV)" plan | sed 's/^/  /'
+	@.ci/venv "$(PYTHON)" "$(VENV)" test plan | sed 's/^/  /'
 	@.ci/services plan | sed 's/^/  /'
 
 test: plan venv services ## every test, with real third-party clients and brokers
@@ -61,7 +63,8 @@ format: venv ## let ruff put the code in order
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-demo: venv ## the main job: a ring of five brokers, real readings, a cut link, a killed broker, a foreign broker
+demo: .typing/mqmesh ## the main job: a ring of five brokers, real readings, a cut link, a killed broker, a foreign broker; then Spark (SPARK=0: without)
+	@.ci/venv "$(PYTHON)" "$(VENV)" $(if $(filter 0,$(SPARK)),demo,spark)
 	$(BIN)/mqmesh demo --for $(DEMO_SECONDS)
 
 bench: venv services ## throughput and latency beside Mosquitto, amqtt and NATS; many clients and subscriptions
@@ -85,7 +88,7 @@ nightly: venv services ## every test with ten times the examples, and the simula
 	MQMESH_SEEDS=$(SEEDS) MQMESH_RETAINED_SEEDS=$(SEEDS) $(BIN)/pytest --timeout=7200 tests/simulation tests/mesh/retained/test_sync.py
 	MQMESH_EXAMPLES=10 $(BIN)/pytest
 
-lock: ## resolve pyproject.toml anew and write requirements.lock
+lock: ## resolve pyproject.toml anew and write requirements*.lock
 	@.ci/lock "$(PYTHON)"
 
 clean: ## remove everything that can be made again, the virtual environment too

@@ -16,6 +16,7 @@ import pytest
 from support.services import PATIENCE
 
 ROOT = Path(__file__).parents[2]
+LOCKS = ("requirements.lock", "requirements-spark.lock", "requirements-test.lock")  # each goes on where the one before ends
 NOT_SHIPPED = {"tests", "benchmarks", "examples", "docs", "build", "out"}
 
 
@@ -43,21 +44,22 @@ def test_the_version_is_one() -> None:
     assert project()["project"]["version"] == mqmesh.__version__  # type: ignore[index]
 
 
-def test_the_lock_file_satisfies_the_project_and_is_complete() -> None:
+def test_the_lock_files_satisfy_the_project_and_are_complete() -> None:
     from packaging.requirements import Requirement
 
-    lines = [line for line in (ROOT / "requirements.lock").read_text().splitlines() if line and not line.startswith("#")]
+    lines = [line for file in LOCKS for line in (ROOT / file).read_text().splitlines() if line and not line.startswith("#")]
     assert all("==" in line and "://" not in line and "/" not in line for line in lines), "only NAME==VERSION"
     locked = {name.lower().replace("_", "-"): version for name, version in (line.split("==") for line in lines)}
+    assert len(locked) == len(lines), "a package is in two lock files"
     table = project()["project"]
     wanted = [*table["dependencies"], *(one for extra in table["optional-dependencies"].values() for one in extra)]  # type: ignore[index]
     for text in wanted:
         requirement = Requirement(text)
         if requirement.marker is None or requirement.marker.evaluate():
             version = locked.get(requirement.name.lower().replace("_", "-"))
-            assert version is not None, f"{requirement.name} is not in requirements.lock: make lock"
+            assert version is not None, f"{requirement.name} is in none of {LOCKS}: make lock"
             assert requirement.specifier.contains(version), (
-                f"requirements.lock has {requirement.name} {version}, pyproject wants {requirement}"
+                f"the lock files have {requirement.name} {version}, pyproject wants {requirement}"
             )
 
 
