@@ -190,6 +190,8 @@ class Broker:
             persistence.mesh = self.site.mesh
             self.site.persistence = self.site.sessions.store = self.session_topic.persistence = persistence
             recover(persistence, self.site.guard, self.config.name, self.site.mesh is not None)
+            self.site.handles.restore(store)
+            self.site.handles.persistence = persistence
             if self.site.mesh is not None:
                 self.site.mesh.recover(persistence)
         except StoreError as error:

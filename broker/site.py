@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..base.quoting import quoted
 from .ledger import CONNECTIONS
+from .persistence.handles import HandleWindow
 from .ports import Connection
 from .write_rounds import WriteRounds
 
@@ -112,6 +113,7 @@ class Site:
     router: subscriptions and routes.
     guard: who a client is, and what it may do.
     retained: retained messages.
+    handles: which messages with a publisher's handle were taken.
     sessions: sessions by client identifier.
     admission: bounds on connections.
     backpressure: who is slowed, for whom.
@@ -137,6 +139,7 @@ class Site:
         "context",
         "direct",
         "guard",
+        "handles",
         "mesh",
         "persistence",
         "received_before",
@@ -162,6 +165,7 @@ class Site:
         self.router = router
         self.guard = guard
         self.retained = retained
+        self.handles = HandleWindow(context.limits.publisher_handles)
         self.rounds = WriteRounds(context)
         self.connections: set[ClientConnection] = set()
         self.sent_before = 0

@@ -34,6 +34,11 @@ COUNTERS = (
     Row("messages/sent", "mqmesh_packets_sent", "MQTT packets sent to clients."),
     Row("publish/messages/received", "mqmesh_publish_received", "PUBLISH packets that came from clients."),
     Row("publish/messages/sent", "mqmesh_publish_sent", "PUBLISH packets sent to clients."),
+    Row(
+        "publish/messages/repeated",
+        "mqmesh_publish_repeated",
+        "Messages that were known by their publisher's handle, and not delivered again.",
+    ),
     Row("publish/messages/dropped", "mqmesh_publish_dropped", "Messages that were dropped for want of room or permission."),
     Row("bytes/received", "mqmesh_received_bytes", "Bytes that came from clients."),
     Row("bytes/sent", "mqmesh_sent_bytes", "Bytes sent to clients."),

@@ -106,6 +106,8 @@ class SysTopics:
             "publish/messages/received": received,
             "publish/messages/sent": sent,
             "publish/messages/dropped": counters.dropped,
+            "publish/messages/repeated": site.handles.repeats,
+            "publish/handles": len(site.handles),
             "publish/bytes/received": counters.publish_bytes_received,
             "publish/bytes/sent": counters.publish_bytes_sent,
             "bytes/received": counters.bytes_received,

@@ -19,6 +19,7 @@ from ..mesh.receipts import wish_of
 from ..ports import AWAY
 from ..routing.publication import Publication
 from .acknowledge import TEXTS, acknowledge, refuse
+from .handles import Handled, handle_of, repeat
 from .withheld import AWAY_TEXT, keep, take_back, withhold
 
 if TYPE_CHECKING:
@@ -50,6 +51,10 @@ def publish_run(
     elif not admit(publication, run, route):
         publication.refuse(run.count, Reason.NOT_AUTHORIZED, publication.text)
     else:
+        if properties is not None and properties.user_properties and not ill_formed:
+            handle = handle_of(properties.user_properties)
+            if handle is not None:
+                return publish_handled(publication, session, run, route, handle)
         return (publish_well_formed if ill_formed else publish)(publication, session, run, route)
     if run.qos:
         refuse(connection, session, run, numbers, publication.reason, publication.text)
@@ -87,8 +92,12 @@ def publish(publication: Publication, session: Session, batch: Batch, to: Route 
     connection: ClientConnection | None = publication.connection
     assert connection is not None
     site, numbers = connection.site, publication.numbers
+    handled = publication.handled
     if not batch.qos:
-        return accept(site, batch, to, publication) or batch.uniform
+        taken = accept(site, batch, to, publication)
+        if handled is not None and taken and not publication.refused:
+            handled.keep(connection)
+        return taken or batch.uniform
     if connection.withheld is not None:
         if not batch.uniform:
             return False
@@ -113,7 +122,7 @@ def publish(publication: Publication, session: Session, batch: Batch, to: Route 
     receipts = _receipts(publication, to)
     position = receipts.node.position() if receipts is not None else (0, 0)
     if fresh is not None:
-        if repeatable and persistence is not None:
+        if persistence is not None and (repeatable or handled is not None):
             publication.commit = persistence.next_commit
         if not accept(site, fresh, to, publication):
             if not (connection.refuse_when_full and batch.uniform):
@@ -123,6 +132,8 @@ def publish(publication: Publication, session: Session, batch: Batch, to: Route 
                 return batch.uniform and _wait(publication, batch, publication.away)
             site.context.counters.dropped += fresh.count
             publication.refuse(fresh.count, Reason.QUOTA_EXCEEDED)
+    if handled is not None and fresh is not None and not publication.refused:
+        handled.keep(connection)
     if site.context.hooks is not None and fresh is not None and publication.refused < fresh.count:
         site.context.hooks.acknowledged(connection.client_id, fresh)
     refused = publication.refused
@@ -132,7 +143,9 @@ def publish(publication: Publication, session: Session, batch: Batch, to: Route 
         kept = numbers[: len(numbers) - refused] if fresh is batch else [number for number in numbers if number not in set(rejected)]
     if kept:
         reason = 0 if refused else publication.reason
-        if receipts is None:
+        if receipts is None and handled is not None:
+            handled.acknowledge(connection, batch.qos, kept[0], reason)
+        elif receipts is None:
             acknowledge(connection, batch.qos, kept, reason)
         else:
             receipts.acknowledge(connection, batch, kept, fresh_numbers if fresh is not None else [], position, reason)
@@ -207,7 +220,9 @@ def accept(site: Site, batch: Batch, to: Route | Recipients, publication: Public
         publication.refuse(batch.count, Reason.QUOTA_EXCEEDED)
         return True
     if mesh is not None and (to.elsewhere or batch.retain):
-        verdict = mesh.publish(to, batch, connection is None, publication.payer if batch.retain else None)
+        verdict = mesh.publish(
+            to, batch, connection is None or publication.handled is not None, publication.payer if batch.retain else None
+        )
         if verdict is None and (qos or not batch.uniform):
             return False
         if verdict == AWAY:
@@ -258,6 +273,21 @@ def publish_well_formed(publication: Publication, session: Session, run: Batch, 
     connection.context.counters.dropped += len(bad)
     refuse(connection, session, run, bad, Reason.PAYLOAD_FORMAT_INVALID)
     return True
+
+
+def publish_handled(publication: Publication, session: Session, run: Batch, route: Route, handle: str) -> bool:
+    """`publish` for a message with a handle of its publisher's, which stands alone in its run: a repeat is answered only."""
+    connection: ClientConnection | None = publication.connection
+    assert connection is not None
+    handled = Handled(connection, handle)
+    first = handled.known(connection)
+    if first is not None:
+        if connection.receive_maximum and run.qos:
+            check_quota(connection, session, run)
+        repeat(connection, session, run.qos, publication.numbers, first)
+        return True
+    publication.handled = handled
+    return publish(publication, session, run, route)
 
 
 def all_utf8(payloads: list[bytes]) -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ...mqtt.batch.packets import PacketBatch
 from ..mesh.receipts import WISH
+from .handles import HANDLE
 
 if TYPE_CHECKING:
     from ..routing.publication import Numbers
@@ -21,6 +22,7 @@ PLAIN = frozenset((0x30, 0x32, 0x34))  # first bytes of the frames that can be m
 ALIKE = 16  # after so many frames of one size, look whether they are of one topic: then a run is better
 
 _ASKS = WISH.encode()  # a message that says how it wants to be acknowledged goes as a run
+_HANDLED = HANDLE.encode()  # and so does one with a handle, alone
 
 _known: set[bytes] = set()  # property blocks that may be in such a frame
 
@@ -150,7 +152,7 @@ _ONCE = {0x03: 1, 0x08: 2, 0x09: 4, 0x01: 8}  # Content Type, Response Topic, Co
 
 def _plain(block: bytes) -> bool:
     """Whether a property block holds nothing but well-formed properties that travel, each as often as it may."""
-    if _ASKS in block:
+    if _ASKS in block or _HANDLED in block:
         return False
     position, end = 0, len(block)
     seen = 0

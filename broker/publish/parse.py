@@ -25,6 +25,7 @@ from ..routing.publication import Publication
 from .accept import publish, publish_run
 from .acknowledge import acknowledged
 from .find_packets import PLAIN, alike, find_packets
+from .handles import handle_of
 
 if TYPE_CHECKING:
     from ..routing.publication import Numbers
@@ -187,7 +188,10 @@ def take_run(
             properties, payload = read_properties(data, payload, stop, connection.limits.packet_properties)
         else:
             payload += 1
-    after = _run_end(data, position, topic_end, payload, stop, qos)
+    if properties is not None and properties.user_properties and handle_of(properties.user_properties) is not None:
+        after = stop  # each message with a handle is one of its own, or a repeat
+    else:
+        after = _run_end(data, position, topic_end, payload, stop, qos)
     if after > end:
         after -= stop - position
 

@@ -24,6 +24,7 @@ class Publication:
     connection: the publisher's. None for a will, a message of the broker itself, or one that the mesh brings.
     account: of the session whose will it is; None: it is no will, or a late one.
     session: the publisher's, as routes know it, for No Local (MQTT-3.8.3-3); None: of nobody here.
+    handled: its handle, if its publisher gave it one (`publish/handles.py`); such a batch is one message.
     numbers: packet identifiers of the messages, one each at QoS 1 and 2.
     properties: what the publisher said of the messages; None: nothing, or only what travels to subscribers unread.
     commit: the ticket of the commit that deliveries of QoS 2 wait for, because the batch may come again until then; 0: none.
@@ -34,7 +35,20 @@ class Publication:
     wants_store: the batch was not taken because the store takes nothing; otherwise because the mesh has no room.
     """
 
-    __slots__ = ("account", "away", "commit", "connection", "numbers", "properties", "reason", "refused", "session", "text", "wants_store")
+    __slots__ = (
+        "account",
+        "away",
+        "commit",
+        "connection",
+        "handled",
+        "numbers",
+        "properties",
+        "reason",
+        "refused",
+        "session",
+        "text",
+        "wants_store",
+    )
 
     def __init__(
         self,
@@ -47,6 +61,7 @@ class Publication:
     ) -> None:
         self.account = account
         self.connection = connection
+        self.handled: Any = None
         self.session = session
         self.numbers = numbers
         self.properties = properties

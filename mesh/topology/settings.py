@@ -148,6 +148,14 @@ class Limits:
         None, "whole", 1, 10**9, "messages a second from one client; one that sends more is read more slowly; none when left out"
     )
 
+    publisher_handles: int = _limit(
+        200_000,
+        "whole",
+        1,
+        10**7,
+        "handles of publishers (user property mqmesh-handle) that are remembered; with more, the user that has most loses its oldest",
+    )
+
     maximum_qos: int = _limit(
         2,
         "whole",
