@@ -94,10 +94,10 @@ def publish(publication: Publication, session: Session, batch: Batch, to: Route 
     site, numbers = connection.site, publication.numbers
     handled = publication.handled
     if not batch.qos:
-        taken = accept(site, batch, to, publication)
-        if handled is not None and taken and not publication.refused:
+        accepted = accept(site, batch, to, publication)
+        if handled is not None and accepted and not publication.refused:
             handled.keep(connection)
-        return taken or batch.uniform
+        return accepted or batch.uniform
     if connection.withheld is not None:
         if not batch.uniform:
             return False
