@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ..mqtt.packets import Connect, Subscription
     from ..mqtt.reasons import Reason
     from ..mqtt.session import Delivery, Outbound
+    from .applications import ApplicationDirectory
     from .hooks import HookCalls
 
 
@@ -370,7 +371,13 @@ class Admission(Protocol):
 
 
 class Neighbours(Protocol):
-    """A directory, as a broker of a mesh sees it."""
+    """A directory, as a broker of a mesh sees it.
+
+    applications: whose queues brokers hold.
+    """
+
+    @property
+    def applications(self) -> ApplicationDirectory: ...
 
     def where(self, name: str) -> list[str]:
         """The addresses of a neighbour, the preferred first; empty while none is known."""

@@ -133,8 +133,23 @@ def register(
     address: Annotated[list[str] | None, typer.Option("--address", help="Its address; again for more.")] = None,
     number: Annotated[int | None, typer.Option("--number", help="A broker's number in its mesh.")] = None,
     alternative: Annotated[
-        list[str] | None, typer.Option("--alternative", help="A broker for an application, the preferred first.")
+        list[str] | None, typer.Option("--alternative", help="Who takes an application's messages, the preferred first.")
     ] = None,
+    broker: Annotated[str | None, typer.Option("--broker", help="The broker that holds an application's queue.")] = None,
+    clients: Annotated[list[str] | None, typer.Option("--client", help="A client that serves an application; again for more.")] = None,
+    message_interval: Annotated[
+        float | None, typer.Option("--message-interval", metavar="SECONDS", help="How long one attempt of a message lasts.")
+    ] = None,
+    fault_interval: Annotated[
+        float | None, typer.Option("--fault-interval", metavar="SECONDS", help="Without any delivery for so long: in fault.")
+    ] = None,
+    defunct_interval: Annotated[
+        float | None, typer.Option("--defunct-interval", metavar="SECONDS", help="In fault for so long: defunct.")
+    ] = None,
+    consent: Annotated[
+        list[str] | None, typer.Option("--consent", metavar="NAME|*", help="Whose messages an application takes; again for more.")
+    ] = None,
+    probe: Annotated[bool | None, typer.Option("--probe", help="An application takes an empty message as a probe.")] = None,
     interval: Annotated[float | None, typer.Option("--interval", metavar="SECONDS", help="When an application looks again.")] = None,
     permission: Annotated[list[str] | None, typer.Option("--permission", help="Who may use a service; again for more.")] = None,
     description: Annotated[str | None, typer.Option("--description", help="A few words.")] = None,
@@ -145,8 +160,9 @@ def register(
     """Register a record, or replace it."""
     if sort not in SORTS or (sort != "mesh") != bool(mesh):
         raise fail(f"{sort}: write mesh NAME, or {', '.join(SORTS[1:])} NAME --mesh MESH", WRONG_USE)
-    lists = {"addresses": address, "alternatives": alternative, "permissions": permission}
-    one = {"number": number, "interval": interval, "description": description, "visibility": visibility}
+    lists = {"addresses": address, "alternatives": alternative, "permissions": permission, "clients": clients, "consents": consent}
+    one = {"number": number, "interval": interval, "description": description, "visibility": visibility, "broker": broker}
+    one |= {"message_interval": message_interval, "fault_interval": fault_interval, "defunct_interval": defunct_interval, "probe": probe}
     with _logged_in(url, account) as client:
         if mesh:
             _ensure_mesh(client, mesh)
@@ -233,7 +249,7 @@ def find(
 
 def _table(sort: str, found: list[dict[str, Any]]) -> Table:
     given = {"sort", "key", "modified", "owner"}
-    columns = [key for key in found[0] if key not in given]
+    columns = [key for key in found[0] if key not in given and any(record[key] not in ("", [], None, False) for record in found)]
     table = Table(*columns, box=None)
     for record in found:
         cells = [

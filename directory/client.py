@@ -76,6 +76,10 @@ class Client:
         """Register many records, each with its sort, mesh and name, in order: all of them or none. At most 1000."""
         self._call("POST", "/v1/records", {"records": records})
 
+    def hold(self, name: str, mesh: str, seconds: float, **fields: object) -> dict[str, Any]:
+        """Register an application for a time, or renew it. Returns its record, with `static` and `expires_in` (docs/directory.md)."""
+        return self.put("application", name, mesh, lease=seconds, **fields)
+
     def claim(self, mesh: str, holder: str, name: str, seconds: float, **fields: object) -> dict[str, Any]:
         """Begin or renew the lease of a broker; its holder is a UUID. Returns what it got, above all its number (docs/directory.md)."""
         given = {key: value for key, value in fields.items() if value is not None}

@@ -7,6 +7,7 @@ holders have the same number or name at the same time:
   its name had last, if that lease is over and had the same owner; else the lowest free number;
 - after its lease a number stays reserved for its broker for a long time (`keep`). A mesh would take another broker with this number for
   the successor of the first one, and messages that wait for the first one would be returned (docs/mesh-protocol.md, "Numbers and lives");
+- an application without a broker of ours holds its own record for a time (`hold`);
 - a record that somebody registered by hand stays: the holder of its name and owner gets its number, and the record does not change.
 
 The time is the store's. When a lease ends, the broker and its services are no longer found from that moment.
@@ -27,6 +28,8 @@ from .storage.store import Account, Lease, Records
 from .uddi import saving
 
 SHORTEST, LONGEST = 1.0, 86400.0  # seconds of a lease
+MOST_APPLICATIONS = 1000  # of one broker
+WITHOUT_NUMBER = -1  # of the lease of an application that no broker holds
 KEEP = 365 * 86400.0  # seconds for which a number stays reserved after its lease
 FIRST, LAST = 1, 65535  # numbers that are given without being asked for; 0 is that of a broker without a mesh
 
@@ -36,6 +39,7 @@ class Claim:
     """What a holder asks for.
 
     broker: its record, with a number only if it wants that one.
+    services, applications: what it offers; the applications whose queues it holds.
     seconds: duration of the lease.
     """
 
@@ -43,11 +47,17 @@ class Claim:
     broker: Record
     services: list[Record] = field(default_factory=list)
     seconds: float = 60.0
+    applications: list[Record] = field(default_factory=list)
+
+    @property
+    def offered(self) -> list[Record]:
+        """What lasts as long as the lease, beside the broker's own record."""
+        return [*self.services, *self.applications]
 
     @property
     def digest(self) -> str:
         """A digest of everything that the records are made from."""
-        made = [self.broker.shown(), *(service.shown() for service in self.services)]
+        made = [self.broker.shown(), *(one.shown() for one in self.offered)]
         return hashlib.sha256(json.dumps(made, sort_keys=True).encode()).hexdigest()
 
 
@@ -56,7 +66,7 @@ class Granted:
     """The answer to a claim.
 
     static: the broker's record was registered by hand and does not end with the lease.
-    refused: a line for each service that was not registered, because another service has its name.
+    refused: a line for each service or application that was not registered, because another one has its name.
     """
 
     lease: Lease
@@ -83,21 +93,28 @@ def read_claim(mesh: str, holder: str, body: object) -> Claim:
     if not isinstance(body, dict):
         raise DirectoryError("E_invalidValue", "give an object")
     fields = dict(body)
-    name, seconds, services = fields.pop("name", None), fields.pop("seconds", None), fields.pop("services", [])
+    name, seconds = fields.pop("name", None), fields.pop("seconds", None)
+    services = _offers(mesh, "service", fields.pop("services", []), MOST)
+    applications = _offers(mesh, "application", fields.pop("applications", []), MOST_APPLICATIONS)
     if not isinstance(name, str):
         raise DirectoryError("E_invalidValue", f"name = {name!r}: the broker's name")
     if type(seconds) not in (int, float) or not SHORTEST <= seconds <= LONGEST:
         raise DirectoryError("E_invalidValue", f"seconds = {str(seconds)[:80]!r}: {SHORTEST:.0f} to {LONGEST:.0f}")
-    if not isinstance(services, list) or len(services) > MOST or not all(isinstance(one, dict) for one in services):
-        raise DirectoryError("E_invalidValue", f"services: a list of at most {MOST} objects")
-    made: list[Record] = []
-    for one in services:
-        given = dict(one)
-        service = given.pop("name", None)
-        if not isinstance(service, str) or any(service == other.name for other in made):
-            raise DirectoryError("E_invalidValue", f"services: name = {service!r}: a name of its own for each")
-        made.append(all_records.read_body("service", service, mesh, given))
-    return Claim(holder, all_records.read_body("broker", name, mesh, fields), made, float(seconds))
+    return Claim(holder, all_records.read_body("broker", name, mesh, fields), services, float(seconds), applications)
+
+
+def _offers(mesh: str, sort: str, given: object, most: int) -> list[Record]:
+    """The services or the applications of a claim."""
+    if not isinstance(given, list) or len(given) > most or not all(isinstance(one, dict) for one in given):
+        raise DirectoryError("E_invalidValue", f"{sort}s: a list of at most {most} objects")
+    made: dict[str, Record] = {}
+    for one in given:
+        fields = dict(one)
+        name = fields.pop("name", None)
+        if not isinstance(name, str) or name in made:
+            raise DirectoryError("E_invalidValue", f"{sort}s: name = {name!r}: a name of its own for each")
+        made[name] = all_records.read_body(sort, name, mesh, fields)
+    return list(made.values())
 
 
 def claim(records: Records, owner: Account, wanted: Claim, keep: float = KEEP) -> Granted:
@@ -123,10 +140,29 @@ def claim(records: Records, owner: Account, wanted: Claim, keep: float = KEEP) -
         _put(records, owner, lease, _numbered(wanted.broker, number))
     elif static.number is None:
         all_records.put(records, owner, _numbered(static, number))
-    refused = _put_services(records, owner, lease, wanted.services)
+    refused = _put_offered(records, owner, lease, wanted.offered)
     if static is not None or refused:
         lease = _written(records, lease, wanted, keep, "")  # the next claim looks at all of it again
     return Granted(lease, static is not None, refused)
+
+
+def hold(records: Records, owner: Account, application: Record, seconds: object) -> dict[str, Any]:
+    """Register an application for a time, or renew it; the record as JSON, with `static` and `expires_in`.
+
+    seconds: duration of the lease. A record that was registered by hand stands: it does not change and does not end (`static`). Raises
+    DirectoryError: E_invalidValue, E_invalidKeyPassed without the mesh, E_userMismatch when another account owns the mesh or the record.
+    """
+    if type(seconds) not in (int, float) or not SHORTEST <= seconds <= LONGEST:  # type: ignore[operator]
+        raise DirectoryError("E_invalidValue", f"lease = {str(seconds)[:80]!r}: {SHORTEST:.0f} to {LONGEST:.0f} seconds")
+    mesh = all_records.mesh_of(records, application.mesh).key
+    old = records.record(mesh, "application", application.name)
+    if old is not None and not records.is_leased(old.key):
+        saving.mine(records, owner, "service", old.key)
+        return {**all_records.get(records, "application", application.mesh, application.name).shown(), "static": True, "expires_in": None}
+    expires = records.now + float(seconds)  # type: ignore[arg-type]
+    lease = Lease(mesh, WITHOUT_NUMBER, "", application.name, owner.name, expires, expires, "")
+    _put(records, owner, lease, application)
+    return {**application.shown(), "static": False, "expires_in": float(seconds)}  # type: ignore[arg-type]
 
 
 def leave(records: Records, owner: Account, mesh: str, holder: str) -> None:
@@ -193,7 +229,7 @@ def _unchanged(records: Records, mine: Lease, wanted: Claim) -> bool:
     """Whether there is nothing to do but to renew: all that was made from the same claim is still there."""
     if mine.expires <= records.now or mine.digest != wanted.digest:
         return False
-    return len(records.leased(mine)) == 1 + len(wanted.services)
+    return len(records.leased(mine)) == 1 + len(wanted.offered)
 
 
 def _static(records: Records, owner: Account, mesh: str, wanted: Claim) -> Record | None:
@@ -264,20 +300,20 @@ def _put(records: Records, owner: Account, lease: Lease, record: Record) -> str:
     return key
 
 
-def _put_services(records: Records, owner: Account, lease: Lease, services: list[Record]) -> list[str]:
-    """Write the broker's services; what is refused is said, and tried again with the next claim: the other one may be gone then."""
+def _put_offered(records: Records, owner: Account, lease: Lease, offered: list[Record]) -> list[str]:
+    """Write what the broker offers; what is refused is said, and tried again with the next claim: the other one may be gone then."""
     held, refused = records.leased(lease), []
-    for service in services:
-        old = records.record(lease.mesh, "service", service.name)
+    for one in offered:
+        old = records.record(lease.mesh, one.sort, one.name)
         if old is not None and old.key not in held:
-            refused.append(f"another service here has the name {service.name!r}")
+            refused.append(f"another {one.sort} here has the name {one.name!r}")
         else:
-            _put(records, owner, lease, service)
+            _put(records, owner, lease, one)
     return refused
 
 
 def _drop_others(records: Records, lease: Lease, wanted: Claim) -> None:
     """Delete the records of a lease that the claim does not name any more, before something else takes its number."""
-    named = {("broker", wanted.broker.name), *(("service", service.name) for service in wanted.services)}
+    named = {("broker", wanted.broker.name), *((one.sort, one.name) for one in wanted.offered)}
     held = [records.get(key) for key in records.leased(lease)]
     records.delete([one.key for one in held if one is not None and (one.record, one.name) not in named])

@@ -5,18 +5,29 @@ from __future__ import annotations
 from typing import Any
 
 from .. import __version__
-from .leases import LONGEST, SHORTEST
+from .leases import LONGEST, MOST_APPLICATIONS, SHORTEST
 from .records import MOST
 from .uddi.documents import SORTS
 
 _TEXT = {"type": "string", "maxLength": 255}
 _TEXTS = {"type": "array", "items": _TEXT, "maxItems": 64}
+_SECONDS = {"type": ["number", "null"], "exclusiveMinimum": 0}
 _COMMON = {"description": _TEXT, "visibility": {"enum": ["public", "organisation"], "default": "public"}}
 _OWN: dict[str, dict[str, Any]] = {
     "mesh": {},
     "broker": {"addresses": _TEXTS, "number": {"type": ["integer", "null"], "minimum": 0, "maximum": 65535}},
     "service": {"addresses": _TEXTS, "permissions": _TEXTS},
-    "application": {"alternatives": _TEXTS, "interval": {"type": ["number", "null"], "exclusiveMinimum": 0}},
+    "application": {
+        "alternatives": _TEXTS,
+        "interval": _SECONDS,
+        "broker": _TEXT,
+        "clients": _TEXTS,
+        "message_interval": _SECONDS,
+        "fault_interval": _SECONDS,
+        "defunct_interval": _SECONDS,
+        "consents": _TEXTS,
+        "probe": {"type": "boolean", "default": False},
+    },
 }
 _GIVEN = {"sort": _TEXT, "name": _TEXT, "mesh": _TEXT, "key": _TEXT, "owner": _TEXT, "modified": {"type": "number"}}
 
@@ -39,8 +50,10 @@ def description() -> dict[str, Any]:
     for sort in SORTS:
         paths[f"/v1/meshes/{{mesh}}/{sort}s/{{name}}"] = _of(sort)
     schemas: dict[str, Any] = {"error": _object({"error": _TEXT, "message": {"type": "string"}})}
+    lasts = {"lease": {"type": ["number", "null"], "minimum": SHORTEST, "maximum": LONGEST}}
     for sort, own in _OWN.items():
-        schemas[f"{sort}_body"] = {**_object({**_COMMON, **own}), "additionalProperties": False}
+        given = lasts if sort == "application" else {}
+        schemas[f"{sort}_body"] = {**_object({**_COMMON, **own, **given}), "additionalProperties": False}
         schemas[sort] = _object({**_GIVEN, **_COMMON, **own})
     return {
         "openapi": "3.1.0",
@@ -74,9 +87,12 @@ def _lease() -> dict[str, Any]:
     """What a broker asks for that registers itself."""
     service = _object({"name": _TEXT, **_COMMON, **_OWN["service"]})
     lasts = {"seconds": {"type": "number", "minimum": SHORTEST, "maximum": LONGEST}}
-    asked = _object(
-        {"name": _TEXT, **lasts, **_COMMON, **_OWN["broker"], "services": {"type": "array", "items": service, "maxItems": MOST}}
-    )
+    application = _object({"name": _TEXT, **_COMMON, **_OWN["application"]})
+    offered = {
+        "services": {"type": "array", "items": service, "maxItems": MOST},
+        "applications": {"type": "array", "items": application, "maxItems": MOST_APPLICATIONS},
+    }
+    asked = _object({"name": _TEXT, **lasts, **_COMMON, **_OWN["broker"], **offered})
     given = {"expires_in": {"type": "number"}, "static": {"type": "boolean"}, "refused": {"type": "array", "items": {"type": "string"}}}
     answer = _object({"name": _TEXT, "number": {"type": "integer"}, **given})
     body = {"requestBody": {"required": True, "content": _json({**asked, "required": ["name", "seconds"], "additionalProperties": False})}}

@@ -15,9 +15,16 @@ from .storage.store import ORGANISATION, PUBLIC, Account, Entity, Records
 from .uddi import saving
 from .uddi.documents import (
     ALTERNATIVE,
+    BROKER,
+    CLIENT,
+    CONSENT,
+    DEFUNCT_INTERVAL,
+    FAULT_INTERVAL,
     INTERVAL,
+    MESSAGE_INTERVAL,
     NUMBER,
     PERMISSION,
+    PROBE,
     RECORD,
     TRANSPORT,
     VISIBILITY,
@@ -30,17 +37,48 @@ from .uddi.documents import (
 )
 
 MOST = 64  # addresses, alternatives, permissions of one record
+LONGEST = 86400 * 366.0  # seconds
 _FIELDS = {  # what a body may have, by sort of record
     "mesh": ("description", "visibility"),
     "broker": ("description", "visibility", "addresses", "number"),
     "service": ("description", "visibility", "addresses", "permissions"),
-    "application": ("description", "visibility", "alternatives", "interval"),
+    "application": (
+        "description",
+        "visibility",
+        "alternatives",
+        "interval",
+        "broker",
+        "clients",
+        "message_interval",
+        "fault_interval",
+        "defunct_interval",
+        "consents",
+        "probe",
+    ),
 }
+# Categories of a document: (field, tModel, keyName). Lists have a category for each value, in order.
+_LISTS = (
+    ("alternatives", ALTERNATIVE, "application"),
+    ("permissions", PERMISSION, "for"),
+    ("clients", CLIENT, "client"),
+    ("consents", CONSENT, "application"),
+)
+_SECONDS = (
+    ("interval", INTERVAL, "seconds"),
+    ("message_interval", MESSAGE_INTERVAL, "seconds"),
+    ("fault_interval", FAULT_INTERVAL, "seconds"),
+    ("defunct_interval", DEFUNCT_INTERVAL, "seconds"),
+)
 
 
 @dataclass(slots=True)
 class Record:
-    """One record. sort: mesh, broker, service or application. interval: seconds. The last three are of the directory."""
+    """One record. The last three are of the directory.
+
+    sort: mesh, broker, service or application.
+    broker, clients, alternatives, consents, probe and the intervals (seconds): of an application, see docs/recipients.md.
+    Empty or None: not said here.
+    """
 
     sort: str
     name: str
@@ -52,6 +90,13 @@ class Record:
     alternatives: list[str] = field(default_factory=list)
     interval: float | None = None
     permissions: list[str] = field(default_factory=list)
+    broker: str = ""
+    clients: list[str] = field(default_factory=list)
+    message_interval: float | None = None
+    fault_interval: float | None = None
+    defunct_interval: float | None = None
+    consents: list[str] = field(default_factory=list)
+    probe: bool = False
     key: str = ""
     owner: str = ""
     modified: float = 0.0
@@ -73,8 +118,10 @@ def read_body(sort: str, name: str, mesh: str, body: object) -> Record:
     for key, value in body.items():
         if key not in _FIELDS[sort]:
             raise _wrong(key, value, f"a {sort} has {', '.join(_FIELDS[sort])}")
-        if key in ("addresses", "alternatives", "permissions"):
+        if key in ("addresses", *(name for name, _, _ in _LISTS)):
             setattr(record, key, _texts(key, value))
+        elif key in (name for name, _, _ in _SECONDS):
+            setattr(record, key, _given_seconds(key, value))
     record.description = _text("description", body.get("description", ""))
     record.visibility = body.get("visibility", PUBLIC)
     if record.visibility not in (PUBLIC, ORGANISATION):
@@ -82,16 +129,31 @@ def read_body(sort: str, name: str, mesh: str, body: object) -> Record:
     record.number = body.get("number")
     if record.number is not None and (type(record.number) is not int or not 0 <= record.number <= 65535):
         raise _wrong("number", record.number, "a whole number, 0 to 65535")
-    record.interval = body.get("interval")
-    if record.interval is not None and (type(record.interval) not in (int, float) or not 0 < record.interval <= 86400 * 366):
-        raise _wrong("interval", record.interval, "seconds, more than 0")
     if sort == "broker":
         for address in record.addresses:
             try:
                 parse_address(address)
             except ValueError as error:
                 raise _wrong("addresses", address, str(error)) from error
+    if sort == "application":
+        record.broker = _text("broker", body.get("broker", ""))
+        record.probe = body.get("probe", False)
+        _check_application(record)
     return record
+
+
+def _check_application(record: Record) -> None:
+    """What an application says of its surveillance agrees with itself."""
+    if type(record.probe) is not bool:
+        raise _wrong("probe", record.probe, "true or false")
+    if record.name in record.alternatives:
+        raise _wrong("alternatives", record.name, "an application is no alternative of its own")
+    twice = next((one for at, one in enumerate(record.alternatives) if one in record.alternatives[:at]), None)
+    if twice is not None:
+        raise _wrong("alternatives", twice, "each application once")
+    message, fault = record.message_interval, record.fault_interval
+    if message is not None and fault is not None and fault < message:
+        raise _wrong("fault_interval", fault, f"not less than message_interval = {message:g}")
 
 
 def put(records: Records, owner: Account, record: Record) -> Record:
@@ -181,22 +243,18 @@ def _shown(records: Records, found: list[tuple[str, Entity]]) -> list[Record]:
 def _record(mesh: str, entity: Entity, bindings: list[Entity]) -> Record:
     element = element_of(entity)
     points = [element_of(binding).find(q("accessPoint")) for binding in bindings]
-    interval = next(iter(values(element, INTERVAL)), None)
-    return Record(
-        entity.record or "",
-        entity.name,
-        mesh,
-        plain(element.findtext(q("description"))),
-        entity.visibility,
-        [plain(point.text) for point in points if point is not None],
-        entity.number,
-        values(element, ALTERNATIVE),
-        _seconds(interval),
-        values(element, PERMISSION),
-        entity.key,
-        entity.owner,
-        entity.modified,
+    made = Record(
+        entity.record or "", entity.name, mesh, plain(element.findtext(q("description"))), entity.visibility, number=entity.number
     )
+    made.addresses = [plain(point.text) for point in points if point is not None]
+    for name, tmodel, _ in _LISTS:
+        setattr(made, name, values(element, tmodel))
+    for name, tmodel, _ in _SECONDS:
+        setattr(made, name, _seconds(next(iter(values(element, tmodel)), None)))
+    made.broker = next(iter(values(element, BROKER)), "")
+    made.probe = values(element, PROBE) == ["1"]
+    made.key, made.owner, made.modified = entity.key, entity.owner, entity.modified
+    return made
 
 
 def _seconds(text: str | None) -> float | None:
@@ -221,12 +279,17 @@ def _element(kind: str, record: Record) -> Any:
     add(bag, "keyedReference", tModelKey=VISIBILITY, keyName="visibility", keyValue=record.visibility)
     if record.number is not None:
         add(bag, "keyedReference", tModelKey=NUMBER, keyName="number", keyValue=record.number)
-    for name in record.alternatives:
-        add(bag, "keyedReference", tModelKey=ALTERNATIVE, keyName="broker", keyValue=name)
-    if record.interval is not None:
-        add(bag, "keyedReference", tModelKey=INTERVAL, keyName="seconds", keyValue=f"{record.interval:.6f}".rstrip("0").rstrip("."))
-    for name in record.permissions:
-        add(bag, "keyedReference", tModelKey=PERMISSION, keyName="for", keyValue=name)
+    for name, tmodel, meaning in _LISTS:
+        for value in getattr(record, name):
+            add(bag, "keyedReference", tModelKey=tmodel, keyName=meaning, keyValue=value)
+    for name, tmodel, meaning in _SECONDS:
+        seconds = getattr(record, name)
+        if seconds is not None:
+            add(bag, "keyedReference", tModelKey=tmodel, keyName=meaning, keyValue=f"{seconds:.6f}".rstrip("0").rstrip("."))
+    if record.broker:
+        add(bag, "keyedReference", tModelKey=BROKER, keyName="broker", keyValue=record.broker)
+    if record.probe:
+        add(bag, "keyedReference", tModelKey=PROBE, keyName="probe", keyValue="1")
     return element
 
 
@@ -237,6 +300,12 @@ def _texts(key: str, value: object) -> list[str]:
     if "" in texts:
         raise _wrong(key, "", "1 to 255 characters")
     return texts
+
+
+def _given_seconds(key: str, value: object) -> float | None:
+    if value is not None and (type(value) not in (int, float) or not 0 < float(value) <= LONGEST):  # type: ignore[arg-type]
+        raise _wrong(key, value, "seconds, more than 0")
+    return value  # type: ignore[return-value]
 
 
 def _text(key: str, value: object) -> str:

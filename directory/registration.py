@@ -24,6 +24,7 @@ from ..broker.mesh.identity import FILE as IDENTITY
 from ..broker.mesh.identity import replace_file
 from ..broker.settings.directory import BY_NAME, OfferedService, reachable
 from ..mesh.topology.settings import PeerSettings
+from .applications import Applications
 from .client import Client, ClientError
 
 if TYPE_CHECKING:
@@ -143,6 +144,37 @@ def _number_before(folder: Path, mesh: str) -> int | None:
         return None
 
 
+class Directories:
+    """Equal directories, asked in turn until one answers."""
+
+    def __init__(self, settings: DirectorySettings) -> None:
+        self._settings = settings
+        self._clients = [Client(url, TIMEOUT) for url in settings.urls]
+        self._logged_in: set[Client] = set()
+
+    def find(self, sort: str = "broker", mesh: str | None = None, name: str | None = None) -> list[dict[str, Any]]:
+        """Records. Raises ClientError: of the last directory when none answers, or the first refusal."""
+        missed = ClientError(0, "", "no directory is configured")
+        for client in list(self._clients):
+            try:
+                found = self._ask(client, sort, mesh, name)
+            except ClientError as error:
+                if error.status != 0 and error.status < 500:
+                    raise
+                missed = error
+                continue
+            self._clients.remove(client)
+            self._clients.insert(0, client)
+            return found
+        raise missed
+
+    def _ask(self, client: Client, sort: str, mesh: str | None, name: str | None) -> list[dict[str, Any]]:
+        if self._settings.account and client not in self._logged_in:
+            client.log_in(self._settings.account, self._settings.secret())
+            self._logged_in.add(client)
+        return client.find(sort, mesh, name)
+
+
 class Registration:
     """Keeps one broker registered; a `Registrar`. Raises ValueError for an invalid URL, OSError for the data folder."""
 
@@ -157,6 +189,8 @@ class Registration:
         self._addresses: list[str] = []
         self._broker: Broker | None = None
         self._ended = threading.Event()
+        self._wake = threading.Event()  # something new is to be registered, or it ends
+        self.applications = Applications(Directories(self.settings), self.settings.mesh, config.data, declared=self._declared)
         self._thread = threading.Thread(target=self._run, name="directory", daemon=True)
 
     # What the broker asks (`Registrar`)
@@ -177,6 +211,7 @@ class Registration:
         self._addresses = self.settings.addresses or [one for one in broker.addresses if reachable(one)]
         if self.settings.neighbours:
             self._meet(sorted(self.remembered.neighbours))
+        self.applications.begin(broker.context.loop)
         self._thread.start()
 
     def where(self, name: str) -> list[str]:
@@ -192,6 +227,8 @@ class Registration:
     def end(self) -> None:
         """See `Registrar`. If the directory does not answer, the lease ends by itself."""
         self._ended.set()
+        self._wake.set()
+        self.applications.end()
         if self._thread.is_alive():
             self._thread.join(LEAVING)
 
@@ -207,9 +244,15 @@ class Registration:
             except Exception:
                 log.exception("event=directory-failed")  # ours; the next round tries again
                 self.schedule.refused(time.monotonic(), "")
-            self._ended.wait(max(0.0, self.schedule.due - time.monotonic()))
+            self._wake.wait(max(0.0, self.schedule.due - time.monotonic()))
+            self._wake.clear()
         if self.settings.register and self.schedule.asked and self.schedule.state != "refused":
             self._leave()  # also when it was away a moment ago: a claim whose answer was lost may stand there
+
+    def _declared(self) -> None:
+        """What this broker registers has changed: claim again now, unless the directory is away."""
+        if self.settings.register and self.schedule.state in ("starting", "registered"):
+            self._wake.set()
 
     def _claim(self) -> None:
         """Ask the directories in turn until one answers. Raises Refused for a refusal that waiting does not change."""
@@ -255,6 +298,7 @@ class Registration:
 
     def _register(self, client: Client) -> dict[str, Any]:
         settings, config = self.settings, self._config
+        offered = self.applications.offered()
         asked = config.number if config.mesh is not None and config.number != UNASSIGNED else self.remembered.number
         return client.claim(
             settings.mesh,
@@ -264,6 +308,7 @@ class Registration:
             number=asked,
             addresses=self._addresses,
             services=[self._offered(one) for one in settings.services] if self._broker is not None else [],
+            applications=[{**one, "broker": config.name, "visibility": settings.visibility} for one in offered] or None,
             visibility=settings.visibility,
             description=settings.description,
         )

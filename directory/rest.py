@@ -95,9 +95,14 @@ class Rest:
 
     def _put(self, request: Request, body: bytes) -> Response:
         sort, mesh, name = _place(request)
-        record = all_records.read_body(sort, name, mesh, _json(body))
+        given = _json(body)
+        lease = given.pop("lease", None) if isinstance(given, dict) and sort == "application" else None
+        record = all_records.read_body(sort, name, mesh, given)
         with self._store.writing() as records:
-            return JSONResponse(all_records.put(records, self._writer(request, records), record).shown())
+            writer = self._writer(request, records)
+            if lease is not None:
+                return JSONResponse(leases.hold(records, writer, record, lease))
+            return JSONResponse(all_records.put(records, writer, record).shown())
 
     def _delete(self, request: Request, body: bytes) -> Response:
         sort, mesh, name = _place(request)

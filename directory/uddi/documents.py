@@ -24,14 +24,26 @@ VISIBILITY = DOMAIN + "visibility"
 ALTERNATIVE = DOMAIN + "alternative"
 INTERVAL = DOMAIN + "interval"
 PERMISSION = DOMAIN + "permission"
+BROKER = DOMAIN + "broker"
+CLIENT = DOMAIN + "client"
+MESSAGE_INTERVAL, FAULT_INTERVAL, DEFUNCT_INTERVAL = (DOMAIN + f"{name}-interval" for name in ("message", "fault", "defunct"))
+CONSENT = DOMAIN + "consent"
+PROBE = DOMAIN + "probe"
 OWN_TMODELS = {  # what each directory has from the start
     TRANSPORT: "MQTT transport: the accessPoint is the address of an MQTT broker, such as mqtt://host:1883",
     RECORD: "What a businessEntity or businessService is: mesh, broker, service, application",
     NUMBER: "The number of a broker in its mesh",
     VISIBILITY: "Who finds this: public, or organisation for accounts of the owner's organisation alone",
-    ALTERNATIVE: "A broker that an application may use; their order is the order of preference",
+    ALTERNATIVE: "An application that takes the messages of this one when it is in fault; their order is the order of preference",
     INTERVAL: "Seconds after which an application looks for its brokers again",
     PERMISSION: "An organisation or account whom a service is meant for",
+    BROKER: "The broker that holds an application's queue",
+    CLIENT: "A client identifier whose session takes an application's messages",
+    MESSAGE_INTERVAL: "Seconds that one attempt to deliver a message to an application lasts",
+    FAULT_INTERVAL: "Seconds without any delivery after which an application is in fault",
+    DEFUNCT_INTERVAL: "Seconds in fault after which an application is defunct",
+    CONSENT: "An application whose messages this one takes as an alternative; * for all",
+    PROBE: "Whether an application takes an empty message as a probe: 1 or 0",
 }
 SORTS = ("broker", "service", "application")  # of businessService; a businessEntity is a mesh
 

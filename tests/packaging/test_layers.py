@@ -34,7 +34,7 @@ RANKS = {
         "journal settings transport write_rounds",
         "ports",
         "turns",
-        "counters hooks ledger",
+        "applications counters hooks ledger",
     ),
     "cli": (
         "__init__ main",
@@ -50,6 +50,7 @@ RANKS = {
         "__init__",
         "server",
         "lookups registration uddi_client",
+        "applications",
         "client rest",
         "openapi",
         "leases",
