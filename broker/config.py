@@ -41,6 +41,9 @@
     [metabroker]                            # who is the metabroker; see docs/metabroker.md
     password_file = "metabroker.password"
 
+    [recipients]                            # who is watched, and who stands in for whom; see docs/recipients.md
+    fault_interval = "5m"
+
     [limits]                                # see `Limits` and docs/configuration.md
     session_queue_bytes = "64 MiB"
 
@@ -64,6 +67,7 @@ from ..mesh.topology.tls import TlsSettings, check
 from ..mesh.topology.websocket import WebSocketSettings
 from .auth.metabroker_secret import MetabrokerSettings
 from .auth.settings import AccessSettings
+from .recipients.settings import RecipientSettings
 from .settings.directory import BY_NAME, DirectorySettings
 
 if TYPE_CHECKING:
@@ -76,6 +80,7 @@ __all__ = [
     "MeshSettings",
     "MetabrokerSettings",
     "PeerSettings",
+    "RecipientSettings",
     "StoreSettings",
     "TlsSettings",
     "WebSocketSettings",
@@ -117,7 +122,8 @@ class BrokerConfig:
     grants and keeps to. store: where and how what must survive is kept. tls: its certificates, None without. http: host and port of
     `/metrics`, `/health` and `/ready`, None for nowhere. websocket: which web pages may connect. metabroker: the rule for its topics;
     None: there is none. directory: where it is registered, None for nowhere. access: who may come in and what it may do; None: all, all.
-    serves: whom listeners serve that say it, by address (mesh/topology/listeners.py).
+    serves: whom listeners serve that say it, by address (mesh/topology/listeners.py). recipients: the applications that it watches; None:
+    no topic is reserved for them.
     """
 
     name: str = DEFAULT_NAME
@@ -134,6 +140,7 @@ class BrokerConfig:
     directory: DirectorySettings | None = None
     access: AccessSettings | None = None
     serves: dict[str, str] = field(default_factory=dict)
+    recipients: RecipientSettings | None = None
 
     @property
     def store_address(self) -> str | None:
@@ -182,6 +189,7 @@ def parse(table: Mapping[str, Any], file: str = "command line", folder: Path | N
         http=_http(section.section("http")) if section.has("http") else None,
         websocket=WebSocketSettings.of(section.section("websocket")),
         metabroker=MetabrokerSettings.of(section.section("metabroker"), folder),
+        recipients=RecipientSettings.of(section.section("recipients")) if section.has("recipients") else None,
     )
     section.done()
     peers = [(f"mesh.peer[{i}].address", peer.address) for i, peer in enumerate(mesh.peers if mesh else (), 1)]

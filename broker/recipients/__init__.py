@@ -1,0 +1,1 @@
+"""Surveillance of recipients and fail-over: see docs/recipients.md."""
