@@ -39,7 +39,7 @@ venv: .typing/mqmesh ## the virtual environment in .venv with everything, from r
 .typing/mqmesh:
 	@mkdir -p .typing && ln -sfn .. $@
 
-services: ## the real brokers and clients that some tests talk to (mosquitto, nats-server, chromium, postgresql, rabbitmq), from Debian's packages
+services: ## the real brokers and clients that some tests talk to (mosquitto, nats-server, chromium, postgresql, rabbitmq, redis), from Debian's packages
 	@.ci/services
 
 quick: venv ## unit and simulation tests, under two minutes

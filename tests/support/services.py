@@ -33,6 +33,7 @@ PACKAGES = {
     "nats-server": "nats-server",
     "postgres": "postgresql",
     "rabbitmq-server": "rabbitmq-server",
+    "redis-server": "redis-server",
 }
 
 
