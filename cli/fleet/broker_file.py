@@ -13,6 +13,7 @@ from ...mesh.topology.tls import FILES
 
 if TYPE_CHECKING:
     from ...broker.config import BrokerConfig
+    from ...broker.recipients.settings import Intervals, RecipientSettings
 
 
 def write(path: Path, config: BrokerConfig) -> None:
@@ -44,6 +45,8 @@ def render(config: BrokerConfig) -> str:
             lines += ["", f"[mesh.policy.{_value(str(peer_key))}]", *_pairs(table_of(one)), *_map(one)]
     if config.directory is not None:
         lines += _directory(config.directory)
+    if config.recipients is not None:
+        lines += _recipients(config.recipients)
     if config.tls is not None:
         tls = config.tls
         lines += ["", "[tls]", *_pairs({key: getattr(tls, key) for key in (*FILES, "client_certificates")})]
@@ -71,6 +74,19 @@ def _directory(directory: DirectorySettings) -> list[str]:
         table = {field.name: getattr(service, field.name) or None for field in fields(service)}
         lines += ["", "[[directory.service]]", *_pairs(table)]
     return lines
+
+
+def _recipients(settings: RecipientSettings) -> list[str]:
+    values = {"prefix": settings.prefix, **_intervals(settings.intervals), "dead_letters": settings.dead_letters}
+    lines = ["", "[recipients]", *_pairs(values)]
+    for one in settings.applications:
+        table = {field.name: getattr(one, field.name) for field in fields(one) if field.name != "intervals"}
+        lines += ["", "[[recipients.application]]", *_pairs(table | _intervals(one.intervals))]
+    return lines
+
+
+def _intervals(intervals: Intervals) -> dict[str, float]:
+    return {f"{name}_interval": seconds for name, seconds in intervals._asdict().items()}
 
 
 def _said(settings: Any) -> dict[str, Any]:

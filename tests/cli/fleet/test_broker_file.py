@@ -18,6 +18,7 @@ from mqmesh.broker.config import (
     load,
     of_topology,
 )
+from mqmesh.broker.recipients.settings import Application, Intervals, RecipientSettings
 from mqmesh.broker.settings.directory import DirectorySettings, OfferedService
 from mqmesh.cli.fleet import broker_file
 from mqmesh.mesh.topology.topology import load as load_topology
@@ -96,5 +97,12 @@ def test_a_directory_reads_back_equal(tmp_path: Path) -> None:
     assert load(tmp_path / "b.toml") == config
     directory.neighbours, directory.register, config.number = True, False, 4
     mesh.start_wait = 1.0
+    broker_file.write(tmp_path / "b.toml", config)
+    assert load(tmp_path / "b.toml") == config
+
+
+def test_recipients_read_back_equal(tmp_path: Path) -> None:
+    orders = Application("orders", ["one", "two"], ["shop/#"], ["lyon"], Intervals(1, 3, 10), True, ["a"], "porto")
+    config = BrokerConfig(recipients=RecipientSettings("x/y", Intervals(2, 4, 8.5), "dead", [orders, Application("lyon", ["lyon"])]))
     broker_file.write(tmp_path / "b.toml", config)
     assert load(tmp_path / "b.toml") == config
