@@ -8,6 +8,7 @@ from .api.consumer import MessageConsumer
 from .api.context import Context, Producer
 from .api.factory import ConnectionFactory, TopicConnectionFactory
 from .api.producer import MessageProducer
+from .api.recipient import Recipient
 from .api.requestor import TopicRequestor
 from .api.session import Session
 from .core.errors import (
@@ -28,6 +29,7 @@ from .core.errors import (
 from .core.settings import AckMode, Settings
 from .message.bodies import BytesMessage, MapMessage, StreamMessage
 from .message.destinations import Destination, Queue, TemporaryQueue, TemporaryTopic, Topic
+from .message.fail_over import Returned, failed_over, maybe_repeated, returned
 from .message.messages import DeliveryMode, Message, ObjectMessage, TextMessage
 from .message.selector import Selector
 from .metabroker.factory import MetabrokerConnectionFactory
@@ -68,7 +70,9 @@ __all__ = [
     "ObjectMessage",
     "Producer",
     "Queue",
+    "Recipient",
     "ResourceAllocationError",
+    "Returned",
     "Selector",
     "Session",
     "Settings",
@@ -85,4 +89,7 @@ __all__ = [
     "TopicSubscriber",
     "TransactionInProgressError",
     "TransactionRolledBackError",
+    "failed_over",
+    "maybe_repeated",
+    "returned",
 ]

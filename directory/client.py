@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http.client import NO_CONTENT, HTTPException, IncompleteRead
 from typing import Any
 from urllib.error import HTTPError
@@ -23,6 +25,36 @@ class ClientError(Exception):
     def __init__(self, status: int, code: str, text: str) -> None:
         super().__init__(text)
         self.status, self.code = status, code
+
+
+class ApplicationRegistrar:
+    """Registers applications of one mesh through a client: a `mqmesh.client` factory takes it as its directory."""
+
+    def __init__(self, client: Client, mesh: str) -> None:
+        self._client, self._mesh = client, mesh
+        self._held: set[str] = set()  # names whose records end with their lease: those that were registered by hand stay
+
+    def register(self, name: str, seconds: float, fields: dict[str, object]) -> None:
+        """Register for `seconds`, or renew. Raises ConnectionError without an answer, ValueError for a refusal."""
+        with _told():
+            static = self._client.hold(name, self._mesh, seconds, **fields)["static"]
+        (self._held.discard if static else self._held.add)(name)
+
+    def leave(self, name: str) -> None:
+        """End the registration. Raises as `register` does."""
+        if name in self._held:
+            with _told():
+                self._client.delete("application", name, self._mesh)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except ClientError as error:
+        if error.status == 0 or error.status >= 500:
+            raise ConnectionError(str(error)) from error
+        raise ValueError(f"{error.code}: {error}") from error
 
 
 class Client:
@@ -79,6 +111,10 @@ class Client:
     def hold(self, name: str, mesh: str, seconds: float, **fields: object) -> dict[str, Any]:
         """Register an application for a time, or renew it. Returns its record, with `static` and `expires_in` (docs/directory.md)."""
         return self.put("application", name, mesh, lease=seconds, **fields)
+
+    def applications(self, mesh: str) -> ApplicationRegistrar:
+        """What registers applications of a mesh, for the factories of `mqmesh.client`."""
+        return ApplicationRegistrar(self, mesh)
 
     def claim(self, mesh: str, holder: str, name: str, seconds: float, **fields: object) -> dict[str, Any]:
         """Begin or renew the lease of a broker; its holder is a UUID. Returns what it got, above all its number (docs/directory.md)."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ..core.errors import JMSError
@@ -166,6 +166,10 @@ class AsyncContext(MessageMaker):
 
     async def create_shared_durable_consumer(self, topic: Topic, name: str, selector: str = "") -> AsyncConsumer:
         return await self._consumer(self.context.create_shared_durable_consumer, topic, name, selector)
+
+    async def recipient(self, name: str, alternatives: Iterable[str] = (), **declared: Any) -> AsyncConsumer:
+        """See `Context.recipient`."""
+        return AsyncConsumer(await asyncio.to_thread(functools.partial(self.context.recipient, name, alternatives, **declared)))
 
     async def unsubscribe(self, name: str) -> None:
         await asyncio.to_thread(self.context.unsubscribe, name)

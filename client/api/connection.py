@@ -13,6 +13,7 @@ from typing import Self
 from urllib.parse import quote
 
 from ...mqtt.reasons import Reason
+from ..core.directory import Directory
 from ..core.errors import IllegalStateError, InvalidDestinationError, JMSError, error_from_outcome
 from ..core.settings import AckMode, Settings, Waiter
 from ..core.transport import Incoming, Link, LinkSpec, Outcome, Transport
@@ -42,8 +43,8 @@ class Connection:
     ``connection_lost``; the client connects again by itself), ``session_lost``, ``given_up``, and final refusals.
     """
 
-    def __init__(self, transport: Transport, settings: Settings, client_id: str | None) -> None:
-        self.transport, self.settings = transport, settings
+    def __init__(self, transport: Transport, settings: Settings, client_id: str | None, directory: Directory | None = None) -> None:
+        self.transport, self.settings, self.directory = transport, settings, directory
         self.uid = uuid.uuid4().hex
         self.prefix = f"ID:{self.uid}:"
         self.metadata = ConnectionMetaData()

@@ -47,7 +47,7 @@ class MessageConsumer:
         self._was_up = False
         self._last_failure = ""
         expiry = settings.durable_keep if subscription.durable else settings.session_keep
-        self._spec = LinkSpec(subscription.client_id, min(expiry, NEVER), subscription.durable, settings.prefetch)
+        self._spec = LinkSpec(subscription.client_id, min(expiry, NEVER), subscription.durable, settings.prefetch, user=subscription.user)
         self.link: Link
 
     # the application's side
@@ -154,6 +154,9 @@ class MessageConsumer:
         if wait:
             self.wait_closed(done)
         return done
+
+    def end_lease(self) -> None:
+        """The session closes: a recipient leaves its directory."""
 
     def wait_closed(self, done: Waiter) -> None:
         """Wait until the link is closed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,6 +15,7 @@ from ..message.properties import Properties, PropertyValues
 from .consumer import MessageConsumer
 from .message_factory import MessageMaker
 from .producer import CompletionListener, SendOptions
+from .recipient import Recipient
 
 if TYPE_CHECKING:
     from .connection import Connection, ConnectionMetaData, ExceptionListener
@@ -196,6 +198,12 @@ class Context(MessageMaker):
 
     def create_shared_durable_consumer(self, topic: Topic, name: str, selector: str = "") -> MessageConsumer:
         return self._started(self.session.create_shared_durable_consumer(topic, name, selector))
+
+    def recipient(self, name: str, alternatives: Iterable[str] = (), **declared: Any) -> Recipient:
+        """The consumer of an application's messages, which its broker watches. The arguments are those of `Session.create_recipient`."""
+        recipient = self.session.create_recipient(name, alternatives, **declared)
+        self._started(recipient)
+        return recipient
 
     def unsubscribe(self, name: str) -> None:
         self.session.unsubscribe(name)

@@ -6,6 +6,7 @@ import ssl
 from typing import Any
 
 from ...base.address import CLIENT, AddressError, parse_address
+from ..core.directory import Directory
 from ..core.errors import JMSError
 from ..core.settings import AckMode, Settings
 from ..core.transport import Transport
@@ -23,6 +24,7 @@ class ConnectionFactory:
         link, so only one connection at a time can have it.
     tls: for ``mqtts://`` and ``wss://``; the system's authorities by default.
     keep_alive, retry_first, retry_last: seconds, see `Network`.
+    directory: where recipients are registered; None: nowhere.
     settings: see `Settings`.
     """
 
@@ -35,13 +37,14 @@ class ConnectionFactory:
         keep_alive: int = 30,
         retry_first: float = 0.1,
         retry_last: float = 5.0,
+        directory: Directory | None = None,
         **settings: Any,
     ) -> None:
         try:
             self.address = parse_address(url, CLIENT)
         except AddressError as error:
             raise JMSError(f"address {url!r}: {error}", "address") from error
-        self.client_id = client_id
+        self.client_id, self.directory = client_id, directory
         try:
             self.settings = Settings(**settings)
         except TypeError as error:
@@ -61,7 +64,7 @@ class ConnectionFactory:
         """Connect. Raises `JMSSecurityError`, `InvalidClientIDError`, or `JMSError` without a broker. Start the connection to receive."""
         transport = self.make_transport(user, password)
         try:
-            return Connection(transport, self.settings, self.client_id)
+            return Connection(transport, self.settings, self.client_id, self.directory)
         except BaseException:
             transport.close()
             raise

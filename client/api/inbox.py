@@ -51,6 +51,7 @@ class Inbox:
     own: messages whose identifier begins with it are not wanted (noLocal).
     identifier: Subscription Identifier; messages of the session's other subscriptions are not wanted.
     window: acknowledged messages that are remembered; 0: repeats are delivered.
+    probe_topic: empty messages there are acknowledged in their turn, and not delivered; "" for none.
     """
 
     def __init__(self, selector: Selector | None = None, own: str = "", identifier: int = 0, window: int = 16384) -> None:
@@ -60,7 +61,8 @@ class Inbox:
         self._held: dict[object, ReceivedMessage] = {}
         self._seen: Cache[str, None] = Cache(window)
         self._order = 0
-        self.repeats = self.unwanted = self.expired = 0
+        self.probe_topic = ""
+        self.repeats = self.unwanted = self.expired = self.probes = 0
 
     def __len__(self) -> int:
         return len(self._held)
@@ -109,16 +111,18 @@ class Inbox:
         return self._delayed[0][0] if self._delayed else None
 
     def next_message(self, now: int) -> tuple[ReceivedMessage | None, list[object]]:
-        """The next message to deliver, or None; and the tokens of expired messages."""
+        """The next message to deliver, or None; and the tokens of expired messages and probes."""
         while self._delayed and self._delayed[0][0] <= now:
             held = heapq.heappop(self._delayed)[2]
             heapq.heappush(self._ready, (-held.message.priority, held.order, held))
         tokens: list[object] = []
         while self._ready:
             held = heapq.heappop(self._ready)[2]
-            if not 0 < held.message.expiration <= now:
+            probe = held.incoming.topic == self.probe_topic and not held.incoming.payload
+            if not probe and not 0 < held.message.expiration <= now:
                 return self._deliver(held), tokens
-            self.expired += 1
+            self.probes += probe
+            self.expired += not probe
             tokens += self.acknowledge([held])
         return None, tokens
 

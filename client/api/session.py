@@ -12,9 +12,9 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 from ..core.errors import IllegalStateError, InvalidDestinationError, JMSError, MessageFormatError, TransactionRolledBackError
 from ..core.settings import AckMode, Waiter
@@ -38,6 +38,7 @@ from .dispatcher import Dispatcher, Job
 from .inbox import ReceivedMessage
 from .message_factory import MessageMaker
 from .producer import CompletionListener, MessageProducer, SendOptions
+from .recipient import LEASE, PREFIX, Declaration, Recipient, check_lease, subscription_of
 from .subscriptions import (
     Subscription,
     check_subscription_name,
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("mqmesh.client")
 DEFERRED = 32  # messages that DUPS_OK acknowledges together
 
+C = TypeVar("C", bound=MessageConsumer)
 Delivered = tuple[MessageConsumer, ReceivedMessage]
 
 
@@ -429,6 +431,43 @@ class Session(MessageMaker):
         link_id = connection.subscriptions.free_client_id(connection.client_id or "", name, connection.settings.instance)
         return self._add_consumer(Subscription(Topic(filter_), shared, link_id, True, True, name, selector))
 
+    def create_recipient(
+        self,
+        name: str,
+        alternatives: Iterable[str] = (),
+        message_interval: float | None = None,
+        fault_interval: float | None = None,
+        defunct_interval: float | None = None,
+        *,
+        consents: Iterable[str] = (),
+        probe: bool = False,
+        client: str | None = None,
+        prefix: str = PREFIX,
+        lease: float = LEASE,
+    ) -> Recipient:
+        """The consumer of an application's messages, `prefix`/`name`/#. The broker watches it, see `Declaration` for the arguments.
+
+        client: MQTT client identifier of its session; the name without it.
+        lease: seconds, if the factory has a directory.
+        Raises `JMSError`: a wrong argument, a refusal of the broker or of the directory, a connection through a metabroker.
+        """
+        self.check_open()
+        declaration = Declaration.of(name, alternatives, (message_interval, fault_interval, defunct_interval), consents, probe)
+        connection = self.connection
+        if not connection.transport.declares:
+            raise JMSError("a recipient needs a direct connection to its broker", "recipient")
+        subscription = subscription_of(declaration, client or name, connection.client_id, prefix)
+        filter_to_consume(subscription.topic)
+        registry = connection.subscriptions
+        registry.register(subscription)
+        release = functools.partial(registry.unregister, subscription)
+        try:
+            recipient = Recipient(self, subscription, release, declaration, connection.directory, check_lease(lease))
+        except BaseException:
+            release()
+            raise
+        return self._opened(recipient)
+
     def unsubscribe(self, name: str) -> None:
         """End a durable subscription, shared or not. The broker drops its messages. No consumer may use it.
 
@@ -461,7 +500,9 @@ class Session(MessageMaker):
     def _add_consumer(self, subscription: Subscription) -> MessageConsumer:
         registry = self.connection.subscriptions
         registry.register(subscription)
-        consumer = MessageConsumer(self, subscription, functools.partial(registry.unregister, subscription))
+        return self._opened(MessageConsumer(self, subscription, functools.partial(registry.unregister, subscription)))
+
+    def _opened(self, consumer: C) -> C:
         consumer.open()
         with self.cond:
             self.consumers.append(consumer)
@@ -526,6 +567,7 @@ class Session(MessageMaker):
             for consumer in consumers:
                 consumer.closed = True
                 consumer.finish()
+                consumer.end_lease()
                 if consumer.on_available is not None:
                     consumer.on_available()
         finally:

@@ -22,6 +22,7 @@ class Subscription:
     filter: the filter that is sent to the broker, ``$share/...`` for a shared subscription.
     client_id: MQTT client identifier of the consumer's link.
     name: of a durable or shared subscription.
+    user: User Properties of CONNECT.
     """
 
     topic: Topic
@@ -32,6 +33,7 @@ class Subscription:
     name: str = ""
     selector: str = ""
     no_local: bool = False
+    user: tuple[tuple[str, str], ...] = ()
 
     @property
     def identifier(self) -> int:

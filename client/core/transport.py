@@ -89,6 +89,7 @@ class LinkSpec:
     resume: the first connection resumes a session that the broker has.
     prefetch: Receive Maximum, messages sent to us and not acknowledged.
     sends: the link has no subscriptions.
+    user: User Properties of CONNECT.
     """
 
     client_id: str
@@ -96,6 +97,7 @@ class LinkSpec:
     resume: bool = False
     prefetch: int = 256
     sends: bool = False
+    user: tuple[tuple[str, str], ...] = ()
 
 
 class LinkHandler(Protocol):
@@ -146,6 +148,10 @@ class Transport(Protocol):
     @property
     def evaluates_selectors(self) -> bool:
         """Whether the network evaluates selectors. If not, the client does."""
+
+    @property
+    def declares(self) -> bool:
+        """Whether the User Properties of CONNECT reach the broker that links talk to."""
 
     def open(self, spec: LinkSpec, handler: LinkHandler) -> Link:
         """Start to connect a link. Its events go to the handler."""

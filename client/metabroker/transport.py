@@ -31,6 +31,7 @@ class MetabrokerTransport:
     """
 
     evaluates_selectors = False
+    declares = False
 
     def __init__(self, community: Network, login: RemoteLogin, probe: float, durable_sends: bool = False) -> None:
         self.login, self.probe, self.durable_sends = login, probe, durable_sends

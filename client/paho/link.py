@@ -274,6 +274,8 @@ class PahoLink:
                 properties = _properties(PacketTypes.CONNECT)
                 properties.SessionExpiryInterval = self.spec.expiry
                 properties.ReceiveMaximum = self.spec.prefetch
+                if self.spec.user:
+                    properties.UserProperty = list(self.spec.user)
                 self._connection = 1
                 self._client.connect(
                     address.host,

@@ -204,3 +204,20 @@ def test_a_uddi_client_sees_and_saves_the_same(directory: Directory) -> None:
             one["keyValue"] = "4.5"
     publication.save_service(authInfo=token, businessService=[service])
     assert alice.get("application", "orders", "uddi")["fault_interval"] == 4.5
+
+
+def test_f18_the_client_library_registers_here(directory: Directory) -> None:
+    """F18: what `mqmesh.client` calls its directory. A record that was registered by hand stays when the application leaves."""
+    alice = directory.client("alice")
+    alice.put("mesh", "jms")
+    registrar = alice.applications("jms")
+    registrar.register("orders", 60, {"alternatives": ["lyon"], "clients": ["orders-1"]})
+    assert alice.get("application", "orders", "jms")["alternatives"] == ["lyon"]
+    registrar.leave("orders")
+    assert alice.find("application", "jms") == []
+    alice.put("application", "orders", "jms", alternatives=["by-hand"])
+    registrar.register("orders", 60, {"alternatives": ["lyon"]})
+    registrar.leave("orders")
+    assert alice.get("application", "orders", "jms")["alternatives"] == ["by-hand"]
+    with pytest.raises(ValueError, match="E_userMismatch"):
+        directory.client("bob").applications("jms").register("orders", 60, {})
