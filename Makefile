@@ -71,7 +71,7 @@ bench: venv services ## throughput and latency beside Mosquitto, amqtt and NATS;
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.scale
 
-soak: venv ## long: 200 x kill -9, 50 random faults, 10 timed ones, 10 of a metabroker, 2000 simulated meshes; SEED=1 KILLS=200 FAULTS=50 ROUNDS=10 SEEDS=2000
+soak: venv ## long: 200 x kill -9, 50 random faults, 10 timed ones, 10 of a metabroker, 2000 simulated meshes and 2000 with copied data folders; SEED=1 KILLS=200 FAULTS=50 ROUNDS=10 SEEDS=2000
 	$(BIN)/python -m benchmarks.trials.kill --rounds $(KILLS) --seed $(SEED)
 	$(BIN)/python -m benchmarks.trials.random_faults --faults $(FAULTS) --seed $(SEED)
 	$(BIN)/python -m benchmarks.trials.faults --rounds $(ROUNDS) --seed $(SEED)
@@ -79,6 +79,7 @@ soak: venv ## long: 200 x kill -9, 50 random faults, 10 timed ones, 10 of a meta
 	$(BIN)/python -m benchmarks.trials.metabroker_kill --inside --rounds $(ROUNDS) --seed $(SEED)
 	$(BIN)/python -m benchmarks.trials.worst_address
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --start $(SEED)
+	$(BIN)/python -m tests.simulation --mode clones --seeds $(SEEDS) --start $(SEED)
 	MQMESH_ACK_KILLS=$(ACK_KILLS) MQMESH_FLIPS=$(FLIPS) $(BIN)/pytest --timeout=14400 tests/faults/test_kill_at_acknowledgement.py tests/contract/test_store_flips.py
 
 fuzz: venv ## damaged input for FOR (600) seconds each: packets, CONNECT, WebSocket, links, configuration; SEED=1

@@ -117,9 +117,10 @@ class LinkEnd:
     direct: the same for single frames, by topic and constants (`DirectLane`).
     twin: the peer is another life of this very broker: only lives are said over it.
     second: the peer is another life of a neighbour that has a link: it hears and says what all know, and is not used.
+    lives: the serial of the newest statement of each life that went over it, either way.
     """
 
-    __slots__ = ("compared", "cost", "direct", "full", "gate", "id", "incarnation", "peer", "second", "streams", "synced", "twin")
+    __slots__ = ("compared", "cost", "direct", "full", "gate", "id", "incarnation", "lives", "peer", "second", "streams", "synced", "twin")
 
     def __init__(self, id_: int, peer: Identity, incarnation: int, cost: int, gate: PolicyFilter | None = None) -> None:
         self.id = id_
@@ -133,6 +134,7 @@ class LinkEnd:
         self.streams: dict[bytes, Stream] = {}
         self.direct: dict[bytes, Outcome] = {}
         self.twin = self.second = False
+        self.lives: dict[bytes, int] = {}
 
 
 class Core:

@@ -8,12 +8,12 @@ It does not know link state or custody.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from ...mqtt.reasons import Reason
 from ..view.lives import well_formed
-from ..wire.control import Life
+from ..wire.control import InterestUpdate, Life, LinkRecord
 from ..wire.identity import LIFE
 from .core import Core, LinkEnd
 
@@ -41,34 +41,42 @@ class Fence:
             self._lives.sealed(own._replace(seal=core.keys.seal("life", *own.said())))
 
     def say(self) -> None:
-        """The own statement to all neighbours, before anything that rests on it."""
+        """The own statement to all neighbours, before anything that rests on it. A new link record must follow: who misses the statement
+        lacks the record too, and gets both when a link comes up."""
         self.seal()
         self._flood([self._lives.own])
 
     def introduce(self, end: LinkEnd) -> None:
         """A link comes up: its peer learns which life this is."""
-        if LIFE in end.peer.capabilities:
-            self._core.control(end.id, "life", [self._lives.own])
+        self._send(end, [self._lives.own])
 
-    def tell(self, end: LinkEnd, records: list[tuple[int, bytes, int]]) -> None:
-        """Say the lives that these (number, UUID, epoch) belong to, before the records of them go to a peer."""
-        if LIFE not in end.peer.capabilities:
-            return
-        said: dict[tuple[int, bytes, bytes], Life] = {}
-        for number, uuid, epoch in records:
-            life = self._lives.life_at(number, uuid, epoch)
-            if life is not None and self._passed_on(life):
-                said[life.number, life.uuid, life.life] = life
-        if said:
-            self._core.control(end.id, "life", list(said.values()))
+    def tell(self, end: LinkEnd, records: Iterable[LinkRecord | InterestUpdate]) -> None:
+        """Say the lives that link records or interest belong to, before they go to a peer."""
+        found = [self._lives.life_at(record.number, record.uuid, record.epoch) for record in records]
+        self._send(end, [life for life in dict.fromkeys(found) if life is not None])
 
-    def _passed_on(self, life: Life) -> bool:
-        return self._core.keys is None or life.seal is not None
+    def tell_all(self, records: Iterable[LinkRecord | InterestUpdate], but: int) -> None:
+        """The same, to all neighbours but one."""
+        for end in self._core.links.values():
+            if end.id != but and not end.twin:
+                self.tell(end, records)
 
     def _flood(self, lives: list[Life], but: int | None = None) -> None:
         for end in self._core.links.values():
-            if end.id != but and LIFE in end.peer.capabilities and not (end.twin and not self._of_own(lives[0])):
-                self._core.control(end.id, "life", lives)
+            if end.id != but:
+                self._send(end, lives)
+
+    def _send(self, end: LinkEnd, lives: list[Life]) -> None:
+        """What the peer has not heard over this link, and may believe."""
+        if LIFE not in end.peer.capabilities:
+            return
+        signed, heard = self._core.keys is not None, end.lives
+        new = [one for one in lives if heard.get(one.life, 0) < one.serial and not (signed and one.seal is None)]
+        if end.twin:
+            new = [one for one in new if self._of_own(one)]
+        if new:
+            heard.update((one.life, one.serial) for one in new)
+            self._core.control(end.id, "life", new)
 
     # ---- what is heard
 
@@ -83,6 +91,7 @@ class Fence:
                 continue
             if self._lives.offer(said):
                 new.append(said)
+                end.lives[said.life] = said.serial
         if not new:
             return
         members.states.dirty = True
@@ -103,13 +112,14 @@ class Fence:
     def _meet(self, said: Life) -> None:
         """Another life of this very broker has said something."""
         core, lives = self._core, self._lives
-        if said.yielded:
-            return
         yields = lives.yields(said)
         if not yields and said.past[0] >= core.identity.epoch:
-            self.rise(said.past[0])
+            self.rise(said.past[0])  # what others know of that life, be it gone or not, must not hide what this one says
+        if said.yielded:
+            return
         if lives.name(said.life):
             self.say()
+            self._members.say_links()
         if not lives.alive(said):
             return
         if yields:
@@ -124,6 +134,7 @@ class Fence:
         core.fenced = True
         self._lives.end()
         self.say()
+        self._members.say_links()
         text = "a broker with this identity and another life is alive, and began first or is claimed: this one stops. See docs/copies.md"
         fields = {"life": core.identity.life.hex(), "twin": said.life.hex(), "number": said.number}
         core.event("fenced", **fields, common=self._lives.common(said), text=text)

@@ -200,7 +200,7 @@ class Membership:
         ]
         self.refresh()
         newer += [record for record in self.states.contested if self._sealed(record.seal) and LIFE in end.peer.capabilities]
-        self.fence.tell(end, [(record.number, record.uuid, record.epoch) for record in newer])
+        self.fence.tell(end, newer)
         if newer:
             core.control(end.id, "linkstate", newer)
         self.flush_interest()
@@ -209,7 +209,7 @@ class Membership:
                 continue
             e = theirs.get(key)
             if e is None or e.version == _NO_VERSION or (known.epoch, known.version) > (e.interest_epoch, e.version):
-                core.control(end.id, "interest", known.whole(key))
+                self._say_interest(end, known.whole(key))
             elif (known.epoch, known.version) == (e.interest_epoch, e.version) and known.digest != e.digest:
                 core.event("interest_mismatch", broker=key[0], peer=str(end.peer))
         core.control(end.id, "synced", None)
@@ -236,6 +236,7 @@ class Membership:
             elif self.states.offer(record):
                 new.append(record)
         if new:
+            self.fence.tell_all(new, but=end.id)
             core.flood("linkstate", new, but=end.id)
 
     def on_life(self, end: LinkEnd, lives: tuple[Life, ...]) -> None:
@@ -266,6 +267,7 @@ class Membership:
         if verdict == "new":
             self._learn(update.number, update.seal)
             self._forgotten.discard(key)
+            self.fence.tell_all([update], but=end.id)
             core.flood("interest", update, but=end.id)
         elif verdict == "gap":
             core.control(end.id, "want", [key])
@@ -275,7 +277,11 @@ class Membership:
         known = dict(self.known_interest())
         for key in keys:
             if key in known and self._sealed(known[key].seal):
-                self._core.control(end.id, "interest", known[key].whole(key))
+                self._say_interest(end, known[key].whole(key))
+
+    def _say_interest(self, end: LinkEnd, update: InterestUpdate) -> None:
+        self.fence.tell(end, [update])
+        self._core.control(end.id, "interest", update)
 
     # ---- who may say it
 

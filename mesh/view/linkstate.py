@@ -186,7 +186,7 @@ class LinkStates:
     def _contested(self, reachable: set[Key]) -> set[Key]:
         """Which lives are left out of the picture because another one holds their UUID."""
         left_out = {twin for twin in self.twins if twin in reachable}
-        self.contested = [self.twins[twin] for twin in left_out]
+        self.contested = [self.twins[twin] for twin in sorted(left_out)]
         own = self._precedence(self._own) if self._own in self.records else None
         number, uuid = self._own
         if own is not None and any(t[0] == number and t[1].startswith(uuid) and self._precedence(t) < own for t in left_out):

@@ -56,7 +56,7 @@ class Clones(Scenario):
             return
         self.copies += 1
         original = chance.choice(found)
-        twin = original.copy(1000 + original.uid)
+        twin = original.copy(1000 * self.copies + original.uid)
         world.everybody[twin.uid] = twin
         neighbours = [w.b if w.a is original else w.a for w in world.wires.values() if original in (w.a, w.b)]
         linked = chance.sample(neighbours, chance.randint(1, len(neighbours)))

@@ -25,6 +25,7 @@ class Disk:
         other = Disk()
         other.entries = {order: (copy_of(run), extra) for order, (run, extra) in self.entries.items()}
         other.values, other.rows = dict(self.values), dict(self.rows)
+        other.pages, other.bodies = dict(self.pages), dict(self.bodies)
         return other
 
     def apply(self, records: Records) -> None:

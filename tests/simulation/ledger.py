@@ -3,7 +3,8 @@
 At each step
 - a broker's subscribers get each message at most once, over all lives of the broker;
 - a shared subscription's members get each message at most once over the whole mesh, unless it says that it is repeated;
-- messages of one origin arrive at one broker in the order of publishing, QoS 1/2 and QoS 0 apart;
+- messages of one origin arrive at one broker in the order of publishing, QoS 1/2 and QoS 0 apart, and those apart that an origin sends
+  under another identity than before (docs/copies.md);
 - what arrives is what was published, at brokers and under names that the policies on some path allow;
 - what an origin returns as forbidden is forbidden on its path;
 - a post arrives at each broker at most once, in the order of sending, and only if its sender keeps it;
@@ -104,7 +105,7 @@ class Ledger:
         self.compared: dict[int, set[bytes]] = {}  # broker -> what came to it by a comparison of retained messages
         self.got_names: dict[tuple[bytes, int], str] = {}
         self.got_share: dict[tuple[bytes, tuple[str, str]], int] = {}
-        self.newest: dict[tuple[int, int, bool], int] = {}  # (origin, broker, custody) -> place
+        self.newest: dict[tuple[int, int, int, bool], int] = {}  # (origin, its number then, broker, custody) -> place
         self.forgotten: dict[int, list[float]] = {}  # broker -> when it lost its disk
         self.left: dict[int, list[tuple[float, str]]] = {}  # broker -> (when, filter) unsubscribed
         self.refusals = 0
@@ -160,7 +161,7 @@ class Ledger:
         assert site.uid not in post.came, f"site {site.uid} got the post {action.body!r} twice"
         assert post.kept or not self.world.sites[post.origin].durable, f"the post {action.body!r} left before it was kept"
         post.came.add(site.uid)
-        key = (action.origin, site.uid, True)
+        key = (post.origin, action.origin, site.uid, True)
         assert post.place > self.newest.get(key, -1), f"site {site.uid} got the post {action.body!r} behind a later message"
         self.newest[key] = post.place
 
@@ -241,7 +242,7 @@ class Ledger:
             assert times == 1 or (again and times == 2), f"site {site.uid} got {payload!r} (QoS {run.qos}) {times} times"
             if self.flood and not custody:
                 continue
-            key = (message.origin, site.uid, custody)
+            key = (message.origin, action.origin, site.uid, custody)
             assert message.place > self.newest.get(key, -1), f"site {site.uid} got {payload!r} behind a later one"
             self.newest[key] = message.place
 

@@ -66,6 +66,58 @@ def test_a_copy_that_is_linked_to_its_original_yields() -> None:
     assert (net.nodes[3].fenced, net.nodes[30].fenced) == (False, True)
 
 
+def test_a_life_that_was_heard_of_while_a_link_was_down_is_told_with_its_record() -> None:
+    net = chain()
+    net.stuck |= {(number, 2) for number in (2, 3)}  # the link to 3 carries nothing, and nobody has noticed
+    life(net, 30, 3, 9000, b"c")
+    link = net.link(2, 30)
+    net.settle()
+    net.cut(2)
+    net.cut(link)
+    net.link(2, 3)
+    net.settle()
+    net.link(2, 30)
+    net.settle()
+    assert (net.nodes[3].fenced, net.nodes[30].fenced) == (False, True)
+
+
+def test_what_a_life_wants_is_not_passed_on_before_the_life() -> None:
+    """Its record is no longer of use to anybody, and its interest, with a higher epoch, would hide that of the holder for ever."""
+    net = chain()
+    net.cut(2)
+    copy = life(net, 30, 3, 9000, b"c")
+    link = net.link(2, 30)
+    copy.subscribe("of/the/copy", None, 1, 0.0)
+    net.settle()
+    net.cut(link)
+    net.link(2, 3)
+    net.settle()
+    assert net.nodes[3].identity.epoch > 9000
+    net.nodes[3].subscribe("of/the/original", None, 1, net.now)
+    net.settle()
+    for number in (1, 2):
+        assert net.nodes[number].interested("of/the/original") == 1 << 3
+        assert net.nodes[number].interested("of/the/copy") == 0
+
+
+def test_no_neighbour_is_told_twice_of_a_life() -> None:
+    net = chain()
+    before = net.nodes[2]._core.counters.control_sent
+    net.nodes[2]._members.fence.tell_all(list(net.nodes[2]._states.records.values()), but=0)
+    assert net.nodes[2]._core.counters.control_sent == before
+
+
+def test_the_holder_goes_above_a_life_that_has_yielded_before_they_met() -> None:
+    """What others know of that life, its subscriptions for instance, would count as newer."""
+    net = chain()
+    uuid = UUID(int=3).bytes
+    says(net, 3, [Life(3, uuid, b"c" * 16, 0, 9000, ((9000, ALL), (1003, 5)), 4, (net.nodes[3].identity.life,), True, None)])
+    net.settle()
+    assert net.nodes[3].identity.epoch > 9000
+    assert not net.nodes[3].fenced
+    assert net.nodes[1].holders()[3].epoch == net.nodes[3].identity.epoch
+
+
 def test_the_original_yields_to_a_copy_that_is_claimed() -> None:
     net = chain()
     life(net, 30, 3, 9000, b"c", claim=1)
