@@ -323,6 +323,7 @@ class Broker:
         self.context.turns.tick(now - self._due)
         for connection in list(self.site.connections):
             connection.check(now)
+        self.site.guard.tick(now, self.site.connections)
         self.site.backpressure.check(self.site.connections)
         self.site.retained.sweep(now)
         self.site.sessions.publish_late_wills()

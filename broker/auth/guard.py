@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ...mqtt.reasons import Reason
 from ..transport.tls.transport import TlsTransport
+from .accounts import AccountStanding
 from .identifiers import Identifiers, identifier_of
 from .rules import Rules
 from .service import Authenticator, AuthError, Outcome
@@ -33,6 +34,7 @@ FOREIGN = "this client identifier is not one of this user's (access.client_ids)"
 GONE = "this user may not come in any more, or not with what it has shown"
 METABROKER = "\0metabroker"  # who owns the session of the metabroker: no user's name begins so
 KNOWN = 1000  # topics that are remembered for a connection...
+_NOBODY_OWES = AccountStanding()
 LONGEST = 256  # ...if they have no more bytes than this
 
 
@@ -74,7 +76,7 @@ class Guard:
             self._context.counters.denied_connects += 1
             return Reason.CLIENT_IDENTIFIER_NOT_VALID, FOREIGN
         connection.user, connection.proof = outcome.user, outcome.proof
-        connection.set_rules(bool(self.rules) and not self._exempt(packet.client_id))
+        connection.set_rules(self._judged(connection.user, packet.client_id))
         transport = connection.transport.get_extra_info("tls")
         shown = transport.valid_until if isinstance(transport, TlsTransport) else None
         ends = [one for one in (outcome.ends, shown) if one is not None]
@@ -146,12 +148,33 @@ class Guard:
         """The proven name behind a session."""
         return session.user if self.authenticator is not None else None
 
+    @property
+    def standing(self) -> AccountStanding:
+        """Who has paid."""
+        return self.settings.standing if self.settings is not None else _NOBODY_OWES
+
+    def _judged(self, user: str | None, client_id: str) -> bool:
+        """Whether a client has to be asked for each topic that it publishes to."""
+        return not self._exempt(client_id) and (bool(self.rules) or self.standing.refusal(user) is not None)
+
+    def tick(self, now: float, connections: Iterable[Connection]) -> None:
+        """Look whether somebody has paid, or has not. now: seconds of the loop's clock."""
+        if not self.standing.look(now):
+            return
+        for connection in list(connections):
+            if connection.session is not None:
+                connection.set_rules(self._judged(connection.user, connection.client_id))
+
     def will(self, user: str | None, client_id: str, topic: str) -> str | None:
         """Why a client's will may not go to a topic; None: it may."""
         if not self.rules or self._exempt(client_id):
             return None
         verdict = self.rules.publish(user, client_id, topic)
         return None if verdict.allowed else str(verdict)
+
+    def owes(self, user: str | None, client_id: str) -> str | None:
+        """Why no message of a client is published, a will either, whatever the rules say; None: its account has paid."""
+        return None if self._exempt(client_id) else self.standing.refusal(user)
 
     def subscription(self, user: str | None, client_id: str, full: str) -> str | None:
         """Why a client may not have a subscription; None: it may."""
@@ -184,6 +207,9 @@ class Guard:
         assert allowed is not None
         if topic.startswith("$mqmesh/"):  # questions to the broker itself
             return None
+        text = self.standing.refusal(connection.user)
+        if text is not None:
+            return text
         verdict = self.rules.publish(connection.user, connection.client_id, topic)
         if not verdict.allowed:
             return str(verdict)
@@ -217,7 +243,7 @@ class Guard:
         for connection in list(connections):
             if connection.session is None or self._exempt(connection.client_id):
                 continue
-            connection.set_rules(bool(self.rules))
+            connection.set_rules(self._judged(connection.user, connection.client_id))
             text = self.over(connection)
             if text is not None:
                 connection.disconnect(Reason.ADMINISTRATIVE_ACTION, text)

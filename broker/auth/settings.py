@@ -7,6 +7,8 @@ operators = ["ops"]          # users who may see and end the sessions of others
 on_overlap = "filter"        # a subscription of which the rules allow a part gets that part; "refuse", the default, refuses it
 client_ids = ["%u", "%u-*"]  # client identifiers that a user may use: %u the name, * any characters
 sessions_per_user = 100000   # of one user, connected or not; 0: no bound
+accounts = { alice = "acme", "meter-*" = "grid" }  # whom the use of a user is charged to; else the account has the user's name
+standing = "standing.json"   # who has paid, by `mqmesh billing standing`: messages of overdue accounts are refused
 certificates = true          # the common name of a verified client certificate is the user
 
 [access.tokens]
@@ -22,7 +24,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...base.settings import is_file
+from ...base.settings import ConfigError, is_file
+from .accounts import AccountStanding
 from .identifiers import USER, Identifiers
 from .rules import Rules, rules_of
 
@@ -47,7 +50,8 @@ class TokenSettings:
 class AccessSettings:
     """Who may come, and what they may do. anonymous: also those who show nothing. users: the file of passwords. operators: users who may
     see and end the sessions of others. on_overlap: of a subscription that rules allow in part: "refuse", or "filter" at delivery.
-    identifiers: which client identifiers whom. sessions: of one user; 0: no bound."""
+    identifiers: which client identifiers whom. sessions: of one user; 0: no bound. accounts: pattern of users -> account. standing: who has
+    paid."""
 
     anonymous: bool = True
     users: Path | None = None
@@ -58,6 +62,8 @@ class AccessSettings:
     on_overlap: str = "refuse"
     identifiers: Identifiers = field(default_factory=Identifiers)
     sessions: int = SESSIONS
+    accounts: dict[str, str] = field(default_factory=dict)
+    standing: AccountStanding = field(default_factory=AccountStanding)
 
     @property
     def asks(self) -> bool:
@@ -86,8 +92,34 @@ class AccessSettings:
         settings.on_overlap = section.choice("on_overlap", ("refuse", "filter"), "refuse")
         settings.identifiers = _identifiers(section, settings.asks)
         settings.sessions = section.whole("sessions_per_user", 0, 10**9, SESSIONS)
+        settings.accounts = _accounts(section, settings.asks)
+        settings.standing = _standing(section, folder, settings)
         section.done()
         return settings
+
+
+def _accounts(section: Section, asks: bool) -> dict[str, str]:
+    right = 'give a table of accounts by user, as { alice = "acme", "meter-*" = "grid" }'
+    if not section.has("accounts"):
+        return {}
+    found = section.table["accounts"]
+    if not isinstance(found, dict) or not all(isinstance(account, str) and account for account in found.values()):
+        raise section.error("accounts", right)
+    if found and not asks:
+        raise section.error("accounts", "no name is proven: give users, certificates or tokens too")
+    return dict(found)
+
+
+def _standing(section: Section, folder: Path | None, settings: AccessSettings) -> AccountStanding:
+    if not section.has("standing"):
+        return AccountStanding(None, settings.accounts)
+    if not settings.asks:
+        raise section.error("standing", "no name is proven: give users, certificates or tokens too")
+    path = _file(section, "standing", folder, "give the path of a file that mqmesh billing standing writes")
+    try:
+        return AccountStanding(path, settings.accounts)
+    except ConfigError as error:
+        raise section.error("standing", str(error)) from None
 
 
 def _identifiers(section: Section, asks: bool) -> Identifiers:

@@ -294,8 +294,11 @@ class Sessions:
         session.record()
         log.info("event=will client=%s topic=%s", quoted(session.client_id), quoted(will.topic.decode()))
         rights = router.rights(will.topic.decode())
-        refused = router.access.will(session.client_id, rights, will.retain) or guard.will(
-            guard.user_of(session), session.client_id, will.topic.decode()
+        user, client_id = guard.user_of(session), session.client_id
+        refused = (
+            router.access.will(client_id, rights, will.retain)
+            or guard.will(user, client_id, will.topic.decode())
+            or guard.owes(user, client_id)
         )
         if refused is not None:
             log.warning("event=will-refused client=%s topic=%s", quoted(session.client_id), quoted(will.topic.decode()))
