@@ -16,7 +16,7 @@ together; else of the message itself. All identifiers are made from the journal'
 A span begins with its parent's event, if that has been seen, and ends with its own: its length is the time of that step.
 
     publish (origin) -> receive (origin) -> deliver -> done
-                     -> forward -> receive (destination) -> deliver -> done
+                     -> forward -> forward (relay) -> receive (destination) -> deliver -> done
 
 Sources: OTLP 1.x (protobuf in JSON, opentelemetry.io/docs/specs/otlp), semantic conventions for messaging.
 It knows no network: `otlp.py` sends.
@@ -48,7 +48,6 @@ _STEPS: dict[int, tuple[str, str, int]] = {
     Kind.FAILED_OVER: ("fail over", "settle", CLIENT),
 }
 _FAILED = {Kind.REFUSED, Kind.DROPPED, Kind.EXPIRED, Kind.RETURNED, Kind.FAILED_OVER}
-_ENDS = _FAILED - {Kind.REFUSED} | {Kind.ACKNOWLEDGED}
 _SYSTEMS = {Protocol.AMQP: "amqp", Protocol.NATS: "nats"}
 
 Row = dict[str, Any]
@@ -65,6 +64,7 @@ class Spans:
         self._site = site
         self._times: OrderedDict[str, int] = OrderedDict()
         self._traces: OrderedDict[tuple[int, int, int, int], str] = OrderedDict()
+        self._ways: OrderedDict[tuple[MessageId, int], str] = OrderedDict()  # (message, broker) -> the span that sent it there
 
     def of(self, table: Any) -> list[tuple[int, Row]]:
         """(broker, span) for each message of each event of a table, in its order. Events that are of no message are left out."""
@@ -75,7 +75,9 @@ class Spans:
         kind = Kind(row["kind"])
         name, operation, side = _STEPS[kind]
         message = MessageId(row["origin"], row["origin_epoch"], row["stream"], row["sequence"])
-        own, above = _own(kind, message, row), _above(kind, message, row)
+        own, above = _own(kind, message, row), self._above(kind, message, row)
+        if kind == Kind.FORWARDED:
+            _remember(self._ways, (message, row["to_broker"]), own)
         begin = self._times.get(above, row["time"]) if above else row["time"]
         _remember(self._times, own, row["time"])
         topic = self._names(row["topic"]) if row["topic"] != NONE else None
@@ -93,6 +95,21 @@ class Spans:
         if kind in _FAILED:
             made["status"] = {"code": ERROR, "message": self._name(row["reason"]) or name}
         return made
+
+    def _above(self, kind: Kind, message: MessageId, row: Row) -> str | None:
+        """The span that this one follows from. A relay writes no event when a message comes: its copies follow from the copy that came."""
+        broker = row["broker"]
+        if kind in (Kind.PUBLISHED, Kind.REFUSED):
+            return None
+        published = _span_id(Kind.PUBLISHED, message, message.origin, 0)
+        if kind == Kind.RECEIVED:
+            sender = row["from_broker"]
+            return published if sender in (broker, NOBODY) else _span_id(Kind.FORWARDED, message, sender, broker)
+        if kind == Kind.FORWARDED:
+            return published if broker == message.origin else self._ways.get((message, broker), published)
+        if kind == Kind.ACKNOWLEDGED:
+            return _span_id(Kind.DELIVERED, message, broker, row["client"])
+        return _span_id(Kind.RECEIVED, message, broker, 0)
 
     def _values(self, name: str, operation: str, message: str, topic: str | None, row: Row) -> dict[str, Any]:
         client = self._name(row["client"])
@@ -166,23 +183,6 @@ def attributes(values: dict[str, Any]) -> list[Row]:
 
 def _own(kind: Kind, message: MessageId, row: Row) -> str:
     return _span_id(kind, message, row["broker"], row["to_broker"] if kind == Kind.FORWARDED else row["client"])
-
-
-def _above(kind: Kind, message: MessageId, row: Row) -> str | None:
-    """The span that this one follows from."""
-    broker = row["broker"]
-    if kind in (Kind.PUBLISHED, Kind.REFUSED):
-        return None
-    published = _span_id(Kind.PUBLISHED, message, message.origin, 0)
-    if kind == Kind.RECEIVED:
-        sender = row["from_broker"]
-        return published if sender in (broker, NOBODY) else _span_id(Kind.FORWARDED, message, sender, broker)
-    if kind == Kind.FORWARDED:
-        return published if broker == message.origin else _span_id(Kind.RECEIVED, message, broker, 0)
-    received = _span_id(Kind.RECEIVED, message, broker, 0)
-    if kind in _ENDS and row["qos"] and kind == Kind.ACKNOWLEDGED:
-        return _span_id(Kind.DELIVERED, message, broker, row["client"])
-    return received
 
 
 def _span_id(kind: Kind, message: MessageId, broker: int, other: int) -> str:

@@ -106,7 +106,6 @@ class JournalMaker:
         steps: list[Row] = [
             {"kind": Kind.PUBLISHED, "broker": origin, "client": publisher, "value": 1},
             {"kind": Kind.FORWARDED, "broker": origin, "to_broker": via},
-            {"kind": Kind.RECEIVED, "broker": via, "from_broker": origin},
             {"kind": Kind.FORWARDED, "broker": via, "to_broker": to},
             {"kind": Kind.RECEIVED, "broker": to, "from_broker": via, "value": 1},
             {"kind": Kind.DELIVERED, "broker": to, "client": reader, "version_out": 5, "protocol_out": 1},

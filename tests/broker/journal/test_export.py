@@ -83,14 +83,14 @@ def maker(tmp_path: Any) -> JournalMaker:
 def test_a_follower_reads_each_event_once(maker: JournalMaker) -> None:
     maker.write(maker.way(1))
     follower = Follower(Journal(maker.root))
-    assert sum(table.num_rows for table, _ in follower.read()) == 7
+    assert sum(table.num_rows for table, _ in follower.read()) == 6
     assert not list(follower.read())
     maker.write(maker.way(2))
     maker.restart(1)
     maker.write(maker.way(3))
     again = Follower(Journal(maker.root), position_of(json.loads(json.dumps(position_text(follower.position)))))
-    assert sorted(row for table, _ in again.read() for row in table.column("sequence").to_pylist()) == [2] * 7 + [3] * 7
-    assert position_text(again.position) == {"1:1": 4, "1:2": 2, "2:1": 6, "3:1": 9}
+    assert sorted(row for table, _ in again.read() for row in table.column("sequence").to_pylist()) == [2] * 6 + [3] * 6
+    assert position_text(again.position) == {"1:1": 4, "1:2": 2, "2:1": 3, "3:1": 9}
 
 
 def test_a_table_whose_use_failed_comes_again(maker: JournalMaker) -> None:
@@ -106,7 +106,7 @@ def test_compaction_changes_no_position(maker: JournalMaker) -> None:
     follower = Follower(Journal(maker.root))
     list(follower.read())
     maker.close(table_of([*one, *two]), replaces=[old.name])
-    assert [table.column("sequence").to_pylist() for table, _ in follower.read()] == [[2] * 7]
+    assert [table.column("sequence").to_pylist() for table, _ in follower.read()] == [[2] * 6]
 
 
 def test_a_position_is_checked() -> None:
@@ -119,14 +119,14 @@ def test_the_spans_of_a_message_are_one_tree(maker: JournalMaker) -> None:
     names = {maker.name("shop/orders"): "shop/orders", maker.name("reader"): "reader"}
     spans = [span for _, span in Spans(names.get).of(table_of(rows))]
     assert [span["name"] for span in spans] == [
-        *("publish shop/orders", "forward shop/orders", "receive shop/orders", "forward shop/orders"),
+        *("publish shop/orders", "forward shop/orders", "forward shop/orders"),
         *("receive shop/orders", "deliver shop/orders", "done shop/orders"),
     ]
     assert len({span["traceId"] for span in spans}) == 1
     assert [span.get("parentSpanId") for span in spans] == [None, *[span["spanId"] for span in spans[:-1]]]
-    assert len({span["spanId"] for span in spans}) == 7
-    assert [int(span["endTimeUnixNano"]) - int(span["startTimeUnixNano"]) for span in spans] == [0, *[1_000_000] * 6]
-    values = {one["key"]: one["value"] for one in spans[5]["attributes"]}
+    assert len({span["spanId"] for span in spans}) == 6
+    assert [int(span["endTimeUnixNano"]) - int(span["startTimeUnixNano"]) for span in spans] == [0, *[1_000_000] * 5]
+    values = {one["key"]: one["value"] for one in spans[4]["attributes"]}
     assert values["messaging.operation.type"] == {"stringValue": "process"}
     assert values["messaging.destination.name"] == {"stringValue": "shop/orders"}
     assert values["messaging.client.id"] == {"stringValue": "reader"}
@@ -143,7 +143,7 @@ def test_a_trace_is_the_callers_or_of_the_call(maker: JournalMaker) -> None:
 
 
 def test_a_failure_is_an_error(maker: JournalMaker) -> None:
-    row = {**maker.way(1)[5], "kind": int(Kind.EXPIRED)}
+    row = {**maker.way(1)[4], "kind": int(Kind.EXPIRED)}
     names = {maker.name("too late"): "too late"}
     span = Spans(names.get).of(table_of(maker.number([{**row, "reason": maker.name("too late")}])))[0][1]
     assert span["status"] == {"code": 2, "message": "too late"}
@@ -159,13 +159,13 @@ def test_a_collector_gets_all_and_a_second_export_what_is_new(maker: JournalMake
     maker.write([*maker.way(1), *maker.way(2)])
     state = tmp_path / "state.json"
     collector = Collector(receiver.url, {"X-Key": "k"})
-    assert Export(Journal(maker.root), collector, "1", state, {1: "porto"}.get).once() == 14
-    assert len(receiver.spans) == 14
+    assert Export(Journal(maker.root), collector, "1", state, {1: "porto"}.get).once() == 12
+    assert len(receiver.spans) == 12
     assert receiver.headers[0]["X-Key"] == "k"
     assert {span["broker"] for span in receiver.spans} == {"1", "2", "3"}
     maker.write(maker.way(3))
-    assert Export(Journal(maker.root), collector, "1", state).once() == 7
-    assert {span["attributes"]["messaging.message.id"] for span in receiver.spans[14:]} == {str(message(3))}
+    assert Export(Journal(maker.root), collector, "1", state).once() == 6
+    assert {span["attributes"]["messaging.message.id"] for span in receiver.spans[12:]} == {str(message(3))}
     collector.close()
 
 
@@ -174,8 +174,8 @@ def test_a_busy_collector_is_tried_again(maker: JournalMaker, receiver: Receiver
     receiver.answers = [503, 429]
     waited: list[float] = []
     collector = Collector(receiver.url, wait=waited.append)
-    assert Export(Journal(maker.root), collector, "1").once() == 7
-    assert len(receiver.spans) == 7
+    assert Export(Journal(maker.root), collector, "1").once() == 6
+    assert len(receiver.spans) == 6
     assert len(waited) == 2
     collector.close()
 
@@ -186,7 +186,7 @@ def test_what_a_collector_refuses_ends_the_export(maker: JournalMaker, receiver:
     export = Export(Journal(maker.root), Collector(receiver.url), "1", tmp_path / "state")
     with pytest.raises(ExportError, match="answered 400"):
         export.once()
-    assert export.once() == 7
+    assert export.once() == 6
     export.collector.close()
 
 
