@@ -228,4 +228,5 @@ def only(table: Any, messages: Iterable[MessageId]) -> Any:
 
 
 def _first(table: Any) -> tuple[int, int, int]:
-    return tuple(table.column(name)[0].as_py() for name in ("broker", "epoch", "event"))  # type: ignore[return-value]
+    broker, epoch, event = (table.column(name)[0].as_py() for name in ("broker", "epoch", "event"))
+    return broker, epoch, event
