@@ -280,6 +280,11 @@ class Pager:
 
     def _look_through(self, page: Page) -> None:
         """Do with the entries of a page what was to be done when it is read."""
+        former = self._core.former
+        if former is not None:  # a part of it is held by whoever keeps the former identity
+            for entry in [entry for entry in page.entries or () if former.others(*entry.last)]:
+                for number in list(numbers(entry.open)):
+                    self._custody.close(self._owner(page, number), entry, True)
         for number, position in list(page.cleared.items()):
             d = self._owner(page, number)
             for entry in page.entries or ():

@@ -5,10 +5,12 @@ from __future__ import annotations
 from uuid import UUID
 
 from mqmesh.mesh.custody.windows import CustodyWindow
+from mqmesh.mesh.node.core import MeshConfig
 from mqmesh.mesh.node.node import Node
-from mqmesh.mesh.view.lives import EPOCHS_SAID, LIVES_KEPT, RIVALS_SAID
+from mqmesh.mesh.view.lives import EPOCHS_SAID, LIVES_KEPT, RIVALS_SAID, Former
 from mqmesh.mesh.wire.control import ALL, Life, encode
 from mqmesh.mesh.wire.identity import CAPABILITIES, Identity
+from simulation.disk import Disk
 from support.models.mesh_net import Net
 
 
@@ -157,6 +159,41 @@ def test_two_that_served_apart_hide_nothing_of_each_other() -> None:
     net.settle()
     assert copy.fenced
     assert sorted(net.got(1)) == [b"before", b"of the copy", b"of the original"]
+
+
+def stored_life(net: Net, at: int, number: int, uuid: int, epoch: int, name: bytes, former: Former | None = None) -> Node:
+    """A life with the disk of its place."""
+    identity = Identity("mesh", f"b{number}", number, UUID(int=uuid), epoch, b"", name * 16, CAPABILITIES)
+    node = net.nodes[at] = Node(identity, net.config, former=former)
+    net.disks.setdefault(at, Disk()).restore(node, net.now)
+    net.save(at)
+    return node
+
+
+def test_a_page_that_both_have_in_part_goes_out_in_that_part_only() -> None:
+    """One page of the copy holds what the original has too, and what the copy took later."""
+    net = Net(config=MeshConfig(keep_messages=1, page_messages=8), durable=True)
+    net.capabilities = CAPABILITIES
+    for number in (1, 3):
+        stored_life(net, number, number, number, 1000 + number, bytes((number,)))
+    net.nodes[1].subscribe("a", None, 1, 0.0)
+    link = net.link(1, 3)
+    net.settle()
+    net.cut(link)
+    net.publish(3, "a", payloads=[b"of both"])
+    net.settle()
+    net.disks[30] = net.disks[3].copy()
+    stored_life(net, 30, 3, 3, 9000, b"c")
+    for count in range(7):
+        net.publish(30, "a", payloads=[b"of the copy %d" % count])
+        net.settle()
+    assert [(page.epoch, page.last[0]) for page in net.nodes[30]._origin.custody.pages.values()] == [(1003, 9000)]
+    stored_life(net, 30, 50, 50, 9500, b"d", Former(3, UUID(int=3).bytes, ((1003, 1),)))
+    for other in (3, 30):
+        net.link(1, other)
+    net.settle()
+    assert sorted(net.got(1)) == [b"of both", *(b"of the copy %d" % count for count in range(7))]
+    assert net.nodes[30].custody() == (0, 0)
 
 
 def test_a_window_goes_on_where_the_life_was_that_sends() -> None:
