@@ -6,10 +6,12 @@ import argparse
 import sys
 import time
 import traceback
+from collections import Counter
 
 from rich.progress import track
 
 from .clones import Clones
+from .recipients import scenario as recipients
 from .scenario import Scenario
 
 
@@ -20,18 +22,25 @@ def main() -> int:
     parser.add_argument("--start", type=int, default=0, help="the first seed")
     parser.add_argument(
         "--mode",
-        choices=("routed", "flood", "policy", "lies", "clones", "both"),
+        choices=("routed", "flood", "policy", "lies", "clones", "recipients", "both"),
         default="both",
-        help="how QoS 0 travels, or: with policies, with brokers that lie, with copies of data folders",
+        help="how QoS 0 travels, or: with policies, with brokers that lie, with copies of data folders, with recipients that hang",
     )
     parser.add_argument("--keep-going", action="store_true", help="run all seeds though one has failed")
     given = parser.parse_args()
     failed = []
     messages = deliveries = frames = 0
+    ended: Counter[str] = Counter()  # of messages for recipients
     began = time.perf_counter()
     for seed in track(range(given.start, given.start + given.seeds), description="seeds", disable=not sys.stderr.isatty()):
         mode = mode_of(seed) if given.mode == "both" else given.mode
         try:
+            if mode == "recipients":
+                told = recipients.run(seed)
+                messages += len(told.messages)
+                deliveries += sum(told.counts.values())
+                ended += Counter(told.counts)
+                continue
             world = (Clones(seed) if mode == "clones" else Scenario(seed, mode)).run()
             messages += len(world.ledger.messages)
             deliveries += len(world.ledger.got) + len(world.ledger.got_share)
@@ -46,6 +55,8 @@ def main() -> int:
                 break
     took = time.perf_counter() - began
     counts = f"{messages} messages, {deliveries} deliveries, {frames} frames"
+    if ended:
+        counts = f"{messages} messages, " + ", ".join(f"{count} {what}" for what, count in sorted(ended.items()))
     print(f"{given.seeds} seeds in {took:.1f} s: {counts}; failed: {failed[:20] or 'none'}")
 
     return bool(failed)

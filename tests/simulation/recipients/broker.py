@@ -1,0 +1,131 @@
+"""A real broker in the virtual loop: its store is in memory and outlives it, its commits take a moment and are no thread's."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+from mqmesh.broker import ports
+from mqmesh.broker.config import BrokerConfig
+from mqmesh.broker.persistence import commits
+from mqmesh.broker.server import Broker
+from mqmesh.store import Writer
+from mqmesh.store.memory import MemoryStore
+from mqmesh.store.records import StoredDelivery
+
+from .virtual import LIFE, Life, VirtualLoop
+
+if TYPE_CHECKING:
+    from random import Random
+
+COMMIT = 0.002  # seconds that a commit takes, about
+WALL = 1.7e9  # seconds since 1970 at the loop's zero
+
+
+class _Jobs:
+    """The writer's jobs: what its thread would do is done by the loop, a moment later."""
+
+    def __init__(self, writer: SimulatedWriter) -> None:
+        self._writer = writer
+
+    def put(self, job: Any) -> None:
+        """Do it."""
+        if job is not None:
+            loop = asyncio.get_running_loop()
+            loop.call_later(job if isinstance(job, float) else COMMIT * (0.5 + SimulatedWriter.chance()), self._done, job)
+
+    def _done(self, job: Any) -> None:
+        self._writer.done(job)
+
+
+class SimulatedWriter(Writer):
+    """A writer without a thread. chance: from 0 to 1, by the seed."""
+
+    chance: Callable[[], float] = staticmethod(lambda: 0.5)
+
+    def start(self, seen: Callable[[Iterable[StoredDelivery]], Iterable[StoredDelivery]] | None = None) -> None:
+        """Learn what the store holds."""
+        self._jobs = _Jobs(self)  # type: ignore[assignment]
+        with mock.patch.object(self._thread, "start"):
+            super().start(seen)
+
+    def done(self, job: Any) -> None:
+        """A commit, or a pause, is over."""
+        self._results.put((None, None) if isinstance(job, float) else (job, self._commit(job)))
+        self._collect()
+
+    def close(self, timeout: float) -> bool:
+        """Commit what is pending."""
+        self._closing = True
+        batch = self._coalescer.sealed or (self._coalescer.seal() if self._coalescer.open.size else None)
+        if batch is not None:
+            self._commit(batch)
+        return True
+
+
+class Place:
+    """A broker's place: its configuration and its store, and a life of it while there is one."""
+
+    def __init__(self, loop: VirtualLoop, config: BrokerConfig) -> None:
+        self.loop, self.config = loop, config
+        self.store = MemoryStore()
+        self.life: Life | None = None
+        self.broker: Broker | None = None
+        self.lives = 0
+
+    @property
+    def name(self) -> str:
+        return self.config.name
+
+    async def start(self) -> None:
+        """A life begins, with what the store has."""
+        assert self.life is None
+        self.life = Life(self.name)
+        self.lives += 1
+        broker = self.broker = Broker(self.config, self.store)
+        context = contextvars.copy_context()
+        context.run(LIFE.set, self.life)
+        await asyncio.Task(broker.start(), loop=self.loop, context=context)
+
+    def kill(self) -> None:
+        """It ends at once."""
+        assert self.life is not None
+        self.life.end()
+        self.life = self.broker = None
+        self.loop.network.servers.pop(self.name, None)
+
+
+@contextlib.contextmanager
+def simulated(seed: int) -> Iterator[tuple[VirtualLoop, Random]]:
+    """A virtual loop whose brokers draw everything that is random from the seed."""
+    import os
+    import random
+
+    chance = random.Random(seed)
+    secret = random.Random(seed + 1)
+    loop = VirtualLoop()
+    loop.network.delay = lambda: 0.0005 + chance.random() * 0.002
+    state = random.getstate()
+
+    def wall(context: ports.Context) -> float:
+        return WALL + loop.time()
+
+    random.seed(seed + 2)
+    with (
+        mock.patch.object(commits, "Writer", SimulatedWriter),
+        mock.patch.object(SimulatedWriter, "chance", staticmethod(chance.random)),
+        mock.patch.object(ports.Context, "wall", wall),
+        mock.patch.object(os, "urandom", secret.randbytes),
+        mock.patch.object(random, "_urandom", secret.randbytes),
+    ):
+        try:
+            asyncio.set_event_loop(loop)
+            yield loop, chance
+        finally:
+            random.setstate(state)
+            asyncio.set_event_loop(None)
+            loop.close()
