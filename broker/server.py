@@ -42,6 +42,7 @@ from .ports import Context
 from .publish.accept import accept
 from .requests.mesh import MeshTopic
 from .requests.receipts import RequestTopic
+from .requests.recipients import RecipientTopic
 from .requests.sessions import SessionTopic
 from .routing.publication import Publication
 from .routing.retained import Retained
@@ -90,6 +91,7 @@ class Broker:
         site.admission = self.admission = Admission(site)
         site.backpressure = Backpressure(site)
         self.mesh_topic = MeshTopic(context, router, guard)
+        self.recipient_topic = RecipientTopic(context, router, guard)
         self.session_topic = SessionTopic(context, router, guard, site.sessions)
         self.http: HttpFace | None = None
         self.addresses: list[str] = []

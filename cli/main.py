@@ -37,6 +37,11 @@ COMMANDS = {
     "store": ("store.command", "app", "Look through a broker's store, or keep what is whole of one that the disk has damaged."),
     "mesh": ("mesh.command", "app", "Change a mesh while it runs."),
     "sessions": ("sessions", "sessions", "Show the sessions that a broker keeps for clients, or end some."),
+    "recipients": (
+        "recipients.command",
+        "recipients",
+        "Show the recipients that brokers watch, where their messages go, and hold, move or give up one.",
+    ),
     "identity": ("mesh.identity", "identity", "Decide which of two brokers with one data folder holds its identity."),
     "acl": ("acl", "acl", "Look at a broker's rules of access."),
     "directory": ("directory", "app", "A directory of brokers, services and applications: serve one, register there, find."),

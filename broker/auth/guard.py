@@ -29,6 +29,8 @@ log = logging.getLogger("mqmesh.broker")
 
 ANSWER = "$mqmesh/sessions/answer"  # where an operator hears of sessions, see `requests/sessions.py`
 MESH_ANSWER = "$mqmesh/mesh/answer"  # the same for changes of the mesh, see `requests/mesh.py`
+RECIPIENTS_ANSWER = "$mqmesh/recipients/answer"  # the same for recipients, see `requests/recipients.py`
+ANSWERS = (ANSWER, MESH_ANSWER, RECIPIENTS_ANSWER)
 ENDED = "the token or certificate has ended: come again with a new one"
 FOREIGN = "this client identifier is not one of this user's (access.client_ids)"
 GONE = "this user may not come in any more, or not with what it has shown"
@@ -178,7 +180,7 @@ class Guard:
 
     def subscription(self, user: str | None, client_id: str, full: str) -> str | None:
         """Why a client may not have a subscription; None: it may."""
-        if not self.rules or self._exempt(client_id) or full in (ANSWER, MESH_ANSWER):
+        if not self.rules or self._exempt(client_id) or full in ANSWERS:
             return None  # the broker alone writes there, to who has asked
         verdict = self.rules.subscribe(user, client_id, full)
         return None if verdict.allowed or self._partly(user, client_id, full) else str(verdict)
@@ -193,7 +195,7 @@ class Guard:
         True also where they allow nothing of it: a session that moves keeps such a subscription until it is reviewed.
         """
         client_id = identifier_of(session.client_id)
-        if not self.rules or self._exempt(client_id) or full in (ANSWER, MESH_ANSWER):
+        if not self.rules or self._exempt(client_id) or full in ANSWERS:
             return False
         return not self.rules.subscribe(self.user_of(session), client_id, full).allowed
 

@@ -41,7 +41,7 @@ RANKS = {
     "cli": (
         "__init__ main",
         "acl broker cert demo directory identity metabroker passwd pub status store sub",
-        "authority fleet logs message_format sessions topology",
+        "authority fleet logs message_format recipients sessions topology",
         "mesh",
         "connection option_groups tables",
         "connection_options sockets",

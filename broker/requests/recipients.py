@@ -1,0 +1,133 @@
+"""Requests to the broker over MQTT: how are the recipients, where would a message go, and what an operator does with one.
+
+A client publishes a JSON object to `$mqmesh/recipients`, with Response Topic and Correlation Data as MQTT 5 has it, or is subscribed to
+`$mqmesh/recipients/answer`; only the client that asked gets the answer (docs/recipients.md, "To look at"):
+
+    {"do": "list"}                                    {"recipients": [...]}
+    {"do": "show", "name": "orders"}                  {"recipients": [{...}]}
+    {"do": "explain", "name": "orders"}               {"name": ..., "steps": [{"recipient", "site", "state", "answer"}], "goes_to": ...}
+    {"do": "hold", "name": "orders"}                  {"recipient": {...}}: its messages wait, and are delivered to nobody
+    {"do": "resume", "name": "orders"}                the opposite
+    {"do": "defunct", "name": "orders"}               it is dead: as if both intervals were over
+    {"do": "move", "name": "orders", "to": "lyon"}    its messages go to another recipient now; without "to" to its alternatives
+    anything wrong                                    {"error": "one line"}
+
+Who may: operators (`broker/auth/operators.py`). Where a broker has no rules of access, everybody may look, since everybody may read
+everything there.
+
+What it does not know: how recipients are watched.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ...base.quoting import quoted
+from ...mqtt.batch.batch import Batch
+from ...mqtt.batch.run import Run
+from ...mqtt.errors import UsageError
+from ..auth.guard import RECIPIENTS_ANSWER
+from ..auth.operators import DENIED, operates
+from ..routing.publication import Publication
+from .reply import own_targets, reply_to
+
+if TYPE_CHECKING:
+    from ...mqtt.publish import PublishProperties
+    from ..auth.guard import Guard
+    from ..ports import Connection, Context
+    from ..routing.router import Router
+
+log = logging.getLogger("mqmesh.broker")
+
+TOPIC = "$mqmesh/recipients"
+LOOKS, DEEDS = ("list", "show", "explain"), ("hold", "resume", "defunct", "move")
+RIGHT = 'send {"do": "list"} or {"do": "show", "name": "..."}; do: ' + ", ".join(LOOKS + DEEDS)
+NO_RECIPIENTS = "this broker watches no recipients: its file has no table [recipients]"
+
+Asked = dict[str, Any]
+
+
+class Administration(Protocol):
+    """The recipients of a broker, as operators see them. Methods with a name raise UsageError (one line) for one that is not known."""
+
+    def describe(self) -> list[dict[str, Any]]:
+        """All of them, as docs/recipients.md shows them."""
+
+    def explain(self, name: str) -> dict[str, Any]:
+        """Where a message for a name would go now, and why."""
+
+    def hold(self, name: str) -> dict[str, Any]:
+        """Its messages wait, whatever its state."""
+
+    def resume(self, name: str) -> dict[str, Any]:
+        """They are delivered again."""
+
+    def defunct(self, name: str) -> dict[str, Any]:
+        """It is dead."""
+
+    def move(self, name: str, to: str | None) -> dict[str, Any]:
+        """Its messages go elsewhere now. to: None: to its alternatives."""
+
+
+class RecipientTopic:
+    """Answers what operators ask on `TOPIC`. administration: None without recipients."""
+
+    def __init__(self, context: Context, router: Router, guard: Guard) -> None:
+        self._context = context
+        self._router = router
+        self._guard = guard
+        self.administration: Administration | None = None
+        router.services[TOPIC] = self.serve
+
+    def serve(self, connection: Connection, run: Batch, properties: PublishProperties | None) -> bool:
+        """Answer requests: whether the client takes the answers."""
+        topic, block = reply_to(connection, properties, RECIPIENTS_ANSWER)
+        if not own_targets(self._router, connection, topic):
+            return False
+        for payload in run.payloads:
+            text = json.dumps(self._answer(connection, payload), separators=(",", ":")).encode()
+            for target in own_targets(self._router, connection, topic):
+                self._router.deliver_to(Run(topic, 1, False, [text], block, received=self._context.now), target, Publication())
+        return True
+
+    def _answer(self, connection: Connection, payload: bytes) -> dict[str, Any]:
+        operator = operates(self._guard, connection)
+        if not operator and self._guard.rules:
+            return {"error": DENIED}
+        try:
+            asked = json.loads(payload)
+        except (ValueError, RecursionError):
+            return {"error": RIGHT}
+        do = asked.get("do") if isinstance(asked, dict) else None
+        if do not in LOOKS + DEEDS or not isinstance(asked.get("name"), str | None) or (do != "list" and not asked.get("name")):
+            return {"error": RIGHT}
+        if do in DEEDS and not operator:
+            return {"error": DENIED}
+        if self.administration is None:
+            return {"error": NO_RECIPIENTS}
+        try:
+            return _look(self.administration, do, asked) if do in LOOKS else self._act(self.administration, do, asked, connection)
+        except UsageError as error:
+            return {"error": str(error)}
+
+    def _act(self, recipients: Administration, do: str, asked: Asked, connection: Connection) -> dict[str, Any]:
+        name, to = asked["name"], asked.get("to")
+        if not isinstance(to, str | None) or (to is not None and do != "move"):
+            return {"error": 'give "to" with "move" only: the name of a recipient'}
+        record = recipients.move(name, to) if do == "move" else getattr(recipients, do)(name)
+        who = quoted(connection.client_id), quoted(connection.user), connection.address
+        log.warning("event=recipient-changed do=%s name=%s to=%s client=%s user=%s address=%s", do, quoted(name), quoted(to or "-"), *who)
+        return {"recipient": record}
+
+
+def _look(recipients: Administration, do: str, asked: Asked) -> dict[str, Any]:
+    if do == "explain":
+        return recipients.explain(asked["name"])
+    shown = recipients.describe()
+    if do == "show":
+        shown = [one for one in shown if one["name"] == asked["name"]]
+        if not shown:
+            raise UsageError(f"there is no recipient {asked['name'][:200]!r}")
+    return {"recipients": shown}
