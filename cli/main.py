@@ -46,6 +46,7 @@ COMMANDS = {
     "acl": ("acl", "acl", "Look at a broker's rules of access."),
     "directory": ("directory", "app", "A directory of brokers, services and applications: serve one, register there, find."),
     "metabroker": ("metabroker", "metabroker", "Let the clients of one broker reach other brokers through it."),
+    "pipeline": ("pipeline.command", "app", "Make tables from journals with Spark: messages, calls, latency, traffic, faults, usage."),
     "pub": ("pub", "pub", "Publish messages to an MQTT broker."),
     "sub": ("sub", "sub", "Subscribe at an MQTT broker and print the messages, until Ctrl-C or SIGTERM."),
 }

@@ -1,0 +1,1 @@
+"""The pipeline: Spark jobs that make tables from journals. It needs the extra `mqmesh[spark]`."""

@@ -1,0 +1,1 @@
+"""Correlation: messages, hops, calls, sessions, and what has no end."""

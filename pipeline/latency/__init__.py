@@ -1,0 +1,1 @@
+"""Latency: histograms, and percentiles from them."""

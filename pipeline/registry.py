@@ -1,0 +1,65 @@
+"""The jobs: a table of names. The module of a job is imported when the job is asked for.
+
+A job is one function that takes a `Context` (context.py), writes its output tables and returns nothing; what it wrote is counted there.
+To add a job: write the function, and add its line here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from .errors import PipelineError
+
+if TYPE_CHECKING:
+    from .context import Context
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """place: `module:function` below this package. tables: what it writes. needs: jobs whose tables it reads."""
+
+    name: str
+    place: str
+    summary: str
+    tables: tuple[str, ...]
+    needs: tuple[str, ...] = ()
+    optional: bool = False  # not part of a run that names no job
+
+    @property
+    def function(self) -> Callable[[Context], None]:
+        module, _, name = self.place.partition(":")
+        function: Callable[[Context], None] = getattr(import_module(f".{module}", __package__), name)
+        return function
+
+
+JOBS = {
+    job.name: job
+    for job in (
+        Job(
+            "messages",
+            "correlation.messages:run",
+            "one row for each message: parties, times, ends, complete or why not",
+            ("messages", "refused"),
+        ),
+    )
+}
+
+
+def plan(names: Iterable[str]) -> list[Job]:
+    """The jobs to run, those that others need first. names: none is all. Raises PipelineError for a name that is no job."""
+    wanted = list(names) or [name for name, job in JOBS.items() if not job.optional]
+    ordered: dict[str, Job] = {}
+
+    def add(name: str) -> None:
+        if name not in JOBS:
+            raise PipelineError(f'"{name}" is no job: give one of {", ".join(JOBS)}')
+        for other in JOBS[name].needs:
+            add(other)
+        ordered.setdefault(name, JOBS[name])
+
+    for name in wanted:
+        add(name)
+    return list(ordered.values())

@@ -1,0 +1,1 @@
+"""Journals of any size, made from a topology, with what is true about them."""
