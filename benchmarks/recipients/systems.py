@@ -12,6 +12,7 @@ from benchmarks.peers import PeerError
 from benchmarks.recipients.system import System
 
 SYSTEMS = {
+    "mqmesh": ("ours", "Mqmesh"),
     "rabbitmq": ("rabbitmq", "RabbitMQ"),
     "jetstream": ("jetstream", "JetStream"),
     "streams": ("streams", "Streams"),

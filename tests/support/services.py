@@ -31,6 +31,7 @@ PACKAGES = {
     "mosquitto_pub": "mosquitto-clients",
     "mosquitto_sub": "mosquitto-clients",
     "nats-server": "nats-server",
+    "node": "nodejs",
     "postgres": "postgresql",
     "rabbitmq-server": "rabbitmq-server",
     "redis-server": "redis-server",
