@@ -36,6 +36,7 @@ COMMANDS = {
     ),
     "store": ("store.command", "app", "Look through a broker's store, or keep what is whole of one that the disk has damaged."),
     "mesh": ("mesh.command", "app", "Change a mesh while it runs."),
+    "trace": ("trace.command", "trace", "Show where a message went: each step at each broker, with times, and whether it is complete."),
     "sessions": ("sessions", "sessions", "Show the sessions that a broker keeps for clients, or end some."),
     "recipients": (
         "recipients.command",
