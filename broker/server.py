@@ -160,7 +160,13 @@ class Broker:
                     mesh.settings.roam_wait,
                 )
                 self.site.sessions.ended = self.site.roaming.ended
+        self._watch_recipients()
         self._open_store()
+        if self.site.recipients is not None:
+            try:
+                self.site.recipients.start(self.site.persistence)
+            except StoreError as error:
+                raise StartError(str(error)) from error
         if any(parse_address(address).websocket for address in self.config.listen):
             self.site.websocket = WebSocketService(
                 self.context, self.admission, self.config.websocket.origins, partial(Connection, self.site, serves=CLIENTS)
@@ -178,6 +184,22 @@ class Broker:
     def _wait_for_tick(self) -> None:
         self._due = self.context.loop.time() + TICK
         self._ticker = self.context.loop.call_at(self._due, self._tick)
+
+    def _watch_recipients(self) -> None:
+        """Be ready to watch recipients, if the configuration has a table for them."""
+        settings = self.config.recipients
+        if settings is None:
+            return
+        from .recipients.shell import Recipients
+
+        site, mesh = self.site, self.site.mesh
+        number = mesh.node.identity.number if mesh is not None else max(0, self.config.number)
+        site.recipients = Recipients(
+            self.context, settings, number, self.config.name, site.router, site.sessions, site.guard, self._accept_own, self.issue
+        )
+        if mesh is not None:
+            mesh.recipients = site.recipients
+            site.recipients.join_mesh(mesh.node, mesh.peer_messages)
 
     def _open_store(self) -> None:
         """Find the sessions, queues and retained messages of an earlier life. Raises StartError."""
@@ -298,6 +320,8 @@ class Broker:
             self.site.websocket.stop()
         if self.site.mesh is not None:
             self.site.mesh.stop()
+        if self.site.recipients is not None:
+            self.site.recipients.stop()
         if self.site.persistence is not None:
             await self.site.persistence.settle(LAST_WORDS)
         for connection in list(self.site.connections):
@@ -334,6 +358,8 @@ class Broker:
             self.site.persistence.tick()
         if self.site.roaming is not None:
             self.site.roaming.tick()
+        if self.site.recipients is not None:
+            self.site.recipients.tick()
         self.flush()
         self._wait_for_tick()
 
@@ -348,6 +374,8 @@ class Broker:
             self.site.mesh.drain()
         if self.site.roaming is not None:
             self.site.roaming.settle()
+        if self.site.recipients is not None:
+            self.site.recipients.settle()
         if self.site.persistence is not None:
             self.site.persistence.flush()
         self.write()
@@ -381,6 +409,11 @@ class Broker:
     def _accept_will(self, run: Run, route: Route, account: Account | None = None) -> bool:
         """Take a will. account: of its session. False: there is no room."""
         return accept(self.site, run, route, Publication(account=account))
+
+    def _accept_own(self, run: Run, route: Route) -> bool:
+        """Take a message of the broker's own. False: there is no room for it, or for a part of it."""
+        publication = Publication()
+        return accept(self.site, run, route, publication) and not publication.refused
 
     def publish(self, topic: str, payload: bytes, qos: int = 0, retain: bool = False) -> None:
         """Publish a message of the program's own, past the rules of access; to be called in the event loop.

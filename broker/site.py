@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .mesh.shell import MeshShell
     from .persistence.commits import Persistence
     from .ports import Admission, Backpressure, Context, DirectLane, Neighbours
+    from .recipients.shell import Recipients as Watched
     from .roaming.shell import Roaming
     from .routing.publication import Withheld
     from .routing.retained import Retained
@@ -122,6 +123,7 @@ class Site:
     sent_before, received_before: PUBLISH packets of connections that are gone.
     mesh, roaming: None outside a mesh.
     persistence: what is stored; None without a store.
+    recipients: who is watched; None without a table `[recipients]`.
     tls, websocket: None without listeners or links of that kind.
     registrar: the directory; None without one.
     within: the connection of the client that runs in this process; None without one.
@@ -143,6 +145,7 @@ class Site:
         "mesh",
         "persistence",
         "received_before",
+        "recipients",
         "registrar",
         "retained",
         "roaming",
@@ -173,6 +176,7 @@ class Site:
         self.mesh: MeshShell | None = None
         self.roaming: Roaming | None = None
         self.persistence: Persistence | None = None
+        self.recipients: Watched | None = None
         self.tls: TlsService | None = None
         self.websocket: WebSocketService | None = None
         self.registrar: Neighbours | None = None

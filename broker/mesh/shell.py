@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from ..ledger import Account
     from ..persistence.commits import Persistence
     from ..ports import Admission, Connection, Context, Neighbours
+    from ..recipients.shell import Recipients as Watched
     from ..routing.retained import Retained
     from ..routing.router import Route, Router
     from ..session.table import Sessions
@@ -138,6 +139,7 @@ class MeshShell:
         self._start_timer: asyncio.TimerHandle | None = None
         self.peer_messages = PeerMessages(context, self.node, self.saved)
         self.roaming: Roaming | None = None
+        self.recipients: Watched | None = None
         self._waking = False
         self.watchman = Watchman(self)
         self.receipts = Receipts(context, self.node, connections, settings.receipts_wait, settings.receipts_kept)
@@ -538,6 +540,8 @@ class MeshShell:
         elif isinstance(action, actions.Event) and action.name not in ("link_up", "link_down"):  # said with addresses already
             if self.roaming is not None:
                 self.roaming.event(action)
+            if self.recipients is not None:
+                self.recipients.event(action)
             level = logging.WARNING if "text" in action.fields else logging.INFO  # a text is for whoever has to mend something
             log.log(level, "event=%s %s", action.name, " ".join(f"{key}={value}" for key, value in action.fields.items()))
             if action.name == "epoch_raised":

@@ -50,7 +50,8 @@ def publish_run(
             connection.context.hooks.dropped(connection.client_id, run, run.count, TEXTS[Reason.NOT_AUTHORIZED])
     elif not admit(publication, run, route):
         publication.refuse(run.count, Reason.NOT_AUTHORIZED, publication.text)
-    else:
+    elif (entered := (run, route) if route.addressed is None else route.addressed(publication, run, route)) is not None:
+        run, route = entered
         if properties is not None and properties.user_properties and not ill_formed:
             handle = handle_of(properties.user_properties)
             if handle is not None:

@@ -21,6 +21,9 @@ Service = Callable[
 ]  # answers requests to the broker: whether somebody got the answers
 
 
+Addressed = Callable[[Any, Any, Any], Any]  # (publication, run, route) -> (run, route) as they go on; None: refused
+
+
 class Entry:
     """A subscription in the tree: who holds it, how, its identifier (0 for none) and that one's encoding."""
 
@@ -123,9 +126,11 @@ class Route:
     receipts: its messages are acknowledged after receipts, unless their publisher says otherwise.
     service: what answers requests on it, when it is not writable.
     rights: what is special about who may publish, if anything.
+    addressed: has messages for a recipient enter (`broker/recipients/shell.py`); None: the topic addresses none.
     """
 
     __slots__ = (
+        "addressed",
         "as_published",
         "local_groups",
         "mesh",
@@ -151,6 +156,7 @@ class Route:
         self.recipients: Recipients | None = None
         self.service: Service | None = None
         self.rights: Rights | None = None
+        self.addressed: Addressed | None = None
         self.plain = not shares and all(target.plain for target in targets)
         self.as_published = any(target.retain_as_published for target in targets)
 

@@ -21,7 +21,7 @@ from ...mqtt.topics import FilterTree, check_topic, matches, split_share
 from ..auth.permissions import SESSION, Access, Rights
 from ..counters import Counters
 from ..ledger import SUBSCRIPTIONS, weight_of_filter
-from .route import Entry, KnownRecipients, Recipients, Route, Service, Target, target_of
+from .route import Addressed, Entry, KnownRecipients, Recipients, Route, Service, Target, target_of
 from .shared import ShareGroup
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class Router:
     access: who may see and publish what.
     receipts: whether messages of a topic are acknowledged after receipts.
     services: what answers requests, by topic.
+    addressed: says of a topic for which a route is made, and of who is subscribed, what `Route.addressed` is. None: no topic is reserved.
     recipients: of plain topics that any client may publish to, by topic.
     receivers: what takes requests in this process, by topic (`broker/embedded/direct.py`).
     rules: decides what is delivered of subscriptions that the rules of access allow in part.
@@ -69,6 +70,7 @@ class Router:
         self.mesh: Mesh | None = None
         self.receipts: Callable[[str], bool] = lambda topic: False
         self.services: dict[str, Service] = {}
+        self.addressed: Callable[[str, dict[Any, list[Entry]]], Addressed | None] | None = None
         self._known = KnownRecipients()
         self._route_bytes = 0
         self._scanned = 0  # bytes of topics, each with 64 more, compared with changed filters since the cache began
@@ -273,19 +275,21 @@ class Router:
                 not self.filtered or self.reads(value.session, value.subscription.filter, topic)
             ):
                 entries.setdefault(value.session, []).append(value)
+        addressed = self.addressed(topic, entries) if self.addressed is not None else None
         mesh = self.mesh.route(topic_bytes) if self.mesh is not None else None
         writable = topic != "$SYS" and not topic.startswith(("$SYS/", "$mqmesh/"))
         route = Route(topic, [target_of(found) for found in entries.values()], shares, mesh, writable)
         route.receipts = self.receipts(topic)
         route.service = self.services.get(topic)
         route.rights = rights
+        route.addressed = addressed
         self._route_bytes += len(topic_bytes)
         if len(self.routes) >= ROUTES_MAX or self._route_bytes > ROUTE_BYTES_MAX:
             self._clear()
         self.routes[topic_bytes] = route
         if rights is not None and topic.startswith(REQUEST):
             self._bound.setdefault(topic[len(REQUEST) :].partition("/")[0], set()).add(topic_bytes)
-        if route.plain and writable and not (rights is not None and rights.identified):
+        if route.plain and writable and addressed is None and not (rights is not None and rights.identified):
             mask = self.mesh.mask(mesh) if mesh is not None and self.mesh is not None else 0
             if mask is not None:
                 route.recipients = self._known.of(route.targets, mask, route.receipts and mask > 0)

@@ -40,6 +40,8 @@ class Sessions:
     store: keeps sessions that outlive their connections; None: nothing does.
     in_mesh: the broker is a member of a mesh.
     ended: called with each session that has ended.
+    keeps: whether the store keeps a client's session though it ends with its connection; None: it does for nobody.
+    outlives: the name under which what a session has goes on when it ends; None: it ends.
     """
 
     def __init__(self, context: Context, router: Router, guard: Guard, accept: Callable[[Run, Route, Account | None], bool]) -> None:
@@ -50,6 +52,8 @@ class Sessions:
         self.store: SessionStore | None = None
         self.in_mesh = False
         self.ended: Callable[[Session], None] | None = None
+        self.keeps: Callable[[str], bool] | None = None
+        self.outlives: Callable[[Session], str | None] | None = None
         self._sessions: dict[str, Session] = {}
         self._owned: dict[str, int] = {}  # user -> sessions
         guard.owned = lambda user: self._owned.get(user, 0)
@@ -99,7 +103,8 @@ class Sessions:
                 session.keep_will(None)
             return session, True
         store = self.store
-        session = Session(client_id, self._context) if store is None or expiry == 0 else store.new_session(client_id)
+        volatile = store is None or (expiry == 0 and (self.keeps is None or not self.keeps(client_id)))
+        session = Session(client_id, self._context) if store is None or volatile else store.new_session(client_id)
         session.expiry = expiry
         self._sessions[client_id] = session
         return session, False
@@ -216,6 +221,13 @@ class Sessions:
             session.will.cancel()
             self._fire(session)
         self._forget_subscriptions(session)
+        name = self.outlives(session) if self.outlives is not None else None
+        if name is not None:
+            session.expiry = None
+            session.renamed(name)
+            self._sessions[name] = session
+            self._tell_closed(session, kept=False)
+            return
         shared = session.withdraw(None, queued_only=False)
         session.discard()
         self._hand_on(shared, session)

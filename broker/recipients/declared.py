@@ -1,0 +1,64 @@
+"""What a client declares of itself in CONNECT (MQTT 5): user properties that begin with mqmesh- (rows F18, F20).
+
+A client declares its own client identifier, or names that a file or the directory lets it serve. A mistake is one line, which CONNACK says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .settings import Application, Intervals, seconds_of, wrong_alternatives, wrong_name
+
+NAME, ALTERNATIVES, CONSENTS, PROBE = "mqmesh-recipient", "mqmesh-alternatives", "mqmesh-consents", "mqmesh-probe"
+INTERVALS = {name: f"mqmesh-{name}-interval" for name in Intervals._fields}
+
+
+class Contradiction(Exception):
+    """What a client declares cannot be. Its text says what would be right."""
+
+
+def declared(client_id: str, found: dict[str, list[str]], default: Intervals, may: Callable[[str], bool]) -> list[Application]:
+    """The applications that a client declares; none if it declares nothing. Raises Contradiction.
+
+    found: user properties of CONNECT by name. may: whether a client may serve another name than its own.
+    """
+    if not any(name in found for name in (NAME, ALTERNATIVES, CONSENTS, PROBE, *INTERVALS.values())):
+        return []
+    names = found.get(NAME) or [client_id]
+    intervals = _intervals(found, default)
+    alternatives = _names(found, ALTERNATIVES)
+    consents = _names(found, CONSENTS)
+    applications = []
+    for name in names:
+        text = wrong_name(name)
+        if text is not None:
+            raise Contradiction(f"{NAME} = {name[:80]!r}: {text}")
+        if name != client_id and not may(name):
+            raise Contradiction(
+                f"{NAME} = {name!r}: a client declares its own client identifier, or a name that lists it among its clients"
+            )
+        text = wrong_alternatives(name, alternatives)
+        if text is not None:
+            raise Contradiction(f"{ALTERNATIVES} of {name}: {text}")
+        applications.append(Application(name, [client_id], [], alternatives, intervals, found.get(PROBE, ["0"])[-1] == "1", consents))
+    return applications
+
+
+def _names(found: dict[str, list[str]], key: str) -> list[str]:
+    return [name.strip() for text in found.get(key, ()) for name in text.split(",") if name.strip()]
+
+
+def _intervals(found: dict[str, list[str]], default: Intervals) -> Intervals:
+    given = {}
+    for name, key in INTERVALS.items():
+        if key in found:
+            text = found[key][-1]
+            try:
+                given[name] = float(text) if text.replace(".", "", 1).isdecimal() else seconds_of(text)
+            except ValueError as error:
+                raise Contradiction(f"{key} = {text[:80]!r}: {error}") from None
+    intervals = default._replace(**given)
+    wrong = intervals.wrong()
+    if wrong is not None:
+        raise Contradiction(f"{INTERVALS[wrong[0]]}: {wrong[1]}")
+    return intervals

@@ -1,0 +1,29 @@
+"""What the fail-over asks a directory (US 8,078,902: global directory service; rows F7, F12, F15, F18).
+
+`mqmesh.directory` has the class that does it; the broker works without one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Protocol
+
+from .settings import Application
+
+
+class Answer(Enum):
+    """A lookup that found nothing."""
+
+    UNKNOWN = "the directory does not know this application"
+    AWAY = "the directory cannot be asked now, and the name is not in the cache"
+
+
+class RecipientDirectory(Protocol):
+    """A directory with a cache. It is used in the event loop, and waits for nothing there."""
+
+    def cached(self, name: str) -> Application | None:
+        """What the cache has of an application; None: nothing. The cache is asked again periodically, by the directory's client itself."""
+
+    def ask(self, name: str, answer: Callable[[Application | Answer], None]) -> None:
+        """Look a name up. `answer` is called once, in the event loop, at once or later."""

@@ -1,0 +1,219 @@
+"""Messages on their way between recipients: what their user properties say, and the form in which brokers hand them to each other.
+
+Brokers hand over *parcels*: messages of one topic and one property block, as msgpack:
+
+    [form, topic, QoS, retain, properties, expiry left | nil, payloads, site, originator, tried, repeated, reason, final]
+
+A message in a session carries the same in user properties (`stamped`), so that whoever has it knows where it came from and who was tried,
+also after a restart. `Parcel.of` reads them.
+
+What it does not know: where a parcel goes.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgpack
+
+from ...mqtt.batch.run import Run
+from ...mqtt.fields import read_string
+from ...mqtt.length import encode_length
+from ...mqtt.properties import Property, encode_properties
+from ...mqtt.publish import publish_properties
+
+FORM = 1
+ORIGINATOR, SITE = "mqmesh-originator", "mqmesh-site"
+FAILED_OVER, REPEATED = "mqmesh-failed-over", "mqmesh-repeated"
+RETURNED, RETURNED_AT, TRIED, TOPIC = "mqmesh-returned", "mqmesh-returned-at", "mqmesh-tried", "mqmesh-topic"
+OURS = frozenset((ORIGINATOR, SITE, FAILED_OVER, REPEATED, RETURNED, RETURNED_AT, TRIED, TOPIC))
+_FAILED = FAILED_OVER.encode()
+_PIECE = 256 * 1024  # bytes of messages in one parcel, about
+
+
+@dataclass(slots=True)
+class Parcel:
+    """Messages of one topic that are handed over together.
+
+    site: number of the broker where they were published. originator: client identifier of the publisher; "": unknown. tried: recipients
+    that did not take them, the first one is whose messages they are. repeated: one of those may have them. reason: why the last one has
+    not. expiry: seconds left, None: for ever.
+    """
+
+    topic: bytes
+    qos: int
+    retain: bool
+    properties: bytes
+    expiry: int | None
+    payloads: list[bytes]
+    site: int
+    originator: str = ""
+    tried: list[str] = field(default_factory=list)
+    repeated: bool = False
+    reason: str = ""
+    final: bool = False
+
+    @classmethod
+    def of(cls, run: Run, qos: int, here: int, now: float) -> Parcel:
+        """The messages of a run in a session. here: number of this broker, the origin's of what says nothing else."""
+        marks, plain = split_marks(run.properties)
+        if RETURNED in marks:
+            plain = run.properties
+        left = None if run.expiry is None else max(0, round(run.expiry - (now - run.received)))
+        tried = [name for name in marks.get(FAILED_OVER, "").split(",") if name]
+        site = marks.get(SITE, "")
+        payloads = [bytes(payload) for payload in run.payloads]
+        return cls(
+            bytes(run.topic),
+            qos,
+            run.retain,
+            plain,
+            left,
+            payloads,
+            int(site) if site.isdecimal() else here,
+            marks.get(ORIGINATOR, ""),
+            tried,
+            REPEATED in marks,
+            final=RETURNED in marks,
+        )
+
+    def failed(self, name: str, reason: str, repeated: bool) -> Parcel:
+        """The same after one more recipient did not take it."""
+        tried = self.tried if name in self.tried else [*self.tried, name]
+        return replace(self, tried=tried, reason=reason, repeated=self.repeated or repeated)
+
+    @property
+    def count(self) -> int:
+        return len(self.payloads)
+
+    def encode(self) -> bytes:
+        """As it travels, and as it is kept."""
+        packed: bytes = msgpack.packb(
+            [
+                FORM,
+                self.topic,
+                self.qos,
+                self.retain,
+                self.properties,
+                self.expiry,
+                self.payloads,
+                self.site,
+                self.originator,
+                self.tried,
+                self.repeated,
+                self.reason,
+                self.final,
+            ]
+        )
+        return packed
+
+    def run(self, now: float) -> Run:
+        """The messages for an alternative, with what they carry."""
+        pairs = [(ORIGINATOR, self.originator)] if self.originator else []
+        pairs += [(SITE, str(self.site)), (FAILED_OVER, ",".join(self.tried))]
+        if self.repeated:
+            pairs.append((REPEATED, "1"))
+        return Run(self.topic, self.qos, False, self.payloads, self.properties + user_properties(pairs), self.expiry, now)
+
+    def returned(self, topic: str, now: float, wall: float) -> Run:
+        """The messages for their originator. topic: where it takes them. wall: seconds since 1970."""
+        at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(wall)) + f".{int(wall * 1000) % 1000:03d}Z"
+        pairs = [(RETURNED, self.reason), (RETURNED_AT, at), (TRIED, ",".join(self.tried)), (TOPIC, self.topic.decode())]
+        if self.originator:
+            pairs.append((ORIGINATOR, self.originator))
+        if self.repeated:
+            pairs.append((REPEATED, "1"))
+        return Run(topic.encode(), self.qos, False, self.payloads, self.properties + user_properties(pairs), None, now)
+
+    @property
+    def response_topic(self) -> str | None:
+        """Where the publisher wants answers."""
+        return publish_properties(encode_length(len(self.properties)) + self.properties, 0, len(self.properties) + 4).response_topic
+
+    def pieces(self) -> list[Parcel]:
+        """The same in parcels of a bounded size."""
+        each = 64 + len(self.topic) + len(self.properties) + (len(self.payloads[0]) if self.payloads else 0)
+        step = max(1, _PIECE // each)
+        if step >= self.count:
+            return [self]
+        return [replace(self, payloads=self.payloads[start : start + step]) for start in range(0, self.count, step)]
+
+
+def decode(body: bytes) -> Parcel:
+    """A parcel as it travelled. Raises ValueError."""
+    try:
+        form, *fields = msgpack.unpackb(body)
+        if form != FORM:
+            raise ValueError(f"form {form}, this version reads {FORM}")
+        parcel = Parcel(*fields)
+        right = isinstance(parcel.topic, bytes) and isinstance(parcel.properties, bytes) and isinstance(parcel.site, int)
+        if not right or not parcel.payloads or not all(isinstance(one, bytes) for one in parcel.payloads):
+            raise ValueError("a field is of the wrong kind")
+        return parcel
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        raise ValueError(f"a parcel of messages: {error}") from None
+
+
+def user_properties(pairs: list[tuple[str, str]]) -> bytes:
+    """User properties as bytes of a property block."""
+    return encode_properties({Property.USER_PROPERTY: pairs}) if pairs else b""
+
+
+def split_marks(block: bytes) -> tuple[dict[str, str], bytes]:
+    """(what a validated block of PUBLISH properties says in our user properties, the block without them)."""
+    if b"mqmesh-" not in block:
+        return {}, block
+    marks: dict[str, str] = {}
+    kept = []
+    position = 0
+    while position < len(block):
+        begin = position
+        position = _after(block, position)
+        if block[begin] == Property.USER_PROPERTY:
+            name, at = read_string(block, begin + 1, "User Property")
+            if name in OURS:
+                marks[name] = read_string(block, at, "User Property")[0]
+                continue
+        kept.append(block[begin:position])
+    return marks, b"".join(kept)
+
+
+def stamped(run: Run, originator: str, site: int) -> Run:
+    """Messages as they leave their origin: who published them, and where. What the client wrote there is removed."""
+    block = split_marks(run.properties)[1] + user_properties([(ORIGINATOR, originator), (SITE, str(site))])
+    return Run(run.topic, run.qos, run.retain, run.payloads, block, run.expiry, run.received)
+
+
+def failed_over(properties: bytes) -> bool:
+    """Whether messages with these properties came from another recipient."""
+    return _FAILED in properties
+
+
+def _after(block: bytes, position: int) -> int:
+    """The position behind the property that begins here."""
+    identifier = block[position]
+    position += 1
+    if identifier == Property.PAYLOAD_FORMAT_INDICATOR:
+        return position + 1
+    if identifier == Property.MESSAGE_EXPIRY_INTERVAL:
+        return position + 4
+    if identifier == Property.TOPIC_ALIAS:
+        return position + 2
+    if identifier == Property.SUBSCRIPTION_IDENTIFIER:
+        while block[position] & 0x80:
+            position += 1
+        return position + 1
+    position += 2 + int.from_bytes(block[position : position + 2], "big")
+    if identifier == Property.USER_PROPERTY:
+        position += 2 + int.from_bytes(block[position : position + 2], "big")
+    return position
+
+
+def fields_of(properties: dict[int, Any]) -> dict[str, list[str]]:
+    """User properties of a packet by name."""
+    found: dict[str, list[str]] = {}
+    for name, value in properties.get(Property.USER_PROPERTY, ()):
+        found.setdefault(name, []).append(value)
+    return found

@@ -1,0 +1,856 @@
+"""The recipients of one broker: who they are, which sessions serve them, what is known of those elsewhere, and when something is due.
+
+    post                    body
+    recipients/records      records of the sender's recipients (`records.py`): all of them to a broker that comes, changes to everybody
+    recipients/adopt        an application that the directory gives this broker as its home
+
+What it does not know: states (`machine.py`), where messages go (`failover.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import json
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ...base.quoting import quoted
+from ...mqtt.batch.run import Run
+from ...mqtt.packets import Subscription
+from ...mqtt.reasons import Reason
+from ...mqtt.session import Delivery
+from ..routing.publication import Publication
+from . import records
+from .declared import Contradiction, declared
+from .directory import Answer, RecipientDirectory
+from .failover import FailOver, uniform_runs
+from .feeding import Mover
+from .keeping import Keeping, restore_state
+from .machine import State
+from .parcels import Parcel, failed_over, fields_of, stamped
+from .recipient import PAST, QUEUE, Recipient, adopt_faces, face_of, forget_gone, watch
+from .records import Record
+from .seizure import Seizure
+from .settings import Application, RecipientSettings
+
+if TYPE_CHECKING:
+    from ...mesh.node.actions import Event
+    from ...mesh.node.node import Node
+    from ..auth.guard import Guard
+    from ..persistence.commits import Persistence
+    from ..ports import Context
+    from ..routing.route import Entry, Route
+    from ..routing.router import Router
+    from ..session.session import Session
+    from ..session.table import Sessions
+    from .failover import Posts
+
+log = logging.getLogger("mqmesh.broker")
+
+RECORDS, ADOPT = "recipients/records", "recipients/adopt"
+ASKING, DEAD = "\0recipient.asking", "\0recipient.dead"
+MOST_ASKING = 1000  # messages that wait for an answer of the directory
+EARLY = 0.001  # seconds that a timer may fire too early
+TOPIC = "$mqmesh/recipients/"
+EVENTS = "$mqmesh/events/recipients"
+Accept = Callable[[Run, "Route"], bool]
+
+
+class Recipients:
+    """See the module. It is the `Port` of its recipients and the `Known` of its fail-over.
+
+    settings: the table `[recipients]`. number, site: this broker's. accept: publishes a message past the rules. issue: one of the broker
+    itself. directory: None without one. local: recipients whose home is here. remote: records of the others, by name.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        settings: RecipientSettings,
+        number: int,
+        site: str,
+        router: Router,
+        sessions: Sessions,
+        guard: Guard,
+        accept: Accept,
+        issue: Callable[[Run], None],
+    ) -> None:
+        self.context = context
+        self.settings = settings
+        self.number = number
+        self.site = site
+        self.router = router
+        self.sessions = sessions
+        self.guard = guard
+        self.prefix = settings.prefix
+        self.dead_letters = settings.dead_letters.replace("{site}", site)
+        self.directory: RecipientDirectory | None = None
+        self.local: dict[str, Recipient] = {}
+        self.remote: dict[str, Record] = {}
+        self.keeping = Keeping()
+        self.node: Node | None = None
+        self._accept = accept
+        self._issue = issue
+        self._clients: dict[str, list[Recipient]] = {}  # client identifier -> whom it serves
+        self._heap: list[tuple[float, int, Recipient]] = []
+        self._serials = itertools.count()
+        self._timer: asyncio.TimerHandle | None = None
+        self._movers: dict[Session, Mover] = {}
+        self._stirred = True
+        self._changes = -1  # the router's, as of the last look
+        self._news: dict[str, None] = {}  # names to be told to others
+        self._telling = False
+        self._kept: dict[bytes, Parcel] = {}  # what finds no room where it goes
+        self._asked: set[str] = set()
+        self._moving: dict[str, str] = {}  # recipient -> whom an operator gives its messages
+        self.failover = FailOver(context, guard, self, self._publish, self._wanted, self._bury, self._keep_parcel, self.prefix)
+        self.failover.room = self._room
+        router.addressed = self._addressed
+        sessions.keeps = self._keeps
+        sessions.outlives = self._outlives
+
+    # ---- the start
+
+    def join_mesh(self, node: Node, posts: Posts) -> None:
+        """The broker is a member of a mesh."""
+        self.node = node
+        self.failover.start(posts)
+        posts.register(RECORDS, _Records(self))
+        posts.register(ADOPT, _Adopt(self))
+
+    def start(self, persistence: Persistence | None) -> None:
+        """Sessions are there. Raises StoreError."""
+        now = self.context.refresh()
+        kept = self.keeping.read(persistence) if persistence is not None else None
+        if kept is not None:
+            for record in kept.records:
+                self.remote[record.name] = record
+            self._kept = kept.waiting
+        for application in self.settings.applications:
+            if self._is_home(application):
+                self._adopt(application, False)
+        for application in kept.applications if kept is not None else ():
+            if application.name not in self.local:
+                self._adopt(application, True)
+        offset = self.context.wall() - now
+        for name, value in kept.states.items() if kept is not None else ():
+            if name in self.local:
+                restore_state(self.local[name], value, offset, now)
+            else:
+                self.keeping.put(b"s" + name.encode(), None)
+        for session in list(self.sessions):
+            self._found(session)
+        for recipient in self.local.values():
+            recipient.recovered(now)
+            self.set_deadline(recipient)
+        self._stirred = True
+
+    def _is_home(self, application: Application) -> bool:
+        return application.broker is None or application.broker == self.site
+
+    def _found(self, session: Session) -> None:
+        """A session of an earlier life."""
+        name = session.client_id
+        if name.startswith(PAST):
+            self._move_past(session, name.split(".", 3)[3])
+        elif name.startswith(QUEUE) and name[len(QUEUE) :] not in self.local:
+            log.warning(
+                "event=recipient-unknown name=%s messages=%d text=it is not declared any more", quoted(name[len(QUEUE) :]), session.queued
+            )
+        elif name in self._clients:
+            self._serve(session)
+
+    def _adopt(self, application: Application, declared: bool) -> Recipient:
+        """Be the home of an application."""
+        name = application.name
+        recipient = Recipient(application, self, self.prefix, declared)
+        queue = self.sessions.get(QUEUE + name)
+        topic_filter = f"{self.prefix}/{name}/#"
+        if queue is None:
+            queue, _ = self.sessions.open(QUEUE + name, False, None)
+            queue.left(None)
+        if topic_filter not in queue.subscriptions:
+            subscription = Subscription(topic_filter, 2)
+            self.router.subscribe(queue, subscription, 0)
+            queue.subscribed(subscription, 0)
+        adopt_faces(recipient, self.router, queue)
+        self.local[name] = recipient
+        self.remote.pop(name, None)
+        for client in application.clients:
+            self._clients.setdefault(client, []).append(recipient)
+        self._tell(name)
+        return recipient
+
+    def adopt(self, application: Application) -> Recipient:
+        """Take up an application of the directory, or of an operator: a new one, or new settings of one that is here."""
+        known = self.local.get(application.name)
+        if known is None:
+            known = self._adopt(application, True)
+        else:
+            for client in known.application.clients:
+                if known in self._clients.get(client, ()):
+                    self._clients[client].remove(known)
+            known.application = application
+            known.machine.intervals = application.intervals
+            for client in application.clients:
+                self._clients.setdefault(client, []).append(known)
+            self._tell(application.name)
+        self.keeping.put(b"a" + application.name.encode(), records.encode_application(application))
+        for client in application.clients:
+            session = self.sessions.get(client)
+            if session is not None:
+                self._serve(session)
+        return known
+
+    def drop(self, name: str) -> None:
+        """An application is no recipient any more. What waits for it is returned."""
+        recipient = self.local.get(name)
+        if recipient is not None:
+            recipient.declared = True
+            recipient.declare_defunct()
+            self._look_at_end(recipient)
+
+    def _look_at_end(self, recipient: Recipient) -> None:
+        """A recipient that was declared, is defunct, and has nothing left is forgotten."""
+        if not recipient.declared or recipient.state is not State.DEFUNCT or recipient.sessions or recipient.waiting or recipient.busy:
+            return
+        name = recipient.name
+        del self.local[name]
+        for serving in self._clients.values():
+            if recipient in serving:
+                serving.remove(recipient)
+        self._stop_mover(recipient.queue)
+        self.sessions.end(recipient.queue)
+        self.keeping.put(b"a" + name.encode(), None)
+        self.keeping.put(b"s" + name.encode(), None)
+        self._tell(name)
+
+    # ---- clients
+
+    def refusal(self, client_id: str, properties: dict[int, Any]) -> tuple[Reason, str] | None:
+        """Why a CONNECT declares what it may not; None: it does not."""
+        try:
+            self._declared(client_id, properties)
+        except Contradiction as error:
+            return Reason.IMPLEMENTATION_SPECIFIC_ERROR, str(error)
+        return None
+
+    def _declared(self, client_id: str, properties: dict[int, Any]) -> list[Application]:
+        def may(name: str) -> bool:
+            return any(one.name == name for one in self._clients.get(client_id, ()))
+
+        return declared(client_id, fields_of(properties), self.settings.intervals, may)
+
+    def opening(self, session: Session, properties: dict[int, Any]) -> None:
+        """A client has come; its session is about to be resumed."""
+        for application in self._declared(session.client_id, properties):
+            if application.name in self.local:
+                base = self.local[application.name].application
+                application.clients = list(dict.fromkeys([*base.clients, session.client_id]))
+                application.topics = base.topics
+            self.adopt(application)
+        served = self._clients.get(session.client_id)
+        if not served:
+            return
+        self._serve(session)
+        forget_gone(session)
+        now = self.context.now
+        for recipient in served:
+            recipient.connected_now(now)
+        self._stirred = True
+
+    def _serve(self, session: Session) -> None:
+        """A session is one of those that serve recipients."""
+        served = self._clients[session.client_id]
+        for number, recipient in enumerate(served):
+            recipient.primary = number == 0
+            recipient.join(session)
+        watch(session, self)
+        if session.face is session:
+            self.router.reface(session, face_of(served[0], session))
+
+    def _keeps(self, client_id: str) -> bool:
+        """Whether the session of a client is kept though it ends with its connection."""
+        return bool(self._clients.get(client_id))
+
+    def _outlives(self, session: Session) -> str | None:
+        """The name under which a session that ends goes on, because recipients have messages in it; None: it ends."""
+        served = [one for one in self._clients.get(session.client_id, ()) if session in one.sessions]
+        if not served:
+            return None
+        for recipient in served:
+            recipient.part(session)
+        if not (session.queued or session.outbound.in_flight):
+            return None
+        name = f"{PAST}{time.time_ns()}.{served[0].name}"
+        self.context.loop.call_soon(self._past, session, served)
+        for recipient in served:
+            recipient.pasts.append(session)
+        session.user = None
+        persistence = self.keeping.persistence
+        if persistence is not None and session.stored:
+            for topic_filter in list(session.filters):  # type: ignore[attr-defined]
+                persistence.delete_subscription(session, topic_filter)  # type: ignore[arg-type]
+        return name
+
+    def _past(self, session: Session, served: list[Recipient]) -> None:
+        self.context.refresh()
+        self._move_past(session, served[0].name)
+        self.context.flush()
+
+    def _move_past(self, session: Session, primary: str) -> None:
+        """Move what a session that has ended still has for recipients."""
+        forget_gone(session)
+        for recipient in self.local.values():
+            if session not in recipient.pasts and recipient.name == primary:
+                recipient.pasts.append(session)
+
+        def give(delivery: Delivery) -> None:
+            for run in uniform_runs(delivery):
+                owner = self._owner(bytes(run.topic))
+                if owner is None and failed_over(run.properties):
+                    owner = self.local.get(primary)
+                if owner is not None:
+                    owner.take_back(Delivery(run, delivery.qos, delivery.retain))
+
+        def end() -> None:
+            for recipient in self.local.values():
+                if session in recipient.pasts:
+                    recipient.pasts.remove(session)
+            self.sessions.end(session)
+            self._stirred = True
+
+        self._move(session, lambda: True, give, end)
+
+    def _move(self, session: Session, room: Callable[[], bool], give: Callable[[Delivery], None], then: Callable[[], None]) -> None:
+        def ended() -> None:
+            self._movers.pop(session, None)
+            then()
+
+        mover = self._movers[session] = Mover(self.keeping.persistence, session, room, give, ended)
+        mover.start()
+
+    def _stop_mover(self, session: Session) -> None:
+        mover = self._movers.pop(session, None)
+        if mover is not None:
+            mover.stop()
+
+    # ---- messages
+
+    def _owner(self, topic: bytes) -> Recipient | None:
+        """The recipient here that a topic addresses."""
+        name = self.name_in(topic.decode())
+        return None if name is None else self.local.get(name)
+
+    def name_in(self, topic: str) -> str | None:
+        """The name that a topic addresses; None: it addresses nobody."""
+        prefix = f"{self.prefix}/"
+        if not topic.startswith(prefix):
+            return None
+        return topic[len(prefix) :].partition("/")[0] or None
+
+    def _addressed(self, topic: str, entries: dict[Any, list[Entry]]) -> Callable[..., Any] | None:
+        """A route is made: those who serve the recipient get its messages from its queue only."""
+        name = self.name_in(topic)
+        if name is None:
+            return None
+        recipient = self.local.get(name)
+        if recipient is not None:
+            for face in [one for one in entries if one.main in recipient.sessions]:
+                if getattr(face, "queue", None) is None:
+                    del entries[face]
+        return self.enter
+
+    def enter(self, publication: Publication, run: Run, route: Route) -> tuple[Run, Route] | None:
+        """Messages for a recipient enter the mesh here (row F15): as they go on, and by which route; None: they are refused."""
+        name = self.name_in(route.topic)
+        assert name is not None
+        connection = publication.connection
+        found = stamped(run, connection.client_id if connection is not None else "", self.number)
+        if self.record(name) is not None:
+            return found, route
+        if self.directory is not None:
+            waits = self._ask(name)
+            if self.record(name) is not None:
+                return found, self.router.routes.get(run.topic) or self.router.route(run.topic)
+            if waits:
+                asking = self._session(ASKING)
+                if asking.queued + run.count <= MOST_ASKING:
+                    return found, self._route_to(route.topic, asking)
+                publication.refuse(run.count, Reason.QUOTA_EXCEEDED, "too many messages wait for an answer of the directory")
+                return None
+        self.context.counters.dropped += run.count
+        publication.refuse(run.count, Reason.TOPIC_NAME_INVALID, f"no application is registered as {name}")
+        return None
+
+    def _route_to(self, topic: str, session: Session) -> Route:
+        from ..routing.route import Entry, Route, Target
+
+        return Route(topic, [Target([Entry(session, Subscription(topic, 2), 0)])], [], None, True)
+
+    def _session(self, name: str) -> Session:
+        """A session of the broker's own, kept in the store if there is one."""
+        session = self.sessions.get(name)
+        if session is None:
+            session, _ = self.sessions.open(name, False, None)
+            session.left(None)
+        return session
+
+    def _ask(self, name: str) -> bool:
+        """Look a name up in the directory: whether its answer is still to come, or cannot come now."""
+        assert self.directory is not None
+        answers: list[Application | Answer] = []
+        asked = True
+
+        def answer(found: Application | Answer) -> None:
+            if asked:
+                answers.append(found)
+            else:
+                self.context.refresh()
+                self._answered(name, found)
+                self.context.flush()
+
+        self.directory.ask(name, answer)
+        asked = False
+        if not answers:
+            return True
+        if isinstance(answers[0], Application):
+            self._home_of(answers[0])
+            return True
+        return answers[0] is Answer.AWAY
+
+    def _home_of(self, application: Application) -> None:
+        """The directory knows an application: its home is to be told."""
+        if self._is_home(application):
+            self.adopt(application)
+        elif self.node is not None and self.failover.posts is not None:
+            for member in self.node.members():
+                if member.name == application.broker and member.number != self.number:
+                    self.failover.posts.send(1 << member.number, ADOPT, records.encode_application(application), must=True)
+
+    def _answered(self, name: str, found: Application | Answer) -> None:
+        if isinstance(found, Application):
+            self._home_of(found)
+        if found is not Answer.AWAY:
+            self._release_asking(name, found is Answer.UNKNOWN)
+
+    def _release_asking(self, name: str, unknown: bool) -> None:
+        """Messages that waited for an answer about a name go on, or back."""
+        asking = self.sessions.get(ASKING)
+        if asking is None or not (asking.queued or asking.outbound.in_flight) or (self.record(name) is None and not unknown):
+            return
+        Seizure(asking, _Asked(self, name, unknown), self.keeping.persistence, None, 0, lambda _: None).go()
+
+    # ---- Known
+
+    def record(self, name: str) -> Record | None:
+        """What is known of a recipient, here or elsewhere."""
+        recipient = self.local.get(name)
+        return self.remote.get(name) if recipient is None else self._record_of(recipient)
+
+    def _record_of(self, recipient: Recipient) -> Record:
+        application, machine = recipient.application, recipient.machine
+        since = machine.since + self.context.wall() - self.context.loop.time()
+        return Record(
+            recipient.name,
+            self.number,
+            self.site,
+            machine.state,
+            since,
+            application.alternatives,
+            application.consents,
+            application.probe,
+            recipient.held,
+            recipient.waiting,
+        )
+
+    def reachable(self, broker: int) -> bool:
+        return broker == self.number or (self.node is not None and bool(self.node.live() >> broker & 1))
+
+    def alternatives(self) -> dict[str, list[str]]:
+        return {}
+
+    # ---- Port
+
+    @property
+    def next_commit(self) -> int:
+        """The ticket of the commit that holds what is changed now; 0 without a store."""
+        persistence = self.keeping.persistence
+        return persistence.next_commit if persistence is not None else 0
+
+    def fail_over(self, recipient: Recipient, delivery: Delivery, sent: bool, reason: str) -> bool:
+        to = self._moving.get(recipient.name)
+        if to is not None:
+            return self._move_to(recipient, to, delivery)
+        return self.failover.fail_over(recipient, delivery, sent, reason)
+
+    def seize(self, recipient: Recipient, session: Session, cutoff: float | None, keep: int, done: Callable[[Seizure], None]) -> Seizure:
+        self._stop_mover(session)
+        return Seizure(session, recipient, self.keeping.persistence, cutoff, keep, done)
+
+    def changed(self, recipient: Recipient) -> None:
+        offset = self.context.wall() - self.context.loop.time()
+        self.keeping.put_state(recipient, offset)
+        self._tell(recipient.name)
+        self.set_deadline(recipient)
+        self._stirred = True
+        history = recipient.machine.history
+        if history and history[-1].at == self.context.now:
+            change = history[-1]
+            level = logging.INFO if change.after is State.OPERATIONAL else logging.WARNING
+            text = "event=recipient name=%s from=%s to=%s waiting=%d text=%s"
+            log.log(level, text, quoted(recipient.name), change.before.value, change.after.value, recipient.waiting, change.why)
+            event = {
+                "name": recipient.name,
+                "from": change.before.value,
+                "to": change.after.value,
+                "why": change.why,
+                "at": iso(change.at + offset),
+                "site": self.site,
+            }
+            self._issue(Run(EVENTS.encode(), 0, False, [json.dumps(event).encode()], received=self.context.now))
+
+    def set_deadline(self, recipient: Recipient) -> None:
+        deadline = recipient.deadline = recipient.next_deadline()
+        if deadline is None:
+            return
+        heapq.heappush(self._heap, (deadline, next(self._serials), recipient))
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        while self._heap and self._heap[0][2].deadline != self._heap[0][0]:
+            heapq.heappop(self._heap)
+        if not self._heap:
+            return
+        at = self._heap[0][0] + EARLY
+        if self._timer is None or self._timer.when() > at:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self.context.loop.call_at(at, self._due)
+
+    def _due(self) -> None:
+        self._timer = None
+        if self.context.stopping:
+            return
+        now = self.context.refresh()
+        while self._heap and self._heap[0][0] <= now:
+            deadline, _, recipient = heapq.heappop(self._heap)
+            if recipient.deadline == deadline:
+                recipient.deadline = None
+                recipient.due(now)
+                if recipient.deadline is None:
+                    self.set_deadline(recipient)
+        self._set_timer()
+        self.context.flush()
+
+    # ---- Listener of the watches
+
+    def acknowledged(self, session: Session, delivery: Delivery, count: int) -> None:
+        """A client has acknowledged messages."""
+        run = delivery.run
+        if run is None:
+            return
+        served = self._clients.get(session.client_id, ())
+        owner = next((one for one in served if session in one.sessions and run.uniform and one.addressed(bytes(run.topic))), None)
+        if owner is None:
+            owner = next((one for one in served if session in one.sessions), None)
+        if owner is not None:
+            owner.succeeded(count)
+            if failed_over(run.properties):
+                self.failover.acknowledged(owner, delivery, count)
+
+    # ---- what goes back
+
+    def publish(self, run: Run) -> bool:
+        """Publish messages of the broker's own. False: there is no room."""
+        return self._publish(run)
+
+    def _publish(self, run: Run) -> bool:
+        route = self.router.routes.get(run.topic) or self.router.route(bytes(run.topic))
+        return self._accept(run, route)
+
+    def _wanted(self, topic: str) -> bool:
+        raw = topic.encode()
+        try:
+            route = self.router.routes.get(raw) or self.router.route(raw)
+        except ValueError:
+            return False
+        return route.writable and not route.empty
+
+    def _bury(self, parcel: Parcel) -> None:
+        """To the dead letters: to who is subscribed there, or until somebody is."""
+        run = parcel.returned(self.dead_letters, self.context.now, self.context.wall())
+        if self._wanted(self.dead_letters) and not self._session(DEAD).queued and self._publish(run):
+            return
+        dead = self._session(DEAD)
+        if dead.deliver(Delivery(run, max(1, parcel.qos))) < run.count:
+            log.error("event=dead-letter-lost topic=%s messages=%d text=no room", quoted(self.dead_letters), run.count)
+            self.context.counters.dropped += run.count
+        self._stirred = True
+
+    def _keep_parcel(self, parcel: Parcel) -> None:
+        key = b"w" + time.time_ns().to_bytes(8, "big") + next(self._serials).to_bytes(4, "big")
+        self._kept[key] = parcel
+        self.keeping.put(key, parcel.encode())
+
+    # ---- time passes
+
+    def _room(self) -> None:
+        """There is room for posts again."""
+        self.context.refresh()
+        for recipient in list(self.local.values()):
+            recipient.go_on()
+        self.context.flush()
+
+    def settle(self) -> None:
+        """The end of a piece of work."""
+        for mover in list(self._movers.values()):
+            mover.settle()
+        if self._stirred or self._changes != self.router.changes:
+            self._stirred = False
+            self._changes = self.router.changes
+            self._look()
+
+    def _look(self) -> None:
+        """See whose queue can be fed."""
+        for recipient in self.local.values():
+            queue = recipient.queue
+            if queue.queued or queue.outbound.in_flight or queue in self._movers:
+                self._feed(recipient)
+        dead = self.sessions.get(DEAD)
+        if dead is not None and dead.queued and dead not in self._movers and self._wanted(self.dead_letters):
+            self._move(dead, lambda: self._wanted(self.dead_letters), self._exhume, lambda: None)
+
+    def _feed(self, recipient: Recipient) -> None:
+        mover = self._movers.get(recipient.queue)
+        room = recipient.has_room() and not recipient.pasts
+        if mover is not None:
+            if room:
+                mover.wake()
+            elif not recipient.serving(recipient.prefix + b"/"):
+                self._stop_mover(recipient.queue)
+        elif room and not recipient.busy:
+            self._move(recipient.queue, recipient.has_room, recipient.feed, lambda: None)
+
+    def _exhume(self, delivery: Delivery) -> None:
+        for run in uniform_runs(delivery):
+            if not self._publish(run):
+                self._session(DEAD).deliver(Delivery(run, max(1, run.qos)))
+
+    def tick(self) -> None:
+        """Twice a second."""
+        self._stirred = True
+        self.failover.tell()
+        kept, self._kept = self._kept, {}
+        for key, parcel in kept.items():
+            self.keeping.put(key, None)
+            self.failover.give_back(parcel)
+        for recipient in list(self.local.values()):
+            recipient.look_for_probe()
+            recipient.go_on()
+            self._look_at_end(recipient)
+        if self.directory is not None:
+            self._ask_again()
+
+    def _ask_again(self) -> None:
+        asking = self.sessions.get(ASKING)
+        if asking is None or not asking.queued or self.directory is None:
+            return
+        for delivery in list(asking.queue):
+            name = self.name_in(delivery.run.topic.decode())
+            if name is not None:
+                self._asked.add(name)
+        for name in list(self._asked):
+            if self.record(name) is not None:
+                self._asked.discard(name)
+                self._release_asking(name, False)
+            else:
+                self._ask(name)
+
+    def stop(self) -> None:
+        """No timer fires any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for session in list(self._movers):
+            self._stop_mover(session)
+
+    # ---- other brokers
+
+    def event(self, event: Event) -> None:
+        """Members of the mesh come and go."""
+        if event.name == "member_up" and self.failover.posts is not None:
+            number: Any = event.fields.get("number")
+            self.context.loop.call_soon(self._tell_all, number)
+
+    def _tell_all(self, number: int) -> None:
+        """A broker has come: it gets all records."""
+        posts, node = self.failover.posts, self.node
+        if posts is None or node is None or not node.known() >> number & 1:
+            return
+        mine = [self._record_of(one) for one in self.local.values()]
+        posts.send(1 << number, RECORDS, records.encode(mine, whole=True), must=True)
+        for recipient in self.local.values():
+            recipient.go_on()
+        self.context.flush()
+
+    def _tell(self, name: str) -> None:
+        self._news[name] = None
+        if not self._telling and self.context.loop is not None:
+            self._telling = True
+            self.context.loop.call_soon(self._tell_news)
+
+    def _tell_news(self) -> None:
+        self._telling = False
+        news, self._news = self._news, {}
+        self.context.refresh()
+        found = [self._record_of(self.local[name]) for name in news if name in self.local]
+        gone = [name for name in news if name not in self.local]
+        posts, node = self.failover.posts, self.node
+        if posts is not None and node is not None and node.known():
+            posts.send(node.known(), RECORDS, records.encode(found, gone), must=True)
+        for record in found:
+            self._show(record.name, record)
+        for name in gone:
+            self._show(name, None)
+        self.context.flush()
+
+    def take_records(self, origin: int, body: bytes) -> None:
+        """Another broker says what its recipients are. Raises ValueError."""
+        found, gone, whole = records.decode(body)
+        if whole:
+            names = {record.name for record in found}
+            gone = [one.name for one in self.remote.values() if one.broker == origin and one.name not in names]
+        for name in gone:
+            known = self.remote.get(name)
+            if known is not None and known.broker == origin:
+                del self.remote[name]
+                self.keeping.put_record(None, origin, name)
+                self._show(name, None)
+        for record in found:
+            record.broker = origin
+            if record.name in self.local:
+                log.warning("event=recipient-twice name=%s number=%d text=two brokers are its home", quoted(record.name), origin)
+                continue
+            self.remote[record.name] = record
+            self.keeping.put_record(record, origin, record.name)
+            self._show(record.name, record)
+            self._release_asking(record.name, False)
+
+    def _show(self, name: str, record: Record | None) -> None:
+        """The retained message that says a recipient's state to whoever looks."""
+        shown = b""
+        if record is not None:
+            one = record
+            found = {"name": one.name, "broker": one.broker, "site": one.site, "state": one.state.value, "since": iso(one.since)}
+            found |= {"alternatives": one.alternatives, "queue": one.queue, "probe": one.probe, "held": one.held}
+            shown = json.dumps(found).encode()
+        self._issue(Run((TOPIC + name).encode(), 0, True, [shown], received=self.context.now))
+
+    # ---- operators
+
+    def hold(self, name: str, on: bool = True) -> bool:
+        """Let a recipient's messages wait, or go on. False: it is not here."""
+        recipient = self.local.get(name)
+        if recipient is not None:
+            recipient.hold(on)
+        return recipient is not None
+
+    def resume(self, name: str) -> bool:
+        """End a hold. False: the recipient is not here."""
+        return self.hold(name, False)
+
+    def defunct(self, name: str) -> bool:
+        """Declare a recipient defunct. False: it is not here."""
+        recipient = self.local.get(name)
+        if recipient is not None:
+            recipient.declare_defunct()
+        return recipient is not None
+
+    def move(self, name: str, to: str) -> bool:
+        """Give what waits for a recipient to another one. False: the first is not here, or the other is not known."""
+        recipient = self.local.get(name)
+        if recipient is None or self.record(to) is None or name == to:
+            return False
+        self._moving[name] = to
+
+        def done(seizure: Seizure) -> None:
+            if not recipient.busy:
+                self._moving.pop(name, None)
+
+        recipient.empty_into(done)
+        return True
+
+    def _move_to(self, recipient: Recipient, to: str, delivery: Delivery) -> bool:
+        found = self.record(to)
+        for run in uniform_runs(delivery):
+            parcel = Parcel.of(run, delivery.qos, self.number, self.context.now).failed(recipient.name, "moved", False)
+            if found is None or not self.failover.send_to(found, parcel):
+                self.failover.place(parcel)
+        return True
+
+
+class _Asked:
+    """Takes the messages about one name out of those that wait for the directory."""
+
+    def __init__(self, recipients: Recipients, name: str, unknown: bool) -> None:
+        self._recipients = recipients
+        self._name = name
+        self._unknown = unknown
+
+    def owns(self, delivery: Delivery) -> bool:
+        return self._recipients.name_in(delivery.run.topic.decode()) == self._name
+
+    def give(self, session: Session, delivery: Delivery, sent: bool) -> bool:
+        recipients = self._recipients
+        for run in uniform_runs(delivery):
+            if self._unknown:
+                recipients.failover.give_back(
+                    Parcel.of(run, delivery.qos, recipients.number, recipients.context.now).failed(self._name, "unknown", False)
+                )
+            elif not recipients.publish(run):
+                return False
+        return True
+
+
+class _Records:
+    """Takes the records of other brokers."""
+
+    def __init__(self, recipients: Recipients) -> None:
+        self._recipients = recipients
+
+    def received(self, origin: int, body: bytes) -> None:
+        try:
+            self._recipients.take_records(origin, body)
+        except ValueError as error:
+            log.warning("event=recipient-post-refused origin=%d text=%s", origin, error)
+
+    def returned(self, destination: int, body: bytes, reason: str) -> None:
+        """A broker that is gone needs no records."""
+
+
+class _Adopt:
+    """Takes applications that the directory gives this broker."""
+
+    def __init__(self, recipients: Recipients) -> None:
+        self._recipients = recipients
+
+    def received(self, origin: int, body: bytes) -> None:
+        try:
+            application = records.decode_application(body)
+        except ValueError as error:
+            log.warning("event=recipient-post-refused origin=%d text=%s", origin, error)
+            return
+        if application.name not in self._recipients.local:
+            self._recipients.adopt(application)
+
+    def returned(self, destination: int, body: bytes, reason: str) -> None:
+        """It is asked for again with the next message."""
+
+
+def iso(wall: float) -> str:
+    """A time of the wall clock in ISO 8601, UTC."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(wall)) + f".{int(wall * 1000) % 1000:03d}Z"

@@ -1,0 +1,167 @@
+"""Recipients at one broker: states, fail-over, return. Tests are named by the rows that they show (docs/recipients.md)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from mqmesh.broker.config import parse
+from mqmesh.mqtt.packets import Puback
+from mqmesh.mqtt.properties import Property
+from mqmesh.store.memory import MemoryStore
+from support.broker_site import Client, Site
+
+
+def site(store: Any = None, **table: Any) -> Site:
+    """A broker with a table `[recipients]`: intervals of 1, 3 and 10 seconds, unless it says otherwise."""
+    table = {"message_interval": 1, "fault_interval": 3, "defunct_interval": 10, **table}
+    made = Site(store=store)
+    made.broker.config.recipients = parse({"recipients": table}).recipients
+    return made
+
+
+def application(name: str, *alternatives: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "alternatives": list(alternatives), **more}
+
+
+async def served(at: Site, name: str, version: int = 5, **more: Any) -> Client:
+    """A client that is the application `name` and has subscribed to what is addressed to it."""
+    client = await at.client(name, version=version, **more)
+    await client.subscribe(f"app/{name}/#", qos=2)
+    return client
+
+
+def users(packet: Any) -> dict[str, str]:
+    return dict(packet.properties.get(Property.USER_PROPERTY, []))
+
+
+def state(at: Site, name: str) -> str:
+    recipients = at.broker.site.recipients
+    assert recipients is not None
+    return recipients.local[name].state.value
+
+
+async def test_f15_addressed_messages_reach_their_application_and_say_where_they_come_from() -> None:
+    async with site(application=[application("orders")]) as at:
+        orders = await served(at, "orders")
+        sender = await at.client("shop")
+        properties = {Property.USER_PROPERTY: [("mqmesh-originator", "forged"), ("own", "kept")]}
+        assert await sender.publish("app/orders/new", b"1", 1, properties=properties) == 0
+        (got,) = await orders.messages(1)
+        assert (got.topic, got.payload, got.qos) == ("app/orders/new", b"1", 1)
+        assert got.properties[Property.USER_PROPERTY] == [("own", "kept"), ("mqmesh-originator", "shop"), ("mqmesh-site", "0")]
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+async def test_f15_an_unknown_name_is_refused(qos: int) -> None:
+    async with site() as at:
+        sender = await at.client("shop")
+        assert await sender.publish("app/nobody/new", b"1", qos) == 0x90
+
+
+async def test_without_the_table_the_topics_are_ordinary() -> None:
+    async with Site() as at:
+        reader = await at.client("reader")
+        await reader.subscribe("app/#", qos=1)
+        sender = await at.client("shop")
+        assert await sender.publish("app/nobody/new", b"1", 1) == 0
+        assert (await reader.messages(1))[0].payload == b"1"
+
+
+async def test_f21_messages_wait_for_an_application_that_is_away_and_clean_sessions_lose_nothing() -> None:
+    async with site(MemoryStore(), message_interval=1000, fault_interval=1000, application=[application("orders")]) as at:
+        sender = await at.client("shop")
+        for number in range(3):
+            await sender.publish("app/orders/new", b"%d" % number, 1)
+        orders = await served(at, "orders")
+        assert [one.payload for one in await orders.messages(3)] == [b"0", b"1", b"2"]
+        await sender.publish("app/orders/new", b"3", 1)
+        await orders.messages(1, acknowledge=False)
+        await orders.cut()
+        await sender.publish("app/orders/new", b"4", 1)
+        again = await served(at, "orders")
+        assert [one.payload for one in await again.messages(2)] == [b"3", b"4"]
+
+
+async def test_f1_a_message_that_uses_up_its_interval_fails_over_by_itself() -> None:
+    async with site(application=[application("orders", "backup"), application("backup")]) as at:
+        orders, backup = await served(at, "orders"), await served(at, "backup")
+        sender = await at.client("shop")
+        await sender.publish("app/orders/new", b"1", 1)
+        await orders.messages(1, acknowledge=False)
+        await at.later(1.1)
+        (got,) = await backup.messages(1)
+        assert got.payload == b"1"
+        assert users(got)["mqmesh-failed-over"] == "orders"
+        assert users(got)["mqmesh-repeated"] == "1"
+        assert state(at, "orders") == "operational"
+        await backup.nothing()
+
+
+async def test_f3_f4_f5_f11_fault_the_probe_and_the_return() -> None:
+    async with site(message_interval=3, application=[application("orders", "backup"), application("backup")]) as at:
+        orders, backup = await served(at, "orders"), await served(at, "backup")
+        sender = await at.client("shop")
+        await sender.publish("app/orders/new", b"1", 1)
+        (first,) = await orders.messages(1, acknowledge=False)
+        await at.later(2)
+        await sender.publish("app/orders/new", b"2", 1)
+        await orders.messages(1, acknowledge=False)
+        await at.later(1.1)
+        await at.until(lambda: state(at, "orders") == "fault")
+        await sender.publish("app/orders/new", b"3", 1)
+        assert [one.payload for one in await backup.messages(2)] == [b"2", b"3"]
+        orders.send(Puback(first.packet_id))
+        await at.until(lambda: state(at, "orders") == "operational")
+        await sender.publish("app/orders/new", b"4", 1)
+        assert (await orders.messages(1))[0].payload == b"4"
+
+
+async def test_f9_f10_defunct_closes_the_connection() -> None:
+    async with site(application=[application("orders", "backup"), application("backup")]) as at:
+        orders, backup = await served(at, "orders"), await served(at, "backup")
+        sender = await at.client("shop")
+        await sender.publish("app/orders/new", b"1", 1)
+        await orders.messages(1, acknowledge=False)
+        await at.later(3.1)
+        await at.until(lambda: state(at, "orders") == "fault")
+        await at.later(10.1)
+        await orders.closed(0x98)
+        assert state(at, "orders") == "defunct"
+        assert (await backup.messages(1))[0].payload == b"1"
+        again = await served(at, "orders")
+        assert state(at, "orders") == "operational"
+        await sender.publish("app/orders/new", b"2", 1)
+        assert (await again.messages(1))[0].payload == b"2"
+
+
+async def test_f8_f16_no_alternative_left_returns_the_message() -> None:
+    chain = [application("a", "b"), application("b", "c", "a"), application("c")]
+    async with site(application=chain) as at:
+        sender = await at.client("shop")
+        await sender.subscribe("app/shop/returned", qos=1)
+        await sender.publish("app/a/x", b"1", 1, properties={Property.CONTENT_TYPE: "text"})
+        for _ in range(4):
+            await at.later(1.1)
+        (got,) = await sender.messages(1)
+        assert (got.topic, got.payload) == ("app/shop/returned", b"1")
+        found = users(got)
+        assert got.properties[Property.CONTENT_TYPE] == "text"
+        assert found["mqmesh-tried"] == "a,b,c"
+        assert found["mqmesh-topic"] == "app/a/x"
+        assert found["mqmesh-returned"] == "message-interval"
+        assert found["mqmesh-returned-at"].endswith("Z")
+
+
+async def test_f8_dead_letters_wait_for_somebody() -> None:
+    async with site(application=[application("a")]) as at:
+        sender = await at.client("shop")
+        await sender.publish("app/a/x", b"1", 1)
+        await at.later(1.1)
+        recipients = at.broker.site.recipients
+        assert recipients is not None
+        await at.until(lambda: recipients.failover.counts["dead_lettered"] == 1)
+        reader = await at.client("reader")
+        await reader.subscribe("dead/+", qos=1)
+        (got,) = await reader.messages(1)
+        assert (got.topic, users(got)["mqmesh-tried"]) == ("dead/site0", "a")
