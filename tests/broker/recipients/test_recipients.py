@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from mqmesh.broker.config import parse
-from mqmesh.mqtt.packets import Puback
+from mqmesh.mqtt.packets import Puback, Suback, Subscribe, Subscription
 from mqmesh.mqtt.properties import Property
 from mqmesh.store.memory import MemoryStore
 from support.broker_site import Client, Site
@@ -27,7 +27,12 @@ def application(name: str, *alternatives: str, **more: Any) -> dict[str, Any]:
 async def served(at: Site, name: str, version: int = 5, **more: Any) -> Client:
     """A client that is the application `name` and has subscribed to what is addressed to it."""
     client = await at.client(name, version=version, **more)
-    await client.subscribe(f"app/{name}/#", qos=2)
+    client.send(Subscribe(client.next_id(), [Subscription(f"app/{name}/#", 2)]))
+    early = []
+    while not isinstance(packet := await client.receive(), Suback):  # messages may come before it (MQTT 5: 3.8.4)
+        early.append(packet)
+    for one in early:
+        client._packets.put_nowait(one)
     return client
 
 
