@@ -6,13 +6,19 @@ import asyncio
 import contextlib
 import contextvars
 from collections.abc import Callable, Iterable, Iterator
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from mqmesh.broker import ports
+from mqmesh.broker.client.connection import Connection
 from mqmesh.broker.config import BrokerConfig
+from mqmesh.broker.mesh import identity
+from mqmesh.broker.mesh.link import LinkProtocol
 from mqmesh.broker.persistence import commits
+from mqmesh.broker.routing.shared import ShareGroup
 from mqmesh.broker.server import Broker
+from mqmesh.broker.session.session import Session
 from mqmesh.store import Writer
 from mqmesh.store.memory import MemoryStore
 from mqmesh.store.records import StoredDelivery
@@ -87,6 +93,8 @@ class Place:
         self.life = Life(self.name)
         self.lives += 1
         broker = self.broker = Broker(self.config, self.store)
+        turns = broker.context.turns
+        turns.clock, turns._meter = self.loop.time, lambda: 0.0  # what takes long on this machine changes nothing
         context = contextvars.copy_context()
         context.run(LIFE.set, self.life)
         await asyncio.Task(broker.start(), loop=self.loop, context=context)
@@ -110,6 +118,11 @@ def simulated(seed: int) -> Iterator[tuple[VirtualLoop, Random]]:
     loop = VirtualLoop()
     loop.network.delay = lambda: 0.0005 + chance.random() * 0.002
     state = random.getstate()
+    numbers: dict[int, tuple[int, object]] = {}
+
+    def number(self: object) -> int:
+        """The order of a set's members is that in which they came there, not that of their addresses in memory."""
+        return numbers.setdefault(id(self), (len(numbers), self))[0]
 
     def wall(context: ports.Context) -> float:
         return WALL + loop.time()
@@ -119,6 +132,11 @@ def simulated(seed: int) -> Iterator[tuple[VirtualLoop, Random]]:
         mock.patch.object(commits, "Writer", SimulatedWriter),
         mock.patch.object(SimulatedWriter, "chance", staticmethod(chance.random)),
         mock.patch.object(ports.Context, "wall", wall),
+        mock.patch.object(LinkProtocol, "__hash__", number),
+        mock.patch.object(Connection, "__hash__", number),
+        mock.patch.object(Session, "__hash__", number),
+        mock.patch.object(ShareGroup, "__hash__", number),
+        mock.patch.object(identity, "time", SimpleNamespace(time=lambda: WALL + loop.time())),
         mock.patch.object(os, "urandom", secret.randbytes),
         mock.patch.object(random, "_urandom", secret.randbytes),
     ):

@@ -32,7 +32,7 @@ class Life:
     def __init__(self, place: str) -> None:
         self.place = place
         self.alive = True
-        self.ends: set[End] = set()
+        self.ends: dict[End, None] = {}
         self.tasks: list[asyncio.Task[Any]] = []
 
     def end(self) -> None:
@@ -180,7 +180,7 @@ class Network:
     def cut(self, one: str, other: str) -> None:
         """Break all connections between two places, and let none be made."""
         self.apart.add(frozenset((one, other)))
-        server_lives = {server.life for server in self.servers.values()}
+        server_lives = dict.fromkeys([server.life for server in self.servers.values()])
         for life in server_lives:
             for end in list(life.ends):
                 if {end.life.place, end.peer.life.place} == {one, other}:
@@ -200,7 +200,7 @@ class End(asyncio.Transport):
         super().__init__({"peername": address, "sockname": (life.place, 1883), "socket": None})
         self.network, self.life, self.context = network, life, context
         self.protocol: Any = None
-        life.ends.add(self)
+        life.ends[self] = None
         self._high, self._low = HIGH, LOW
         self._inbox: deque[bytes] = deque()  # has arrived, and was not read
         self._held = 0  # bytes written to this end, and not read
@@ -318,7 +318,7 @@ class End(asyncio.Transport):
         self._gone = True
         if not self.life.alive:
             self._lost = True
-            self.life.ends.discard(self)
+            self.life.ends.pop(self, None)
         elif self._closing or not self._inbox:
             self.run(self._lose, None)
         peer = self.peer
@@ -328,6 +328,6 @@ class End(asyncio.Transport):
     def _lose(self, error: Exception | None) -> None:
         if not self._lost:
             self._lost = True
-            self.life.ends.discard(self)
+            self.life.ends.pop(self, None)
             if self.protocol is not None:
                 self.protocol.connection_lost(error)
