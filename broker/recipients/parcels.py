@@ -12,7 +12,6 @@ What it does not know: where a parcel goes.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,6 +22,7 @@ from ...mqtt.fields import read_string
 from ...mqtt.length import encode_length
 from ...mqtt.properties import Property, encode_properties
 from ...mqtt.publish import publish_properties
+from .timing import iso
 
 FORM = 1
 ORIGINATOR, SITE = "mqmesh-originator", "mqmesh-site"
@@ -119,8 +119,7 @@ class Parcel:
 
     def returned(self, topic: str, now: float, wall: float) -> Run:
         """The messages for their originator. topic: where it takes them. wall: seconds since 1970."""
-        at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(wall)) + f".{int(wall * 1000) % 1000:03d}Z"
-        pairs = [(RETURNED, self.reason), (RETURNED_AT, at), (TRIED, ",".join(self.tried)), (TOPIC, self.topic.decode())]
+        pairs = [(RETURNED, self.reason), (RETURNED_AT, iso(wall)), (TRIED, ",".join(self.tried)), (TOPIC, self.topic.decode())]
         if self.originator:
             pairs.append((ORIGINATOR, self.originator))
         if self.repeated:

@@ -24,7 +24,7 @@ from ...mqtt.packets import Subscription
 from ...mqtt.reasons import Reason
 from ...mqtt.session import Delivery
 from ..routing.publication import Publication
-from . import records
+from . import records, view
 from .declared import Contradiction, declared
 from .directory import Answer, RecipientDirectory
 from .failover import FailOver, uniform_runs
@@ -34,8 +34,10 @@ from .machine import State
 from .parcels import Parcel, failed_over, fields_of, stamped
 from .recipient import PAST, QUEUE, Recipient, adopt_faces, face_of, forget_gone, watch
 from .records import Record
+from .sampling import Sampler
 from .seizure import Seizure
 from .settings import Application, RecipientSettings
+from .timing import iso
 
 if TYPE_CHECKING:
     from ...mesh.node.actions import Event
@@ -109,6 +111,7 @@ class Recipients:
         self._moving: dict[str, str] = {}  # recipient -> whom an operator gives its messages
         self.failover = FailOver(context, guard, self, self._publish, self._wanted, self._bury, self._keep_parcel, self.prefix)
         self.failover.room = self._room
+        self.sampler = Sampler(sessions, lambda session: session.client_id in self._clients, settings.intervals.fault)
         router.addressed = self._addressed
         sessions.keeps = self._keeps
         sessions.outlives = self._outlives
@@ -644,6 +647,7 @@ class Recipients:
     def tick(self) -> None:
         """Twice a second."""
         self._stirred = True
+        self.sampler.look(self.context.now)
         self.failover.tell()
         kept, self._kept = self._kept, {}
         for key, parcel in kept.items():
@@ -750,6 +754,20 @@ class Recipients:
             shown = json.dumps(found).encode()
         self._issue(Run((TOPIC + name).encode(), 0, True, [shown], received=self.context.now))
 
+    # ---- what can be seen
+
+    def describe(self, name: str | None = None) -> list[dict[str, Any]]:
+        """The recipients whose home is here, or one of them (`view.describe`)."""
+        return view.describe(self, name)
+
+    def explain(self, name: str) -> dict[str, Any] | None:
+        """Where a message for a name would go now, and why (`view.explain`)."""
+        return view.explain(self, name)
+
+    def values(self) -> dict[str, str]:
+        """For `$SYS/broker/recipients/`."""
+        return view.values(self)
+
     # ---- operators
 
     def hold(self, name: str, on: bool = True) -> bool:
@@ -849,8 +867,3 @@ class _Adopt:
 
     def returned(self, destination: int, body: bytes, reason: str) -> None:
         """It is asked for again with the next message."""
-
-
-def iso(wall: float) -> str:
-    """A time of the wall clock in ISO 8601, UTC."""
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(wall)) + f".{int(wall * 1000) % 1000:03d}Z"
