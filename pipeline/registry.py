@@ -44,6 +44,10 @@ JOBS = {
             "one row for each message: parties, times, ends, complete or why not",
             ("messages", "refused"),
         ),
+        Job("usage", "usage.job:run", "messages and bytes by account, service, day and role, from the counters", ("usage",)),
+        Job("charged", "usage.job:run_charged", "the messages behind the usage, where they are journalled", ("charged",), optional=True),
+        Job("invoices", "billing.job:run", "invoices of a month, by tariffs", ("invoice_lines",), ("usage", "charged"), optional=True),
+        Job("audit", "audit.job:run", "who did what, chained by hashes, in audit/", ()),
     )
 }
 

@@ -1,0 +1,1 @@
+"""The audit trail: who did what, in records that are chained by hashes."""

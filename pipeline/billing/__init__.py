@@ -1,0 +1,1 @@
+"""Tariffs, exact rating, invoices, and who has paid. Everything here works on small tables, without Spark."""

@@ -1,0 +1,1 @@
+"""Usage: who used what, from the counters of the journal that are always on."""
