@@ -41,7 +41,7 @@ COMMANDS = {
     "recipients": (
         "recipients.command",
         "recipients",
-        "Show the recipients that brokers watch, where their messages go, and hold, move or give up one.",
+        "Show the recipients that brokers watch, and hold, give up or move one.",
     ),
     "identity": ("mesh.identity", "identity", "Decide which of two brokers with one data folder holds its identity."),
     "acl": ("acl", "acl", "Look at a broker's rules of access."),

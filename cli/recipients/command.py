@@ -34,7 +34,7 @@ def recipients(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object; with --watch one a line.")] = False,
     options: ConnectionOptions,
 ) -> None:
-    """Show the recipients that brokers watch: which are in fault, since when, what waits for them, and who takes their messages.
+    """Show the recipients that brokers watch, and hold, give up or move one.
 
     \b
       mqmesh recipients -h mqtt://porto.example.com:1883 --watch
