@@ -190,6 +190,7 @@ class Broker:
         settings = self.config.recipients
         if settings is None:
             return
+        from .recipients.overview import Overview
         from .recipients.shell import Recipients
 
         site, mesh = self.site, self.site.mesh
@@ -197,6 +198,7 @@ class Broker:
         site.recipients = Recipients(
             self.context, settings, number, self.config.name, site.router, site.sessions, site.guard, self._accept_own, self.issue
         )
+        site.overview = self.recipient_topic.administration = Overview(site.recipients)
         if mesh is not None:
             mesh.recipients = site.recipients
             site.recipients.join_mesh(mesh.node, mesh.peer_messages)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .mesh.shell import MeshShell
     from .persistence.commits import Persistence
     from .ports import Admission, Backpressure, Context, DirectLane, Neighbours
+    from .recipients.overview import Overview
     from .recipients.shell import Recipients as Watched
     from .roaming.shell import Roaming
     from .routing.publication import Withheld
@@ -123,7 +124,7 @@ class Site:
     sent_before, received_before: PUBLISH packets of connections that are gone.
     mesh, roaming: None outside a mesh.
     persistence: what is stored; None without a store.
-    recipients: who is watched; None without a table `[recipients]`.
+    recipients: who is watched; None without a table `[recipients]`. overview: the same for operators.
     tls, websocket: None without listeners or links of that kind.
     registrar: the directory; None without one.
     within: the connection of the client that runs in this process; None without one.
@@ -143,6 +144,7 @@ class Site:
         "guard",
         "handles",
         "mesh",
+        "overview",
         "persistence",
         "received_before",
         "recipients",
@@ -177,6 +179,7 @@ class Site:
         self.roaming: Roaming | None = None
         self.persistence: Persistence | None = None
         self.recipients: Watched | None = None
+        self.overview: Overview | None = None
         self.tls: TlsService | None = None
         self.websocket: WebSocketService | None = None
         self.registrar: Neighbours | None = None

@@ -120,6 +120,7 @@ class BrokerCollector(Collector):
             yield _counter("mqmesh_websocket_broken", "WebSockets ended because of what the peer sent.", counters.websocket_broken)
         yield from _store(site)
         yield from _roaming(site)
+        yield from _recipients(site)
         yield from _mesh(site)
 
 
@@ -160,6 +161,22 @@ def _roaming(site: Site) -> Iterator[Metric]:
         for what, count in site.roaming.roamer.counts.items():
             moves.add_metric([what], count)
         yield moves
+
+
+def _recipients(site: Site) -> Iterator[Metric]:
+    if site.overview is None:
+        return
+    totals = site.overview.totals()
+    states = GaugeMetricFamily("mqmesh_recipients", "Recipients whose home is here, by state.", labels=["state"])
+    for state in ("operational", "fault", "defunct"):
+        states.add_metric([state], totals[state])
+    yield states
+    yield _counter("mqmesh_failed_over", "Messages that recipients here did not take, and that went on to others.", totals["failed_over"])
+    yield _counter("mqmesh_returned", "Messages that went back to who published them.", totals["returned"])
+    yield _counter(
+        "mqmesh_dead_lettered", "Messages that nobody took, and that nobody is there for to be returned to.", totals["dead_lettered"]
+    )
+    yield _counter("mqmesh_repeated", "Messages among those that failed over that the first recipient may have too.", totals["repeated"])
 
 
 def _mesh(site: Site) -> Iterator[Metric]:

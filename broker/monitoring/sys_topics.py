@@ -164,6 +164,8 @@ class SysTopics:
             values.update(site.registrar.values())
         if site.roaming is not None:
             values.update(site.roaming.values())
+        if site.overview is not None:
+            values.update(site.overview.values())
         values["name"] = site.config.name
         values["clock"] = str(int(site.context.wall()))
         values["state"] = "; ".join(troubles(site)) or OK

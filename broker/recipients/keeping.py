@@ -97,7 +97,8 @@ def restore_state(recipient: Recipient, value: bytes, offset: float, now: float)
         _, state, since, history, held, probing = msgpack.unpackb(value)
         recipient.machine.restore(State(state), min(now, since - offset), None)
         for at, before, after, why in history:
-            recipient.machine.history.append(Change(at - offset, State(before), State(after), why))
+            recipient.told = Change(at - offset, State(before), State(after), why)
+            recipient.machine.history.append(recipient.told)
         recipient.held, recipient.probing = bool(held), bool(probing)
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise StoreError(Kind.CORRUPT, TABLE, f"state of {recipient.name}: {error}") from None

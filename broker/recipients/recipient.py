@@ -22,7 +22,7 @@ from ...mqtt.topics import matches, overlaps, split_share
 from ..persistence.stored_session import StoredSession
 from ..routing.shared import ShareGroup
 from .faces import Gone, QueueFace, SessionFace, Watch
-from .machine import Action, Input, Machine, State
+from .machine import Action, Change, Input, Machine, State
 from .parcels import failed_over
 from .seizure import Seizure
 
@@ -97,6 +97,7 @@ class Recipient:
         self.probing = False
         self.primary = True
         self.counts = Counts()
+        self.told: Change | None = None  # the last change that was said
         self.deadline: float | None = None  # as the port has it
         self._times: deque[float] = deque()
         self._turn = 0

@@ -502,8 +502,8 @@ class Recipients:
         self.set_deadline(recipient)
         self._stirred = True
         history = recipient.machine.history
-        if history and history[-1].at == self.context.now:
-            change = history[-1]
+        if history and history[-1] is not recipient.told:
+            change = recipient.told = history[-1]
             level = logging.INFO if change.after is State.OPERATIONAL else logging.WARNING
             text = "event=recipient name=%s from=%s to=%s waiting=%d text=%s"
             log.log(level, text, quoted(recipient.name), change.before.value, change.after.value, recipient.waiting, change.why)

@@ -29,7 +29,8 @@ def demo(
     Five brokers in a ring, each a process. At each site a client publishes readings of this machine (cores,
     memory, disks, interfaces, processes) with QoS 1 and subscribes to the readings of all sites. In mid-run
     one link is cut and mended, then one broker is killed with SIGKILL and started again. At the end two sites
-    reach a foreign broker (amqtt, of the extra 'demo') through a metabroker, lose it, and get it back.
+    reach a foreign broker (amqtt, of the extra 'demo') through a metabroker, lose it, and get it back. Then an
+    application hangs (SIGSTOP): its messages go to another one, and to the sender when that one hangs too.
 
     \b
       mqmesh demo

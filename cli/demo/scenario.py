@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..fleet.process import Fleet
+from .dead_recipient import DeadRecipientAct, DeadRecipientError, DeadRecipientResult, recipients
 from .foreign_broker import ForeignBrokerAct, ForeignBrokerError, ForeignBrokerResult
 from .ring import ring
 from .site import Site
@@ -86,6 +87,7 @@ class Report:
     delay_p99: float
     delay_max: float
     abroad: ForeignBrokerResult = field(default_factory=ForeignBrokerResult)
+    recipients: DeadRecipientResult = field(default_factory=DeadRecipientResult)
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -122,6 +124,7 @@ class Job:
         self.seconds = seconds
         self.view = view
         self.fleet = Fleet(ring(), folder, proxies=True)
+        self.fleet.recipients = recipients()
         self.names = list(self.fleet.members)
         self.link = (self.names[0], self.names[1])
         self.killed = self.names[3]
@@ -150,6 +153,7 @@ class Job:
             self._pass(max(BACK, left / self.seconds))
             report = self._finish()
             self._use_foreign_broker(report)
+            self._kill_recipients(report)
             return report
         finally:
             for site in self.sites.values():
@@ -259,6 +263,17 @@ class Job:
             report.abroad = act.result
             report.problems.append(f"abroad: {error}")
         self.view.phase(f"the third act took {time.monotonic() - begin:.1f} s")
+
+    def _kill_recipients(self, report: Report) -> None:
+        """The fourth act: an application that hangs, and its alternative that does so too."""
+        begin = time.monotonic()
+        act = DeadRecipientAct(self.fleet, self.names[2], self.names[0], self.names[4], self.view.phase)
+        try:
+            report.recipients = act.run()
+            report.problems += report.recipients.problems()
+        except (DeadRecipientError, OSError) as error:
+            report.problems.append(f"recipients: {error}")
+        self.view.phase(f"the fourth act took {time.monotonic() - begin:.1f} s")
 
     def _problems(self, report: Report) -> list[str]:
         total = report.totals

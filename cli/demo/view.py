@@ -169,6 +169,7 @@ def result_tables(report: Report, out: TextIO = sys.stdout) -> None:
         f"{apart.missed} readings of others passed while {report.killed} was away."
     )
     _foreign_broker(report, console)
+    _recipients(report, console)
 
 
 def _foreign_broker(report: Report, console: Console) -> None:
@@ -187,6 +188,24 @@ def _foreign_broker(report: Report, console: Console) -> None:
     console.print(
         f"{abroad.sessions} sessions shared {abroad.connections} connection to it. It was killed: {abroad.told} sites were told, and heard "
         f"of it again [bold]{returned}[/] after it was started."
+    )
+
+
+def _recipients(report: Report, console: Console) -> None:
+    """Print the result of the fourth act."""
+    found = report.recipients
+    table = titled_table(
+        f"An application that hangs: {found.sent:,} orders with QoS 1", "seconds", "what", "noticed after", "then", left=("what", "then")
+    )
+    for step in found.steps:
+        noticed = "[red]never[/]" if step.noticed is None else f"{step.noticed:.2f} s"
+        table.add_row(f"{step.at:.1f}", step.what, noticed, step.then)
+    console.print(table)
+    handled = ", ".join(f"{count:,} handled by {name}" for name, count in found.handled.items())
+    lost, repeated = (f"[bold red]{count:,}[/]" if count else "0" for count in (found.lost, found.repeated))
+    console.print(
+        f"Orders: {handled}, {found.returned:,} returned to the shop; {lost} lost, {repeated} repeated; "
+        f"{found.marked:,} that a hanging clerk had taken without acknowledging went elsewhere too, marked as possibly repeated"
     )
 
 

@@ -33,6 +33,7 @@ from .watch import Status, Watch
 
 if TYPE_CHECKING:
     from ...broker.config import BrokerConfig
+    from ...broker.recipients.settings import RecipientSettings
     from ...mesh.topology.topology import BrokerEntry, LinkEntry, Topology
 
 QUIET = 0.3  # seconds without a change after which the mesh counts as settled
@@ -84,6 +85,7 @@ class Fleet:
     def __init__(self, topology: Topology, folder: Path, proxies: bool = False) -> None:
         self.folder = folder.absolute()
         self.environments: dict[str, dict[str, str]] = {}  # of a broker's process, beside this process's own; for its next start
+        self.recipients: RecipientSettings | None = None  # of every broker
         self.changed = threading.Condition()
         self.proxies: dict[frozenset[str], Proxy] = {}
         self.topology = self._with_proxies(topology) if proxies else topology
@@ -171,7 +173,7 @@ class Fleet:
         """The configuration of a broker."""
         from ...broker.config import of_topology
 
-        return of_topology(self.topology, name, self.folder)
+        return replace(of_topology(self.topology, name, self.folder), recipients=self.recipients)
 
     def _await_exit(self, member: Member, process: subprocess.Popen[str]) -> None:
         status = process.wait()

@@ -37,6 +37,12 @@ NUMBERS = {  # key -> topics below $SYS/broker; the first that exists counts
     "stored_sessions": ("store/sessions",),
     "stored_sessions_limit": ("store/sessions/limit",),
     "memory": ("heap/current",),
+    "recipients_operational": ("recipients/operational",),
+    "recipients_fault": ("recipients/fault",),
+    "recipients_defunct": ("recipients/defunct",),
+    "failed_over": ("recipients/failed-over",),
+    "returned": ("recipients/returned",),
+    "dead_lettered": ("recipients/dead-lettered",),
 }
 RATES = {"publish_in": "load/publish/received/1min", "publish_out": "load/publish/sent/1min"}  # per minute there, per second here
 FLOAT = int | float
@@ -149,6 +155,7 @@ def _broker(values: Mapping[str, str]) -> dict[str, Any]:
     }
     for key, topics in NUMBERS.items():
         found[key] = next((number for topic in topics if (number := _number(said.get(topic))) is not None), None)
+    found["recipients_dead"] = _names(said.get("recipients/dead"))
     for key, topic in RATES.items():
         rate = _number(said.get(topic))
         found[key] = None if rate is None else round(rate / 60, 2)
@@ -163,6 +170,11 @@ def _troubles(broker: Mapping[str, Any]) -> list[str]:
     for state in (broker["store"], broker["state"]):  # the first is quicker, the second says more
         if state is not None and state != OK and not any(state in one for one in found):
             found.append(f"the broker is not well: {state}")
+    dead = (broker["recipients_fault"] or 0) + (broker["recipients_defunct"] or 0)
+    if dead:
+        names = broker["recipients_dead"]
+        more = f" and {dead - len(names):,} more" if 0 < len(names) < dead else ""
+        found.append(f"{dead:,} recipients take no messages: {', '.join(names)}{more} (mqmesh recipients)")
     if broker["held_bytes_limit"] and broker["held_bytes"] >= broker["held_bytes_limit"]:
         found.append(f"the broker is full: it holds the {broker['held_bytes_limit']:,} bytes in memory that it may (limits.broker_bytes)")
     return found
@@ -271,6 +283,14 @@ def _typed(row: Mapping[str, Any], fields: Fields) -> dict[str, Any]:
 def _rows(whole: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
     rows = whole.get(key)
     return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+
+
+def _names(text: str | None) -> list[str]:
+    try:
+        found = json.loads(text) if text is not None else []
+    except (ValueError, RecursionError):
+        return []
+    return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
 
 
 def _object(text: str | None) -> dict[str, Any] | None:

@@ -55,7 +55,12 @@ def _head(report: Mapping[str, Any]) -> Text:
 
 def _broker(broker: Mapping[str, Any]) -> RenderableType:
     table = Table.grid(padding=(0, 2))
-    for title, words in (("clients", _clients(broker)), ("messages", _messages(broker)), ("holds", _holds(broker))):
+    for title, words in (
+        ("clients", _clients(broker)),
+        ("messages", _messages(broker)),
+        ("holds", _holds(broker)),
+        ("recipients", _recipients(broker)),
+    ):
         if words and title == "clients" and broker["age"]:
             words.append(f"{lasting(broker['age'])} ago")
         if words:
@@ -92,6 +97,20 @@ def _holds(broker: Mapping[str, Any]) -> list[str]:
     if broker["retained_messages"] is not None:
         found.append(f"{broker['retained_messages']:,} retained messages")
     return found
+
+
+def _recipients(broker: Mapping[str, Any]) -> list[str]:
+    if broker["recipients_operational"] is None:
+        return []
+    forms = (
+        ("recipients_operational", "{:,} operational"),
+        ("recipients_fault", "{:,} in fault"),
+        ("recipients_defunct", "{:,} defunct"),
+        ("failed_over", "{:,} messages failed over"),
+        ("returned", "{:,} returned"),
+        ("dead_lettered", "{:,} dead letters"),
+    )
+    return [form.format(broker[key]) for key, form in forms if broker[key] is not None]
 
 
 def _of(limit: Any, words: Any) -> str:
