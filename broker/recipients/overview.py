@@ -1,7 +1,6 @@
-"""A broker's recipients as operators see them: those whose home is here, and the records of others.
+"""A broker's recipients as operators see them: those whose home is here (`view.py`), and the records of others.
 
-Counts and intervals are those of the home broker; of a recipient elsewhere only what its record says is known. Actions are the home's.
-`requests/recipients.py`, `$SYS` and metrics show it.
+Of a recipient elsewhere only what its record says is known. Actions are the home's. `requests/recipients.py`, `$SYS` and metrics show it.
 """
 
 from __future__ import annotations
@@ -10,14 +9,14 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from ...mqtt.errors import UsageError
+from . import view
 from .machine import State
 from .records import choose
-from .shell import iso
+from .timing import iso
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .recipient import Recipient
     from .records import Record
     from .shell import Recipients
 
@@ -33,24 +32,20 @@ class Overview:
 
     def describe(self) -> list[dict[str, Any]]:
         """See `requests.recipients.Administration`: by name."""
-        names = sorted({*self._all.local, *self._all.remote})
-        return [self._shown(name) for name in names]
+        found = {name: self._elsewhere(record) for name, record in self._all.remote.items()}
+        found |= {one["name"]: one for one in self._all.describe()}
+        return [found[name] for name in sorted(found)]
+
+    def others(self) -> dict[str, Any]:
+        """See `requests.recipients.Administration`."""
+        return view.others(self._all)
 
     def explain(self, name: str) -> dict[str, Any]:
         """See `requests.recipients.Administration`."""
-        record = self._known(name)
-        state = record.state.value
-        first: dict[str, Any] = {"recipient": name, "site": record.site, "state": state}
-        if record.held:
-            return {"name": name, "steps": [first | {"answer": "an operator holds it: messages wait"}], "goes_to": name}
-        reachable = self._all.reachable(record.broker)
-        if record.state is State.OPERATIONAL or not reachable:
-            answer = "takes it" if reachable else "its broker cannot be reached: messages wait for it"
-            return {"name": name, "steps": [first | {"answer": answer}], "goes_to": name}
-        steps, chosen = choose(name, [name], self._all.record, self._all.reachable, self._all.alternatives())
-        shown = [first | {"answer": f"it is in {record.state.name}"}]
-        shown += [{"recipient": one.recipient, "site": one.site, "state": one.state, "answer": one.answer} for one in steps]
-        return {"name": name, "steps": shown, "goes_to": chosen.name if chosen is not None else "its originator, else the dead letters"}
+        found = self._all.explain(name)
+        if found is None:
+            raise _unknown(name)
+        return {"name": name, **found}
 
     def hold(self, name: str) -> dict[str, Any]:
         """See `requests.recipients.Administration`."""
@@ -66,34 +61,32 @@ class Overview:
 
     def move(self, name: str, to: str | None) -> dict[str, Any]:
         """See `requests.recipients.Administration`."""
+        self._known(name)
         if to is None:
-            record = self._known(name)
-            _, chosen = choose(name, [name], self._all.record, self._all.reachable, self._all.alternatives())
+            _, chosen = choose(name, [name], self._all.record, self._all.reachable)
             if chosen is None:
-                raise UsageError(f"no alternative of {record.name!r} takes its messages now: name one")
+                raise UsageError(f"no alternative of {name!r} takes its messages now: name one")
             to = chosen.name
-        other = to
-        self._known(other)
+        other = self._known(to).name
         if other == name:
             raise UsageError(f"{name!r} has its messages already")
         return self._act(name, lambda one: self._all.move(one, other))
 
     def totals(self) -> dict[str, int]:
-        """Counts for `$SYS/broker/recipients/` and metrics: of the recipients whose home is here, and of this broker's fail-overs."""
+        """Counts for metrics: of the recipients whose home is here, and of this broker's fail-overs."""
         states = [one.state for one in self._all.local.values()]
         counts = self._all.failover.counts
         return {state.value: states.count(state) for state in State} | {name: counts[name] for name in TOTALS}
 
     def values(self) -> dict[str, str]:
-        """name below `$SYS/broker` -> value: the totals, and the first `NAMED` of those here that are in FAULT or DEFUNCT."""
+        """name below `$SYS/broker` -> value: the counts, and the first `NAMED` of those here that are in FAULT or DEFUNCT."""
         dead = sorted(name for name, one in self._all.local.items() if one.state is not State.OPERATIONAL)
-        shown = {f"recipients/{name.replace('_', '-')}": str(count) for name, count in self.totals().items()}
-        return shown | {"recipients/dead": json.dumps(dead[:NAMED])}
+        return view.values(self._all) | {"recipients/dead": json.dumps(dead[:NAMED])}
 
     def _known(self, name: str) -> Record:
         record = self._all.record(name)
         if record is None:
-            raise UsageError(f"there is no recipient {name[:200]!r}")
+            raise _unknown(name)
         return record
 
     def _act(self, name: str, deed: Callable[[str], bool]) -> dict[str, Any]:
@@ -102,49 +95,20 @@ class Overview:
             raise UsageError(f"the home of {name!r} is {record.site}: ask that broker")
         if not deed(name):
             raise UsageError(f"{name!r} does not take this now")
-        return self._shown(name)
+        return self._all.describe(name)[0]
 
-    def _shown(self, name: str) -> dict[str, Any]:
-        record = self._known(name)
-        found: dict[str, Any] = {
-            "name": name,
-            "site": record.site,
-            "state": record.state.value,
-            "since": iso(record.since),
-            "queue": record.queue,
-            "probe": record.probe,
-            "held": record.held,
-            "alternatives": [self._alternative(one) for one in record.alternatives],
-        }
-        recipient = self._all.local.get(name)
-        return found if recipient is None else found | self._own(recipient)
-
-    def _alternative(self, name: str) -> dict[str, Any]:
-        record = self._all.record(name)
-        if record is None:
-            return {"name": name, "state": "unknown", "site": None}
+    def _elsewhere(self, record: Record) -> dict[str, Any]:
         state = record.state.value if self._all.reachable(record.broker) else "unreachable"
-        return {"name": name, "state": state, "site": record.site}
-
-    def _own(self, recipient: Recipient) -> dict[str, Any]:
-        message, fault, defunct = recipient.application.intervals
-        counts, context = recipient.counts, self._all.context
-        offset = context.wall() - context.loop.time()
-        history = [
-            {"at": iso(one.at + offset), "from": one.before.value, "to": one.after.value, "why": one.why}
-            for one in recipient.machine.history
-        ]
         return {
-            "clients": list(recipient.application.clients),
-            "connected": recipient.connected,
-            "in_flight": recipient.in_flight,
-            "message_interval": message,
-            "fault_interval": fault,
-            "defunct_interval": defunct,
-            "acknowledged": counts.acknowledged,
-            "failed_over": counts.failed_over,
-            "returned": counts.returned,
-            "repeated": counts.repeated,
-            "succeeded": counts.succeeded,
-            "history": history,
+            "name": record.name,
+            "site": record.site,
+            "state": state,
+            "since": iso(record.since),
+            "held": record.held,
+            "queue": record.queue,
+            "alternatives": [view.alternative(one, self._all.record(one)) for one in record.alternatives],
         }
+
+
+def _unknown(name: str) -> UsageError:
+    return UsageError(f"there is no recipient {name[:200]!r}")

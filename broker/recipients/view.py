@@ -40,7 +40,7 @@ def _one(recipients: Recipients, one: Recipient) -> dict[str, Any]:
         "message_interval": intervals.message,
         "fault_interval": intervals.fault,
         "defunct_interval": intervals.defunct,
-        "alternatives": [_alternative(name, recipients.record(name)) for name in one.application.alternatives],
+        "alternatives": [alternative(name, recipients.record(name)) for name in one.application.alternatives],
         "consents": one.application.consents,
         "acknowledged": counts.acknowledged,
         "failed_over": counts.failed_over,
@@ -54,7 +54,8 @@ def _one(recipients: Recipients, one: Recipient) -> dict[str, Any]:
     }
 
 
-def _alternative(name: str, record: Record | None) -> dict[str, Any]:
+def alternative(name: str, record: Record | None) -> dict[str, Any]:
+    """One of a recipient's alternatives. record: what is known of it."""
     if record is None:
         return {"name": name, "state": "unknown", "site": None}
     return {"name": name, "state": record.state.value, "site": record.site}

@@ -3,7 +3,7 @@
 A client publishes a JSON object to `$mqmesh/recipients`, with Response Topic and Correlation Data as MQTT 5 has it, or is subscribed to
 `$mqmesh/recipients/answer`; only the client that asked gets the answer (docs/recipients.md, "To look at"):
 
-    {"do": "list"}                                    {"recipients": [...]}
+    {"do": "list"}                                    {"recipients": [...], "others": {"fault": 3, "clients": [...]}}; others: for operators
     {"do": "show", "name": "orders"}                  {"recipients": [{...}]}
     {"do": "explain", "name": "orders"}               {"name": ..., "steps": [{"recipient", "site", "state", "answer"}], "goes_to": ...}
     {"do": "hold", "name": "orders"}                  {"recipient": {...}}: its messages wait, and are delivered to nobody
@@ -54,6 +54,9 @@ class Administration(Protocol):
 
     def describe(self) -> list[dict[str, Any]]:
         """All of them, as docs/recipients.md shows them."""
+
+    def others(self) -> dict[str, Any]:
+        """Sessions that declared nothing and take nothing: how many ("fault"), and the first client identifiers ("clients")."""
 
     def explain(self, name: str) -> dict[str, Any]:
         """Where a message for a name would go now, and why."""
@@ -108,7 +111,7 @@ class RecipientTopic:
         if self.administration is None:
             return {"error": NO_RECIPIENTS}
         try:
-            return _look(self.administration, do, asked) if do in LOOKS else self._act(self.administration, do, asked, connection)
+            return _look(self.administration, do, asked, operator) if do in LOOKS else self._act(self.administration, do, asked, connection)
         except UsageError as error:
             return {"error": str(error)}
 
@@ -122,7 +125,7 @@ class RecipientTopic:
         return {"recipient": record}
 
 
-def _look(recipients: Administration, do: str, asked: Asked) -> dict[str, Any]:
+def _look(recipients: Administration, do: str, asked: Asked, operator: bool) -> dict[str, Any]:
     if do == "explain":
         return recipients.explain(asked["name"])
     shown = recipients.describe()
@@ -130,4 +133,5 @@ def _look(recipients: Administration, do: str, asked: Asked) -> dict[str, Any]:
         shown = [one for one in shown if one["name"] == asked["name"]]
         if not shown:
             raise UsageError(f"there is no recipient {asked['name'][:200]!r}")
-    return {"recipients": shown}
+        return {"recipients": shown}
+    return {"recipients": shown, **({"others": recipients.others()} if operator else {})}

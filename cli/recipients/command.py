@@ -93,7 +93,7 @@ def _text(request: dict[str, object], answer: dict[str, Any], as_json: bool) -> 
     if request["do"] == "explain":
         return view.explained(answer)
     if request["do"] == "list":
-        return view.table(answer["recipients"])
+        return "\n".join([view.table(answer["recipients"]), *view.others(answer.get("others"))])
     return "\n\n".join(map(view.details, answer["recipients"] if "recipients" in answer else [answer["recipient"]]))
 
 

@@ -22,6 +22,14 @@ def table(shown: list[dict[str, Any]]) -> str:
     return "\n".join([*lines(rows), end]) if shown else end
 
 
+def others(found: Any) -> list[str]:
+    """Sessions that declared nothing and take nothing, as a line."""
+    if not isinstance(found, dict) or not found.get("fault"):
+        return []
+    names = [name_of(one) for one in found.get("clients") or []]
+    return [f"{_count(found, 'fault')} sessions that declared nothing take no messages: {', '.join(names)}"]
+
+
 def details(one: dict[str, Any]) -> str:
     """One recipient, with its history."""
     intervals = [f"{key} {seconds(one.get(f'{key}_interval'))}" for key in ("message", "fault", "defunct")]
@@ -103,7 +111,7 @@ def _count(one: dict[str, Any], key: str) -> str:
 
 
 def _probe(probe: object) -> str:
-    return "an empty message" if probe is True else "the next message, or a new connection" if probe is False else _plain(probe)
+    return "out, or waiting" if probe is True else "none" if probe is False else _plain(probe)
 
 
 def _plain(text: object) -> str:

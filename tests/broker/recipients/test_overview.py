@@ -42,7 +42,13 @@ async def test_a_recipient_is_shown_with_its_alternatives_and_history() -> None:
         await hung(at, sender, "orders")
         assert [one["name"] for one in overview(at).describe()] == ["backup", "orders"]
         one = shown(at, "orders")
-        assert (one["state"], one["site"], one["in_flight"], one["connected"], one["clients"]) == ("fault", "site0", 1, True, ["orders"])
+        assert (one["state"], one["site"], one["in_flight"], one["connected"], one["clients"]) == (
+            "fault",
+            "site0",
+            1,
+            ["orders"],
+            ["orders"],
+        )
         assert (one["message_interval"], one["fault_interval"], one["defunct_interval"]) == (3, 3, 10)
         assert one["alternatives"] == [
             {"name": "backup", "state": "operational", "site": "site0"},
@@ -68,15 +74,15 @@ async def test_an_explanation_names_each_that_was_looked_at() -> None:
         found = overview(at).explain("orders")
         assert found["goes_to"] == "backup"
         assert [(one["recipient"], one["answer"]) for one in found["steps"]] == [
-            ("orders", "it is in FAULT"),
+            ("orders", "it is known to be in FAULT"),
             ("orders-shy", "it does not consent to messages of orders"),
             ("typo", "not registered"),
             ("orders-held", "an operator holds it"),
             ("backup", "takes it"),
         ]
         overview(at).defunct("backup")
-        assert overview(at).explain("orders")["goes_to"] == "its originator, else the dead letters"
-        assert overview(at).explain("orders-held")["steps"][0]["answer"] == "an operator holds it: messages wait"
+        assert overview(at).explain("orders")["goes_to"] == "the originator"
+        assert overview(at).explain("orders-held")["steps"][0]["answer"] == "an operator holds it: the message waits"
 
 
 async def test_an_operator_holds_resumes_and_declares_defunct() -> None:

@@ -25,6 +25,9 @@ class Recipients:
     def describe(self) -> list[dict[str, Any]]:
         return [{"name": "orders", "state": "fault"}, {"name": "lyon", "state": "operational"}]
 
+    def others(self) -> dict[str, Any]:
+        return {"fault": 1, "clients": ["sensor-1"]}
+
     def explain(self, name: str) -> dict[str, Any]:
         self._known(name)
         return {"name": name, "steps": [{"recipient": name, "site": "porto", "state": "fault", "answer": "in fault"}], "goes_to": "lyon"}
@@ -75,7 +78,9 @@ async def test_they_are_listed_shown_and_explained(home: str) -> None:
     async with Site(home) as site:
         site.broker.recipient_topic.administration = Recipients()
         client = await asker(site)
-        assert [one["name"] for one in (await ask(client, {"do": "list"}))["recipients"]] == ["orders", "lyon"]
+        answer = await ask(client, {"do": "list"})
+        assert [one["name"] for one in answer["recipients"]] == ["orders", "lyon"]
+        assert answer["others"] == {"fault": 1, "clients": ["sensor-1"]}
         assert await ask(client, {"do": "show", "name": "lyon"}) == {"recipients": [{"name": "lyon", "state": "operational"}]}
         assert (await ask(client, {"do": "explain", "name": "orders"}))["goes_to"] == "lyon"
         for do in ("show", "explain"):
@@ -131,7 +136,8 @@ async def test_others_may_look_where_everybody_may_read_but_not_act() -> None:
     async with Site() as site:
         recipients = site.broker.recipient_topic.administration = Recipients()
         client = await asker(site, "somebody")
-        assert len((await ask(client, {"do": "list"}))["recipients"]) == 2
+        answer = await ask(client, {"do": "list"})
+        assert (len(answer["recipients"]), "others" in answer) == (2, False), "no client identifiers for everybody"
         for do in DEEDS:
             assert "not permitted" in (await ask(client, {"do": do, "name": "orders"}))["error"]
         assert recipients.done == []

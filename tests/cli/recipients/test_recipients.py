@@ -68,7 +68,7 @@ def test_one_is_shown_with_its_history() -> None:
     shown = details(ORDERS)
     assert "state         fault since 2026-11-22 10:00:03" in shown
     assert "message 10 s, fault 5 min, defunct 1 h" in shown
-    assert "the next message, or a new connection" in shown
+    assert "probe         none" in shown
     assert "81,204 succeeded, 1,204 failed over, 0 returned, 3 repeated" in shown
     assert shown.splitlines()[-1] == "  2026-11-22 10:00:03  operational -> fault  nothing was acknowledged"
     assert "history" not in details(LYON)
@@ -90,6 +90,11 @@ def test_why_a_message_goes_where() -> None:
 def test_an_answer_of_another_version_is_shown_as_far_as_it_goes(broken: dict[str, Any]) -> None:
     assert table([broken])
     assert details(broken)
+
+
+def test_sessions_that_declared_nothing_are_a_line() -> None:
+    assert view.others(None) == view.others({"fault": 0, "clients": []}) == []
+    assert view.others({"fault": 2, "clients": ["a", "b"]}) == ["2 sessions that declared nothing take no messages: a, b"]
 
 
 def test_times_are_short() -> None:
