@@ -48,6 +48,8 @@ COMMANDS = {
     "directory": ("directory", "app", "A directory of brokers, services and applications: serve one, register there, find."),
     "metabroker": ("metabroker", "metabroker", "Let the clients of one broker reach other brokers through it."),
     "pipeline": ("pipeline.command", "app", "Make tables from journals with Spark: messages, calls, latency, traffic, faults, usage."),
+    "billing": ("billing.command", "app", "Check tariffs, list invoices, note payments, and say who has paid."),
+    "audit": ("billing.audit", "app", "Check the audit trail, and read it."),
     "pub": ("pub", "pub", "Publish messages to an MQTT broker."),
     "sub": ("sub", "sub", "Subscribe at an MQTT broker and print the messages, until Ctrl-C or SIGTERM."),
 }

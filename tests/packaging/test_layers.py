@@ -52,7 +52,7 @@ RANKS = {
     ),
     "cli": (
         "__init__ main",
-        "acl broker cert demo directory identity metabroker passwd pipeline pub status store sub trace",
+        "acl billing broker cert demo directory identity metabroker passwd pipeline pub status store sub trace",
         "authority fleet logs message_format recipients sessions topology",
         "mesh",
         "connection option_groups tables",

@@ -1,0 +1,1 @@
+"""`mqmesh billing` and `mqmesh audit`."""
