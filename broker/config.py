@@ -43,6 +43,8 @@
 
     [recipients]                            # who is watched, and who stands in for whom; see docs/recipients.md
     fault_interval = "5m"
+    [journal]                               # left out: no journal; see broker/journal/settings.py
+    folder = "journal"
 
     [limits]                                # see `Limits` and docs/configuration.md
     session_queue_bytes = "64 MiB"
@@ -67,6 +69,7 @@ from ..mesh.topology.tls import TlsSettings, check
 from ..mesh.topology.websocket import WebSocketSettings
 from .auth.metabroker_secret import MetabrokerSettings
 from .auth.settings import AccessSettings
+from .journal.settings import JournalSettings
 from .recipients.settings import RecipientSettings
 from .settings.directory import BY_NAME, DirectorySettings
 
@@ -123,7 +126,7 @@ class BrokerConfig:
     `/metrics`, `/health` and `/ready`, None for nowhere. websocket: which web pages may connect. metabroker: the rule for its topics;
     None: there is none. directory: where it is registered, None for nowhere. access: who may come in and what it may do; None: all, all.
     serves: whom listeners serve that say it, by address (mesh/topology/listeners.py). recipients: the applications that it watches; None:
-    no topic is reserved for them.
+    no topic is reserved for them. journal: what it writes down, None for nothing.
     """
 
     name: str = DEFAULT_NAME
@@ -141,6 +144,7 @@ class BrokerConfig:
     access: AccessSettings | None = None
     serves: dict[str, str] = field(default_factory=dict)
     recipients: RecipientSettings | None = None
+    journal: JournalSettings | None = None
 
     @property
     def store_address(self) -> str | None:
@@ -191,6 +195,8 @@ def parse(table: Mapping[str, Any], file: str = "command line", folder: Path | N
         metabroker=MetabrokerSettings.of(section.section("metabroker"), folder),
         recipients=RecipientSettings.of(section.section("recipients")) if section.has("recipients") else None,
     )
+    if section.has("journal"):
+        config.journal = JournalSettings.of(section.section("journal"), folder, config.data)
     section.done()
     peers = [(f"mesh.peer[{i}].address", peer.address) for i, peer in enumerate(mesh.peers if mesh else (), 1)]
     dialled = [(where, address) for where, address in peers if not address.startswith(BY_NAME)]

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ..mqtt.session import Delivery, Outbound
     from .applications import ApplicationDirectory
     from .hooks import HookCalls
+    from .journal.recorder import Recorder
 
 
 def _no_flush() -> None:
@@ -68,6 +69,7 @@ class Context:
     turns: shares the loop's time.
     say: publishes a value at a `$SYS` topic, retained, if it has changed.
     hooks: calls the extension points of an embedding program; None while there are none.
+    journal: writes down what becomes of messages; None without one.
     """
 
     __slots__ = (
@@ -75,6 +77,7 @@ class Context:
         "draining",
         "flush",
         "hooks",
+        "journal",
         "ledger",
         "limits",
         "loop",
@@ -106,6 +109,7 @@ class Context:
         self.write: Callable[[], None] = _no_flush
         self.say: Callable[[str, str], None] = lambda topic, value: None
         self.hooks: HookCalls | None = None
+        self.journal: Recorder | None = None
 
     def refresh(self) -> float:
         """Read the loop's clock into `now`."""
@@ -158,8 +162,8 @@ class Receiver(Protocol):
     def send_delivery(self, delivery: Delivery, duplicate: bool = False) -> bool:
         """Send QoS 1 or 2. False: it was not sent, and its identifiers are free again."""
 
-    def send_qos0(self, batch: Batch, retain: bool, suffix: bytes) -> None:
-        """Send a batch at QoS 0. suffix: encoded subscription identifiers."""
+    def send_qos0(self, batch: Batch, retain: bool, suffix: bytes) -> bool:
+        """Send a batch at QoS 0. suffix: encoded subscription identifiers. False: it was not sent, and counted."""
 
     def drop(self, count: int) -> None:
         """Count messages that it does not get."""

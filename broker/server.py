@@ -26,6 +26,7 @@ from ..mqtt.reasons import Reason
 from ..store import Store, StoreError
 from ..store.folder import os_error
 from ..store.locations import store_at
+from .auth.accounts import account_of
 from .auth.guard import Guard
 from .auth.permissions import Access
 from .auth.service import AuthError
@@ -35,6 +36,7 @@ from .client.connection import Connection
 from .config import BrokerConfig
 from .embedded.direct import Direct
 from .hooks import HookCalls, Hooks
+from .journal.service import Journal
 from .monitoring.sys_topics import SysTopics
 from .persistence.commits import Persistence
 from .persistence.recovery import recover
@@ -94,6 +96,7 @@ class Broker:
         self.recipient_topic = RecipientTopic(context, router, guard)
         self.session_topic = SessionTopic(context, router, guard, site.sessions)
         self.http: HttpFace | None = None
+        self.journal: Journal | None = None
         self.addresses: list[str] = []
         self.sys_topics = SysTopics(site, self.issue)
         context.say = self.sys_topics.say
@@ -160,6 +163,7 @@ class Broker:
                     mesh.settings.roam_wait,
                 )
                 self.site.sessions.ended = self.site.roaming.ended
+        self._open_journal()
         self._watch_recipients()
         self._open_store()
         if self.site.recipients is not None:
@@ -180,6 +184,25 @@ class Broker:
             self.site.mesh.start()
         self.sys_topics.start()
         self._wait_for_tick()
+
+    def _open_journal(self) -> None:
+        """Begin to write down what happens, if the configuration says where. Raises StartError."""
+        config, site = self.config, self.site
+        if config.journal is None:
+            return
+        accounts = config.access.accounts if config.access is not None else {}
+        try:
+            self.journal = Journal(config.journal, self.context, config.number, lambda user: account_of(accounts, user) or "")
+            self.journal.start(site.mesh.identity.epoch if site.mesh is not None else int(self.context.wall() * 1000))
+        except ImportError as error:
+            raise StartError(f"a journal needs more packages: pip install 'mqmesh[journal]' ({error})") from error
+        except ValueError as error:
+            raise StartError(f"journal: {error}") from error
+        except OSError as error:
+            raise StartError(f"journal: {os_error(config.journal.root, error)}") from error
+        site.router.journal, site.router.noting = self.context.journal, self.journal.noting
+        if site.mesh is not None and self.context.journal is not None and self.context.journal.topics.full:
+            site.mesh.node.tapped(self.context.journal)
 
     def _wait_for_tick(self) -> None:
         self._due = self.context.loop.time() + TICK
@@ -344,6 +367,10 @@ class Broker:
             await self.http.stop()
         if self.site.persistence is not None:
             self.site.persistence.close()
+        if self.journal is not None:
+            journal, self.journal = self.journal, None
+            node = self.site.mesh.node if self.site.mesh is not None else None
+            await asyncio.to_thread(journal.stop, list(self.site.connections), node)
 
     def _tick(self) -> None:
         now = self.context.refresh()
@@ -362,6 +389,8 @@ class Broker:
             self.site.roaming.tick()
         if self.site.recipients is not None:
             self.site.recipients.tick()
+        if self.journal is not None:
+            self.journal.tick(self.site.connections, self.site.mesh.node if self.site.mesh is not None else None)
         self.flush()
         self._wait_for_tick()
 

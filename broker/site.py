@@ -54,6 +54,8 @@ class ClientConnection(Connection, Protocol):
     handed_over: bool
     inside: bool
     largest: int
+    tally: dict[str, int] | None
+    via: int
     last_received: float
     limits: Limits
     need: int
@@ -209,6 +211,8 @@ class Site:
             self.persistence.abandon(connection)
         if connection.tracker is not None:
             connection.tracker.close()
+        if connection.tally and self.context.journal is not None:
+            self.context.journal.tally.published(connection.tally, connection.user or "")
         self.sent_before += connection.sent
         self.received_before += connection.received
         self.backpressure.forget(connection)

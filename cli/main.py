@@ -35,6 +35,7 @@ COMMANDS = {
         "Show how a running broker and its mesh are: who can be reached, over which links, and what waits.",
     ),
     "store": ("store.command", "app", "Look through a broker's store, or keep what is whole of one that the disk has damaged."),
+    "journal": ("journal.command", "app", "Look through what brokers have written down of messages, sessions and links."),
     "mesh": ("mesh.command", "app", "Change a mesh while it runs."),
     "trace": ("trace.command", "trace", "Show where a message went: each step at each broker, with times, and whether it is complete."),
     "sessions": ("sessions", "sessions", "Show the sessions that a broker keeps for clients, or end some."),

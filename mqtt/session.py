@@ -17,6 +17,7 @@ What it does not know: queues, sockets, topics' recipients, time.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 from enum import Enum
 from typing import Protocol
 
@@ -177,13 +178,15 @@ class Outbound:
     in_flight: how many identifiers are busy.
     bytes: what the messages in flight stand for in memory.
     observer: is told each change; None: nobody is.
+    tap: is told what `Observer.settled` is, for whoever writes down what was acknowledged; None: nobody is.
     """
 
-    __slots__ = ("_flights", "_next", "_serial", "_serials", "_states", "bytes", "in_flight", "limit", "observer")
+    __slots__ = ("_flights", "_next", "_serial", "_serials", "_states", "bytes", "in_flight", "limit", "observer", "tap")
 
     def __init__(self, limit: int, observer: Observer | None = None) -> None:
         self.limit = limit
         self.observer = observer
+        self.tap: Callable[[Delivery, int, int], None] | None = None
         self.in_flight = 0
         self.bytes = 0
         # Of identifier p: _states[p] is a value of `Sent`; _serials[p] is, while published, the key of its delivery in _flights, and
@@ -284,7 +287,7 @@ class Outbound:
 
         Raises PeerError for an acknowledgement of the wrong kind, once the right ones of the block are taken.
         """
-        if count == 1 and self.observer is None:
+        if count == 1 and self.observer is None and self.tap is None:
             states = self._states
             if first >= len(states) or not states[first]:
                 return 0
@@ -304,6 +307,12 @@ class Outbound:
         if done != count:
             self._check(first, count, *((_AFTER_PUBACK, "PUBACK") if qos == 1 else (_AFTER_PUBREC, "PUBREC")))
         return done
+
+    def give_up(self, qos: int, first: int, count: int) -> None:
+        """A block that was not sent after all: its identifiers are free again, and nobody has acknowledged anything."""
+        tap, self.tap = self.tap, None
+        self.acknowledge(qos, first, count)
+        self.tap = tap
 
     def receive(self, first: int, count: int) -> list[tuple[int, int, bool]]:
         """A block of PUBREC, as blocks (first, count, known): for a known one PUBREL is due.
@@ -379,7 +388,7 @@ class Outbound:
 
     def _forget(self, start: int, stop: int) -> None:
         """The messages with these identifiers, all published, need not be kept. A delivery's memory is free with its last one."""
-        serials, flights, observer = self._serials, self._flights, self.observer
+        serials, flights, observer, tap = self._serials, self._flights, self.observer, self.tap
         while start < stop:
             serial = serials[start]
             flight = flights[serial]
@@ -393,6 +402,8 @@ class Outbound:
                     end += 1
             if observer is not None:
                 observer.settled(flight, start - flight.first, end - flight.first)
+            if tap is not None:
+                tap(flight, start - flight.first, end - flight.first)
             flight.left -= end - start
             if not flight.left:
                 del flights[serial]

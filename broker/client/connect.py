@@ -328,6 +328,9 @@ def _begin(connection: Connection, session: Session, present: bool) -> None:
         connection.version,
         "present" if present else "new",
     )
+    journal = connection.context.journal
+    if journal is not None:
+        journal.connected(connection, session, present)
     session.resume(connection)
     hooks = connection.context.hooks
     if hooks is not None:

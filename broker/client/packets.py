@@ -129,6 +129,8 @@ def _subscribe(connection: Connection, session: Session, packet: packets.Subscri
         if reason is None:
             is_new = site.router.subscribe(session, subscription, identifier)
             session.subscribed(subscription, identifier)
+            if site.context.journal is not None:
+                site.context.journal.subscribed(session, subscription.filter, subscription.qos)
             shared = subscription.filter.startswith("$share/")
             if not shared and (subscription.retain_handling == 0 or (subscription.retain_handling == 1 and is_new)):
                 # as of now: what is retained from now on comes as a message, whenever SUBACK goes
@@ -236,6 +238,8 @@ def _unsubscribe(connection: Connection, session: Session, packet: packets.Unsub
     for topic_filter in packet.filters:
         was_there = router.unsubscribe(session, topic_filter)
         session.unsubscribed(topic_filter)
+        if was_there and connection.context.journal is not None:
+            connection.context.journal.subscribed(session, topic_filter, 0, gone=True)
         reasons.append(Reason.SUCCESS if was_there else Reason.NO_SUBSCRIPTION_EXISTED)
         yield
         if session.connection is not connection:

@@ -15,14 +15,17 @@ from ...mqtt.batch.run import Run
 from ...mqtt.codec import encode
 from ...mqtt.properties import Property
 from ...mqtt.session import Delivery
+from ..journal.kinds import Kind
 
 if TYPE_CHECKING:
     from ...mesh.topology.settings import Limits
+    from ...mqtt.batch.batch import Mark
     from ..mesh.receipts import Tracker
     from ..persistence.commits import Answer
     from ..session.session import Session
     from ..site import Site
 
+TOO_LARGE = "larger than the client takes"
 ALIASES_OUT = 64  # the most aliases used towards one client, whatever it offers
 ALIAS_MIN = 4  # a topic of fewer bytes is not longer than its alias
 
@@ -33,6 +36,8 @@ class Outgoing:
     congested: the transport holds more unsent bytes than it may. corked: nothing leaves, because CONNACK waits for a commit. sent:
     PUBLISH packets. dropped: QoS 0 messages for which there was no room. max_packet: the client's Maximum Packet Size, 0 for none.
     alias_maximum: its Topic Alias Maximum. tracker: of acknowledgements that wait for receipts; None while there never was one.
+    via: how the client talks, for the journal: version + 16 * protocol. tally: what it has published, by what the journal's counters
+    call its topics.
     """
 
     __slots__ = (
@@ -53,9 +58,11 @@ class Outgoing:
         "session",
         "site",
         "special",
+        "tally",
         "tracker",
         "transport",
         "version",
+        "via",
     )
 
     def __init__(self, site: Site) -> None:
@@ -79,6 +86,8 @@ class Outgoing:
         self.tracker: Tracker | None = None
         self.sent = 0
         self.dropped = 0
+        self.via = 0
+        self.tally: dict[str, int] | None = None
 
     def send(self, data: bytes | bytearray) -> None:
         """Append to what the next flush writes."""
@@ -155,29 +164,61 @@ class Outgoing:
         self.dropped += count
         self.context.counters.dropped += count
 
-    def send_qos0(self, batch: Batch, retain: bool, suffix: bytes) -> None:
-        """A batch at QoS 0, with everything that this connection may want of it. suffix: encoded subscription identifiers."""
+    def send_qos0(self, batch: Batch, retain: bool, suffix: bytes) -> bool:
+        """A batch at QoS 0, with everything that this connection may want of it. suffix: encoded subscription identifiers.
+
+        False: nothing of it was sent.
+        """
+        mark = batch.mark
         if self.congested:
             self.drop(batch.count)
-            return
+            if mark is not None:
+                self._note_unsent(mark, "unsent bytes over the bound")
+            return False
         if self.special and not batch.uniform:
-            for index in range(batch.count):
-                self.send_qos0(batch.single(index), retain, suffix)
-            return
+            sent = [self.send_qos0(batch.single(index), retain, suffix) for index in range(batch.count)]
+            return any(sent)
         more = self._more(batch, suffix)
         if more is None:
             self.context.counters.expired += batch.count
-            return
+            if mark is not None:
+                self._note_unsent(mark, "expired", expired=True)
+            return False
         if self.alias_maximum:
-            self._send_aliased(batch, 0, retain, more, 0, batch.count, 0, False)
+            if not self._send_aliased(batch, 0, retain, more, 0, batch.count, 0, False):
+                if mark is not None:
+                    self._note_unsent(mark, TOO_LARGE)
+                return False
+        else:
+            block = batch.block(self.version, retain, more)
+            if self.max_packet and len(block) > self.max_packet * batch.count:
+                self.drop(batch.count)
+                if mark is not None:
+                    self._note_unsent(mark, TOO_LARGE)
+                return False
+            self.sent += batch.count
+            self.context.counters.publish_bytes_sent += len(block)
+            self.send(block)
+        if mark is not None and self.context.journal is not None:
+            self.context.journal.sent(self, mark, 0)
+        return True
+
+    def _note_unsent(self, mark: Mark, reason: str, expired: bool = False) -> None:
+        """Write down that this client does not get messages."""
+        journal, session = self.context.journal, self.session
+        if journal is not None and session is not None:
+            journal.dropped(session.client_id, mark, reason, session.user or "", Kind.EXPIRED if expired else Kind.DROPPED)
+
+    def _note_delivery(self, delivery: Delivery, reason: str = "", expired: bool = False) -> None:
+        """Write down that messages of QoS 1 or 2 were sent, or why not."""
+        mark = delivery.run.mark
+        if mark is None or self.context.journal is None:
             return
-        block = batch.block(self.version, retain, more)
-        if self.max_packet and len(block) > self.max_packet * batch.count:
-            self.drop(batch.count)
-            return
-        self.sent += batch.count
-        self.context.counters.publish_bytes_sent += len(block)
-        self.send(block)
+        mark = mark.part(delivery.start, delivery.start + delivery.count)
+        if reason:
+            self._note_unsent(mark, reason, expired)
+        else:
+            self.context.journal.sent(self, mark, delivery.qos)
 
     def send_delivery(self, delivery: Delivery, duplicate: bool = False, ticket: int = 0) -> bool:
         """QoS 1 or 2, identifiers given. False: nothing was sent, they are free again (expired or larger than the client takes).
@@ -193,14 +234,22 @@ class Outgoing:
         if more is None:
             if not duplicate:
                 self.context.counters.expired += delivery.count
+                self._note_delivery(delivery, "expired", expired=True)
                 return False
             more = b"\x02\0\0\0\0" + delivery.suffix
         if self.alias_maximum and not (ticket or self.sends):  # what waits must not define what others use before
-            return self._send_aliased(batch, delivery.qos, delivery.retain, more, delivery.start, delivery.count, delivery.first, duplicate)
+            given = batch, delivery.qos, delivery.retain, more, delivery.start, delivery.count, delivery.first, duplicate
+            taken = self._send_aliased(*given)
+            if not (taken and duplicate):
+                self._note_delivery(delivery, "" if taken else TOO_LARGE)
+            return taken
         data = delivery.encode(self.version, more, duplicate)
         if self.max_packet and len(data) > self.max_packet * delivery.count:
             self.drop(delivery.count)
+            self._note_delivery(delivery, TOO_LARGE)
             return False
+        if batch.mark is not None and not duplicate:
+            self._note_delivery(delivery)
         self.sent += delivery.count
         self.context.counters.publish_bytes_sent += len(data)
         if ticket or self.sends:
@@ -217,7 +266,7 @@ class Outgoing:
             one = Delivery(delivery.run.single(delivery.start + index), delivery.qos, delivery.retain, delivery.suffix)
             one.first = delivery.first + index
             if not self.send_delivery(one, duplicate, ticket):
-                session.outbound.acknowledge(one.qos, one.first, 1)
+                session.outbound.give_up(one.qos, one.first, 1)
         return True
 
     def _more(self, batch: Batch, suffix: bytes) -> bytes | None:

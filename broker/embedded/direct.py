@@ -106,7 +106,9 @@ class Direct:
         if inside.admitted_at != self._site.router.changes:
             inside.review()
         recipients = inside.admitted.get(topic)
-        return None if recipients is None or recipients.mask or self._site.context.hooks is not None else recipients
+        if recipients is None or recipients.mask or recipients.noted or self._site.context.hooks is not None:
+            return None
+        return recipients
 
     def give(self, recipients: Recipients, version: int, frame: bytes, now: float) -> None:
         """Deliver a PUBLISH, as it is for clients of a version of MQTT; `flush` follows."""

@@ -1,7 +1,8 @@
 """Where the journal's files stand below its root, and the manifest that lists the closed segments.
 
     open/broker=7/EPOCH-FIRST.arrows                                segments that are being written: Arrow IPC streams
-    open/broker=7/EPOCH-names.jsonl                                 names that stand in no dimension file yet
+    open/broker=7/EPOCH-names.jsonl, EPOCH-counts.jsonl             names and counters that stand in no file of their own yet
+    open/broker=7/EPOCH.life                                        a life of the broker that has not ended well, or not yet
     events/date=2026-11-22/broker=7/EPOCH-FIRST-LAST.parquet        closed segments
     counts/date=2026-11-22/broker=7/EPOCH-FIRST-LAST.parquet        the always-on counters, by minute; FIRST and LAST are minutes
     names/broker=7/EPOCH-N.parquet                                  dimension files

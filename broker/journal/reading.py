@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from hashlib import sha256
 from typing import Any
 
@@ -84,8 +85,17 @@ class Journal:
         return ds.dataset(paths, schema=arrow_schema(), format="parquet", partitioning=None)
 
     def counts(self) -> Any:
-        """The always-on counters, as a table of `COUNTS`. Raises Damaged."""
-        return self._all(COUNTS_FOLDER, COUNTS)
+        """The always-on counters, as a table of `COUNTS`, with those of the last minutes. Raises Damaged."""
+        import pyarrow as pa
+
+        rows = []
+        for name in self.place.files(OPEN_FOLDER, "-counts.jsonl"):
+            if self.brokers is None or broker_in(name) in self.brokers:
+                rows += read_lines(self.place, name)
+        schema = arrow_schema(COUNTS)
+        columns: Any = zip(*rows, strict=True) if rows else [[] for _ in schema]
+        fresh = pa.table([pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema)
+        return pa.concat_tables([self._all(COUNTS_FOLDER, COUNTS), fresh])
 
     def names(self) -> dict[int, str]:
         """id -> name, of all kinds. Raises Damaged."""
@@ -139,6 +149,41 @@ class Journal:
             yield f"has events of unknown kinds: {sorted(unknown)[:5]}"
 
 
+class Follower:
+    """Gives what is new in a journal since the last look, open segments included."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._seen: dict[tuple[int, int], int] = {}  # (broker, epoch) -> the last event that was given
+
+    def fresh(self) -> Iterator[Any]:
+        """Tables of new events, in the order of each broker's. The first call gives nothing, and begins here. Raises Damaged."""
+        first, self._begun = not self._begun, True
+        for segment in self._journal.segments():
+            life = segment.broker, segment.epoch
+            if segment.last > self._seen.get(life, 0):
+                if not first:
+                    yield from self._after(self._journal.table(segment))
+                self._seen[life] = segment.last
+        for name in self._journal.open_segments():
+            found = read_open(self._journal.place, name)
+            if found.num_rows:
+                life = found.column("broker")[0].as_py(), found.column("epoch")[0].as_py()
+                last = found.column("event")[-1].as_py()
+                if last > self._seen.get(life, 0):
+                    if not first:
+                        yield from self._after(found)
+                    self._seen[life] = last
+
+    _begun = False
+
+    def _after(self, table: Any) -> Iterator[Any]:
+        import pyarrow.compute as pc
+
+        life = table.column("broker")[0].as_py(), table.column("epoch")[0].as_py()
+        yield table.filter(pc.greater(table.column("event"), self._seen.get(life, 0)))
+
+
 def between(table: Any, since: int | None, until: int | None) -> Any:
     """The events of a time."""
     import pyarrow.compute as pc
@@ -172,17 +217,19 @@ def read_open(place: Place, name: str) -> Any:
 
 def read_open_names(place: Place, name: str) -> list[tuple[str, int, str]]:
     """kind, id and name of what stands in no dimension file yet, as far as it is whole."""
+    return [(kind, number, text) for kind, number, text in read_lines(place, name)]
+
+
+def read_lines(place: Place, name: str) -> list[Any]:
+    """The whole lines of a file of JSON."""
     try:
         lines = place.read(name).split(b"\n")
     except OSError:
         return []
     made = []
     for line in lines[:-1]:
-        try:
-            kind, number, text = json.loads(line)
-        except ValueError:
-            continue
-        made.append((kind, number, text))
+        with suppress(ValueError):
+            made.append(json.loads(line))
     return made
 
 

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING
 
 from ...mqtt.batch.run import PIDS
 from ...mqtt.session import Delivery
+from ..journal.tally import ONE
 
 if TYPE_CHECKING:
     from ...mesh.node.direct import Taken
+    from ..ports import Context
+    from ..routing.route import Recipients
     from ..session.session import Session
     from .shell import MeshShell
 
@@ -49,6 +52,13 @@ def publish_one(shell: MeshShell, mask: int, topic: bytes, qos: int, payload: by
     return True
 
 
+def count_given(context: Context, recipients: Recipients, amount: int) -> None:
+    """Count a message for the sessions that it is given to. amount: as in `journal/tally.py`."""
+    if not recipients.tally and context.journal is not None:
+        context.journal.tally.begin(recipients)
+    recipients.tally += amount
+
+
 def _send(shell: MeshShell, sends: Sequence[tuple[int, bytes | bytearray]]) -> None:
     for number, frame in sends:
         link = shell.links.get(number)
@@ -81,6 +91,8 @@ def _to_sole_subscriber(shell: MeshShell, taken: Taken, now: float) -> bool:
     parts[0] = bytes((0x32 if parts[2] else 0x30, size)) if size < 128 else bytes((0x32 if parts[2] else 0x30, size & 127 | 128, size >> 7))
     packet = b"".join(parts)
     target.sent += 1
+    if context.journal is not None:
+        count_given(context, recipients.local, ONE + len(data) - taken.payload)
     context.counters.publish_bytes_sent += len(packet)
     target.send(packet)
     shell.incoming.carried_out(outcome.stream.head.origin, token)

@@ -91,12 +91,15 @@ class Incoming:
         publication = Publication(commit=self._next_commit if self.shell.custody is not None and action.token is not None else 0)
         if publication.commit and run.qos == 2 and self.shell.custody is not None:
             self.shell.custody.hurry()
+        picks = [pick for pick in action.picks if pick in router.groups]
         if not run.uniform:
             self._deliver_parts(run, publication)
         elif action.ordinary:
             route = router.routes.get(run.topic) or router.route(run.topic)
             told = self.shell.retained.came(run.topic, action.key) if action.key else None
-            self._hand_over(run, route, publication, told or ())
+            self._hand_over(run, route, publication, told or (), len(picks))
+        elif run.mark is not None and self.shell.context.journal is not None:
+            self.shell.context.journal.received(run, len(picks))
         if action.stored:
             self.shell.retained.store(run, always=True)
         for pick in action.picks:
@@ -104,7 +107,7 @@ class Incoming:
             if not router.access.sees(run.topic.decode(), pick[1], None):
                 self.shell.context.counters.dropped += run.count  # the origin does not know the rule
             elif group is not None:
-                self.shell.context.counters.dropped += group.deliver(run, publication.commit)
+                self.shell.context.counters.dropped += router.deliver_shared(group, run, publication.commit)
             elif action.token is not None:
                 self.node.refuse(action.token, pick, self.shell.context.now)
         self.carried_out(action.origin, action.token)
@@ -160,8 +163,11 @@ class Incoming:
         if recipients is not None:
             self._hand_over(batch.part(start, batch.count) if start else batch, recipients, publication)
 
-    def _hand_over(self, batch: Batch, to: Route | Recipients, publication: Publication, told: Container[str] = ()) -> None:
-        """Give messages to the sessions here. told: client identifiers of those who have them."""
+    def _hand_over(self, batch: Batch, to: Route | Recipients, publication: Publication, told: Container[str] = (), picks: int = 0) -> None:
+        """Give messages to the sessions here. told: client identifiers of those who have them. picks: shared subscriptions to be served."""
+        if batch.mark is not None and self.shell.context.journal is not None:
+            targets = [target for target in to.targets if not told or target.session.client_id not in told]
+            self.shell.context.journal.received(batch, len(targets) + picks)
         self.shell.router.deliver(batch, to, publication, shares=False, told=told)
         hooks = self.shell.context.hooks
         if hooks is not None:

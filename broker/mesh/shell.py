@@ -31,6 +31,7 @@ from ...mqtt.batch.batch import Batch
 from ...mqtt.batch.parts import PartsBatch
 from ...mqtt.reasons import Reason
 from ...mqtt.topics import matches
+from ..journal.kinds import Kind
 from ..ports import AWAY, HELD
 from ..roaming.shell import Roaming
 from ..routing.route import Recipients
@@ -68,6 +69,8 @@ FENCED = (
     "(mqmesh identity new), or let it take the other's place (mqmesh identity claim), then start it again"
 )
 CLIENTS_ONLY = "is for clients only: a broker's is made for servers too (extended key usage)"
+MASK = 2**63 - 1
+REASON = 200  # characters of a reason that the journal keeps
 KEPT = (actions.Deliver, actions.PeerMessage)  # what may wait for room in the store
 HELD_MAX = 5.0  # seconds that a publisher waits for room in the mesh before MQTT 5 is answered 0x97
 
@@ -331,6 +334,9 @@ class MeshShell:
         hooks = self.context.hooks
         if hooks is not None:
             hooks.link_up(peer.name, peer.number)
+        if self.context.journal is not None:
+            values = {"address": link.address, "name": peer.name, "epoch": peer.epoch, "cost": link.cost}
+            self.context.journal.event(Kind.LINK_UP, to_broker=peer.number, value=incarnation & MASK, detail=values)
         self.status_soon()
 
     def cost_of(self, link: LinkProtocol) -> int:
@@ -367,6 +373,9 @@ class MeshShell:
         hooks = self.context.hooks
         if hooks is not None and link.peer is not None:
             hooks.link_down(link.peer.name, link.peer.number)
+        if self.context.journal is not None and link.peer is not None:
+            values = {"address": link.address, "name": link.peer.name}
+            self.context.journal.event(Kind.LINK_DOWN, to_broker=link.peer.number, reason=text[:REASON], detail=values)
         self.status_soon()
 
     # Interest and messages
@@ -536,6 +545,8 @@ class MeshShell:
             pass
         elif isinstance(action, actions.Returned):
             self.context.counters.dropped += action.run.count
+            if action.run.mark is not None and self.context.journal is not None:
+                self.context.journal.given_up(action.run, action.destination, action.reason)
             self._returned.setdefault((action.destination, action.reason), []).append(action.run)
         elif isinstance(action, actions.Event) and action.name not in ("link_up", "link_down"):  # said with addresses already
             if self.roaming is not None:

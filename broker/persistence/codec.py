@@ -29,6 +29,7 @@ from ...mqtt.batch.run import Run
 from ...mqtt.packets import Subscription
 from ...store.base import Kind, StoreError
 from ...store.records import StoredRun
+from ..journal.mark import unpacked
 from ..session.will import Will
 
 VERSION = 1
@@ -174,30 +175,49 @@ def will_of_value(key: bytes, value: bytes, offset: float) -> Run:
 
 
 # Runs. A `PacketBatch` run has no topic of its own: its record has an empty one, its payloads are the block of frames, and its
-# properties one byte, the version of MQTT that the frames are written in.
+# properties one byte, the version of MQTT that the frames are written in. Where there is a journal, what it has to know of the messages
+# (`Mark`) follows that byte, or stands before the properties of a run, behind a byte that begins no property.
+
+MARKED = b"\0"
 
 
 def stored_run(number: int, run: Batch, offset: float) -> StoredRun:
     """A run's record. offset: from the clock of `Run.received` to the wall clock."""
     published_at = run.received + offset
+    mark = b"" if run.mark is None else run.mark.packed()
     if not run.uniform:
         block, version = run.written()
-        return StoredRun(number, b"", run.qos, False, bytes((version,)), None, published_at, run.length, run.count, block)
+        return StoredRun(number, b"", run.qos, False, bytes((version,)) + mark, None, published_at, run.length, run.count, block)
     expires_at = None if run.expiry is None else published_at + run.expiry
     payloads = run.payloads
     joined = payloads[0] if len(payloads) == 1 else b"".join(payloads)
-    return StoredRun(number, run.topic, run.qos, run.retain, run.properties, expires_at, published_at, run.length, run.count, bytes(joined))
+    properties = run.properties if not mark else MARKED + len(mark).to_bytes(4, "big") + mark + run.properties
+    return StoredRun(number, run.topic, run.qos, run.retain, properties, expires_at, published_at, run.length, run.count, bytes(joined))
 
 
 def run_of(stored: StoredRun, offset: float) -> Batch:
     """The run of a record."""
     received = stored.published_at - offset
     if not stored.topic:
-        return PacketBatch(stored.payloads, stored.properties[0], stored.qos, stored.count, received)
+        batch = PacketBatch(stored.payloads, stored.properties[0], stored.qos, stored.count, received)
+        if len(stored.properties) > 1:
+            batch.mark = unpacked(stored.properties[1:], batch.topics, stored.qos, b"")
+        return batch
+    properties, mark = stored.properties, b""
+    if properties.startswith(MARKED):
+        end = 5 + int.from_bytes(properties[1:5], "big")
+        mark, properties = properties[5:end], properties[end:]
+    run = _uniform(stored, properties, received)
+    if mark:
+        run.mark = unpacked(mark, stored.topic, stored.qos, properties)
+    return run
+
+
+def _uniform(stored: StoredRun, properties: bytes, received: float) -> Run:
     expiry = None if stored.expires_at is None else max(0, round(stored.expires_at - stored.published_at))
     length = stored.length
     if stored.count == 1 or not length:
         payloads = [stored.payloads] * stored.count
-        return Run(stored.topic, stored.qos, stored.retain, payloads, stored.properties, expiry, received)
+        return Run(stored.topic, stored.qos, stored.retain, payloads, properties, expiry, received)
     raw = (stored.payloads, 0, length, length)
-    return Run(stored.topic, stored.qos, stored.retain, None, stored.properties, expiry, received, raw)
+    return Run(stored.topic, stored.qos, stored.retain, None, properties, expiry, received, raw)

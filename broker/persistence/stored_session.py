@@ -31,7 +31,7 @@ from ...store.records import StoredDelivery, StoredRun
 from ..empty import EMPTY_QUEUE
 from ..ledger import IN_FLIGHT, QUEUED
 from ..routing.shared import ShareGroup
-from ..session.session import Session, Waiting
+from ..session.session import ENDED, Session, Waiting
 from .codec import SessionRecord, identifiers_value, released_of, released_value, session_value
 from .stored_delivery import SENT, WAITING, Extra, PersistentDelivery
 
@@ -93,7 +93,7 @@ class StoredSession(Session):
         self.persistence = persistence
         self.number = number
         self.recipient = recipient_of(number)
-        self.outbound = Outbound(1, self)
+        self.outbound = self.tapped(Outbound(1, self))
         self.next_order = 1
         self.loaded_bytes = 0
         self.spilled = 0
@@ -287,6 +287,7 @@ class StoredSession(Session):
             self.delete_row(kept.order)
             self._queued(kept, -1)
             self.counters.expired += kept.count
+            self.note_dropped([kept], "expired", expired=True)
 
     def _over(self, delivery: Delivery) -> bool:
         """Whether a message that waits has waited for too long."""
@@ -428,7 +429,7 @@ class StoredSession(Session):
             stored = runs.get(flight.stored)
             if stored is None:
                 self.lost(flight.row(self.recipient, flight.order, 0, flight.count, SENT))
-                outbound.acknowledge(flight.qos, flight.first, flight.count)
+                outbound.give_up(flight.qos, flight.first, flight.count)
                 continue
             flight.load(self.persistence.loaded(stored))
             outbound.bytes += flight.weight
@@ -532,6 +533,9 @@ class StoredSession(Session):
     def discard(self) -> None:
         self.generation += 1
         self.account.close()
+        if self.context.journal is not None:
+            left = [*(flight for flight in self.outbound.unfinished() if flight.run is not None), *self.queue]
+            self.note_dropped([one for one in left if one.share is None or one.qos == 2], ENDED)
         self.loaded_bytes = 0
         self.queue.clear()
         self.resending.clear()

@@ -46,6 +46,7 @@ def publish_run(
             return True
         connection.context.counters.dropped += run.count
         publication.refuse(run.count, Reason.NOT_AUTHORIZED)
+        _note_refused(connection, run, run.count, TEXTS[Reason.NOT_AUTHORIZED])
         if connection.context.hooks is not None:
             connection.context.hooks.dropped(connection.client_id, run, run.count, TEXTS[Reason.NOT_AUTHORIZED])
     elif not admit(publication, run, route):
@@ -76,6 +77,7 @@ def admit(publication: Publication, run: Batch, route: Route) -> bool:
     if text is not None:
         site.router.access.dropped(connection, run, text)
         publication.text = text
+        _note_refused(connection, run, run.count, text)
         if site.context.hooks is not None:
             site.context.hooks.dropped(connection.client_id, run, run.count, text)
         return False
@@ -154,6 +156,8 @@ def publish(publication: Publication, session: Session, batch: Batch, to: Route 
         text = publication.text
         if text is None and persistence is not None and persistence.closed and publication.reason == Reason.QUOTA_EXCEEDED:
             text = persistence.why()
+        if fresh is not None:
+            _note_refused(connection, fresh, len(rejected), text or TEXTS.get(Reason(publication.reason), "refused"))
         refuse(connection, session, batch, rejected, publication.reason, text)
     return True
 
@@ -220,6 +224,9 @@ def accept(site: Site, batch: Batch, to: Route | Recipients, publication: Public
         persistence.quota.refused += batch.count
         publication.refuse(batch.count, Reason.QUOTA_EXCEEDED)
         return True
+    journal = site.context.journal
+    if journal is not None and to.noted:
+        journal.begin(batch, connection)
     if mesh is not None and (to.elsewhere or batch.retain):
         verdict = mesh.publish(
             to, batch, connection is None or publication.handled is not None, publication.payer if batch.retain else None
@@ -235,6 +242,8 @@ def accept(site: Site, batch: Batch, to: Route | Recipients, publication: Public
         if verdict and qos:
             publication.refuse(batch.count, verdict)
             return True
+    if journal is not None:
+        journal.accepted(batch, to, connection, publication.session)
     hooks = site.context.hooks
     publisher = connection.client_id if connection is not None else None
     if hooks is not None:
@@ -272,6 +281,7 @@ def publish_well_formed(publication: Publication, session: Session, run: Batch, 
     taken = set(good)
     bad = [number for index, number in enumerate(numbers) if index not in taken]
     connection.context.counters.dropped += len(bad)
+    _note_refused(connection, run, len(bad), TEXTS[Reason.PAYLOAD_FORMAT_INVALID])
     refuse(connection, session, run, bad, Reason.PAYLOAD_FORMAT_INVALID)
     return True
 
@@ -289,6 +299,12 @@ def publish_handled(publication: Publication, session: Session, run: Batch, rout
         return True
     publication.handled = handled
     return publish(publication, session, run, route)
+
+
+def _note_refused(connection: ClientConnection, batch: Batch, count: int, text: str) -> None:
+    """Have the journal told that the last `count` messages of a batch are not taken."""
+    if connection.context.journal is not None:
+        connection.context.journal.refused(batch, connection, count, text)
 
 
 def all_utf8(payloads: list[bytes]) -> bool:

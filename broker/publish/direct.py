@@ -19,10 +19,11 @@ from ...mqtt.batch.run import PIDS
 from ...mqtt.errors import PeerError
 from ...mqtt.framing import single_body
 from ...mqtt.session import PUBACKS, Delivery
-from ..mesh.direct import publish_one
+from ..journal.tally import ONE
+from ..mesh.direct import count_given, publish_one
 
 if TYPE_CHECKING:
-    from ..routing.route import Target
+    from ..routing.route import Recipients, Target
     from ..session.session import Session
     from ..site import ClientConnection
 
@@ -53,16 +54,18 @@ def take_single(connection: ClientConnection, session: Session, data: bytes) -> 
         return False
     sole = recipients.sole
     if sole is None:
-        if not recipients.mask or recipients.targets or recipients.receipts:
-            return False
-        return _publish_elsewhere(connection, recipients.mask, topic, data, end)
+        return recipients.far and _publish_elsewhere(connection, recipients, topic, data, end)
     if first == 0x32:
-        return _publish_acknowledged(connection, sole, data, end)
+        return _publish_acknowledged(connection, recipients, sole, data, end)
     target = sole.session.connection
     if target is None:
         return False
     if target is site.within:
-        return site.direct is not None and site.direct.request(connection, topic, data, start, end)
+        if site.direct is None or not site.direct.request(connection, topic, data, start, end):
+            return False
+        if connection.context.journal is not None:
+            count_one(connection, recipients, size - end - (connection.version == 5))
+        return True
     version = connection.version
     if version == 5:
         if end >= size or data[end]:
@@ -77,10 +80,12 @@ def take_single(connection: ClientConnection, session: Session, data: bytes) -> 
     counters = connection.context.counters
     counters.publish_bytes_received += size
     counters.publish_bytes_sent += size
+    if connection.context.journal is not None:
+        count_one(connection, recipients, size - end - (version == 5))
     return True
 
 
-def _publish_acknowledged(connection: ClientConnection, sole: Target, data: bytes, end: int) -> bool:
+def _publish_acknowledged(connection: ClientConnection, recipients: Recipients, sole: Target, data: bytes, end: int) -> bool:
     """A PUBLISH of QoS 1 without DUP and RETAIN. end: of its topic."""
     recipient: Session = sole.session  # type: ignore[assignment]  # what stands for a session while it moves counts as stored
     target = recipient.connection
@@ -111,10 +116,12 @@ def _publish_acknowledged(connection: ClientConnection, sole: Target, data: byte
     counters.publish_bytes_sent += size
     counters.packets_sent += 1
     connection.answer(PUBACKS[4 * number : 4 * number + 4])
+    if connection.context.journal is not None:
+        count_one(connection, recipients, size - payload - (version == 5))
     return True
 
 
-def _publish_elsewhere(connection: ClientConnection, mask: int, topic: bytes, data: bytes, end: int) -> bool:
+def _publish_elsewhere(connection: ClientConnection, recipients: Recipients, topic: bytes, data: bytes, end: int) -> bool:
     """A PUBLISH of QoS 0 or 1 that only other brokers want. end: of its topic."""
     site = connection.site
     qos = data[0] >> 1 & 1
@@ -135,7 +142,7 @@ def _publish_elsewhere(connection: ClientConnection, mask: int, topic: bytes, da
             if site.persistence.closed:
                 return False
             site.persistence.begin()
-    if not publish_one(site.mesh, mask, topic, qos, data[payload:]):
+    if not publish_one(site.mesh, recipients.mask, topic, qos, data[payload:]):
         return False
     connection.received += 1
     counters = connection.context.counters
@@ -143,7 +150,21 @@ def _publish_elsewhere(connection: ClientConnection, mask: int, topic: bytes, da
     if qos:
         counters.packets_sent += 1
         connection.answer(PUBACKS[4 * number : 4 * number + 4])
+    if connection.context.journal is not None:
+        count_one(connection, recipients, size - payload)
     return True
+
+
+def count_one(connection: ClientConnection, recipients: Recipients, size: int) -> None:
+    """Count a message for its publisher and for those that it goes to here. size: of its payload."""
+    amount = ONE + size
+    tally = connection.tally
+    if tally is None:
+        tally = connection.tally = {}
+    dimension = recipients.dimension
+    tally[dimension] = tally.get(dimension, 0) + amount
+    if recipients.targets:
+        count_given(connection.context, recipients, amount)
 
 
 def _acknowledged(connection: ClientConnection, session: Session, data: bytes) -> bool:

@@ -68,9 +68,9 @@ def find_packets(
             if recipients is not None:
                 break
             recipients = found
-            far = found.mask if found is not None and version5 else 0
+            far = (found.mask or found.noted) if found is not None and version5 else 0
         if found is None or (far and data[payload]):
-            break  # into the mesh, properties go with runs
+            break  # into the mesh and the journal, properties go with runs
         if skip:
             number = data[topic_end] << 8 | data[topic_end + 1]
             if not number:

@@ -71,22 +71,36 @@ class Recipients:
     mask: the brokers elsewhere, bit n for broker n.
     receipts: whether messages are acknowledged after receipts, unless their publisher says otherwise.
     local: the same without the brokers elsewhere, for messages that the mesh brings.
-    sole: the only recipient, when no store and no other broker has to know of a message; else None. See `broker/publish/direct.py`.
+    sole: the only recipient, when no store, journal or other broker has to know of a message; else None. See `broker/publish/direct.py`.
+    far: only other brokers want a message, and no journal has to know of it.
+    noted: the journal has events of these messages. dimension: what its counters call them. tally: see `journal/tally.py`.
     """
 
-    __slots__ = ("__weakref__", "local", "mask", "receipts", "sole", "targets")
+    __slots__ = ("__weakref__", "dimension", "far", "local", "mask", "noted", "receipts", "sole", "tally", "targets")
 
     plain = True
     as_published = False
     shares = ()
     mesh: Any = None
 
-    def __init__(self, targets: list[Target], mask: int, local: Recipients | None, receipts: bool = False) -> None:
+    def __init__(
+        self,
+        targets: list[Target],
+        mask: int,
+        local: Recipients | None,
+        receipts: bool = False,
+        noted: bool = False,
+        dimension: str = "",
+    ) -> None:
         self.targets = targets
         self.mask = mask
         self.receipts = receipts
+        self.noted = noted
+        self.dimension = dimension
+        self.tally = 0
         self.local = self if local is None else local
-        self.sole = None if mask or len(targets) != 1 or targets[0].session.stored else targets[0]
+        self.sole = None if mask or noted or len(targets) != 1 or targets[0].session.stored else targets[0]
+        self.far = mask > 0 and not (targets or receipts or noted)
 
     @property
     def elsewhere(self) -> bool:
@@ -103,16 +117,16 @@ class KnownRecipients:
     """Finds the `Recipients` for a list of targets and brokers elsewhere, as long as a route uses them."""
 
     def __init__(self) -> None:
-        self._known: WeakValueDictionary[tuple[int, bool, frozenset[tuple[int, int]]], Recipients] = WeakValueDictionary()
+        self._known: WeakValueDictionary[tuple[int, bool, bool, str, frozenset[tuple[int, int]]], Recipients] = WeakValueDictionary()
 
-    def of(self, targets: list[Target], mask: int, receipts: bool = False) -> Recipients:
+    def of(self, targets: list[Target], mask: int, receipts: bool = False, noted: bool = False, dimension: str = "") -> Recipients:
         """targets: plain ones only."""
-        key = mask, receipts, frozenset([(id(target.session), target.qos) for target in targets])
+        key = mask, receipts, noted, dimension, frozenset([(id(target.session), target.qos) for target in targets])
         recipients = self._known.get(key)
         if recipients is None:
             # it holds on to its sessions, so that their ids stay theirs
-            local = self.of(targets, 0) if mask else None
-            recipients = self._known[key] = Recipients(targets, mask, local, receipts)
+            local = self.of(targets, 0, False, noted, dimension) if mask else None
+            recipients = self._known[key] = Recipients(targets, mask, local, receipts, noted, dimension)
         return recipients
 
 
@@ -127,19 +141,23 @@ class Route:
     service: what answers requests on it, when it is not writable.
     rights: what is special about who may publish, if anything.
     addressed: has messages for a recipient enter (`broker/recipients/shell.py`); None: the topic addresses none.
+    noted, dimension, tally: as those of `Recipients`.
     """
 
     __slots__ = (
         "addressed",
         "as_published",
+        "dimension",
         "local_groups",
         "mesh",
+        "noted",
         "plain",
         "receipts",
         "recipients",
         "rights",
         "service",
         "shares",
+        "tally",
         "targets",
         "topic",
         "writable",
@@ -157,6 +175,9 @@ class Route:
         self.service: Service | None = None
         self.rights: Rights | None = None
         self.addressed: Addressed | None = None
+        self.noted = False
+        self.dimension = ""
+        self.tally = 0
         self.plain = not shares and all(target.plain for target in targets)
         self.as_published = any(target.retain_as_published for target in targets)
 

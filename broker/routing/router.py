@@ -20,11 +20,13 @@ from ...mqtt.session import Delivery
 from ...mqtt.topics import FilterTree, check_topic, matches, split_share
 from ..auth.permissions import SESSION, Access, Rights
 from ..counters import Counters
+from ..journal.tally import amount_of
 from ..ledger import SUBSCRIPTIONS, weight_of_filter
 from .route import Addressed, Entry, KnownRecipients, Recipients, Route, Service, Target, target_of
 from .shared import ShareGroup
 
 if TYPE_CHECKING:
+    from ..journal.recorder import Recorder
     from ..ports import DeliveryRules, Mesh, Recipient, Subscriber
     from .publication import Publication
 
@@ -49,6 +51,8 @@ class Router:
     receivers: what takes requests in this process, by topic (`broker/embedded/direct.py`).
     rules: decides what is delivered of subscriptions that the rules of access allow in part.
     filtered: these subscriptions, by session and filter.
+    noting: whether the journal has events of a topic, and what its counters call it.
+    journal: what is told of deliveries; None without one.
     changes: counts dropped routes; what a connection remembers of recipients is good until the count changes.
     """
 
@@ -69,6 +73,8 @@ class Router:
         self.holders: dict[str, int] = {}
         self.mesh: Mesh | None = None
         self.receipts: Callable[[str], bool] = lambda topic: False
+        self.noting: Callable[[bytes, str], tuple[bool, str]] = lambda topic, text: (False, "")
+        self.journal: Recorder | None = None
         self.services: dict[str, Service] = {}
         self.addressed: Callable[[str, dict[Any, list[Entry]]], Addressed | None] | None = None
         self._known = KnownRecipients()
@@ -99,6 +105,7 @@ class Router:
         group = self.groups.get(share)
         if group is None:
             group = self.groups[share] = ShareGroup(name, topic_filter, self.stirred)
+            group.journal = self.journal
             self.tree.add(topic_filter, group, group)
         group.join(entry)
         self._weigh(group)
@@ -283,6 +290,8 @@ class Router:
         route.service = self.services.get(topic)
         route.rights = rights
         route.addressed = addressed
+        if self.journal is not None:
+            route.noted, route.dimension = self.noting(topic_bytes, topic)
         self._route_bytes += len(topic_bytes)
         if len(self.routes) >= ROUTES_MAX or self._route_bytes > ROUTE_BYTES_MAX:
             self._clear()
@@ -292,7 +301,7 @@ class Router:
         if route.plain and writable and addressed is None and not (rights is not None and rights.identified):
             mask = self.mesh.mask(mesh) if mesh is not None and self.mesh is not None else 0
             if mask is not None:
-                route.recipients = self._known.of(route.targets, mask, route.receipts and mask > 0)
+                route.recipients = self._known.of(route.targets, mask, route.receipts and mask > 0, route.noted, route.dimension)
                 if rights is None or rights.owners is None:
                     self.recipients[topic_bytes] = route.recipients
         return route
@@ -333,35 +342,56 @@ class Router:
 
         shares: whether shared subscriptions get it. told: client identifiers of those who have it.
         """
-        if not batch.qos and to.plain and batch.expiry is None and not told and not (batch.retain and to.as_published):
-            self._deliver_plain(batch, to.targets)
+        journal = self.journal
+        if journal is not None and to.targets:
+            if not to.tally:
+                journal.tally.begin(to)
+            to.tally += amount_of(batch)
+        plain = not batch.qos and to.plain and batch.expiry is None and batch.mark is None
+        if plain and not told and not (batch.retain and to.as_published):
+            self._deliver_plain(batch, to)
             return
         refused = 0
         for target in to.targets:
             if told and target.session.client_id in told:
+                if journal is not None:
+                    journal.missed(to.dimension, target.session, batch)
                 continue
-            refused = max(refused, self.deliver_to(batch, target, publication))
+            refused = max(refused, self.deliver_to(batch, target, publication, to.dimension))
         if shares:
             for group in to.shares:
-                left = group.deliver(batch, publication.commit)
+                left = self.deliver_shared(group, batch, publication.commit)
                 self.counters.dropped += left
                 if batch.qos:
                     refused = max(refused, left)
         publication.refused = refused
 
-    def _deliver_plain(self, batch: Batch, targets: list[Target]) -> None:
+    def deliver_shared(self, group: ShareGroup, batch: Batch, commit: int) -> int:
+        """The copy of a shared subscription: how many messages found no member."""
+        left = group.deliver(batch, commit)
+        if left and batch.mark is not None and self.journal is not None:
+            self.journal.dropped("", batch.mark.part(batch.count - left, batch.count), f"no member of $share/{group.name} has room")
+        return left
+
+    def _deliver_plain(self, batch: Batch, to: Route | Recipients) -> None:
         """The hot loop: QoS 0, no options. The bytes for each version are made once and given to all."""
         block4 = block5 = b""
         count = batch.count
         given = 0
-        for target in targets:
+        journal = self.journal
+        for target in to.targets:
             connection = target.session.connection
             if connection is None:
+                if journal is not None:
+                    journal.missed(to.dimension, target.session, batch)
                 continue
             if connection.special:
-                connection.send_qos0(batch, False, b"")
+                if not connection.send_qos0(batch, False, b"") and journal is not None:
+                    journal.missed(to.dimension, target.session, batch)
             elif connection.congested:
                 connection.drop(count)
+                if journal is not None:
+                    journal.missed(to.dimension, target.session, batch)
             elif connection.version == 5:
                 if not block5:
                     block5 = batch.block(5)
@@ -376,11 +406,17 @@ class Router:
                 connection.send(block4)
         self.counters.publish_bytes_sent += given
 
-    def deliver_to(self, batch: Batch, target: Target, publication: Publication) -> int:
-        """One session's copy, at the lower of the two QoS (MQTT-3.8.4-8): how many of its last messages it had no room for."""
-        session = target.session
+    def deliver_to(self, batch: Batch, target: Target, publication: Publication, dimension: str | None = None) -> int:
+        """One session's copy, at the lower of the two QoS (MQTT-3.8.4-8): how many of its last messages it had no room for.
+
+        dimension: what the journal's counters call the topic; None: what is not given to a route as a whole is not counted.
+        """
+        session, journal = target.session, self.journal if dimension is not None else None
+        dimension = dimension or ""
         if session is publication.session:  # No Local (MQTT-3.8.3-3)
             if target.local is None:
+                if journal is not None:
+                    journal.missed(dimension, session, batch)
                 return 0
             target = target.local
         qos = batch.qos if batch.qos < target.qos else target.qos
@@ -389,7 +425,13 @@ class Router:
             ticket = publication.commit if qos == 2 else 0
             refused = batch.count - session.deliver(Delivery(batch, qos, retain, target.suffix, ticket=ticket))
             self.counters.dropped += refused
+            if refused and journal is not None:
+                journal.full(dimension, session, batch, refused)
             return refused
-        if session.connection is not None:
-            session.connection.send_qos0(batch, retain, target.suffix)
+        connection = session.connection
+        if connection is None:
+            if journal is not None:
+                journal.away(dimension, session, batch)
+        elif not connection.send_qos0(batch, retain, target.suffix) and journal is not None:
+            journal.missed(dimension, session, batch)
         return 0

@@ -10,6 +10,7 @@ from ...mqtt.session import Delivery
 from .member_lag import BEHIND, READY, MemberLag
 
 if TYPE_CHECKING:
+    from ..journal.recorder import Recorder
     from ..ports import Recipient
     from .router import Entry
 
@@ -24,7 +25,7 @@ class ShareGroup:
     weight: as other brokers were told. stirred: where groups stand that are to be looked at.
     """
 
-    __slots__ = ("_behind", "_lags", "filter", "members", "name", "stirred", "turn", "weight")
+    __slots__ = ("_behind", "_lags", "filter", "journal", "members", "name", "stirred", "turn", "weight")
 
     def __init__(self, name: str, topic_filter: str, stirred: set[ShareGroup]) -> None:
         self.name = name
@@ -35,6 +36,7 @@ class ShareGroup:
         self.stirred = stirred
         self._lags: dict[Recipient, MemberLag] = {}
         self._behind = False
+        self.journal: Recorder | None = None
 
     def join(self, entry: Entry) -> None:
         """Add a member, or replace its options."""
@@ -105,11 +107,16 @@ class ShareGroup:
         qos = min(run.qos, entry.subscription.qos)
         retain = run.retain and entry.subscription.retain_as_published
         if qos:
-            return session.deliver(Delivery(run, qos, retain, entry.identifier, self, ticket=commit if qos == 2 else 0))
-        if session.connection is None:
+            taken = session.deliver(Delivery(run, qos, retain, entry.identifier, self, ticket=commit if qos == 2 else 0))
+        elif session.connection is None:
             return 0
-        session.connection.send_qos0(run, retain, entry.identifier)
-        return run.count
+        else:
+            taken = run.count
+            if not session.connection.send_qos0(run, retain, entry.identifier):
+                return taken
+        if taken and self.journal is not None:
+            self.journal.given(session, run if taken == run.count else run.part(0, taken))
+        return taken
 
     def _rest(self, run: Batch, tried: Entry, taken: int, commit: int) -> int:
         """Offer what a member had no room for to the others: how many nobody took."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ..ports import Context, Publisher, Receiver, Recipient
     from .will import Will
 
+ENDED = "session ended"  # why the journal says that a message is dropped
 REPLAY_STEP = 128 * 1024  # bytes of replayed messages given to the transport before other connections get their turn
 REPLAY_STEPS = 256  # messages, or steps of the search for them, until then
 
@@ -148,7 +149,7 @@ class Session:
         self.ends_at: float | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.subscriptions: dict[str, Subscription] = {}
-        self.outbound = Outbound(1)
+        self.outbound = self.tapped(Outbound(1))
         self.inbound = Inbound()
         self.queue: deque[Delivery] = EMPTY_QUEUE
         self.queued = 0
@@ -168,6 +169,18 @@ class Session:
     def main(self) -> Session:
         """The session, as `Recipient` has it."""
         return self
+
+    def tapped(self, outbound: Outbound) -> Outbound:
+        """Have the journal told of acknowledgements, if there is one."""
+        journal = self.context.journal
+        if journal is not None and journal.topics.full:
+            outbound.tap = journal.settled(self)
+        return outbound
+
+    def note_dropped(self, deliveries: Iterable[Delivery], reason: str, expired: bool = False) -> None:
+        """Have the journal told of messages that the client does not get."""
+        if self.context.journal is not None:
+            self.context.journal.ended(self, deliveries, reason, expired)
 
     # Bounds
 
@@ -266,7 +279,7 @@ class Session:
                 return count - rest.count + self._enqueue(rest)
             now, rest = self.outbound.send(rest)
             if not connection.send_delivery(now):
-                self.outbound.acknowledge(now.qos, now.first, now.count)
+                self.outbound.give_up(now.qos, now.first, now.count)
         return count
 
     def _enqueue(self, delivery: Delivery) -> int:
@@ -304,6 +317,7 @@ class Session:
             delivery = self.queue.popleft()
             self._queued(delivery, -1)
             self.counters.expired += delivery.count
+            self.note_dropped([delivery], "expired", expired=True)
 
     def pump(self) -> None:
         """Send what waits while connection and window have room; to be called when either gains some."""
@@ -331,7 +345,7 @@ class Session:
                 queue.appendleft(rest)
                 self._queued(rest, 1)
             if not connection.send_delivery(now):
-                outbound.acknowledge(now.qos, now.first, now.count)
+                outbound.give_up(now.qos, now.first, now.count)
         if not queue:
             self.waiting = Waiting.NOTHING
         else:
@@ -375,11 +389,14 @@ class Session:
             given += run.length + len(run.topic)
             qos = min(run.qos, replay.qos)
             if not qos:
-                connection.send_qos0(run, True, replay.suffix)
+                if connection.send_qos0(run, True, replay.suffix) and self.context.journal is not None:
+                    self.context.journal.given(self, run)
                 continue
+            if self.context.journal is not None:
+                self.context.journal.given(self, run)
             delivery, _ = self.outbound.send(self.prepared(Delivery(run, qos, True, replay.suffix)))
             if not connection.send_delivery(delivery):
-                self.outbound.acknowledge(qos, delivery.first, 1)
+                self.outbound.give_up(qos, delivery.first, 1)
 
     def replay_on(self, connection: Receiver) -> None:
         """It is the connection's turn."""
@@ -433,7 +450,7 @@ class Session:
             self.unsent -= delivery.count
             for piece in outbound.still(delivery):
                 if not connection.send_delivery(piece, duplicate=True):
-                    outbound.acknowledge(piece.qos, piece.first, piece.count)
+                    outbound.give_up(piece.qos, piece.first, piece.count)
 
     # The end
 
@@ -468,6 +485,9 @@ class Session:
                     self.account.settle(kind, 0)
         else:
             self.account.close()
+        if self.context.journal is not None:
+            left = [*self.outbound.unfinished(), *self.queue]  # what goes on to other members of shared subscriptions is not lost
+            self.note_dropped([one for one in left if one.share is None or one.qos == 2], ENDED)
         self.queue.clear()
         self.queued = self.queued_bytes = 0
         self.outbound = Outbound(1)

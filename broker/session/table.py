@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ...base.quoting import quoted
 from ...mqtt.batch.run import Run
 from ...mqtt.reasons import Reason
+from ..journal.kinds import Kind
 from ..ledger import WILL, WILLS
 from ..routing.shared import ShareGroup
 from .session import Session
@@ -253,7 +254,9 @@ class Sessions:
         session.account.close()
 
     def _tell_closed(self, session: Session, kept: bool) -> None:
-        hooks = self._context.hooks
+        hooks, journal = self._context.hooks, self._context.journal
+        if journal is not None and not session.client_id.startswith("\0"):
+            journal.event(Kind.DISCONNECTED, client=session.client_id, user=session.user or "", value=int(kept))
         if hooks is not None and not session.client_id.startswith("\0"):  # else it moves to another site
             hooks.session_closed(session.client_id, kept)
 

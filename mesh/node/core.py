@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from ...mqtt.reasons import Reason
 from ..custody.bounds import CustodyBounds
@@ -18,6 +18,7 @@ from ..wire.policy import PolicyFilter
 from .actions import Action, CloseLink, Event, Send
 
 if TYPE_CHECKING:
+    from ...mqtt.batch.batch import Batch
     from ..custody.journal import Journal
     from ..view.lives import Former, Lives
     from .direct import Outcome
@@ -106,6 +107,42 @@ class Counters:
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
+class Passage(NamedTuple):
+    """Consecutive messages that are passed on: whose, from which sequence on, when they were published (ms since 1970).
+
+    sizes: payload bytes: of each message alike, or one by one. names: topics as on the wire, where they differ; else None, and `topic`.
+    """
+
+    origin: int
+    epoch: int
+    custody: bool
+    first: int
+    messages: int
+    published: int
+    topic: bytes
+    sizes: int | list[int]
+    names: list[bytes] | None = None
+
+
+class Tap(Protocol):
+    """Writes down what becomes of messages. A node without one does not ask."""
+
+    def wants(self, topic: bytes) -> bool:
+        """Whether messages of this topic are written down."""
+
+    def taken(self, run: Batch, custody: bool, epoch: int, first: int, published: int, brokers: int) -> None:
+        """This broker has numbered its own messages, for these brokers (bit n: broker n)."""
+
+    def forwarded(self, passage: Passage, peer: int) -> None:
+        """Messages were given to the link to a neighbour."""
+
+    def came(self, run: Batch, origin: int, epoch: int, custody: bool, first: int, published: int, peer: int) -> None:
+        """Messages for this broker's clients have come from a neighbour."""
+
+    def released(self, destination: int, epoch: int, first: int, last: int) -> None:
+        """A destination has what this broker published, from one sequence to another, as far as it was for it."""
+
+
 class LinkEnd:
     """This end of one live link.
 
@@ -138,10 +175,13 @@ class LinkEnd:
 
 
 class Core:
-    """Shared state. identity: its epoch may be raised. now: of the current call. generation: raised whenever a decision that is
-    kept anywhere may be stale. on_drop: called when a link goes. journal: None without a
-    store. born: the life since which this broker remembers. keys: who may speak for whom; None: nothing is signed. lives: which lives of
-    brokers are known. fenced: this life has yielded to another one of its identity, says nothing more and takes nothing."""
+    """Shared state.
+
+    identity: its epoch may be raised. now: of the current call. generation: raised whenever a decision that is kept anywhere may be stale.
+    on_drop: called when a link goes. tap: writes down what becomes of messages; None: nothing does. journal: None without a store. born:
+    the life since which this broker remembers. keys: who may speak for whom; None: nothing is signed. lives: which lives of brokers are
+    known. fenced: this life has yielded to another one of its identity, says nothing more and takes nothing.
+    """
 
     def __init__(self, identity: Identity, config: MeshConfig, wall_offset: float, lives: Lives, keys: Keys | None = None) -> None:
         self.identity = identity
@@ -162,6 +202,7 @@ class Core:
         self.generation = 0
         self.born = identity.epoch
         self.journal: Journal | None = None
+        self.tap: Tap | None = None
         self.on_drop: Callable[[LinkEnd], None] = lambda end: None
 
     def enter(self, now: float) -> None:

@@ -265,6 +265,11 @@ class Dispatch:
                 self._noted.append((journal.latest, noted))
         if receipt.committed > settled:
             d.moved = self._core.now
+            if self._core.tap is not None:
+                epoch, last = receipt.committed
+                begun = settled[1] + 1 if settled[0] == epoch else None
+                first = begun or next((entry.first for entry, _ in d.flight if entry.epoch == epoch), last)
+                self._core.tap.released(d.number, epoch, first, last)
         self.custody.settle(d, receipt.committed)
         d.credit_messages = min(receipt.messages, self._core.config.credit_messages)
         d.granted_bytes = min(receipt.bytes, self._core.config.credit_bytes)

@@ -21,12 +21,12 @@ from ..custody.windows import SlidingWindow
 from ..wire.envelope import Head, Template, encode_head
 from ..wire.visited import Changes, changes, mask_of, patch, width_for
 from .actions import Send
-from .core import Core, LinkEnd
+from .core import Core, LinkEnd, Passage
 
 if TYPE_CHECKING:
     from .relay import Stream
 
-Deliver = Callable[["Stream", bytes, bytes, bytes, bytes, int, int, int, int | None], None]
+Deliver = Callable[["Stream", bytes, bytes, bytes, bytes, int, int, int, int | None, int], None]
 
 
 class Flood:
@@ -92,6 +92,10 @@ class Flooder:
             part = block if high - low + 1 == count else block[(low - first) * size : (high - first + 1) * size]
             number = high - low + 1
             data: bytes | bytearray | None = None
+            passage: Passage | None = None
+            if core.tap is not None and core.tap.wants(topic):
+                published = int.from_bytes(rest[:6], "big")
+                passage = Passage(stream.head.origin, stream.head.epoch, False, low, number, published, topic, size - offsets[2])
             for end in flood.links:
                 if end.full:
                     counters.dropped_full += number
@@ -101,7 +105,9 @@ class Flooder:
                 counters.sent += number
                 counters.relayed += number
                 core.actions.append(Send(end.id, data, False))
-            self._deliver(stream, topic, rest, others, part, size, number, offsets[2], None)
+                if passage is not None and core.tap is not None:
+                    core.tap.forwarded(passage, end.peer.number)
+            self._deliver(stream, topic, rest, others, part, size, number, offsets[2], None, low)
 
     def _copy(
         self,

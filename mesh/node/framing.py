@@ -15,7 +15,7 @@ from ..wire.envelope import EASY_PAYLOAD, Flag, Picks, Template, encode_head, en
 from ..wire.rename import renamed, renamed_parts
 from ..wire.visited import bits_for, changes, patch, width_for
 from .actions import Send
-from .core import Core, LinkEnd
+from .core import Core, LinkEnd, Passage
 from .own_tree import OwnTree
 
 TEMPLATES = 4096  # kept
@@ -61,6 +61,9 @@ class Framer:
         built: bytes | bytearray | None = None
         built_bits = b""
         count = len(payloads)
+        passage: Passage | None = None
+        if core.tap is not None and core.tap.wants(run.topic):
+            passage = Passage(core.number, epoch, run.qos > 0, first, count, time, run.topic, run.length)
         for link, mask in self._tree.branches:
             part = share & mask
             if not part:
@@ -84,6 +87,8 @@ class Framer:
                 data = block.block
             core.counters.sent += count
             core.actions.append(Send(link, data, False))
+            if passage is not None and core.tap is not None:
+                core.tap.forwarded(passage, end.peer.number)
 
     def fronts(self, topic: bytes, share: int, length: int) -> list[tuple[LinkEnd, bytes]] | None:
         """For single messages of QoS 0: each link that leads to a broker of the share, and the frame up to its visited bits.
@@ -122,6 +127,10 @@ class Framer:
         stamp = time.to_bytes(6, "big")
         count = run.count - start
         flat: list[bytes] | None = None
+        passage: Passage | None = None
+        if core.tap is not None and core.tap.wants(run.names[start][2:]):
+            sizes = list(map(len, run.payloads[start:]))
+            passage = Passage(core.number, epoch, run.qos > 0, first, count, time, b"", sizes, run.names[start:])
         for link, mask in self._tree.branches:
             part = share & mask
             if not part:
@@ -137,10 +146,14 @@ class Framer:
                     continue
                 core.actions.append(Send(link, b"".join(encode_span(other, start, head, bits_for(part, width), stamp, first)), False))
                 core.counters.sent += count
+                if passage is not None and core.tap is not None:
+                    core.tap.forwarded(passage, end.peer.number)
                 continue
             flat = encode_span(run, start, head, bits_for(part, width), stamp, first, flat)
             core.counters.sent += count
             core.actions.append(Send(link, b"".join(flat), False))
+            if passage is not None and core.tap is not None:
+                core.tap.forwarded(passage, end.peer.number)
 
     def _not_out(self, count: int, droppable: bool) -> None:
         """The own link's policy forbids it, though the tree's did not: custody needs a new tree, so that there is no hole."""
@@ -157,15 +170,23 @@ class Framer:
         if not targets:
             return 0
         core.counters.published += run.count
+        time = core.wall_ms()
+        if core.tap is not None:
+            core.tap.taken(run, False, core.identity.epoch, first, time, sum(1 << end.peer.number for end in targets))
         visited = 1 << core.number
         for end in targets:
             visited |= 1 << end.peer.number
         width = width_for(visited)
         template = self._template(run, Flag.FLOOD, core.identity.epoch, width, picks, run.expiry, tree=0, mark=mark)
-        block = template.block(visited.to_bytes(width, "little"), core.wall_ms().to_bytes(6, "big"), first, run.payloads)
+        block = template.block(visited.to_bytes(width, "little"), time.to_bytes(6, "big"), first, run.payloads)
+        passage = None
+        if core.tap is not None and core.tap.wants(run.topic):
+            passage = Passage(core.number, core.identity.epoch, False, first, run.count, time, run.topic, run.length)
         for end in targets:
             core.counters.sent += run.count
             core.actions.append(Send(end.id, block, False))
+            if passage is not None and core.tap is not None:
+                core.tap.forwarded(passage, end.peer.number)
         return len(targets)
 
     def _template(

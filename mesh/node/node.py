@@ -48,7 +48,7 @@ from ..wire.keys import Keys
 from ..wire.policy import Policy, PolicyFilter
 from ..wire.visited import mask_of, numbers
 from .actions import Action, Deliver, FiltersChanged, LinkInfo, Member, MeshRoute, Send, Verdict
-from .core import Core, Counters, MeshConfig
+from .core import Core, Counters, MeshConfig, Tap
 from .dispatch import Dispatch
 from .framing import Framer
 from .links import Links
@@ -123,6 +123,11 @@ class Node:
     def counters(self) -> Counters:
         """What was counted since the node began."""
         return self._core.counters
+
+    def tapped(self, tap: Tap) -> None:
+        """Have what becomes of messages written down from now on."""
+        self._core.tap = tap
+        self._core.stale()
 
     @property
     def stirred(self) -> bool:

@@ -175,6 +175,8 @@ class Origin:
         self._sequence0 += run.count
         epoch = self._core.identity.epoch
         time = self._core.wall_ms()
+        if self._core.tap is not None:
+            self._core.tap.taken(run, False, epoch, first, time, share)
         self._frames.send(run, run.payloads, share, epoch, first, time, picks, 0, run.expiry, droppable=True, mark=mark)
 
     def _publish_custody(self, parts: list[tuple[Batch, Picks]], mask: int, run: Batch, hold: bool = False, keep: bool = False) -> Verdict:
@@ -219,6 +221,8 @@ class Origin:
         # what others keep with the word that it comes from here must be here: a record with its mark leaves behind its commit too
         entry.hold = hold or run.qos == 2 or bool(mark)
         entry.kept = mark
+        if core.tap is not None:
+            core.tap.taken(run, True, entry.epoch, entry.first, time, mask)
         self._dispatch.accept(entry)
 
 

@@ -49,7 +49,7 @@ from ..wire.envelope import (
 from ..wire.rename import Renamed, renamed
 from ..wire.visited import Changes, bits_for, changes, patch
 from .actions import Deliver, PeerMessage, Send
-from .core import Core, LinkEnd
+from .core import Core, LinkEnd, Passage
 from .direct import DirectLane
 from .flood import Flood, Flooder
 
@@ -67,13 +67,29 @@ class Stream:
     window: lets custody frames for this broker in once.
     flood: for flooded frames, their window, and the links and bits to pass them on with.
     spans: whether its frames may make spans.
+    peer: number of the neighbour that they come from.
     rest, parsed: what followed the bits the last time, as bytes and decoded. Frames of one millisecond have it in common.
     """
 
-    __slots__ = ("custody", "deliver", "flood", "forwards", "head", "ordinary", "parsed", "record", "repeated", "rest", "spans", "window")
+    __slots__ = (
+        "custody",
+        "deliver",
+        "flood",
+        "forwards",
+        "head",
+        "ordinary",
+        "parsed",
+        "peer",
+        "record",
+        "repeated",
+        "rest",
+        "spans",
+        "window",
+    )
 
-    def __init__(self, head: Head) -> None:
+    def __init__(self, head: Head, peer: int) -> None:
         self.head = head
+        self.peer = peer
         self.custody = bool(head.flags & 3)
         self.spans = not head.flags & ~3
         self.ordinary = not head.flags & Flag.PICKS_ONLY
@@ -165,7 +181,9 @@ class Relay:
         if not stream.ordinary or (rest != stream.rest and not (stream.spans and rest[6:] == PLAIN_REST)):
             _read_rest(stream, topic, rest)
         self._core.counters.received += count
-        if size == len(data) and stream.spans and stream.record is not None and not others and rest[6:] == PLAIN_REST:
+        tap = self._core.tap
+        alone = size == len(data) and stream.spans and stream.record is not None and not others and rest[6:] == PLAIN_REST
+        if alone and (tap is None or not tap.wants(topic)):
             self.direct.remember(link, stream, data, topic_end, bits_end)
         first = int.from_bytes(data[rest_end : rest_end + 8], "big")
         offsets = (bits_end - position - stream.head.width, sequence_at - position, payload - position)
@@ -237,7 +255,11 @@ class Relay:
                 return
             record.last = (epoch, last)
         if stream.forwards:
-            self._pass_on(stream, topic, block, size, count, offsets[0])
+            passage: Passage | None = None
+            if core.tap is not None and core.tap.wants(topic):
+                published = int.from_bytes(rest[:6], "big")
+                passage = Passage(head.origin, epoch, stream.custody, first, count, published, topic, size - offsets[2])
+            self._pass_on(stream, topic, block, size, count, offsets[0], passage)
         if not stream.deliver:
             return
         token = None
@@ -254,10 +276,13 @@ class Relay:
                 first += known
                 count -= known
             token = self.admit(window, head.origin, epoch, first, last)
-        self._deliver(stream, topic, rest, others, block, size, count, offsets[2], token)
+        self._deliver(stream, topic, rest, others, block, size, count, offsets[2], token, first)
 
-    def _pass_on(self, stream: Stream, topic: bytes, block: bytes, size: int, count: int, bits: int) -> None:
-        """A run to the children that have part in its share. bits: where the visited bits stand in a frame."""
+    def _pass_on(self, stream: Stream, topic: bytes, block: bytes, size: int, count: int, bits: int, passage: Passage | None) -> None:
+        """A run to the children that have part in its share.
+
+        bits: where the visited bits stand in a frame. passage: what is written down of it.
+        """
         core = self._core
         counters = core.counters
         for end, child, what in stream.forwards:
@@ -283,6 +308,8 @@ class Relay:
             counters.sent += count
             counters.relayed += count
             core.actions.append(Send(end.id, data, False))
+            if passage is not None and core.tap is not None:
+                core.tap.forwarded(passage, end.peer.number)
 
     def _take_span(
         self, stream: Stream, rest: bytes, data: bytes, position: int, seam_at: int, bits_end: int, low_at: int, span: Span
@@ -299,6 +326,11 @@ class Relay:
         counters.received += count
         if not stream.custody:
             record.last = (head.epoch, span.last)
+        passage: Passage | None = None
+        published = int.from_bytes(rest[:6], "big")
+        if core.tap is not None and stream.forwards and core.tap.wants(span.names[0][2:]):
+            sizes = list(map(len, span.payloads))
+            passage = Passage(head.origin, head.epoch, stream.custody, span.first, count, published, b"", sizes, span.names)
         for end, child, what in stream.forwards:
             if stream.custody:
                 if child.cut or end.full:
@@ -317,19 +349,33 @@ class Relay:
             counters.sent += count
             counters.relayed += count
             core.actions.append(Send(end.id, block, False))
+            if passage is not None and core.tap is not None:
+                core.tap.forwarded(passage, end.peer.number)
         if stream.deliver:
             token = None
             if window is not None:
                 token = self.admit(window, head.origin, head.epoch, span.first, span.last)
             run = PartsBatch(span.names, span.payloads, head.flags & 3, core.now)
             counters.delivered += count
-            core.actions.append(Deliver(run, head.origin, token, (), True, False, int.from_bytes(rest[:6], "big")))
+            if core.tap is not None:
+                core.tap.came(run, head.origin, head.epoch, stream.custody, span.first, published, stream.peer)
+            core.actions.append(Deliver(run, head.origin, token, (), True, False, published))
         return True
 
     def _deliver(
-        self, stream: Stream, topic: bytes, rest: bytes, others: bytes, block: bytes, size: int, count: int, payload: int, token: int | None
+        self,
+        stream: Stream,
+        topic: bytes,
+        rest: bytes,
+        others: bytes,
+        block: bytes,
+        size: int,
+        count: int,
+        payload: int,
+        token: int | None,
+        first: int,
     ) -> None:
-        """Hand a run to the shell."""
+        """Hand a run to the shell. first: its first sequence."""
         core = self._core
         head = stream.head
         if rest == stream.rest and stream.parsed is not None:
@@ -345,6 +391,8 @@ class Relay:
         if not stream.ordinary and not chosen:
             self._take_peer_message(head.origin, topic, run, token)
             return
+        if core.tap is not None:
+            core.tap.came(run, head.origin, head.epoch, stream.custody, first, time, stream.peer)
         picks: tuple[Share, ...] = ()
         if chosen:
             number = core.number
@@ -399,7 +447,7 @@ class Relay:
     def _decide(self, link: LinkEnd, constants: bytes) -> Stream:
         """What happens to frames with these envelope constants, until anything changes that it rests on."""
         head = decode_head(constants)
-        stream = Stream(head)
+        stream = Stream(head, link.peer.number)
         if len(link.streams) >= STREAMS:
             link.streams.clear()
         link.streams[constants] = stream

@@ -14,10 +14,23 @@ Invariant: a batch is never changed. Its encodings are made when they are first 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 if TYPE_CHECKING:
     from .parts import PartsBatch
+
+
+class Mark(Protocol):
+    """Which messages these are, to whoever writes down what becomes of them. Parts of a batch have parts of its mark."""
+
+    def part(self, start: int, stop: int) -> Mark:
+        """Of the messages from `start` up to `stop`."""
+
+    def chosen(self, indexes: list[int]) -> Mark:
+        """Of the messages at these places, in this order."""
+
+    def packed(self) -> bytes:
+        """For a store that keeps the messages."""
 
 
 class Batch:
@@ -33,16 +46,18 @@ class Batch:
     received: when the broker took it, in seconds of the caller's clock.
     length: payload bytes of each message of a run; else the average size of a message in bytes, for accounts of memory.
     uniform: it is a run.
+    mark: which messages these are; None: nobody writes that down. The only attribute that is set later.
 
     The methods that encode take `version` (4 or 5), the `qos` and `retain` of the delivery, and `more`: encoded properties that follow
     each message's own (ignored for version 4).
     """
 
-    __slots__ = ("count", "length", "qos", "received")
+    __slots__ = ("count", "length", "mark", "qos", "received")
 
     uniform: ClassVar[bool] = False
     count: int
     length: int
+    mark: Mark | None
     qos: int
     received: float
     topic: bytes
@@ -66,6 +81,11 @@ class Batch:
     def messages(self) -> list[tuple[bytes, bytes]]:
         """(topic, payload) of each message, in order."""
         raise NotImplementedError
+
+    @property
+    def payload_bytes(self) -> int:
+        """Bytes of all payloads."""
+        return self.count * self.length if self.uniform else sum(map(len, self.payloads))
 
     @property
     def topics(self) -> list[bytes]:

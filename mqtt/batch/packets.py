@@ -43,6 +43,7 @@ class PacketBatch(Batch):
         """block: the frames. offsets: where the packet identifiers stand in it, when the caller knows."""
         self.qos = qos
         self.received = received
+        self.mark = None
         self.count = count
         self.length = -(-len(block) // count)
         self._block = block
@@ -158,7 +159,9 @@ class PacketBatch(Batch):
             topic_end = start + 2 + (block[start] << 8 | block[start + 1])
             names.append(block[start:topic_end])
             payloads.append(block[topic_end + skip : position])
-        return PartsBatch(names, payloads, self.qos, self.received)
+        made = PartsBatch(names, payloads, self.qos, self.received)
+        made.mark = self.mark
+        return made
 
     def messages(self) -> list[tuple[bytes, bytes]]:
         """See `Batch`."""
@@ -169,13 +172,19 @@ class PacketBatch(Batch):
         """See `Batch`."""
         frames = self._cut()
         begin = frames[start].start
-        return PacketBatch(self._block[begin : frames[stop - 1].stop], self._version, self.qos, stop - start, self.received)
+        made = PacketBatch(self._block[begin : frames[stop - 1].stop], self._version, self.qos, stop - start, self.received)
+        if self.mark is not None:
+            made.mark = self.mark.part(start, stop)
+        return made
 
     def chosen(self, indexes: list[int]) -> PacketBatch:
         """See `Batch`."""
         frames = self._cut()
         block = b"".join([self._block[frames[index].start : frames[index].stop] for index in indexes])
-        return PacketBatch(block, self._version, self.qos, len(indexes), self.received)
+        made = PacketBatch(block, self._version, self.qos, len(indexes), self.received)
+        if self.mark is not None:
+            made.mark = self.mark.chosen(indexes)
+        return made
 
     def single(self, index: int) -> Run:
         """See `Batch`."""
@@ -184,7 +193,10 @@ class PacketBatch(Batch):
         properties = b""
         if self._version == 5:
             properties = _unprefixed(block[topic_end + 2 if self.qos else topic_end : payload])
-        return Run(block[topic + 2 : topic_end], self.qos, False, [block[payload:stop]], properties, None, self.received)
+        made = Run(block[topic + 2 : topic_end], self.qos, False, [block[payload:stop]], properties, None, self.received)
+        if self.mark is not None:
+            made.mark = self.mark.part(index, index + 1)
+        return made
 
 
 def _end(block: bytes | bytearray, position: int) -> int:

@@ -51,6 +51,7 @@ class PartsBatch(Batch):
     def __init__(self, names: list[bytes], payloads: list[bytes], qos: int, received: float) -> None:
         self.qos = qos
         self.received = received
+        self.mark = None
         self.count = len(names)
         self.names = names
         self.length = -(-(sum(map(len, names)) + sum(map(len, payloads))) // len(names))
@@ -82,15 +83,24 @@ class PartsBatch(Batch):
 
     def part(self, start: int, stop: int) -> PartsBatch:
         """See `Batch`."""
-        return PartsBatch(self.names[start:stop], self._payloads[start:stop], self.qos, self.received)
+        made = PartsBatch(self.names[start:stop], self._payloads[start:stop], self.qos, self.received)
+        if self.mark is not None:
+            made.mark = self.mark.part(start, stop)
+        return made
 
     def chosen(self, indexes: list[int]) -> PartsBatch:
         """See `Batch`."""
-        return PartsBatch([self.names[i] for i in indexes], [self._payloads[i] for i in indexes], self.qos, self.received)
+        made = PartsBatch([self.names[i] for i in indexes], [self._payloads[i] for i in indexes], self.qos, self.received)
+        if self.mark is not None:
+            made.mark = self.mark.chosen(indexes)
+        return made
 
     def single(self, index: int) -> Run:
         """See `Batch`."""
-        return Run(self.names[index][2:], self.qos, False, [self._payloads[index]], b"", None, self.received)
+        made = Run(self.names[index][2:], self.qos, False, [self._payloads[index]], b"", None, self.received)
+        if self.mark is not None:
+            made.mark = self.mark.part(index, index + 1)
+        return made
 
     def block(self, version: int, retain: bool = False, more: bytes = b"") -> bytes:
         """See `Batch`."""

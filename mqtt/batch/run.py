@@ -83,6 +83,7 @@ class Run(Batch):
         self.properties = properties
         self.expiry = expiry
         self.received = received
+        self.mark = None
         self._payloads = payloads
         self._raw = raw
         self._raw_version = raw_version
@@ -167,17 +168,27 @@ class Run(Batch):
         if self._raw is not None and self._payloads is None:
             data, offset, size, length = self._raw
             raw = (data[start * size : stop * size], offset, size, length)
-            return Run(self.topic, self.qos, self.retain, None, self.properties, self.expiry, self.received, raw, self._raw_version)
-        return self._with(self.payloads[start:stop])
+            made = Run(self.topic, self.qos, self.retain, None, self.properties, self.expiry, self.received, raw, self._raw_version)
+        else:
+            made = self._with(self.payloads[start:stop])
+        if self.mark is not None:
+            made.mark = self.mark.part(start, stop)
+        return made
 
     def every(self, start: int, step: int) -> Run:
         """See `Batch`."""
-        return self._with(self.payloads[start::step])
+        made = self._with(self.payloads[start::step])
+        if self.mark is not None:
+            made.mark = self.mark.chosen(list(range(start, self.count, step)))
+        return made
 
     def chosen(self, indexes: list[int]) -> Run:
         """See `Batch`."""
         payloads = self.payloads
-        return self._with([payloads[i] for i in indexes])
+        made = self._with([payloads[i] for i in indexes])
+        if self.mark is not None:
+            made.mark = self.mark.chosen(indexes)
+        return made
 
     def single(self, index: int) -> Run:
         """See `Batch`."""
@@ -188,7 +199,9 @@ class Run(Batch):
         from .parts import PartsBatch
 
         name = len(self.topic).to_bytes(2, "big") + self.topic
-        return PartsBatch([name] * self.count, self.payloads, self.qos, self.received)
+        made = PartsBatch([name] * self.count, self.payloads, self.qos, self.received)
+        made.mark = self.mark
+        return made
 
     def _with(self, payloads: list[bytes]) -> Run:
         return Run(self.topic, self.qos, self.retain, payloads, self.properties, self.expiry, self.received)

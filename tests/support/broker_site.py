@@ -19,6 +19,7 @@ from typing import Any, Self, TypeVar
 from mqmesh.base.address import parse_address
 from mqmesh.broker.auth.settings import AccessSettings
 from mqmesh.broker.config import BrokerConfig, Limits, MeshSettings, MetabrokerSettings, TlsSettings, WebSocketSettings
+from mqmesh.broker.journal.settings import JournalSettings
 from mqmesh.broker.server import Broker
 from mqmesh.broker.transport.websocket.client import dial
 from mqmesh.mqtt import packets
@@ -232,7 +233,7 @@ class Site:
     """A broker at a free port.
 
     tls: its certificates. store: what keeps its sessions. mesh: number and settings. http: host and port of its HTTP face. origins: of web
-    pages that may connect. metabroker: its rule. limits: fields of `Limits` that differ.
+    pages that may connect. metabroker: its rule. journal: what it writes down. limits: fields of `Limits` that differ.
     """
 
     def __init__(
@@ -245,6 +246,7 @@ class Site:
         access: AccessSettings | None = None,
         origins: tuple[str, ...] = (),
         metabroker: MetabrokerSettings | None = None,
+        journal: JournalSettings | None = None,
         **limits: Any,
     ) -> None:
         limits.setdefault("sys_interval", 0)
@@ -254,6 +256,7 @@ class Site:
         config = BrokerConfig(f"site{number}", number, listen=[listen], mesh=settings, limits=limited, tls=tls, http=http)
         config.websocket = WebSocketSettings(list(origins))
         config.access = access
+        config.journal = journal
         if metabroker is not None:
             config.metabroker = metabroker
         self.broker = Broker(config, store)

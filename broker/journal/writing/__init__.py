@@ -1,0 +1,1 @@
+"""The thread that writes the journal: rows, segments, recovery, housekeeping."""

@@ -1,0 +1,255 @@
+"""The thread that writes the journal: batches to the open segment, closed segments to their place, counters, names.
+
+Strategy. Every `batch_seconds` the thread takes what the loop has noted, makes a table of it and appends that to the open segment, a
+local file. A segment that is large or old enough becomes Parquet at its place. A place that cannot be reached keeps nothing from being
+noted: closed segments wait in the open folder and are tried again. What cannot even be written there is lost, counted, and said by an
+event when it can.
+
+Order in a batch: new names, then the events that use them, so that a crash leaves no event without its names.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ..kinds import Kind
+from ..layout import OPEN_FOLDER, counts_path, date_of, names_path
+from ..place import Place
+from ..recorder import Recorder
+from ..schema import COUNTS, NAMES
+from ..settings import JournalSettings
+from ..tally import Key, rows
+from .columns import Columns, Fact
+from .housekeeping import Housekeeping
+from .recovery import Recovered, close_life, mark_life, recover
+from .segment import OpenSegment, parquet, store_events, table_of
+
+log = logging.getLogger("mqmesh.journal")
+
+CARE = 600.0  # seconds between two looks at what is old or small
+RETRY = 5.0  # seconds until a place that could not be written to is tried again
+TAKEN = 20_000  # events in one table at most
+
+
+class Writer:
+    """Writes one broker's journal.
+
+    written: events on the disk. lost: events that are not. error: why something could not be written last; None: all is well.
+    """
+
+    def __init__(self, settings: JournalSettings, recorder: Recorder, columns: Columns, place: Place, folder: Path) -> None:
+        """folder: of open segments, this broker's."""
+        self.settings = settings
+        self.recorder = recorder
+        self.columns = columns
+        self.place = place
+        self.folder = folder
+        self.written = 0
+        self.lost = 0
+        self.closed = 0
+        self.error: str | None = None
+        self.counts: deque[tuple[int, dict[Key, int]]] = deque()  # minute, its counters; from the loop
+        self._said = 0  # events that did not fit, as far as an event has said it
+        self._open: OpenSegment | None = None
+        self._waiting: list[OpenSegment] = []  # closed, and not at their place yet
+        self._names: list[tuple[str, int, str]] = []  # of this segment
+        self._rows: list[tuple[int, ...]] = []  # of counters, of this segment
+        self._files = 0  # of names
+        self._retry_at = 0.0
+        self._care_at = 0.0
+        self._counts_at = time.monotonic()  # when counters were last put in their place
+        self._wake = threading.Event()
+        self._stop = False
+        self._thread: threading.Thread | None = None
+        self._care = Housekeeping(place, recorder.number, settings)
+
+    # Life
+
+    def start(self) -> None:
+        """Put what an earlier life left in its place, then begin. Raises OSError when the folder cannot be written to."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for life in recover(self.place, self.folder, self.recorder.number):
+            self._gap(life)
+        mark_life(self.folder, self.recorder.epoch)
+        self.recorder.wake = self._wake.set
+        self._thread = threading.Thread(target=self._run, name="mqmesh-journal", daemon=True)
+        self._thread.start()
+
+    def _gap(self, life: Recovered) -> None:
+        detail: dict[str, Any] = {"why": "crash", "epoch": life.epoch, "after": life.last}
+        log.warning("event=journal-gap epoch=%d after=%d recovered=%d", life.epoch, life.last, life.events)
+        self.recorder.event(Kind.GAP, value=-1, detail=detail, reason="crash")
+
+    def stop(self) -> None:
+        """Write what is noted, close the segment, and end."""
+        if self._thread is None:
+            return
+        self._stop = True
+        self._wake.set()
+        self._thread.join(30)
+        self._thread = None
+
+    def _run(self) -> None:
+        while True:
+            self._wake.wait(self.settings.batch_seconds)
+            self._wake.clear()
+            stopping = self._stop
+            try:
+                self._step(stopping)
+            except Exception as error:  # the journal never ends a broker
+                self._failed(error)
+                log.exception("event=journal-error")
+            if stopping:
+                return
+
+    def _step(self, stopping: bool) -> None:
+        while self._append(*self._taken()):
+            pass
+        self._take_counts()
+        now = time.monotonic()
+        opened = self._open
+        aged = opened is not None and now - opened.begun >= self.settings.segment_seconds
+        if stopping or aged or (opened is not None and opened.size >= self.settings.segment_bytes):
+            self._close()
+        if stopping or ((self._waiting or self._due_counts(now)) and now >= self._retry_at):
+            self._put(now, stopping)
+        if now >= self._care_at and not stopping:
+            self._care_at = now + CARE
+            self._care.look(time.time())
+        if stopping and not self._waiting:
+            close_life(self.folder, self.recorder.epoch)
+
+    # Events
+
+    def _taken(self) -> tuple[Any, int]:
+        """A table of what was noted (None: nothing was), and how many events are missing before it, which it says."""
+        noted = self.recorder.noted
+        items = [noted.popleft() for _ in range(min(len(noted), TAKEN))]
+        missing = self.recorder.lost + self.lost - self._said
+        if missing:
+            detail = {"why": "the disk is slower than the traffic" if self.error is None else self.error}
+            items.append(Fact(Kind.GAP, time.time() - self.recorder.offset, {"value": missing, "detail": detail, "reason": "lost"}))
+        if not items:
+            return None, 0
+        self.columns.epoch = self.recorder.epoch
+        return self.columns.batch(items, self.recorder.offset), missing
+
+    def _append(self, table: Any, missing: int) -> bool:
+        """Write a table. False: there is none, or it could not be written."""
+        if table is None:
+            return False
+        fresh, self.columns.names.fresh = self.columns.names.fresh, []
+        self._names += fresh
+        if not table.num_rows:
+            return True
+        try:
+            if fresh:
+                self._write_lines("names", fresh)
+            if self._open is None:
+                self._open = OpenSegment(self.folder, self.recorder.epoch, table.column("event")[0].as_py(), time.monotonic())
+            self._open.append(table)
+        except OSError as error:
+            self._failed(error)
+            self.lost += table.num_rows - bool(missing)
+            self._close()
+            return False  # what comes meanwhile waits, up to its bound
+        self._said += missing
+        self.error = None
+        self.written += table.num_rows
+        return True
+
+    def _write_lines(self, what: str, lines: list[Any]) -> None:
+        with (self.folder / f"{self.recorder.epoch}-{what}.jsonl").open("a", encoding="utf-8") as file:
+            file.write("".join(json.dumps(line) + "\n" for line in lines))
+
+    def _failed(self, error: BaseException) -> None:
+        if self.error is None:
+            log.error("event=journal-error text=%s", error)
+        self.error = str(error)
+
+    # Counters
+
+    def _take_counts(self) -> None:
+        found: list[tuple[int, ...]] = []
+        while self.counts:
+            minute, counts = self.counts.popleft()
+            found += rows(counts, minute, self.recorder.number, self.columns.account, self.columns.names.id)
+        if not found:
+            return
+        self._rows += found
+        try:
+            if self.columns.names.fresh:
+                self._write_lines("names", self.columns.names.fresh)
+                self._names += self.columns.names.fresh
+                self.columns.names.fresh = []
+            self._write_lines("counts", [list(row) for row in found])
+        except OSError as error:
+            self._failed(error)
+
+    def _due_counts(self, now: float) -> bool:
+        """Whether counters wait while no segment is open that would take them along."""
+        return bool(self._rows) and self._open is None and now - self._counts_at >= self.settings.segment_seconds
+
+    # Closing
+
+    def _close(self) -> None:
+        closed, self._open = self._open, None
+        if closed is not None and closed.tables:
+            closed.close()
+            self._waiting.append(closed)
+        elif closed is not None:
+            closed.remove()
+
+    def _put(self, now: float, last: bool) -> None:
+        """Put closed segments, counters and names in their place; what fails is tried again."""
+        import pyarrow as pa
+
+        try:
+            while self._waiting:
+                segment = self._waiting[0]
+                if segment.tables:
+                    self._put_names()
+                    store_events(self.place, pa.concat_tables(segment.tables))
+                    self.closed += 1
+                segment.remove()
+                self._waiting.pop(0)
+            self._put_names()
+            self._put_counts()
+            self._counts_at = now
+        except OSError as error:
+            self._failed(error)
+            self._retry_at = now + RETRY
+            return
+        for what in ("names", "counts"):  # they hold what was just put in its place, and nothing else
+            with suppress(OSError):
+                (self.folder / f"{self.recorder.epoch}-{what}.jsonl").unlink(missing_ok=True)
+
+    def _put_names(self) -> None:
+        if self._names:
+            self._files += 1
+            table = table_of(self._names, NAMES)
+            self.place.write(names_path(self.recorder.number, self.recorder.epoch, self._files), parquet(table))
+            self._names = []
+
+    def _put_counts(self) -> None:
+        by_date: dict[str, list[tuple[int, ...]]] = {}
+        for row in self._rows:
+            by_date.setdefault(date_of(row[0] * 60_000_000), []).append(row)
+        for date, found in by_date.items():
+            first, last = min(row[0] for row in found), max(row[0] for row in found)
+            path = counts_path(date, self.recorder.number, self.recorder.epoch, first, last)
+            self.place.write(path, parquet(table_of(found, COUNTS)))
+        self._rows = []
+
+
+def folder_of(settings: JournalSettings, place: Place, number: int) -> Path:
+    """The folder of one broker's open segments."""
+    root = settings.spool if settings.spool is not None else Path(place.root)
+    return root / OPEN_FOLDER / f"broker={number}"
