@@ -46,6 +46,7 @@ from .requests.mesh import MeshTopic
 from .requests.receipts import RequestTopic
 from .requests.recipients import RecipientTopic
 from .requests.sessions import SessionTopic
+from .requests.trace import TraceTopic
 from .routing.publication import Publication
 from .routing.retained import Retained
 from .routing.router import Route, Router
@@ -95,6 +96,7 @@ class Broker:
         self.mesh_topic = MeshTopic(context, router, guard)
         self.recipient_topic = RecipientTopic(context, router, guard)
         self.session_topic = SessionTopic(context, router, guard, site.sessions)
+        self.trace_topic = TraceTopic(context, router, guard, config.number, config.name)
         self.http: HttpFace | None = None
         self.journal: Journal | None = None
         self.addresses: list[str] = []
@@ -333,6 +335,7 @@ class Broker:
     async def stop(self) -> None:
         """Stop listening, tell clients (MQTT 5: 0x8B) and neighbours, keep wills unsent; returns when all connections are gone."""
         self.context.stopping = True
+        self.trace_topic.stop()
         for server in self._servers:
             server.close()
         if self._ticker is not None:

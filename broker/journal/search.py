@@ -9,7 +9,7 @@ Needs pyarrow (the extra `mqmesh[journal]`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import reduce
 from operator import or_
@@ -95,23 +95,27 @@ class Found:
 
 
 class Search:
-    """Searches one journal. names: what an id stands for; only topic filters with wildcards need it."""
+    """Searches one journal. names: what an id stands for; only topic filters with wildcards need it. opened: reads the open segments."""
 
-    def __init__(self, journal: Journal, names: Mapping[int, str] | None = None) -> None:
+    def __init__(self, journal: Journal, names: Mapping[int, str] | None = None, opened: Callable[[], list[Any]] | None = None) -> None:
         self._journal = journal
+        self._opened = opened or self._open_segments
         self._names = names
         self._skipped: dict[str, str] = {}
 
     def find(self, query: Query) -> Found:
         """The events of the messages that a query means. Raises OSError when the journal cannot be listed."""
         self._skipped = {}
+        opened = self._opened()  # first: a segment that is closed meanwhile is read twice, not left out
         segments = self._journal.segments(query.since, None)
-        opened = [read_open(self._journal.place, name) for name in self._journal.open_segments()]
         closed = {(one.broker, one.epoch, one.first) for one in segments}
         opened = [one for one in opened if one.num_rows and _first(one) not in closed]
         chosen = [query.message] if query.message is not None else self._choose(query, segments, opened)
         events = self._events(chosen, segments, opened) if chosen else arrow_schema().empty_table()
         return Found(events, sorted(self._skipped.items()))
+
+    def _open_segments(self) -> list[Any]:
+        return [read_open(self._journal.place, name) for name in self._journal.open_segments()]
 
     def _choose(self, query: Query, segments: list[Segment], opened: list[Any]) -> list[MessageId]:
         """The newest messages that a query means."""
@@ -225,6 +229,16 @@ def only(table: Any, messages: Iterable[MessageId]) -> Any:
     for (origin, epoch, stream), sequences in wanted.items():
         keep |= (columns[0] == origin) & (columns[1] == epoch) & (columns[2] == stream) & numpy.isin(columns[3], sequences)
     return table.filter(pa.array(keep))
+
+
+def only_account(table: Any, account: int) -> Any:
+    """The events of messages that an account has published. An event that does not say it belongs to those of its message."""
+    own = {
+        MessageId(*values[:4])
+        for values in zip(*(table.column(name).to_pylist() for name in (*_ID, "account")), strict=True)
+        if values[4] == account
+    }
+    return only(table, own)
 
 
 def _first(table: Any) -> tuple[int, int, int]:

@@ -98,7 +98,8 @@ class _Reading:
                 numbers = table.column(name)
                 texts = {number: known.get(number) for number in pc.unique(numbers).to_pylist()}
                 table = table.append_column(f"{name}_name", pa.array([texts[number] for number in numbers.to_pylist()], pa.string()))
-        yield from table.replace_schema_metadata(None).combine_chunks().to_batches(max_chunksize=65_536)
+        nullable = pa.table(table.columns, names=table.column_names)  # Spark compares schemas, and its own columns are nullable
+        yield from nullable.combine_chunks().to_batches(max_chunksize=65_536)
 
 
 class JournalReader(DataSourceReader):

@@ -88,6 +88,7 @@ RANKS = {
     ),
     "pipeline": (
         "__init__",
+        "streaming",
         "source trace",
         "run",
         "registry",

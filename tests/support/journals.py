@@ -63,7 +63,8 @@ class JournalMaker:
         segments = [self.close(table_of(found), **changes) for found in by_broker.values()]
         if self._names:
             names = [{"kind": "topic", "id": number, "name": text} for number, text in self._names.items()]
-            self._put(layout.names_path(0, 1, next(self._files)), pa.Table.from_pylist(names, schema=arrow_schema(NAMES)))
+            for broker in by_broker:
+                self._put(layout.names_path(broker, 1, next(self._files)), pa.Table.from_pylist(names, schema=arrow_schema(NAMES)))
             self._names = {}
         return segments
 
