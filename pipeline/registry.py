@@ -44,6 +44,28 @@ JOBS = {
             "one row for each message: parties, times, ends, complete or why not",
             ("messages", "refused"),
         ),
+        Job("latency", "latency.job:run", "percentiles of latency by topic prefix, pair of sites and window", ("latency",)),
+        Job("hops", "correlation.hops:run", "one row for each step of a message, and the latency of steps", ("hops", "hop_latency")),
+        Job(
+            "calls", "correlation.calls:run", "requests with their responses; messages with their cause", ("calls", "causes"), ("messages",)
+        ),
+        Job(
+            "sessions",
+            "correlation.sessions:run",
+            "calls that belong together, with their route",
+            ("sessions", "session_calls"),
+            ("calls",),
+        ),
+        Job("orphans", "correlation.orphans:run", "messages that were accepted and have no end", ("orphans",), ("calls",)),
+        Job(
+            "traffic",
+            "traffic.job:run",
+            "who sends to whom, over which links, with how many copies; advice and pictures",
+            ("traffic", "links", "copies", "repeats"),
+            ("messages",),
+        ),
+        Job("faults", "faults.job:run", "faults of links and recipients, and what was available", ("faults", "failovers", "availability")),
+        Job("custom", "correlation.custom:run", "ids of your own, by a path (--set custom.path=$.order)", ("custom",), optional=True),
         Job("usage", "usage.job:run", "messages and bytes by account, service, day and role, from the counters", ("usage",)),
         Job("charged", "usage.job:run_charged", "the messages behind the usage, where they are journalled", ("charged",), optional=True),
         Job("invoices", "billing.job:run", "invoices of a month, by tariffs", ("invoice_lines",), ("usage", "charged"), optional=True),

@@ -62,15 +62,10 @@ def messages(events: DataFrame, brokers: list[int]) -> DataFrame:
     """One row for each message. brokers: of the mesh, whose place in this list is their bit in `reached`."""
     from pyspark.sql import functions as F
 
-    narrow = _narrow(events, brokers)
-    words = [name for name in narrow.columns if name.startswith("reached")]
-    totals = [F.max(name).alias(name) for name in ("published", "size", "qos_in", "entered", "wanted")]
-    totals += [F.coalesce(F.max(name), F.lit(0)).alias(name) for name in _NAMES]
-    totals += [F.sum(name).cast("int").alias(name) for name in _COUNTS]
-    totals += [F.max("last_end").alias("finished"), F.max("last").alias("last"), F.bit_or("ways_out").alias("ways_out")]
-    totals += [F.bit_or(word).alias(word) for word in words]
+    total = _totals(brokers)
     # One repartition by the key first: then each message is aggregated once, and not in parts before and after the shuffle.
-    grouped = narrow.repartition(*KEY).groupBy(*KEY).agg(*totals)
+    grouped = _narrow(events, brokers).repartition(*KEY).groupBy(*KEY).agg(*total)
+    grouped = grouped.select(*KEY, *_unpacked(grouped.columns))
     status = (
         F.when(F.col("publications") == 0, NOT_PUBLISHED)
         .when(F.col("arrivals") < F.col("wanted"), NOT_RECEIVED)
@@ -81,75 +76,104 @@ def messages(events: DataFrame, brokers: list[int]) -> DataFrame:
 
 
 _NAMES = ("account", "topic", "call", "session", "sender", "receiver", "reason")  # ids, of which 0 is none
+# Counts of events, three in one number of 63 bits: a message has at most 2,097,151 of each. To add one number is cheaper than to add three.
 _COUNTS = (
-    "publications",
-    "arrivals",
-    "targets",
-    "ends",
-    "forwards",
-    "deliveries",
-    "acknowledgements",
-    "drops",
-    "expiries",
-    "returns",
-    "failovers",
+    "publications", "arrivals", "ends", "forwards", "deliveries", "acknowledgements", "drops", "expiries", "returns", "failovers",
     "releases",
-)
+)  # fmt: skip
+_IN_ONE, _WIDTH = 3, 21
+_MASK = (1 << _WIDTH) - 1
 
 
 def _narrow(events: DataFrame, brokers: list[int]) -> DataFrame:
-    """What the shuffle carries of an event: its key, what it repeats, and one column for each count."""
+    """What the shuffle carries of an event. `what`: small numbers in one; the place of its broker in the list from bit 32 on."""
     from pyspark.sql import functions as F
 
-    kind, zero = F.col("kind"), F.lit(0).cast("long")
-
-    def when(condition: Column, value: Column | int) -> Column:
-        return F.when(condition, F.lit(value) if isinstance(value, int) else value).otherwise(zero)
-
-    def one(*kinds: Kind) -> Column:
-        return F.when(kind.isin(*map(int, kinds)), 1).otherwise(0)
-
-    published, received, delivered = kind == int(Kind.PUBLISHED), kind == int(Kind.RECEIVED), kind == int(Kind.DELIVERED)
-    elsewhere = received & (F.col("broker") != F.col("origin"))
-    end = kind.isin(int(Kind.ACKNOWLEDGED), int(Kind.DROPPED), int(Kind.EXPIRED), int(Kind.RETURNED), int(Kind.FAILED_OVER))
-    end = end | (delivered & (F.col("qos") == 0))
+    elsewhere = F.when(F.col("broker") != F.col("origin"), 1).otherwise(0)
+    parts = ((F.col("qos"), 8), (F.col("protocol_out"), 12), (F.col("protocol_in"), 16), (F.col("version_in"), 20), (elsewhere, 24))
+    what = F.col("kind").cast("long")
+    for part, shift in (*parts, (_place(brokers), 32)):
+        what = what + F.shiftleft(part.cast("long"), shift)
     columns = [
         source().alias("source"),
         F.col("sequence"),
-        F.col("published"),
-        F.col("size"),
-        *(F.nullif(F.col(name), F.lit(0)).alias(name) for name in ("account", "topic", "call", "session", "reason")),
-        F.when(published, F.col("client")).alias("sender"),
-        F.when(delivered, F.col("client")).alias("receiver"),
-        F.col("time").alias("last"),
-        when(end, F.col("time")).alias("last_end"),
-        when(published, F.col("qos").cast("long")).cast("byte").alias("qos_in"),
-        when(published, F.col("protocol_in") * 16 + F.col("version_in")).cast("short").alias("entered"),
-        when(published, F.col("value")).cast("int").alias("wanted"),
-        when(received, F.col("value")).cast("int").alias("targets"),
-        F.when(elsewhere, 1).otherwise(0).alias("arrivals"), F.when(end, 1).otherwise(0).alias("ends"),
-        one(Kind.PUBLISHED).alias("publications"), one(Kind.FORWARDED).alias("forwards"), one(Kind.DELIVERED).alias("deliveries"),
-        one(Kind.ACKNOWLEDGED).alias("acknowledgements"), one(Kind.DROPPED).alias("drops"), one(Kind.EXPIRED).alias("expiries"),
-        one(Kind.RETURNED).alias("returns"), one(Kind.FAILED_OVER).alias("failovers"), one(Kind.CUSTODY_RELEASED).alias("releases"),
-        F.when(delivered, F.expr("shiftleft(1, int(protocol_out))")).otherwise(0).alias("ways_out"),
-    ]  # fmt: skip
-    for word in range(max(1, -(-len(brokers) // BITS))):
-        columns.append(_bits(brokers[word * BITS : (word + 1) * BITS], elsewhere).alias(f"reached{word}"))
-    return events.where((F.col("origin") >= 0) & kind.isin(*map(int, _KINDS))).select(*columns)
+        what.alias("what"),
+        F.col("value").cast("int").alias("value"),
+        *(F.col(name) for name in ("time", "published", "size")),
+        *(F.nullif(F.col(name), F.lit(0)).alias(name) for name in ("account", "topic", "client", "call", "session", "reason")),
+    ]
+    return events.where((F.col("origin") >= 0) & F.col("kind").isin(*map(int, _KINDS))).select(*columns)
 
 
-def _bits(brokers: list[int], condition: Column) -> Column:
-    """The bit of the event's broker, where the condition is true."""
+def _place(brokers: list[int]) -> Column:
+    """The place of an event's broker in a list."""
     from pyspark.sql import functions as F
 
-    if brokers == list(range(brokers[0], brokers[0] + len(brokers))) if brokers else True:
-        first = brokers[0] if brokers else 0
-        inside = condition & F.col("broker").between(first, first + max(0, len(brokers) - 1))
-        return F.when(inside, F.expr(f"shiftleft(1L, broker - {first})")).otherwise(F.lit(0).cast("long"))
-    made = F.lit(0).cast("long")
-    for place, broker in enumerate(brokers):
-        made = F.when(condition & (F.col("broker") == broker), F.lit(1 << place).cast("long")).otherwise(made)
-    return made
+    first = brokers[0] if brokers else 0
+    if brokers == list(range(first, first + len(brokers))):
+        return F.col("broker") - first
+    return F.array_position(F.array(*map(F.lit, brokers)), F.col("broker")) - 1
+
+
+def _totals(brokers: list[int]) -> list[Column]:
+    """Aggregates over the events of one message."""
+    from pyspark.sql import functions as F
+
+    what, zero = F.col("what"), F.lit(0).cast("long")
+    kind, elsewhere = what.bitwiseAND(F.lit(255)), F.expr("(what >> 24) & 1") == 1
+
+    def of(*kinds: Kind) -> Column:
+        return kind.isin(*map(int, kinds)) if len(kinds) > 1 else kind == int(kinds[0])
+
+    published, received, delivered = of(Kind.PUBLISHED), of(Kind.RECEIVED), of(Kind.DELIVERED)
+    end = of(Kind.ACKNOWLEDGED, Kind.DROPPED, Kind.EXPIRED, Kind.RETURNED, Kind.FAILED_OVER)
+    end = end | (delivered & (F.expr("(what >> 8) & 15") == 0))
+    conditions = {
+        "publications": published, "arrivals": received & elsewhere, "ends": end, "forwards": of(Kind.FORWARDED), "deliveries": delivered,
+        "acknowledgements": of(Kind.ACKNOWLEDGED), "drops": of(Kind.DROPPED), "expiries": of(Kind.EXPIRED), "returns": of(Kind.RETURNED),
+        "failovers": of(Kind.FAILED_OVER), "releases": of(Kind.CUSTODY_RELEASED),
+    }  # fmt: skip
+    total = []
+    for number in range(0, len(_COUNTS), _IN_ONE):
+        added = zero
+        for place, name in enumerate(_COUNTS[number : number + _IN_ONE]):
+            added = added + F.when(conditions[name], F.lit(1 << (_WIDTH * place)).cast("long")).otherwise(zero)
+        total.append(F.sum(added).alias(f"counts{number // _IN_ONE}"))
+    total += [F.max(name).alias(name) for name in ("published", "size", "account", "topic", "call", "session", "reason")]
+    total += [
+        F.max(F.when(published, F.col("client"))).alias("sender"),
+        F.max(F.when(delivered, F.col("client"))).alias("receiver"),
+        F.max(F.when(published, F.shiftleft(F.col("value").cast("long"), 32) + F.expr("(what >> 8) & 65535"))).alias("came"),
+        F.sum(F.when(received, F.col("value")).otherwise(0)).cast("int").alias("targets"),
+        F.coalesce(F.max(F.when(end, F.col("time"))), zero).alias("finished"),
+        F.max("time").alias("last"),
+        F.bit_or(F.when(delivered, F.expr("shiftleft(1, int((what >> 12) & 15))")).otherwise(0)).alias("ways_out"),
+    ]
+    for word in range(max(1, -(-len(brokers) // BITS))):
+        inside = received & elsewhere & F.expr(f"(what >> 32) div {BITS}").eqNullSafe(word)
+        bit = F.expr(f"shiftleft(1L, int((what >> 32) - {word * BITS}))")
+        total.append(F.bit_or(F.when(inside, bit).otherwise(zero)).alias(f"reached{word}"))
+    return total
+
+
+def _unpacked(columns: list[str]) -> list[Column]:
+    """The columns of the table, from aggregates."""
+    from pyspark.sql import functions as F
+
+    made = [F.coalesce(F.col(name), F.lit(0)).alias(name) for name in _NAMES]
+    for number, name in enumerate(_COUNTS):
+        shifted = F.shiftright(F.col(f"counts{number // _IN_ONE}"), _WIDTH * (number % _IN_ONE))
+        made.append(shifted.bitwiseAND(F.lit(_MASK)).cast("int").alias(name))
+    came = F.coalesce(F.col("came"), F.lit(0))
+    made += [
+        F.shiftright(came, 32).cast("int").alias("wanted"),
+        came.bitwiseAND(F.lit(15)).cast("byte").alias("qos_in"),
+        F.expr("smallint(coalesce(((came >> 8) & 15) * 16 + ((came >> 12) & 15), 0))").alias("entered"),
+    ]
+    kept = [
+        name for name in columns if name in ("published", "size", "targets", "finished", "last", "ways_out") or name.startswith("reached")
+    ]
+    return made + [F.col(name) for name in kept]
 
 
 def dated(frame: DataFrame) -> DataFrame:
