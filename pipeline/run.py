@@ -13,7 +13,7 @@ from .context import Context, Written, day_bound
 from .errors import PipelineError
 from .reading.segments import Selection, select
 from .registry import Job, plan
-from .session import DRIVER_MEMORY, LOCAL, spark_session
+from .session import DRIVER_MEMORY, LOCAL, SMALL, spark_session
 from .tables.tables import Tables
 
 
@@ -73,7 +73,7 @@ def run(order: Order, progress: Progress | None = None, say: Callable[[str], Non
     if not selection.segments and not selection.rejected:
         raise PipelineError(f"{journal.root}: has no closed segments of this time: give the journal's folder, or other dates")
     show("starting Spark", 0, 1)
-    spark = spark_session(order.master, order.memory, settings=shuffle_settings(selection))
+    spark = spark_session(order.master, order.memory, settings=shuffle_settings(selection), quick=selection.events < SMALL)
     made = Summary(tables.run, selection)
     context = Context(spark, journal, selection, tables, now, since, until, order.options, say or (lambda text: None))
     write_rejected(context)

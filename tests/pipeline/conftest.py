@@ -28,7 +28,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
     where = tmp_path_factory.mktemp("spark")
     settings = {"spark.local.dir": str(where), "spark.sql.warehouse.dir": str(where / "warehouse"), "spark.sql.shuffle.partitions": "2"}
-    session = spark_session("local[2]", settings=settings)
+    session = spark_session("local[2]", settings=settings, quick=True)
     yield session
     session.stop()
 
