@@ -37,7 +37,7 @@ def buckets(latencies: Any) -> Any:
 
 def value_of(number: int) -> int:
     """The middle of a bucket, in microseconds; 0 for latencies below zero."""
-    return 0 if number < 0 else round(math.exp((number + 0.5) / PARTS))
+    return 0 if number < 0 else round(math.exp((number + 0.5) / PARTS) - 0.5)
 
 
 def percentile(histogram: Sequence[tuple[int, int]], share: float) -> int:

@@ -78,7 +78,7 @@ def percentiles(histogram: DataFrame, key: tuple[str, ...]) -> DataFrame:
     )
 
     def value(number: object) -> object:
-        return F.when(number < 0, 0).otherwise(F.round(F.exp((number + 0.5) / PARTS)).cast("long"))  # type: ignore[operator, arg-type]
+        return F.when(number < 0, 0).otherwise(F.round(F.exp((number + 0.5) / PARTS) - 0.5).cast("long"))  # type: ignore[operator, arg-type]
 
     found = [
         value(F.min(F.when(F.col("until") >= F.ceil(F.col("total") * share / 100), F.col("bucket")))).alias(f"p{share}")  # type: ignore[attr-defined]

@@ -37,7 +37,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def journal(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Made]:
     """A made journal of two days, and what is true about it."""
     folder = tmp_path_factory.mktemp("journal")
-    order = Order(RING, events=30_000, days=2, topics=60, unreached=0.003, skew=7_000)
+    order = Order(RING, events=30_000, days=2, topics=60, unreached=0.003, skew=40_000)
     return folder, synthesize(order, folder)
 
 

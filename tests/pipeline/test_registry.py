@@ -10,7 +10,7 @@ from mqmesh.pipeline.registry import JOBS, plan
 @pytest.mark.parametrize("name", JOBS)
 def test_each_job_is_there(name: str) -> None:
     assert callable(JOBS[name].function)
-    assert JOBS[name].tables
+    assert JOBS[name].tables or name == "audit"  # which writes a chain, and no table
 
 
 def test_what_a_job_needs_comes_first() -> None:

@@ -14,7 +14,7 @@ from mqmesh.pipeline.run import Summary
 from mqmesh.pipeline.synthesis.synthesize import Made
 from mqmesh.pipeline.tables.tables import Tables
 
-SKEW = 7_000  # of broker 5, in the made journal
+SKEW = 40_000  # of broker 5, in the made journal
 DAY = 86_400_000_000
 
 
