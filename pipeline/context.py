@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ..broker.journal.place import Place
+from .dates import DAY
 from .errors import PipelineError
 from .reading.events import events, expanded
 from .reading.names import names_frame, names_of, prefixes_frame
@@ -18,7 +19,6 @@ from .tables.tables import Tables
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-DAY = 86_400_000_000  # microseconds
 _EPOCH = date(1970, 1, 1)
 
 

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 from ...broker.journal.schema import Kind
 from ..context import Context
+from ..dates import dated
 from .keys import ID, parsed
-from .messages import COMPLETE, dated
+from .messages import COMPLETE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..context import Context
+from ..dates import dated
 from ..errors import PipelineError
 from .keys import ID
-from .messages import dated
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from ...broker.journal.schema import NOBODY, Kind
 from ..context import Context
+from ..dates import dated
 from ..latency.histogram import bucket
 from ..latency.job import LEVELS, WINDOW, percentiles
 from .keys import source, unpacked
-from .messages import dated
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -19,7 +19,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...broker.journal.schema import Kind
-from ..context import DAY, Context
+from ..context import Context
+from ..dates import dated, day_of
 from .keys import KEY, source, unpacked
 
 if TYPE_CHECKING:
@@ -174,19 +175,6 @@ def _unpacked(columns: list[str]) -> list[Column]:
         name for name in columns if name in ("published", "size", "targets", "finished", "last", "ways_out") or name.startswith("reached")
     ]
     return made + [F.col(name) for name in kept]
-
-
-def dated(frame: DataFrame) -> DataFrame:
-    """With the column `date` of the publication (UTC), by which tables of messages are partitioned."""
-    return frame.select("*", day_of("published"))
-
-
-def day_of(column: str) -> Column:
-    """The date (UTC) of a column of microseconds, as text."""
-    from pyspark.sql import functions as F
-
-    days = F.floor(F.col(column) / DAY).cast("int")
-    return F.date_format(F.date_from_unix_date(days), "yyyy-MM-dd").alias("date")
 
 
 def refused(events: DataFrame) -> DataFrame:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..context import Context
+from ..dates import dated
 from .keys import ID
-from .messages import COMPLETE, NO_END, NOT_RECEIVED, dated
+from .messages import COMPLETE, NO_END, NOT_RECEIVED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

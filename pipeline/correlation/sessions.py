@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..context import Context
+from ..dates import dated
 from .calls import ANSWERED
 from .keys import ID
-from .messages import dated
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...broker.journal.schema import NOBODY, Kind
 from ..context import Context
-from ..correlation.messages import day_of
+from ..dates import day_of
 from .availability import Interval, availability, site_intervals
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ...broker.journal.schema import Kind
 from ..context import Context
-from ..correlation.messages import day_of
+from ..dates import day_of
 from .histogram import NEGATIVE, PARTS, PERCENTILES, bucket
 
 if TYPE_CHECKING:

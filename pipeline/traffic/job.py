@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...broker.journal.schema import Kind
 from ..context import Context
-from ..correlation.messages import BITS, day_of
+from ..correlation.messages import BITS
+from ..dates import day_of
 from .graph import Flow, Link, mesh_of, optimum, report
 from .picture import graph_svg, matrix_svg
 
