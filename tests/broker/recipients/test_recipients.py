@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -138,6 +139,23 @@ async def test_f9_f10_defunct_closes_the_connection() -> None:
         assert state(at, "orders") == "operational"
         await sender.publish("app/orders/new", b"2", 1)
         assert (await again.messages(1))[0].payload == b"2"
+
+
+async def test_each_change_of_state_is_an_event() -> None:
+    async with site(application=[application("orders")]) as at:
+        orders, watcher, sender = await served(at, "orders"), await at.client("watcher"), await at.client("shop")
+        await watcher.subscribe("$mqmesh/events/recipients")
+        await sender.publish("app/orders/new", b"1", 1)
+        await orders.messages(1, acknowledge=False)
+        await at.later(3.1)
+        await at.until(lambda: state(at, "orders") == "fault")
+        await at.later(10.1)
+        await orders.closed(0x98)
+        await served(at, "orders")
+        changes = [json.loads(event.payload) for event in await watcher.messages(3)]
+        assert [one["to"] for one in changes] == ["fault", "defunct", "operational"]
+        assert {one["name"] for one in changes} == {"orders"}
+        await watcher.nothing()
 
 
 async def test_f8_f16_no_alternative_left_returns_the_message() -> None:
