@@ -7,30 +7,39 @@ import logging
 import sys
 
 from amqtt.client import MQTTClient
+from amqtt.errors import AMQTTError, ConnectError
+
+
+async def _connected(port: str, name: str, filters: list[str]) -> MQTTClient:
+    client = MQTTClient(client_id=name, config={"auto_reconnect": False, "keep_alive": 60})
+    await client.connect(f"mqtt://127.0.0.1:{port}", cleansession=False)
+    await client.subscribe([(one, 1) for one in filters])
+    print("ready", flush=True)
+    return client
 
 
 async def _main() -> None:
     port, name, *filters = sys.argv[1:]
-    logging.getLogger("amqtt").setLevel(logging.ERROR)
-    client = MQTTClient(client_id=name, config={"auto_reconnect": True, "keep_alive": 60, "reconnect_max_interval": 1})
-    await client.connect(f"mqtt://127.0.0.1:{port}", cleansession=False)
-    await client.subscribe([(one, 1) for one in filters])
-    print("ready", flush=True)
-    published = asyncio.create_task(_publish(client))
-    while True:
-        message = await client.deliver_message()
+    logging.disable(logging.CRITICAL)
+    clients = [await _connected(port, name, filters)]
+    publishing = asyncio.create_task(_publish(clients))
+    while not publishing.done():
+        try:
+            message = await clients[-1].deliver_message()
+        except (AMQTTError, ConnectError, OSError, asyncio.CancelledError):
+            message = None
         if message is not None:
             print(message.topic, bytes(message.data).decode(), flush=True)
-        elif published.done():
-            return
+        else:  # the connection is gone, and its own reconnection gives up too early
+            clients.append(await _connected(port, name, filters))
 
 
-async def _publish(client: MQTTClient) -> None:
+async def _publish(clients: list[MQTTClient]) -> None:
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     while line := await reader.readline():
         topic, body = line.decode().split()
-        await client.publish(topic, body.encode(), qos=1)
+        await clients[-1].publish(topic, body.encode(), qos=1)
 
 
 if __name__ == "__main__":
