@@ -216,6 +216,7 @@ class Broker:
         if settings is None:
             return
         from .recipients.overview import Overview
+        from .recipients.registered import DirectoryRecipients
         from .recipients.shell import Recipients
 
         site, mesh = self.site, self.site.mesh
@@ -223,6 +224,8 @@ class Broker:
         site.recipients = Recipients(
             self.context, settings, number, self.config.name, site.router, site.sessions, site.guard, self._accept_own, self.issue
         )
+        if site.registrar is not None:
+            site.recipients.directory = DirectoryRecipients(site.registrar.applications, settings, site.recipients, site.sessions)
         site.overview = self.recipient_topic.administration = Overview(site.recipients)
         if mesh is not None:
             mesh.recipients = site.recipients

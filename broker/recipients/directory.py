@@ -27,3 +27,15 @@ class RecipientDirectory(Protocol):
 
     def ask(self, name: str, answer: Callable[[Application | Answer], None]) -> None:
         """Look a name up. `answer` is called once, in the event loop, at once or later."""
+
+    def look(self) -> None:
+        """The broker has started: take up what the cache has of this broker's applications."""
+
+    def opened(self, client_id: str) -> None:
+        """A client has come: its broker is the home of applications that it serves and whose records name no broker."""
+
+    def declare(self, application: Application) -> None:
+        """A client has declared itself here: register it with this broker's lease."""
+
+    def withdraw(self, name: str) -> None:
+        """It is no recipient here any more."""

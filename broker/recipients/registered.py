@@ -6,7 +6,7 @@ Over `broker/applications.py`, which a directory's client keeps. The broker's ow
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ...base.quoting import quoted
 from ..applications import Application as Registered
@@ -17,29 +17,42 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..applications import ApplicationDirectory, Lookup
+    from .settings import RecipientSettings
 
 log = logging.getLogger("mqmesh.broker")
+
+
+class Home(Protocol):
+    """The recipients of this broker."""
+
+    site: str
+
+    def adopt(self, application: Application) -> object:
+        """Take up an application, or new settings of one."""
+
+    def drop(self, name: str) -> None:
+        """It is no recipient any more."""
+
+
+class Known(Protocol):
+    """The broker's sessions."""
+
+    def get(self, client_id: str) -> object | None:
+        """The session of a client."""
 
 
 class DirectoryRecipients:
     """A `RecipientDirectory`.
 
-    default: intervals where a record says none. home: takes up an application whose home is here; gone: one is not registered any more.
-    is_home: whether an application's home is this broker. own: names that the broker's file has.
+    directory: what a directory's client keeps. settings: the broker's table, whose applications stand above the directory's. home: takes up
+    those whose home is this broker. sessions: tell whether it is, where a record names no broker.
     """
 
-    def __init__(
-        self,
-        directory: ApplicationDirectory,
-        default: Intervals,
-        own: set[str],
-        is_home: Callable[[Application], bool],
-        home: Callable[[Application], object],
-        gone: Callable[[str], None],
-    ) -> None:
-        self._directory, self._default, self._own = directory, default, own
-        self._is_home, self._home, self._gone = is_home, home, gone
+    def __init__(self, directory: ApplicationDirectory, settings: RecipientSettings, home: Home, sessions: Known) -> None:
+        self._directory, self._default, self._home, self._sessions = directory, settings.intervals, home, sessions
+        self._own = {one.name for one in settings.applications}
         self._taken: dict[str, Application] = {}
+        self._unplaced: dict[str, list[Application]] = {}  # client identifier -> applications whose records name no broker
         self._declared: set[str] = set()
         directory.watch(self.look)
 
@@ -49,39 +62,62 @@ class DirectoryRecipients:
         return None if found is None else application_of(found, self._default)
 
     def ask(self, name: str, answer: Callable[[Application | Answer], None]) -> None:
-        """See `RecipientDirectory`."""
+        """See `RecipientDirectory`. The home of a record without a broker is not known until one of its clients comes somewhere."""
 
         def answered(found: Lookup) -> None:
-            if found.record is not None:
-                answer(application_of(found.record, self._default) or Answer.UNKNOWN)
-            else:
+            if found.record is None:
                 answer(Answer.AWAY if found.away else Answer.UNKNOWN)
+                return
+            application = application_of(found.record, self._default)
+            if application is None:
+                answer(Answer.UNKNOWN)
+            elif application.broker is None and not self._here(application):
+                answer(Answer.AWAY)
+            else:
+                answer(application)
 
         self._directory.find(name, answered)
 
     def look(self) -> None:
         """The listing has changed: take up what is at home here, and give up what is not registered any more."""
         known = self._directory.known()
+        self._unplaced = {}
         for name, record in known.items():
             application = application_of(record, self._default)
-            if application is None or name in self._own or name in self._declared or self._taken.get(name) == application:
+            if application is None or name in self._own or name in self._declared:
                 continue
-            if application.broker is not None and self._is_home(application):
-                self._taken[name] = application
-                self._home(application)
+            if application.broker is None:
+                for client in application.clients:
+                    self._unplaced.setdefault(client, []).append(application)
+            if application.broker == self._home.site or (application.broker is None and self._here(application)):
+                self._take(application)
         for name in [one for one in self._taken if one not in known]:
             del self._taken[name]
-            self._gone(name)
+            self._home.drop(name)
+
+    def opened(self, client_id: str) -> None:
+        """See `RecipientDirectory`."""
+        for application in self._unplaced.get(client_id, ()):
+            if application.name not in self._declared:
+                self._take(application)
 
     def declare(self, application: Application) -> None:
-        """A client has declared itself here: register it with this broker's lease."""
+        """See `RecipientDirectory`."""
         self._declared.add(application.name)
         self._directory.declare(registered_of(application))
 
     def withdraw(self, name: str) -> None:
-        """It is no recipient here any more."""
+        """See `RecipientDirectory`."""
         self._declared.discard(name)
         self._directory.withdraw(name)
+
+    def _here(self, application: Application) -> bool:
+        return any(self._sessions.get(client) is not None for client in application.clients)
+
+    def _take(self, application: Application) -> None:
+        if self._taken.get(application.name) != application:
+            self._taken[application.name] = application
+            self._home.adopt(application)
 
 
 def application_of(record: Registered, default: Intervals) -> Application | None:

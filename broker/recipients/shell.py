@@ -150,6 +150,8 @@ class Recipients:
         for recipient in self.local.values():
             recipient.recovered(now)
             self.set_deadline(recipient)
+        if self.directory is not None:
+            self.directory.look()
         self._stirred = True
 
     def _is_home(self, application: Application) -> bool:
@@ -230,6 +232,8 @@ class Recipients:
         self.sessions.end(recipient.queue)
         self.keeping.put(b"a" + name.encode(), None)
         self.keeping.put(b"s" + name.encode(), None)
+        if self.directory is not None:
+            self.directory.withdraw(name)
         self._tell(name)
 
     # ---- clients
@@ -244,7 +248,10 @@ class Recipients:
 
     def _declared(self, client_id: str, properties: dict[int, Any]) -> list[Application]:
         def may(name: str) -> bool:
-            return any(one.name == name for one in self._clients.get(client_id, ()))
+            if any(one.name == name for one in self._clients.get(client_id, ())):
+                return True
+            found = self.directory.cached(name) if self.directory is not None else None
+            return found is not None and client_id in found.clients
 
         return declared(client_id, fields_of(properties), self.settings.intervals, may)
 
@@ -256,6 +263,10 @@ class Recipients:
                 application.clients = list(dict.fromkeys([*base.clients, session.client_id]))
                 application.topics = base.topics
             self.adopt(application)
+            if self.directory is not None:
+                self.directory.declare(application)
+        if self.directory is not None:
+            self.directory.opened(session.client_id)
         served = self._clients.get(session.client_id)
         if not served:
             return
