@@ -189,7 +189,7 @@ class Recipient:
 
         A message that failed over to it is taken by whoever is connected and subscribed to anything.
         """
-        changes = self.port.router.changes
+        changes = self.port.router.edits
         known = self._serving.get(topic)
         if known is None or known[0] != changes:
             if len(self._serving) > 1000:
@@ -231,10 +231,18 @@ class Recipient:
 
     def take_back(self, delivery: Delivery) -> None:
         """Messages of a session that has ended: behind what waits already, before what comes."""
-        if self.passing and (self.held or self.queue.queued or self.queue.connection is not None):
+        if self.held or self.queue.queued or self.queue.connection is not None:
             self._unbounded(self.queue, delivery)
         else:
             self.feed(delivery)
+
+    def past_over(self, session: Session) -> None:
+        """All that a session that has ended had for it is in its queue, or delivered."""
+        self.pasts.remove(session)
+        if not self.passing:
+            self._take_away(1 if self.state is State.FAULT else 0)
+        elif self._left(None):
+            self.attempted()
 
     @staticmethod
     def _unbounded(session: Session, delivery: Delivery) -> None:
@@ -302,17 +310,14 @@ class Recipient:
     def feed(self, delivery: Delivery) -> None:
         """A message of the queue to who serves it, or back into the queue: whatever the bounds, it was taken before."""
         serving = self.serving(_topic(delivery)) or self.serving(self.prefix + b"/")
-        if not self.passing:
-            self._in_fault(delivery, None)
+        if not (self.passing and serving):
+            self._unbounded(self.queue, delivery)
             return
-        session = serving[self._turn % len(serving)][0] if serving else self.sessions[0] if self.sessions else self.queue
-        bounds = session.max_messages, session.max_bytes
-        session.max_messages = session.max_bytes = UNBOUND
-        if serving:
-            self._deliver_to(serving[self._turn % len(serving)], delivery)
-        else:
-            session.deliver(delivery)
-        session.max_messages, session.max_bytes = bounds
+        who = serving[self._turn % len(serving)]
+        bounds = who[0].max_messages, who[0].max_bytes
+        who[0].max_messages = who[0].max_bytes = UNBOUND
+        self._deliver_to(who, delivery)
+        who[0].max_messages, who[0].max_bytes = bounds
 
     def _in_fault(self, delivery: Delivery, session: Session | None) -> int:
         """It takes nothing (rows F4, F6): the next message is the probe if there is none, the others go elsewhere."""

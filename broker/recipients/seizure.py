@@ -233,7 +233,6 @@ class Seizure:
         if more is None:
             self.stalled = True
         elif more and self.taken > before and session.spilled:
-            self._kept = 0
             self.go()
         else:
             self.stopped = True
@@ -243,13 +242,11 @@ class Seizure:
 
     def _unloaded(self, session: StoredSession, runs: dict[int, StoredRun]) -> bool | None:
         """In flight when the connection ended, not in memory. None: there was no room."""
-        self._kept = 0
         persistence = self._persistence
         assert persistence is not None
         for piece in session.outbound.unfinished():
-            assert isinstance(piece, PersistentDelivery)
-            stored = runs.get(piece.stored)
-            if piece.loaded or stored is None:
+            stored = runs.get(piece.stored) if isinstance(piece, PersistentDelivery) and not piece.loaded else None
+            if stored is None or not isinstance(piece, PersistentDelivery):
                 continue
             flight = piece.part(0, piece.count)
             flight.load(persistence.loaded(stored))

@@ -103,7 +103,7 @@ class Recipients:
         self._timer: asyncio.TimerHandle | None = None
         self._movers: dict[Session, Mover] = {}
         self._stirred = True
-        self._changes = -1  # the router's, as of the last look
+        self._edits = -1  # the router's, as of the last look
         self._news: dict[str, None] = {}  # names to be told to others
         self._telling = False
         self._kept: dict[bytes, Parcel] = {}  # what finds no room where it goes
@@ -334,7 +334,7 @@ class Recipients:
         def end() -> None:
             for recipient in self.local.values():
                 if session in recipient.pasts:
-                    recipient.pasts.remove(session)
+                    recipient.past_over(session)
             self.sessions.end(session)
             self._stirred = True
 
@@ -624,9 +624,9 @@ class Recipients:
         """The end of a piece of work."""
         for mover in list(self._movers.values()):
             mover.settle()
-        if self._stirred or self._changes != self.router.changes:
+        if self._stirred or self._edits != self.router.edits:
             self._stirred = False
-            self._changes = self.router.changes
+            self._edits = self.router.edits
             self._look()
 
     def _look(self) -> None:

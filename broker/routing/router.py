@@ -53,6 +53,7 @@ class Router:
     filtered: these subscriptions, by session and filter.
     noting: whether the journal has events of a topic, and what its counters call it.
     journal: what is told of deliveries; None without one.
+    edits: counts changes of subscriptions here.
     changes: counts dropped routes; what a connection remembers of recipients is good until the count changes.
     """
 
@@ -68,6 +69,7 @@ class Router:
         self.rules: DeliveryRules | None = None
         self.filtered: dict[tuple[Recipient, str], Subscriber] = {}
         self.changes = 0
+        self.edits = 0
         self._bound: dict[str, set[bytes]] = {}  # session of the metabroker -> cached topics of requests in it
         self.subscriptions = 0
         self.holders: dict[str, int] = {}
@@ -85,6 +87,7 @@ class Router:
 
     def subscribe(self, session: Subscriber, subscription: Subscription, identifier: int) -> bool:
         """Add or replace one subscription. Returns whether it is new (for Retain Handling 1)."""
+        self.edits += 1
         full = subscription.filter
         share = split_share(full)
         is_new = full not in session.subscriptions
@@ -135,6 +138,7 @@ class Router:
         """Remove one subscription. Returns whether it was there."""
         if session.subscriptions.pop(full, None) is None:
             return False
+        self.edits += 1
         session.account.charge(SUBSCRIPTIONS, -weight_of_filter(full))
         self.subscriptions -= 1
         share = split_share(full)
