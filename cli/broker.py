@@ -112,6 +112,11 @@ class BrokerOptions:
         Key("directory.url"),
         typer.Option("--directory", metavar="URL", help="Where it registers, as $MQMESH_DIRECTORY_ACCOUNT with ..._SECRET."),
     ] = None
+    journal: Annotated[
+        Path | None,
+        Key("journal.folder"),
+        typer.Option("--journal", help="Folder of a journal of what becomes of messages (docs/journal.md)."),
+    ] = None
     metabroker: Annotated[
         Path | None,
         Key("metabroker.policy"),

@@ -66,7 +66,7 @@ class JournalSettings:
                 raise section.error("spool", "segments are written to a local folder first: give one, or data")
         else:
             path = section.path_of("folder", folder, 'give the path of a folder, or url = "s3://bucket/journal"')
-            settings.root = str(path)
+            settings.root = str(path.absolute())
         if section.has("topics"):
             settings.topics = tuple(_rule(one) for one in section.sections("topics"))
         settings.dimension = _dimension(section)

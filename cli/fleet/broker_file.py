@@ -7,12 +7,14 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...broker.journal.settings import TOPIC
 from ...broker.settings.directory import BY_NAME, DirectorySettings
 from ...mesh.topology.rules import LinkRules, table_of
 from ...mesh.topology.tls import FILES
 
 if TYPE_CHECKING:
     from ...broker.config import BrokerConfig
+    from ...broker.journal.settings import JournalSettings
     from ...broker.recipients.settings import Intervals, RecipientSettings
 
 
@@ -47,6 +49,8 @@ def render(config: BrokerConfig) -> str:
         lines += _directory(config.directory)
     if config.recipients is not None:
         lines += _recipients(config.recipients)
+    if config.journal is not None:
+        lines += _journal(config.journal)
     if config.tls is not None:
         tls = config.tls
         lines += ["", "[tls]", *_pairs({key: getattr(tls, key) for key in (*FILES, "client_certificates")})]
@@ -83,6 +87,21 @@ def _recipients(settings: RecipientSettings) -> list[str]:
         table = {field.name: getattr(one, field.name) for field in fields(one) if field.name != "intervals"}
         lines += ["", "[[recipients.application]]", *_pairs(table | _intervals(one.intervals))]
     return lines
+
+
+def _journal(settings: JournalSettings) -> list[str]:
+    values = _said(settings)
+    root, rules, dimension = values.pop("root"), values.pop("topics", None), values.pop("dimension", None)
+    if settings.dimension == TOPIC:
+        values["dimension"] = "topic"
+    elif dimension is not None:
+        values["dimension"] = dimension
+    options = values.pop("options", None)
+    lines = ["", "[journal]", *_pairs({"url" if "://" in root else "folder": root, **values})]
+    for one in rules if rules is not None else ():
+        table = {"filter": one.filter, "mode": one.mode} | ({"rate": one.rate} if one.mode == "sampled" else {})
+        lines += ["", "[[journal.topics]]", *_pairs(table)]
+    return lines + (["", "[journal.options]", *_pairs(options)] if options else [])
 
 
 def _intervals(intervals: Intervals) -> dict[str, float]:

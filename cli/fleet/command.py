@@ -31,6 +31,9 @@ def up(
         Path | None, typer.Option("--data", help="Folder for pid files, logs and data; ./NAME-OF-THE-MESH without this option.")
     ] = None,
     restart: Annotated[bool, typer.Option("--restart", help="Restart a broker that died.")] = False,
+    journal: Annotated[
+        Path | None, typer.Option("--journal", help="Folder of a journal that all brokers write to (docs/journal.md).", show_default=False)
+    ] = None,
 ) -> None:
     """Run every broker of a topology; one line starts with 'ready' once all links are up and interest has settled.
 
@@ -49,6 +52,7 @@ def up(
     Status: 0 stopped; 1 no broker is left; 2 the file is wrong or a broker cannot start.
     """
     from ...base.settings import ConfigError
+    from ...broker.journal.settings import JournalSettings
     from ...mesh.topology.topology import load
     from .process import Fleet, FleetError
 
@@ -61,6 +65,8 @@ def up(
     for one in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(one, _interrupt)
     fleet = Fleet(topology, data or Path(topology.mesh.name))
+    if journal is not None:
+        fleet.journal = JournalSettings(str(journal.absolute()))
     try:
         fleet.start()
     except FleetError as error:

@@ -33,6 +33,7 @@ from .watch import Status, Watch
 
 if TYPE_CHECKING:
     from ...broker.config import BrokerConfig
+    from ...broker.journal.settings import JournalSettings
     from ...broker.recipients.settings import RecipientSettings
     from ...mesh.topology.topology import BrokerEntry, LinkEntry, Topology
 
@@ -86,6 +87,7 @@ class Fleet:
         self.folder = folder.absolute()
         self.environments: dict[str, dict[str, str]] = {}  # of a broker's process, beside this process's own; for its next start
         self.recipients: RecipientSettings | None = None  # of every broker
+        self.journal: JournalSettings | None = None  # of every broker: they write to one
         self.changed = threading.Condition()
         self.proxies: dict[frozenset[str], Proxy] = {}
         self.topology = self._with_proxies(topology) if proxies else topology
@@ -173,7 +175,7 @@ class Fleet:
         """The configuration of a broker."""
         from ...broker.config import of_topology
 
-        return replace(of_topology(self.topology, name, self.folder), recipients=self.recipients)
+        return replace(of_topology(self.topology, name, self.folder), recipients=self.recipients, journal=self.journal)
 
     def _await_exit(self, member: Member, process: subprocess.Popen[str]) -> None:
         status = process.wait()

@@ -18,6 +18,7 @@ from mqmesh.broker.config import (
     load,
     of_topology,
 )
+from mqmesh.broker.journal.settings import TOPIC, JournalSettings, TopicRule
 from mqmesh.broker.recipients.settings import Application, Intervals, RecipientSettings
 from mqmesh.broker.settings.directory import DirectorySettings, OfferedService
 from mqmesh.cli.fleet import broker_file
@@ -106,3 +107,14 @@ def test_recipients_read_back_equal(tmp_path: Path) -> None:
     config = BrokerConfig(recipients=RecipientSettings("x/y", Intervals(2, 4, 8.5), "dead", [orders, Application("lyon", ["lyon"])]))
     broker_file.write(tmp_path / "b.toml", config)
     assert load(tmp_path / "b.toml") == config
+
+
+def test_a_journal_reads_back_equal(tmp_path: Path) -> None:
+    rules = (TopicRule("a/#", "sampled", 0.5), TopicRule("#", "counted"))
+    for settings in (
+        JournalSettings(str(tmp_path / "j"), topics=rules, dimension=TOPIC, retention=5.0),
+        JournalSettings("s3://bucket/j", spool=tmp_path / "spool", dimension=3, options={"endpoint_url": "http://127.0.0.1:9"}),
+    ):
+        config = BrokerConfig(journal=settings)
+        broker_file.write(tmp_path / "b.toml", config)
+        assert load(tmp_path / "b.toml") == config
