@@ -115,7 +115,7 @@ class BrokerOptions:
     journal: Annotated[
         Path | None,
         Key("journal.folder"),
-        typer.Option("--journal", help="Folder of a journal of what becomes of messages (docs/journal.md)."),
+        typer.Option("--journal", help="Folder of a journal (docs/journal.md)."),
     ] = None
     metabroker: Annotated[
         Path | None,
