@@ -203,6 +203,8 @@ class Broker:
         except OSError as error:
             raise StartError(f"journal: {os_error(config.journal.root, error)}") from error
         site.router.journal, site.router.noting = self.context.journal, self.journal.noting
+        self.trace_topic.recent = self.journal.recent()
+        self.trace_topic.account_of = lambda user: account_of(accounts, user) or ""
         if site.mesh is not None and self.context.journal is not None and self.context.journal.topics.full:
             site.mesh.node.tapped(self.context.journal)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .kinds import Kind
 from .place import Place
@@ -19,6 +19,9 @@ from .settings import JournalSettings
 from .topics import Topics
 from .writing.columns import Columns
 from .writing.writer import Writer, folder_of
+
+if TYPE_CHECKING:
+    from .recent import Recent
 
 
 class Surroundings(Protocol):
@@ -54,6 +57,13 @@ class Journal:
         """Whether a topic's messages have events, and what the counters call it."""
         topics = self.recorder.topics
         return topics.noted(topic), topics.prefix(text)
+
+    def recent(self) -> Recent:
+        """What searches this broker's journal while it is written."""
+        from .recent import Recent
+
+        recorder, writer = self.recorder, self.writer
+        return Recent(writer.place, recorder.number, writer.folder, lambda: recorder.wake(), lambda: len(recorder.noted))
 
     def start(self, epoch: int) -> None:
         """Begin. epoch: of this life, above that of any before. Raises OSError."""

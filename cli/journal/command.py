@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..output import FAILED, WRONG_USE, command_group, fail
+from .export import export
 
 if TYPE_CHECKING:
     from ...broker.journal.reading import Journal
@@ -21,6 +22,7 @@ LOOK = 0.5  # seconds between two looks of `follow`
 SPANS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 app = command_group(no_args_is_help=True)
+app.command()(export)
 
 Where = Annotated[str | None, typer.Argument(help="The journal: a folder or a URL.", show_default=False)]
 Config = Annotated[Path | None, typer.Option("--config", help="The broker's file, instead of the journal.", show_default=False)]

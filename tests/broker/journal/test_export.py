@@ -16,7 +16,9 @@ from mqmesh.broker.journal.kinds import Kind
 from mqmesh.broker.journal.otlp import Collector, ExportError
 from mqmesh.broker.journal.reading import Journal
 from mqmesh.broker.journal.spans import Spans
+from mqmesh.cli.main import app
 from support.journals import JournalMaker, message, table_of
+from typer.testing import CliRunner
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 
@@ -193,3 +195,15 @@ def test_what_a_collector_refuses_ends_the_export(maker: JournalMaker, receiver:
 def test_an_address_that_is_none() -> None:
     with pytest.raises(ExportError, match="is no address of a collector"):
         Collector("localhost:4318")
+
+
+def test_the_command(maker: JournalMaker, receiver: Receiver, tmp_path: Any) -> None:
+    maker.write(maker.way(1))
+    command = ["journal", "export", maker.root, "--otlp", receiver.url, "--state", str(tmp_path / "state"), "--json"]
+    for sent in (6, 0):
+        result = CliRunner().invoke(app, command)
+        assert result.exit_code == 0, result.output
+        assert json.loads(result.stdout) == {"sent": sent, "rejected": 0}
+    assert len(receiver.spans) == 6
+    for wrong, status in ((["--otlp", "nowhere"], 2), (["--otlp", receiver.url, "--header", "x"], 2)):
+        assert CliRunner().invoke(app, ["journal", "export", maker.root, *wrong]).exit_code == status

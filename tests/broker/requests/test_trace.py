@@ -13,8 +13,10 @@ from mqmesh.broker.auth.guard import TRACE_ANSWER
 from mqmesh.broker.auth.settings import AccessSettings
 from mqmesh.broker.journal.recent import OpenFile, Recent
 from mqmesh.broker.journal.schema import arrow_schema
+from mqmesh.broker.journal.settings import JournalSettings
 from mqmesh.broker.requests.trace import TOPIC
 from mqmesh.mqtt.packets import Puback, Publish
+from mqmesh.pipeline.trace.story import COMPLETE, stories
 from support.broker_site import Client, Site
 from support.journals import SECOND, START, JournalMaker, message, table_of
 
@@ -103,3 +105,20 @@ def test_an_open_segment_is_read_as_it_grows(tmp_path: Path, maker: JournalMaker
             file.flush()
             assert opened.table().num_rows == 6 * number
     assert opened.table().num_rows == 12
+
+
+async def test_what_was_just_published_is_known(home: str, tmp_path: Path) -> None:
+    async with Site(home, journal=JournalSettings(str(tmp_path / "written"))) as site:
+        reader, publisher = await site.client("reader"), await site.client("publisher")
+        await reader.subscribe("shop/#", qos=1)
+        client = await asker(site)
+        for number in range(3):
+            await publisher.publish("shop/orders", b"%d" % number, 1)
+            await reader.messages(1)
+            await reader.nothing()
+            answer = await ask(client, {"client": "publisher", "limit": 1})
+            (one,) = stories(answer["events"], {int(key): name for key, name in answer["names"].items()}.get)
+            assert [step.name for step in one.steps] == ["published", "received", "delivered", "acknowledged"]
+            assert (one.status, one.topic, one.publisher) == (COMPLETE, "shop/orders", "publisher")
+            assert one.steps[2].client == "reader"
+        assert len({row["sequence"] for row in (await ask(client, {"topic": "shop/+"}))["events"]}) == 3
