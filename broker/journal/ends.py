@@ -23,15 +23,17 @@ class Story:
     ends: broker -> how many of these have an end.
     hops: (from, to) of each copy.
     given_up: brokers that its origin gave up.
+    moved: broker -> recipients there that it has failed over to; among `wanted` too.
     """
 
-    __slots__ = ("ends", "given_up", "hops", "id", "others", "wanted")
+    __slots__ = ("ends", "given_up", "hops", "id", "moved", "others", "wanted")
 
     def __init__(self, message: MessageId) -> None:
         self.id = message
         self.others: int | None = None
         self.wanted: dict[int, int] = {}
         self.ends: Counter[int] = Counter()
+        self.moved: Counter[int] = Counter()
         self.hops: set[tuple[int, int]] = set()
         self.given_up: set[int] = set()
 
@@ -67,11 +69,11 @@ def stories(tables: Iterable[Any]) -> dict[MessageId, Story]:
     """The stories of all messages. tables: of events."""
     found: dict[MessageId, Story] = {}
     wanted: dict[MessageId, dict[int, int]] = defaultdict(dict)
-    columns = ("kind", "origin", "origin_epoch", "stream", "sequence", "broker", "from_broker", "to_broker", "qos", "value")
+    columns = ("kind", "origin", "origin_epoch", "stream", "sequence", "broker", "from_broker", "to_broker", "qos", "value", "recipient")
     for table in tables:
         made = expand(table)
         for row in zip(*(made.column(name).to_pylist() for name in columns), strict=True):
-            kind, origin, epoch, stream, sequence, broker, sender, receiver, qos, value = row
+            kind, origin, epoch, stream, sequence, broker, sender, receiver, qos, value, recipient = row
             if origin < 0 or kind in (Kind.CUSTODY_TAKEN, Kind.CUSTODY_RELEASED):
                 continue
             message = MessageId(origin, epoch, stream, sequence)
@@ -82,6 +84,8 @@ def stories(tables: Iterable[Any]) -> dict[MessageId, Story]:
                 story.others = value
             elif kind == Kind.FORWARDED:
                 story.hops.add((sender, receiver))
+            elif kind == Kind.RECEIVED and recipient:
+                story.moved[broker] += value
             elif kind == Kind.RECEIVED:
                 wanted[message][broker] = max(wanted[message].get(broker, 0), value)
             elif kind in (Kind.DROPPED, Kind.EXPIRED) and receiver not in (-1, broker):
@@ -89,5 +93,7 @@ def stories(tables: Iterable[Any]) -> dict[MessageId, Story]:
             elif kind in ENDS or (kind == Kind.DELIVERED and not qos):
                 story.ends[broker] += 1
     for message, story in found.items():
-        story.wanted = wanted.get(message, {})
+        story.wanted = dict(Counter(wanted.get(message, {})) + story.moved) | {
+            broker: 0 for broker, value in wanted.get(message, {}).items() if not value and not story.moved[broker]
+        }
     return found

@@ -142,3 +142,9 @@ def unpacked(data: bytes, topics: bytes | list[bytes], qos: int, properties: byt
     source.published, source.client, source.user = published, client, user
     source.version, source.protocol, source.sender = version, protocol, sender
     return Mark(source, range(start))
+
+
+def part_of(data: bytes, start: int, stop: int) -> bytes:
+    """What `Mark.packed` gives of some of the messages that `data` stands for; b"" for b""."""
+    mark = unpacked(data, b"", 0, b"") if data else None
+    return b"" if mark is None else mark.part(start, stop).packed()

@@ -8,6 +8,7 @@ A topic that is counted only never comes here: its routes are not `noted`, and i
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
@@ -82,6 +83,11 @@ class Recorder:
         """A client has a subscription, or one less."""
         kind = Kind.UNSUBSCRIBED if gone else Kind.SUBSCRIBED
         self.event(kind, client=session.client_id, user=session.user or "", topic=topic_filter, qos=qos)
+
+    def managed(self, connection: Any, what: str, **detail: Any) -> None:
+        """An operator has done something."""
+        values = {"client": connection.client_id, "user": connection.user or "", "reason": what}
+        self.event(Kind.MANAGED, **values, detail={**detail, "address": connection.address})
 
     # What is published here
 
@@ -158,10 +164,29 @@ class Recorder:
 
     # What is delivered here
 
-    def received(self, batch: Batch, targets: int) -> None:
-        """A batch has come from elsewhere, for so many sessions and shared subscriptions here."""
+    def received(self, batch: Batch, targets: int, recipient: str = "") -> None:
+        """A batch has come from elsewhere, for so many sessions and shared subscriptions here. recipient: that it has failed over to."""
         mark: Mark = batch.mark  # type: ignore[assignment]
-        self._add(Note(Kind.RECEIVED, self.context.now, mark, sender=mark.source.sender, to=self.number, value=targets))
+        sender = mark.source.sender
+        self._add(Note(Kind.RECEIVED, self.context.now, mark, sender=sender, to=self.number, value=targets, recipient=recipient))
+
+    def retained(self, batch: Batch) -> None:
+        """The last message of a batch is the topic's retained one now; an empty one: nothing is retained any more."""
+        mark = batch.mark.part(batch.count - 1, batch.count)  # type: ignore[union-attr]
+        self._add(Note(Kind.RETAINED_CHANGED, self.context.now, mark, to=self.number, value=int(batch.length > 0)))  # type: ignore[arg-type]
+
+    def failed_over(self, delivery: Delivery, recipient: str, reason: str) -> None:
+        """Messages of a recipient go to an alternative, or back."""
+        if delivery.run.mark is not None:
+            mark = delivery.run.mark.part(delivery.start, delivery.start + delivery.count)
+            self._add(Note(Kind.FAILED_OVER, self.context.now, mark, reason=reason, to=self.number, recipient=recipient))  # type: ignore[arg-type]
+
+    def returned(self, run: Batch, tried: list[str], topic: str, reason: str) -> None:
+        """Messages go back to their originator. tried: recipients that did not take them. topic: where they go."""
+        if run.mark is not None:
+            detail = json.dumps({"tried": tried, "topic": topic})
+            recipient = tried[0] if tried else ""
+            self._add(Note(Kind.RETURNED, self.context.now, run.mark, reason=reason, to=self.number, recipient=recipient, detail=detail))  # type: ignore[arg-type]
 
     def given_up(self, run: Batch, destination: int, reason: str) -> None:
         """Messages leave custody without having come to a destination."""

@@ -102,6 +102,8 @@ class Incoming:
             self.shell.context.journal.received(run, len(picks))
         if action.stored:
             self.shell.retained.store(run, always=True)
+            if run.mark is not None and self.shell.context.journal is not None:
+                self.shell.context.journal.retained(run)
         for pick in action.picks:
             group = router.groups.get(pick)
             if not router.access.sees(run.topic.decode(), pick[1], None):

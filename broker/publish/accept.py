@@ -249,8 +249,11 @@ def accept(site: Site, batch: Batch, to: Route | Recipients, publication: Public
     if hooks is not None:
         hooks.admitted(publisher, batch)
     site.router.deliver(batch, to, publication)
-    if batch.retain and not site.retain(batch, publication.payer):
-        publication.refused = batch.count
+    if batch.retain:
+        if not site.retain(batch, publication.payer):
+            publication.refused = batch.count
+        elif journal is not None and batch.mark is not None:
+            journal.retained(batch)
     if hooks is not None:
         hooks.delivered(publisher, batch, [target.session.client_id for target in to.targets])
         if publication.refused:

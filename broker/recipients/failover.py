@@ -127,6 +127,8 @@ class FailOver:
                 if not self._hand_back(parcel, must=not first):
                     return False
                 first = False
+        if self._context.journal is not None:
+            self._context.journal.failed_over(delivery, recipient.name, reason)
         recipient.counts.failed_over += delivery.count
         self.counts["failed_over"] += delivery.count
         if sent:
@@ -195,6 +197,8 @@ class FailOver:
             self._keep(parcel)
             return
         self.counts["returned"] += parcel.count
+        if self._context.journal is not None:
+            self._context.journal.returned(parcel.run(self._context.now), parcel.tried, topic, parcel.reason)
         first = self._known.local.get(parcel.tried[0]) if parcel.tried else None
         if first is not None:
             first.counts.returned += parcel.count
@@ -224,12 +228,13 @@ class FailOver:
         run = parcel.run(self._context.now)
         ticket = recipient.port.next_commit if parcel.qos == 2 else 0
         recipient.attempted()
+        if run.mark is not None and self._context.journal is not None:
+            self._context.journal.received(run, 1, name)
         taken = recipient.deliver(Delivery(run, max(1, parcel.qos), ticket=ticket))
         if taken == parcel.count:
             return None
         left = parcel.failed(name, "no-room", False)
-        left.payloads = left.payloads[taken:]
-        return left
+        return left.part(taken, left.count)
 
     def _refusal(self, recipient: Recipient, parcel: Parcel) -> str | None:
         """Why an alternative does not get messages; None: it does."""

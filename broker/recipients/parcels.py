@@ -2,7 +2,7 @@
 
 Brokers hand over *parcels*: messages of one topic and one property block, as msgpack:
 
-    [form, topic, QoS, retain, properties, expiry left | nil, payloads, site, originator, tried, repeated, reason, final]
+    [form, topic, QoS, retain, properties, expiry left | nil, payloads, site, originator, tried, repeated, reason, final, mark]
 
 A message in a session carries the same in user properties (`stamped`), so that whoever has it knows where it came from and who was tried,
 also after a restart. `Parcel.of` reads them.
@@ -22,6 +22,7 @@ from ...mqtt.fields import read_string
 from ...mqtt.length import encode_length
 from ...mqtt.properties import Property, encode_properties
 from ...mqtt.publish import publish_properties
+from ..journal.mark import part_of, unpacked
 from .timing import iso
 
 FORM = 1
@@ -39,7 +40,7 @@ class Parcel:
 
     site: number of the broker where they were published. originator: client identifier of the publisher; "": unknown. tried: recipients
     that did not take them, the first one is whose messages they are. repeated: one of those may have them. reason: why the last one has
-    not. expiry: seconds left, None: for ever.
+    not. expiry: seconds left, None: for ever. mark: which messages these are, to the journal (`Mark.packed`); b"" without one.
     """
 
     topic: bytes
@@ -54,6 +55,7 @@ class Parcel:
     repeated: bool = False
     reason: str = ""
     final: bool = False
+    mark: bytes = b""
 
     @classmethod
     def of(cls, run: Run, qos: int, here: int, now: float) -> Parcel:
@@ -77,6 +79,7 @@ class Parcel:
             tried,
             REPEATED in marks,
             final=RETURNED in marks,
+            mark=b"" if run.mark is None else run.mark.packed(),
         )
 
     def failed(self, name: str, reason: str, repeated: bool) -> Parcel:
@@ -105,6 +108,7 @@ class Parcel:
                 self.repeated,
                 self.reason,
                 self.final,
+                *([self.mark] if self.mark else []),
             ]
         )
         return packed
@@ -115,7 +119,10 @@ class Parcel:
         pairs += [(SITE, str(self.site)), (FAILED_OVER, ",".join(self.tried))]
         if self.repeated:
             pairs.append((REPEATED, "1"))
-        return Run(self.topic, self.qos, False, self.payloads, self.properties + user_properties(pairs), self.expiry, now)
+        run = Run(self.topic, self.qos, False, self.payloads, self.properties + user_properties(pairs), self.expiry, now)
+        if self.mark:
+            run.mark = unpacked(self.mark, self.topic, self.qos, self.properties)
+        return run
 
     def returned(self, topic: str, now: float, wall: float) -> Run:
         """The messages for their originator. topic: where it takes them. wall: seconds since 1970."""
@@ -137,7 +144,11 @@ class Parcel:
         step = max(1, _PIECE // each)
         if step >= self.count:
             return [self]
-        return [replace(self, payloads=self.payloads[start : start + step]) for start in range(0, self.count, step)]
+        return [self.part(start, start + step) for start in range(0, self.count, step)]
+
+    def part(self, start: int, stop: int) -> Parcel:
+        """Some of the messages."""
+        return replace(self, payloads=self.payloads[start:stop], mark=part_of(self.mark, start, stop))
 
 
 def decode(body: bytes) -> Parcel:

@@ -23,6 +23,7 @@ from ...mqtt.batch.run import Run
 from ...mqtt.packets import Subscription
 from ...mqtt.reasons import Reason
 from ...mqtt.session import Delivery
+from ..journal.kinds import Kind
 from ..routing.publication import Publication
 from . import records, view
 from .declared import Contradiction, declared
@@ -526,6 +527,9 @@ class Recipients:
                 "at": iso(change.at + offset),
                 "site": self.site,
             }
+            if self.context.journal is not None:
+                detail = {key: event[key] for key in ("from", "to", "site")}
+                self.context.journal.event(Kind.RECIPIENT_STATE, recipient=recipient.name, reason=change.why, detail=detail)
             self._issue(Run(EVENTS.encode(), 0, False, [json.dumps(event).encode()], received=self.context.now))
 
     def set_deadline(self, recipient: Recipient) -> None:

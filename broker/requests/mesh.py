@@ -94,5 +94,7 @@ class MeshTopic:
             return {"error": str(error)}
         if not dry:
             who = quoted(connection.client_id), quoted(connection.user), connection.address
+            if connection.context.journal is not None:
+                connection.context.journal.managed(connection, "mesh", do=asked["do"], said=said)
             log.warning("event=mesh-changed do=%s client=%s user=%s address=%s text=%s", asked["do"], *who, said)
         return {"would" if dry else "done": said}

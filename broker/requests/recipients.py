@@ -121,6 +121,8 @@ class RecipientTopic:
             return {"error": 'give "to" with "move" only: the name of a recipient'}
         record = recipients.move(name, to) if do == "move" else getattr(recipients, do)(name)
         who = quoted(connection.client_id), quoted(connection.user), connection.address
+        if connection.context.journal is not None:
+            connection.context.journal.managed(connection, "recipients", do=do, name=name, to=to)
         log.warning("event=recipient-changed do=%s name=%s to=%s client=%s user=%s address=%s", do, quoted(name), quoted(to or "-"), *who)
         return {"recipient": record}
 

@@ -157,6 +157,8 @@ class SessionTopic:
 
     def _end(self, connection: Connection, session: StoredSession) -> None:
         messages = session.queued + session.outbound.in_flight
+        if connection.context.journal is not None:
+            connection.context.journal.managed(connection, "sessions", do="end", client=session.client_id, messages=messages)
         log.warning(
             "event=session-ended client=%s by=%s user=%s address=%s messages=%d",
             *(quoted(session.client_id), quoted(connection.client_id), quoted(connection.user), connection.address, messages),

@@ -262,3 +262,18 @@ def test_sampling_takes_whole_messages(tmp_path: Path) -> None:
     assert 0 < len(found[Kind.PUBLISHED]) < 4000
     assert len({frozenset(ids) for ids in found.values()}) == 1
     assert counts(tmp_path)[Kind.PUBLISHED, "a", "", ""] == (4000, 4000)
+
+
+def test_retained_messages_and_what_operators_do(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with Site(journal=settings(tmp_path)) as site:
+            publisher = await site.client("p")
+            await publisher.publish("a", b"x", 1, retain=True)
+            await publisher.publish("a", b"", 1, retain=True)
+            site.broker.context.journal.managed(site.broker.site.sessions.get("p").connection, "mesh", do="drain")
+
+    run(scene)
+    assert [(row["topic"], row["value"]) for row in rows(tmp_path, Kind.RETAINED_CHANGED)] == [("a", 1), ("a", 0)]
+    (row,) = rows(tmp_path, Kind.MANAGED)
+    assert (row["client"], row["reason"]) == ("p", "mesh")
+    assert '"do": "drain"' in row["detail"]
