@@ -278,7 +278,7 @@ class Recipient:
         machine = self.machine
         if machine.failing is None:
             self.machine.feed(Input.ATTEMPT, now)
-        if self.deadline is None:
+        if self.deadline is None or self.deadline > now + self.application.intervals.message:
             self.port.set_deadline(self)
 
     def deliver(self, delivery: Delivery) -> int:

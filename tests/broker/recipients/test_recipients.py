@@ -104,6 +104,18 @@ async def test_f1_a_message_that_uses_up_its_interval_fails_over_by_itself() -> 
         await backup.nothing()
 
 
+async def test_f1_each_message_has_an_interval_of_its_own_also_while_a_fault_interval_runs() -> None:
+    async with site(fault_interval=100, application=[application("orders", "backup"), application("backup")]) as at:
+        orders, backup = await served(at, "orders"), await served(at, "backup")
+        sender = await at.client("shop")
+        for number in (b"1", b"2"):
+            await sender.publish("app/orders/new", number, 1)
+            await orders.messages(1, acknowledge=False)
+            await at.later(1.1)
+            assert (await backup.messages(1))[0].payload == number
+        assert state(at, "orders") == "operational"
+
+
 async def test_f3_f4_f5_f11_fault_the_probe_and_the_return() -> None:
     async with site(message_interval=3, application=[application("orders", "backup"), application("backup")]) as at:
         orders, backup = await served(at, "orders"), await served(at, "backup")
