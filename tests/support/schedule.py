@@ -18,6 +18,9 @@ RABBITMQ = (  # one node for all of them
 # Seconds of the files that take longest. They need not be exact: they only give an order.
 SECONDS = {
     **dict.fromkeys(RABBITMQ, 59),
+    "faults/test_recipients.py": 45,
+    "interop/test_recipients.py": 40,
+    "simulation/recipients/test_recipients.py": 25,
     "faults/test_slow_link.py": 40,
     "faults/test_ring.py": 40,
     "mesh/retained/test_sync.py": 25,
