@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 
 class Target:
-    """Where a drain's messages go. room: whether they are taken now. give: takes them. done: nothing is left."""
+    """Where a drain's messages go. room: whether they are taken now. give: takes them; it is told whether a client
+    may have them already. done: nothing is left."""
 
-    def __init__(self, room: Callable[[], bool], give: Callable[[Delivery], None]) -> None:
+    def __init__(self, room: Callable[[], bool], give: Callable[[Delivery, bool], None]) -> None:
         self._room = room
         self._give = give
         self.done = False
@@ -33,7 +34,7 @@ class Target:
         """See `DrainTarget`."""
         self.done = False
         plain = Delivery(delivery.run, delivery.qos, delivery.retain, b"", None, delivery.start, delivery.count)
-        self._give(plain)
+        self._give(plain, first > 0)
 
     def flush(self) -> None:
         """Nothing is gathered."""
@@ -54,7 +55,7 @@ class Mover:
         persistence: Persistence | None,
         session: Session,
         room: Callable[[], bool],
-        give: Callable[[Delivery], None],
+        give: Callable[[Delivery, bool], None],
         then: Callable[[], None],
     ) -> None:
         self.session = session

@@ -196,6 +196,14 @@ def stamped(run: Run, originator: str, site: int) -> Run:
     return Run(run.topic, run.qos, run.retain, run.payloads, block, run.expiry, run.received)
 
 
+def repeated(run: Run) -> Run:
+    """Messages that a client may have already, for a new session of it: what was in flight when the old one ended."""
+    if REPEATED in split_marks(run.properties)[0]:
+        return run
+    block = run.properties + user_properties([(REPEATED, "1")])
+    return Run(run.topic, run.qos, run.retain, run.payloads, block, run.expiry, run.received)
+
+
 def failed_over(properties: bytes) -> bool:
     """Whether messages with these properties came from another recipient."""
     return _FAILED in properties

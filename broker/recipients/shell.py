@@ -32,7 +32,7 @@ from .failover import FailOver, uniform_runs
 from .feeding import Mover
 from .keeping import Keeping, restore_state
 from .machine import State
-from .parcels import Parcel, failed_over, fields_of, stamped
+from .parcels import Parcel, failed_over, fields_of, repeated, stamped
 from .recipient import PAST, QUEUE, Recipient, adopt_faces, face_of, forget_gone, watch
 from .records import Record
 from .sampling import Sampler
@@ -153,6 +153,7 @@ class Recipients:
             self.set_deadline(recipient)
         if self.directory is not None:
             self.directory.look()
+        self._read_asking()
         self._stirred = True
 
     def _is_home(self, application: Application) -> bool:
@@ -324,8 +325,9 @@ class Recipients:
             if session not in recipient.pasts and recipient.name == primary:
                 recipient.pasts.append(session)
 
-        def give(delivery: Delivery) -> None:
+        def give(delivery: Delivery, sent: bool) -> None:
             for run in uniform_runs(delivery):
+                run = repeated(run) if sent else run
                 owner = self._owner(bytes(run.topic))
                 if owner is None and failed_over(run.properties):
                     owner = self.local.get(primary)
@@ -341,7 +343,7 @@ class Recipients:
 
         self._move(session, lambda: True, give, end)
 
-    def _move(self, session: Session, room: Callable[[], bool], give: Callable[[Delivery], None], then: Callable[[], None]) -> None:
+    def _move(self, session: Session, room: Callable[[], bool], give: Callable[[Delivery, bool], None], then: Callable[[], None]) -> None:
         def ended() -> None:
             self._movers.pop(session, None)
             then()
@@ -395,6 +397,7 @@ class Recipients:
             if waits:
                 asking = self._session(ASKING)
                 if asking.queued + run.count <= MOST_ASKING:
+                    self._asked.add(name)
                     return found, self._route_to(route.topic, asking)
                 publication.refuse(run.count, Reason.QUOTA_EXCEEDED, "too many messages wait for an answer of the directory")
                 return None
@@ -652,9 +655,9 @@ class Recipients:
             elif not recipient.serving(recipient.prefix + b"/"):
                 self._stop_mover(recipient.queue)
         elif room and not recipient.busy:
-            self._move(recipient.queue, recipient.has_room, recipient.feed, lambda: None)
+            self._move(recipient.queue, recipient.has_room, lambda delivery, _: recipient.feed(delivery), lambda: None)
 
-    def _exhume(self, delivery: Delivery) -> None:
+    def _exhume(self, delivery: Delivery, sent: bool) -> None:
         for run in uniform_runs(delivery):
             if not self._publish(run):
                 self._session(DEAD).deliver(Delivery(run, max(1, run.qos)))
@@ -675,20 +678,23 @@ class Recipients:
         if self.directory is not None:
             self._ask_again()
 
+    def _read_asking(self) -> None:
+        """After a restart: which names the messages are for that wait for an answer."""
+        asking = self.sessions.get(ASKING)
+        if asking is not None and asking.queued:
+            Seizure(asking, _Names(self, self._asked), self.keeping.persistence, None, 0, lambda _: None).go()
+
     def _ask_again(self) -> None:
         asking = self.sessions.get(ASKING)
         if asking is None or not asking.queued or self.directory is None:
             return
-        for delivery in list(asking.queue):
-            name = self.name_in(delivery.run.topic.decode())
-            if name is not None:
-                self._asked.add(name)
         for name in list(self._asked):
             if self.record(name) is not None:
                 self._asked.discard(name)
                 self._release_asking(name, False)
-            else:
-                self._ask(name)
+            elif not self._ask(name):
+                self._asked.discard(name)
+                self._release_asking(name, True)
 
     def stop(self) -> None:
         """No timer fires any more."""
@@ -824,6 +830,23 @@ class Recipients:
             if found is None or not self.failover.send_to(found, parcel):
                 self.failover.place(parcel)
         return True
+
+
+class _Names:
+    """Takes nothing, and notes the names that messages are for."""
+
+    def __init__(self, recipients: Recipients, names: set[str]) -> None:
+        self._recipients = recipients
+        self._names = names
+
+    def owns(self, delivery: Delivery) -> bool:
+        name = self._recipients.name_in(delivery.run.topic.decode())
+        if name is not None:
+            self._names.add(name)
+        return False
+
+    def give(self, session: Session, delivery: Delivery, sent: bool) -> bool:
+        return False
 
 
 class _Asked:
