@@ -63,7 +63,7 @@ format: venv ## let ruff put the code in order
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-demo: .typing/mqmesh ## the main job: a ring of five brokers, real readings, a cut link, a killed broker, a foreign broker; then Spark (SPARK=0: without)
+demo: .typing/mqmesh ## the main job: a ring of five brokers, real readings, a cut link, a killed broker, a foreign broker, an application that hangs; then Spark (SPARK=0: without)
 	@.ci/venv "$(PYTHON)" "$(VENV)" $(if $(filter 0,$(SPARK)),demo,spark)
 	$(BIN)/mqmesh demo --for $(DEMO_SECONDS)
 

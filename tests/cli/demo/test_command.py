@@ -39,6 +39,10 @@ def test_the_demo_loses_nothing_and_says_so() -> None:
     assert abroad["returned"] is not None
     assert [(one["delivered"], one["lost"]) for one in abroad["visitors"]] == [(abroad["acknowledged"], 0)] * 2
     assert abroad["acknowledged"] > 50
+    recipients = report["recipients"]
+    assert (recipients["lost"], recipients["repeated"]) == (0, 0)
+    assert recipients["sent"] > 100
+    assert all(step["noticed"] is not None for step in recipients["steps"])
 
 
 @pytest.mark.slow

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,8 +11,8 @@ import typer
 from mqmesh.cli.recipients import view
 from mqmesh.cli.recipients.command import _changes, request_of
 from mqmesh.cli.recipients.view import details, explained, moment, seconds, table
-from support.command import run
-from support.services import free_port
+from support.command import run, start
+from support.services import PATIENCE, free_port, wait_until
 
 ORDERS: dict[str, Any] = {
     "name": "orders",
@@ -121,3 +123,29 @@ def test_without_a_broker_there_is_one_line() -> None:
     assert (done.returncode, done.stdout) == (1, b"")
     assert done.stderr.startswith(b"mqmesh: recipients: ")
     assert run("recipients", "hold", "orders", "--watch").returncode == 2
+
+
+@pytest.mark.slow
+def test_a_broker_that_is_a_process(tmp_path: Path) -> None:
+    home = f"unix://{tmp_path}/s"
+    head = f'name = "porto"\nlisten = ["{home}"]\nlimits.sys_interval = 1\n'
+    (tmp_path / "broker.toml").write_text(head + '[recipients]\n[[recipients.application]]\nname = "orders"\nalternatives = ["backup"]\n')
+    broker = start("broker", "--config", tmp_path / "broker.toml", stderr=tmp_path / "log")
+    try:
+        assert broker.stdout is not None
+        assert broker.stdout.readline().startswith("ready "), (tmp_path / "log").read_text()
+        assert b"orders  porto  operational" in run("recipients", "-h", home).stdout
+        found = json.loads(run("recipients", "-h", home, "--json", "orders").stdout)
+        assert found["recipients"][0]["alternatives"] == [{"name": "backup", "state": "unknown", "site": None}]
+        assert b"a message for it goes to orders" in run("recipients", "-h", home, "explain", "orders").stdout
+        assert b"held" in run("recipients", "-h", home, "hold", "orders").stdout
+        done = run("recipients", "-h", home, "move", "orders", "backup")
+        assert (done.returncode, done.stderr) == (1, b"mqmesh: recipients: there is no recipient 'backup'\n")
+        assert b"defunct since" in run("recipients", "-h", home, "defunct", "orders").stdout
+        wait_until(lambda: run("status", "-h", home, "--check").returncode == 1, PATIENCE, "the next values of $SYS")
+        shown = run("status", "-h", home)
+        assert b"0 operational, 0 in fault, 1 defunct" in shown.stdout
+        assert b"not well: 1 recipients take no messages: orders (mqmesh recipients)" in shown.stdout
+    finally:
+        broker.terminate()
+        broker.communicate()
