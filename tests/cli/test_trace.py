@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 from mqmesh.cli.main import app
 from mqmesh.cli.trace.command import moment
+from mqmesh.mqtt.packets import Connack, Connect, Puback, Publish, Suback, Subscribe, Subscription
+from support.command import start
 from support.journals import SECOND, START, JournalMaker, message
+from support.raw_client import RawClient
+from support.services import free_port
 from typer.testing import CliRunner
 
 
@@ -66,3 +70,30 @@ def test_what_is_wrong(arguments: list[str], status: int) -> None:
 def test_times() -> None:
     assert moment("--since", "10min", now=1000.0) == 400 * SECOND
     assert moment("--since", "1970-01-01T00:00:01") == SECOND
+
+
+@pytest.mark.slow
+def test_a_running_broker_is_asked_first(tmp_path: Path) -> None:
+    port, config = free_port(), tmp_path / "site.toml"
+    home = f"unix://{tmp_path}/s"
+    config.write_text(f'listen = ["mqtt://127.0.0.1:{port}", "{home}"]\n[journal]\nfolder = "{tmp_path}/journal"\n')
+    process = start("broker", "--config", config, stderr=tmp_path / "log")
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("ready"), (tmp_path / "log").read_text()
+        client = RawClient(port)
+        client.send(Connect("sensor", 5, True, 0, None, None, None, {}))
+        client.expect(Connack)
+        client.send(Subscribe(1, [Subscription("shop/#", 1)], {}), Publish("shop/a", b"x", 1, packet_id=2))
+        client.expect(Suback)
+        found = {type(packet): packet for packet in (client.expect(object), client.expect(object))}
+        client.send(Puback(found[Publish].packet_id))
+        client.nothing()
+        (line,) = trace("--live", home, "--client", "sensor", "--json").splitlines()
+        one = json.loads(line)
+        assert (one["status"], one["topic"], one["source"]) == ("complete", "shop/a", "live")
+        assert "not permitted" in trace("--live", f"mqtt://127.0.0.1:{port}", "--client", "sensor", status=1)
+        client.close()
+    finally:
+        process.terminate()
+        process.communicate()

@@ -26,6 +26,15 @@ class RawClient:
     def send(self, *what: Any) -> None:
         self._socket.sendall(b"".join([encode(packet, 5) for packet in what]))
 
+    def until(self, kind: type) -> list[Any]:
+        """What comes before a packet of this kind."""
+        found: list[Any] = []
+        while True:
+            packet = self.expect(object)
+            if isinstance(packet, kind):
+                return found
+            found.append(packet)
+
     def expect(self, kind: type[P]) -> P:
         """The next packet, which has to be of this kind."""
         while not self._packets:
