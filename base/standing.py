@@ -18,6 +18,7 @@ from typing import Any
 from .settings import MISSING, ConfigError
 
 VERSION = 1
+LOOK = 5.0  # seconds between two looks at the file
 PAID, OPEN, OVERDUE = "paid", "open", "overdue"
 STATES = (PAID, OPEN, OVERDUE)
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
@@ -68,6 +69,48 @@ class Standings:
         """The file's content."""
         accounts = {account: asdict(one) for account, one in sorted(self.accounts.items())}
         return json.dumps({"version": VERSION, "as_of": self.as_of, "accounts": accounts}, indent=1) + "\n"
+
+
+Signature = tuple[int, int, int]
+
+
+class StandingFile:
+    """The file as a program sees it that runs on while billing replaces it. path: None: there is none, and everybody is served.
+
+    A file that is damaged meanwhile leaves all as it was.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        """Raises ConfigError."""
+        self._path = path
+        self._seen = _signature(path) if path is not None else None
+        self._due = 0.0
+        self.standings = read_standings(path) if path is not None else Standings()
+
+    def refusal(self, account: str | None) -> str | None:
+        """Why an account is not served; None: it is."""
+        return self.standings.refusal(account) if self._path is not None else None
+
+    def look(self, now: float) -> bool:
+        """Look at the file again when it is time. True: it has changed. now: seconds of a monotonic clock. Raises ConfigError."""
+        if self._path is None or now < self._due:
+            return False
+        self._due = now + LOOK
+        seen = _signature(self._path)
+        if seen == self._seen:
+            return False
+        self._seen = seen
+        self.standings = read_standings(self._path)
+        return True
+
+
+def _signature(path: Path) -> Signature | None:
+    """What changes when a file does; None: it is gone."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def read_standings(path: Path) -> Standings:

@@ -19,6 +19,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..base.settings import ConfigError
+from ..base.standing import StandingFile
 from ..directory.client import Client, ClientError
 from ..mesh.topology.topology import load
 from .logs import start_logging
@@ -71,6 +72,15 @@ def serve(
     keep_numbers: Annotated[
         float, typer.Option("--keep-numbers", metavar="DAYS", min=0, help="How long the number of a broker that is gone stays reserved.")
     ] = 365.0,
+    standing: Annotated[
+        Path | None,
+        typer.Option(
+            "--standing",
+            metavar="FILE",
+            help="Who has paid (mqmesh billing standing): overdue accounts register nothing.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Serve a directory; it prints one line that starts with 'ready' once it listens. Several may share one PostgreSQL database."""
     host, port = _address(listen)
@@ -79,7 +89,12 @@ def serve(
     if cert is None and not behind_proxy and not _loopback(host):
         raise fail(f"--listen {listen}: secrets would travel in the clear; give --cert and --key, or --behind-proxy", WRONG_USE)
     start_logging(f"{host}:{port}", kind="directory")
+    try:
+        paid = StandingFile(standing)
+    except ConfigError as error:
+        raise fail(str(error), WRONG_USE) from None
     store = _store(database)
+    store.standing = paid
     from ..directory.server import serve as run
 
     try:

@@ -102,6 +102,7 @@ class Rest:
             writer = self._writer(request, records)
             if lease is not None:
                 return JSONResponse(leases.hold(records, writer, record, lease))
+            self._store.check_paid(writer)
             return JSONResponse(all_records.put(records, writer, record).shown())
 
     def _delete(self, request: Request, body: bytes) -> Response:
@@ -118,6 +119,7 @@ class Rest:
         wanted = [_one_of_many(at, one) for at, one in enumerate(listed)]
         with self._store.writing() as records:
             writer = self._writer(request, records)
+            self._store.check_paid(writer)
             for at, record in enumerate(wanted):
                 try:
                     all_records.put(records, writer, record)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..broker.journal.place import Place
+from . import lineage
 from .context import Context, Written, day_bound
 from .errors import PipelineError
 from .reading.segments import Selection, select
@@ -82,6 +83,7 @@ def run(order: Order, progress: Progress | None = None, say: Callable[[str], Non
         made.jobs.append(_one(job, context))
         if made.jobs[-1].error:
             break
+    lineage.write(made.jobs, journal.root, selection, tables, time.time())
     show("done", len(jobs), len(jobs))
     made.seconds = time.monotonic() - began
     return made

@@ -11,17 +11,16 @@ Messages of an overdue account are refused when they are published (0x87 with th
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from ...base.settings import ConfigError
-from ...base.standing import Standings, read_standings
+from ...base.standing import LOOK, StandingFile
 from ...base.wildcards import fits
 
 log = logging.getLogger("mqmesh.broker")
 
-LOOK = 5.0  # seconds between two looks at the file
-Signature = tuple[int, int, int]
+__all__ = ["LOOK", "AccountStanding", "account_of"]
 
 
 def account_of(accounts: Mapping[str, str], user: str | None) -> str | None:
@@ -39,49 +38,21 @@ class AccountStanding:
 
     def __init__(self, path: Path | None = None, accounts: Mapping[str, str] | None = None) -> None:
         """Raises ConfigError."""
-        self._path = path
         self._accounts = accounts or {}
-        self._seen: Signature | None = None
-        self._due = 0.0
-        self._standings = Standings()
-        if path is not None:
-            self._seen = _signature(path)
-            self._standings = read_standings(path)
+        self._file = StandingFile(path)
 
     def refusal(self, user: str | None) -> str | None:
         """Why a user's messages are refused; None: they are not."""
-        if user is None or self._path is None:
-            return None
-        return self._standings.refusal(account_of(self._accounts, user))
+        return self._file.refusal(account_of(self._accounts, user)) if user is not None else None
 
     def look(self, now: float) -> bool:
         """Look at the file again when it is time. True: it has changed. now: seconds of a monotonic clock."""
-        if self._path is None or now < self._due:
-            return False
-        self._due = now + LOOK
-        seen = _signature(self._path)
-        if seen == self._seen:
-            return False
-        self._seen = seen
         try:
-            self._standings = read_standings(self._path)
+            if not self._file.look(now):
+                return False
         except ConfigError as error:
             log.error("event=standing-not-read text=%s", error)
             return False
-        log.info(
-            "event=standing-read accounts=%d overdue=%s", len(self._standings.accounts), ",".join(_shown(self._standings.overdue)) or "-"
-        )
+        found = self._file.standings
+        log.info("event=standing-read accounts=%d overdue=%s", len(found.accounts), ",".join(sorted(found.overdue)[:10]) or "-")
         return True
-
-
-def _shown(accounts: Iterable[str]) -> list[str]:
-    return sorted(accounts)[:10]
-
-
-def _signature(path: Path) -> Signature | None:
-    """What changes when a file does; None: it is gone."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino

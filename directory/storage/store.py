@@ -15,6 +15,7 @@ database server's where there is one, so that processes on several machines need
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -26,8 +27,12 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, make_url
 from sqlalchemy.exc import IntegrityError, OperationalError
 
+from ...base.settings import ConfigError
+from ...base.standing import StandingFile
 from .errors import DirectoryError
 from .login_turns import LoginTurns
+
+log = logging.getLogger("mqmesh.directory")
 
 LOCK = 0x6D716D65  # the advisory lock of writers
 PUBLIC, ORGANISATION = "public", "organisation"
@@ -344,12 +349,13 @@ class Store:
     """The database. url: of SQLAlchemy, such as sqlite:///directory.db or postgresql://user@host/name.
 
     clock: gives seconds since 1970; None: that of the PostgreSQL server, or this machine's.
-    logins: whose secret is compared next.
+    logins: whose secret is compared next. standing: who has paid.
     """
 
     def __init__(self, url: str, clock: Callable[[], float] | None = None) -> None:
         self._clock = clock
         self.logins = LoginTurns()
+        self.standing = StandingFile()
         parsed = make_url(url)
         self._postgresql = parsed.get_backend_name() == "postgresql"
         if self._postgresql:
@@ -362,6 +368,16 @@ class Store:
             sa.event.listen(self._engine, "begin", _begin)
         with self._transaction(None, True, fresh=True) as records:
             metadata.create_all(records._connection)
+
+    def check_paid(self, owner: Account) -> None:
+        """Raise DirectoryError E_accountLimitExceeded for an account that is overdue."""
+        try:
+            self.standing.look(time.monotonic())
+        except ConfigError as error:
+            log.error("event=standing-not-read text=%s", error)
+        text = self.standing.refusal(owner.name)
+        if text is not None:
+            raise DirectoryError("E_accountLimitExceeded", text)
 
     @contextlib.contextmanager
     def reading(self, reader: Account | None = None) -> Iterator[Records]:

@@ -36,6 +36,8 @@ def perform(store: Store, request: Any, source: str = "") -> Any:
         if publishes:
             if records.reader is None:
                 raise DirectoryError("E_authTokenRequired", f"{name} takes the authInfo of get_authToken")
+            if name.startswith("save_"):
+                store.check_paid(records.reader)
             return _publish(records, records.reader, name, request)
         return _inquire(records, name, request)
 

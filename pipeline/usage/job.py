@@ -57,7 +57,7 @@ def run(context: Context) -> None:
 
 def run_charged(context: Context) -> None:
     """Write `charged`."""
-    context.write("charged", charged(context.events(*_EVENT), counts(context), context.names_frame(), tariffs_of(context)))
+    context.write("charged", charged(context.events(*_EVENT), context.names_frame(), tariffs_of(context)))
 
 
 def tariffs_of(context: Context) -> Tariffs:
@@ -104,11 +104,8 @@ def _damage(context: Context, name: str) -> str | None:
     return f"has no column {missing[0]}" if missing else None
 
 
-def charged(events: DataFrame, counts: DataFrame, names: DataFrame, tariffs: Tariffs) -> DataFrame:
-    """One row for each event that an account is charged for: a message, or `count` consecutive ones.
-
-    Counters say which recipients belong to which account; events of messages do not.
-    """
+def charged(events: DataFrame, names: DataFrame, tariffs: Tariffs) -> DataFrame:
+    """One row for each event that an account is charged for: a message, or `count` consecutive ones."""
     from pyspark.sql import functions as F
 
     plain = with_names(events.where(F.col("kind").isin(int(Kind.PUBLISHED), int(Kind.DELIVERED), int(Kind.FORWARDED))), names, "topic")
@@ -119,11 +116,8 @@ def charged(events: DataFrame, counts: DataFrame, names: DataFrame, tariffs: Tar
         return frame.select(day, "account", service_of(tariffs).alias("service"), F.lit(role.value).alias("role"), "recipient", *columns)
 
     published = with_names(plain.where(F.col("kind") == int(Kind.PUBLISHED)), names, "account", "recipient")
-    got = plain.where(F.col("kind") == int(Kind.DELIVERED)).drop("account", "recipient").withColumnRenamed("client", "recipient")
-    owners = counts.where(F.col("kind") == int(Kind.DELIVERED)).select("recipient", "account").distinct()
-    owners = owners.groupBy("recipient").agg(F.max("account").alias("account"))
-    got = with_names(got.join(owners, "recipient", "left").fillna({"account": 0}), names, "account", "recipient")
-    got = got.withColumn("account", recipients_account(tariffs))
+    got = plain.where(F.col("kind") == int(Kind.DELIVERED)).drop("recipient").withColumnRenamed("client", "recipient")
+    got = with_names(got, names, "account", "recipient").withColumn("account", recipients_account(tariffs))
     whole = made(published, Role.ORIGINATOR).unionByName(made(got, Role.RECIPIENT))
     if any(party.sites for party in tariffs.parties):
         relayed = plain.where((F.col("kind") == int(Kind.FORWARDED)) & (F.col("broker") != F.col("origin")))

@@ -14,8 +14,7 @@ from mqmesh.mqtt.topics import matches
 from mqmesh.pipeline.run import Order, run
 from mqmesh.pipeline.tables.tables import Tables
 from mqmesh.pipeline.usage.usage import filter_regex, pattern_regex
-
-from .written_journal import MINUTE, NOVEMBER, Written
+from support.written_journal import MINUTE, NOVEMBER, Written
 
 if TYPE_CHECKING:
     from mqmesh.pipeline.synthesis.synthesize import Made
@@ -95,7 +94,7 @@ def small(folder: Path) -> Written:
         {"kind": Kind.PUBLISHED, "sequence": 1, "count": 5, "account": "acme", **common}, {"kind": Kind.FORWARDED, "sequence": 1, **common}
     )
     made.events({"kind": Kind.FORWARDED, "sequence": 1, "count": 5, "to_broker": 3, **common}, broker=2)
-    made.events({"kind": Kind.DELIVERED, "sequence": 1, "count": 5, "client": "reader", **common}, broker=3)
+    made.events({"kind": Kind.DELIVERED, "sequence": 1, "count": 5, "client": "reader", "account": "bee", **common}, broker=3)
     made.close()
     return made
 

