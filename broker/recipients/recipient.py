@@ -560,7 +560,7 @@ def forget_gone(session: Session) -> None:
     for flight in session.outbound.flights():
         if isinstance(flight, Gone):
             for piece in session.outbound.still(flight.part(0, flight.count)):
-                session.outbound.acknowledge(piece.qos, piece.first, piece.count)
+                session.outbound.give_up(piece.qos, piece.first, piece.count)
     session.outbound.observer = observer
 
 

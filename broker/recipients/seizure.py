@@ -129,7 +129,7 @@ class Seizure:
     def _release(self, part: Delivery) -> None:
         """The session is done with messages in flight; on a live connection their identifiers stay busy."""
         session = self.session
-        self._quietly(lambda: session.outbound.acknowledge(part.qos, part.first, part.count))
+        self._quietly(lambda: session.outbound.give_up(part.qos, part.first, part.count))
         self.taken += part.count
         if session.connection is not None:
             gone = Gone(Run(_topic(part), part.qos, False, [b""] * part.count), part.qos)

@@ -119,7 +119,7 @@ class SessionDrain:
             if persistence is not None:
                 persistence.moving = True  # it is not settled, only with somebody else
             for qos, first, count in given:
-                self.session.outbound.acknowledge(qos, first, count)
+                self.session.outbound.give_up(qos, first, count)
             if persistence is not None:
                 persistence.moving = False
             if not self._stopped:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from mqmesh.broker.config import parse
+from mqmesh.broker.journal.kinds import Kind, name_id
+from mqmesh.broker.journal.reading import Journal
+from mqmesh.broker.journal.settings import JournalSettings
 from mqmesh.mqtt.packets import Puback, Suback, Subscribe, Subscription
 from mqmesh.mqtt.properties import Property
 from mqmesh.store.memory import MemoryStore
 from support.broker_site import Client, Site
 
 
-def site(store: Any = None, **table: Any) -> Site:
-    """A broker with a table `[recipients]`: intervals of 1, 3 and 10 seconds, unless it says otherwise."""
+def site(store: Any = None, journal: Path | None = None, **table: Any) -> Site:
+    """A broker with a table `[recipients]`: intervals of 1, 3 and 10 seconds, unless it says otherwise. journal: its folder."""
     table = {"message_interval": 1, "fault_interval": 3, "defunct_interval": 10, **table}
-    made = Site(store=store)
+    made = Site(store=store, journal=None if journal is None else JournalSettings(str(journal)))
     made.broker.config.recipients = parse({"recipients": table}).recipients
     return made
 
@@ -200,3 +204,23 @@ async def test_f8_dead_letters_wait_for_somebody() -> None:
         await reader.subscribe("dead/+", qos=1)
         (got,) = await reader.messages(1)
         assert (got.topic, users(got)["mqmesh-tried"]) == ("dead/site0", "a")
+
+
+async def test_the_journal_follows_a_message_that_fails_over(tmp_path: Path) -> None:
+    async with site(MemoryStore(), journal=tmp_path, application=[application("orders", "backup"), application("backup")]) as at:
+        orders, backup = await served(at, "orders"), await served(at, "backup")
+        sender = await at.client("shop")
+        await sender.publish("app/orders/new", b"1", 1)
+        await orders.messages(1, acknowledge=False)
+        await at.later(1.1)
+        await backup.messages(1)
+        await backup.nothing()
+    found = [row for table in Journal(str(tmp_path)).tables() for row in table.to_pylist()]
+    (published,) = [row for row in found if row["kind"] == Kind.PUBLISHED]
+    same = [row for row in found if (row["origin"], row["stream"], row["sequence"]) == (0, published["stream"], published["sequence"])]
+    assert {Kind.RECEIVED, Kind.DELIVERED, Kind.FAILED_OVER} <= {row["kind"] for row in same}
+    clients = [name_id("orders"), name_id("backup")]
+    assert [row["client"] for row in same if row["kind"] == Kind.DELIVERED] == clients
+    assert [row["client"] for row in same if row["kind"] == Kind.ACKNOWLEDGED] == clients[1:]
+    (over,) = [row for row in same if row["kind"] == Kind.FAILED_OVER]
+    assert over["recipient"] == clients[0]
