@@ -89,6 +89,14 @@ class Recorder:
         values = {"client": connection.client_id, "user": connection.user or "", "reason": what}
         self.event(Kind.MANAGED, **values, detail={**detail, "address": connection.address})
 
+    def gateway(self, text: str) -> None:
+        """The metabroker in this process says something: `event=NAME key=value ...`. Sessions and remotes are written down."""
+        name = text.removeprefix("event=").partition(" ")[0]
+        if name.startswith("session-"):
+            self.event(Kind.GATEWAY_SESSION, reason=name, detail={"text": text[:1000]})
+        elif name.startswith(("remote-", "connect-", "subscribe-")):
+            self.event(Kind.GATEWAY_EVENT, reason=name, detail={"text": text[:1000]})
+
     # What is published here
 
     def begin(self, batch: Batch, connection: Any) -> None:

@@ -93,6 +93,12 @@ class EmbeddedCommunity(Community):
         """See `Community`."""
         return None if self.broker is None else self.broker.config.name
 
+    def note(self, text: str) -> None:
+        """See `Community`."""
+        journal = None if self.broker is None else self.broker.context.journal
+        if journal is not None:
+            journal.gateway(text)
+
     def connection(
         self, on_events: Callable[[list[Event]], None], on_down: Callable[[bool | None, str], None], on_error: Callable[[Exception], None]
     ) -> Connection:

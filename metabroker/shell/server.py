@@ -87,6 +87,9 @@ class Community:
         """Name of the broker whose process this is; None: a process of its own."""
         return None
 
+    def note(self, text: str) -> None:
+        """Have a journal told of a line of the log; a broker in another process has none for that."""
+
     def connection(
         self, on_events: Callable[[list[Event]], None], on_down: Callable[[bool | None, str], None], on_error: Callable[[Exception], None]
     ) -> Connection:
@@ -129,6 +132,7 @@ class Server:
         self.core = Core(policy, partial(secrets.token_hex, 16), changes, time.time() - self._now())
         self.core.by_client = community.by_client
         self._limits = policy.limits
+        self._beside = community
         self._warned = Refusals(log)
         self._resolver = resolver
         self._on_ready: Callable[[], None] | None = on_ready
@@ -449,6 +453,7 @@ class Server:
             case Resolve(number, name):
                 self._spawn(self._resolve(number, name))
             case LogLine(warning, text, what):
+                self._beside.note(text)
                 if what:
                     self._warn(text, what)
                 else:
