@@ -79,6 +79,7 @@ class Place:
     def __init__(self, loop: VirtualLoop, config: BrokerConfig) -> None:
         self.loop, self.config = loop, config
         self.store = MemoryStore()
+        self.registrar: Any = None  # its client of a directory
         self.life: Life | None = None
         self.broker: Broker | None = None
         self.lives = 0
@@ -93,6 +94,7 @@ class Place:
         self.life = Life(self.name)
         self.lives += 1
         broker = self.broker = Broker(self.config, self.store)
+        broker.site.registrar = self.registrar
         turns = broker.context.turns
         turns.clock, turns._meter = self.loop.time, lambda: 0.0  # what takes long on this machine changes nothing
         context = contextvars.copy_context()

@@ -1,7 +1,8 @@
 """One seed: a mesh of 3 to 8 brokers, applications that stand in for each other, publishers, and a time in which everything breaks.
 
 Chance draws the links, who serves which application where, its alternatives (with loops), and what happens: applications hang, leave,
-wake and return, links are cut, brokers are killed and started again, publishers go on. Then all is repaired, and everything arrives.
+wake and return, links are cut, brokers are killed and started again, the directory that some applications stand in is away, publishers go
+on. Then all is repaired, and everything arrives.
 
 Checked at the end, for each message that was acknowledged:
 - it is somewhere: at an application, returned to its publisher, or among the dead letters; one with an expiry may be nowhere;
@@ -19,12 +20,14 @@ from dataclasses import dataclass
 
 import networkx as nx
 from mqmesh.broker.config import BrokerConfig, MeshSettings, PeerSettings
+from mqmesh.broker.recipients.registered import registered_of
 from mqmesh.broker.recipients.settings import Application, Intervals, RecipientSettings
 from mqmesh.mqtt.packets import Publish
 from mqmesh.mqtt.properties import Property
 
 from .broker import Place, simulated
 from .clients import Listener, Publisher
+from .directory import Directory, Seat
 
 INTERVALS = Intervals(0.4, 1.2, 3.0)
 SETTLED = 3.0  # seconds that the mesh has before it begins
@@ -78,6 +81,7 @@ class Scenario:
     def _make(self) -> None:
         chance = self.chance
         self.addressed = chance.choice((1.0, 1.0, 0.7))  # how many messages are addressed; the others go to ordinary subscriptions
+        self.listed = chance.random() < 0.3  # there is a directory, and some applications stand in it only
         count = chance.randint(3, 8)
         names = [f"b{number}" for number in range(count)]
         self.links = [(names[number], chance.choice(names[:number])) for number in range(1, count)]
@@ -86,13 +90,18 @@ class Scenario:
             if (one, other) not in self.links:
                 self.links.append((one, other))
         self.applications = self._applications(names)
-        settings = RecipientSettings(intervals=INTERVALS, applications=list(self.applications.values()))
+        in_file = [one for one in self.applications.values() if not self.listed or chance.random() < 0.5]
+        settings = RecipientSettings(intervals=INTERVALS, applications=in_file)
+        self.directory = Directory()
+        self.directory.records = {name: registered_of(one) for name, one in self.applications.items() if one not in in_file}
         self.places: dict[str, Place] = {}
         for number, name in enumerate(names):
             peers = [PeerSettings(f"mqtt://{other}:1883") for one, other in self.links if one == name]
             mesh = MeshSettings("simulated", "a key for all of them", peers=peers, retry_last=0.5)
             config = BrokerConfig(name, number + 1, [f"mqtt://{name}:1883"], mesh=mesh, recipients=settings)
-            self.places[name] = Place(self.loop, config)
+            place = self.places[name] = Place(self.loop, config)
+            if self.listed:
+                place.registrar = Seat(self.loop, self.directory)
 
     def _applications(self, brokers: list[str]) -> dict[str, Application]:
         chance = self.chance
@@ -197,6 +206,12 @@ class Scenario:
                 await asyncio.sleep(seconds)
                 self._note(f"start {place.name}")
                 await place.start()
+        elif kind == "cut" and self.listed and chance.random() < 0.5:
+            self._note("the directory is away")
+            self.directory.away = True
+            await asyncio.sleep(seconds)
+            self.directory.away = False
+            self._note("the directory is back")
         elif kind == "cut":
             link = chance.choice(self.links)
             self._note(f"cut {link}")
@@ -224,6 +239,7 @@ class Scenario:
 
     async def _repair(self) -> None:
         self._note("repair")
+        self.directory.away = False
         for link in self.links:
             self.loop.network.mend(*link)
         for place in self.places.values():
