@@ -155,9 +155,10 @@ class Watch:
         self._listener = listener
 
     def sent(self, delivery: Delivery, rest: Delivery | None) -> None:
-        """See `Observer`."""
+        """See `Observer`. What a client has is in the store first, as sent: if the broker dies it comes again with a mark."""
         if self.inner is not None:
             self.inner.sent(delivery, rest)
+            delivery.ticket = self.session.mark()
 
     def settled(self, delivery: Delivery, begin: int, end: int) -> None:
         """See `Observer`."""
