@@ -552,7 +552,7 @@ class MeshShell:
             if self.roaming is not None:
                 self.roaming.event(action)
             if self.recipients is not None:
-                self.recipients.event(action)
+                self.recipients.announcing.event(action)
             level = logging.WARNING if "text" in action.fields else logging.INFO  # a text is for whoever has to mend something
             log.log(level, "event=%s %s", action.name, " ".join(f"{key}={value}" for key, value in action.fields.items()))
             if action.name == "epoch_raised":

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...mqtt.errors import UsageError
 from . import view
 from .machine import State
-from .records import choose
-from .timing import iso
+from .records import choose, iso
 
 if TYPE_CHECKING:
     from collections.abc import Callable

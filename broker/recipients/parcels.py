@@ -23,7 +23,7 @@ from ...mqtt.length import encode_length
 from ...mqtt.properties import Property, encode_properties
 from ...mqtt.publish import publish_properties
 from ..journal.mark import part_of, unpacked
-from .timing import iso
+from .records import iso
 
 FORM = 1
 ORIGINATOR, SITE = "mqmesh-originator", "mqmesh-site"

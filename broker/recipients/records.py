@@ -8,6 +8,7 @@ What it does not know: sessions, brokers' links.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -152,3 +153,8 @@ def _look(first: str, name: str, done: set[str], record: Record | None, reachabl
     if answer is not None:
         return Step(name, record.site, state, answer), record
     return Step(name, record.site, state, "takes it", True), record
+
+
+def iso(wall: float) -> str:
+    """A time of the wall clock, in seconds since 1970, in ISO 8601 with milliseconds, UTC."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(wall)) + f".{int(wall * 1000) % 1000:03d}Z"

@@ -26,22 +26,22 @@ from ...mqtt.session import Delivery
 from ..journal.kinds import Kind
 from ..routing.publication import Publication
 from . import records, view
+from .announcing import RECORDS, Announcing, TakesApplications, TakesRecords
+from .asking import ADOPT, Asking
 from .declared import Contradiction, declared
-from .directory import Answer, RecipientDirectory
+from .directory import RecipientDirectory
 from .failover import FailOver, uniform_runs
 from .feeding import Mover
 from .keeping import Keeping, restore_state
 from .machine import State
 from .parcels import Parcel, failed_over, fields_of, repeated, stamped
 from .recipient import PAST, QUEUE, Recipient, adopt_faces, face_of, forget_gone, watch
-from .records import Record
+from .records import Record, iso
 from .sampling import Sampler
 from .seizure import Seizure
 from .settings import Application, RecipientSettings
-from .timing import iso
 
 if TYPE_CHECKING:
-    from ...mesh.node.actions import Event
     from ...mesh.node.node import Node
     from ..auth.guard import Guard
     from ..persistence.commits import Persistence
@@ -54,11 +54,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mqmesh.broker")
 
-RECORDS, ADOPT = "recipients/records", "recipients/adopt"
-ASKING, DEAD = "\0recipient.asking", "\0recipient.dead"
-MOST_ASKING = 1000  # messages that wait for an answer of the directory
+DEAD = "\0recipient.dead"
 EARLY = 0.001  # seconds that a timer may fire too early
-TOPIC = "$mqmesh/recipients/"
 EVENTS = "$mqmesh/events/recipients"
 Accept = Callable[[Run, "Route"], bool]
 
@@ -97,7 +94,7 @@ class Recipients:
         self.keeping = Keeping()
         self.node: Node | None = None
         self._accept = accept
-        self._issue = issue
+        self.issue = issue
         self._clients: dict[str, list[Recipient]] = {}  # client identifier -> whom it serves
         self._heap: list[tuple[float, int, Recipient]] = []
         self._serials = itertools.count()
@@ -105,10 +102,9 @@ class Recipients:
         self._movers: dict[Session, Mover] = {}
         self._stirred = True
         self._edits = -1  # the router's, as of the last look
-        self._news: dict[str, None] = {}  # names to be told to others
-        self._telling = False
         self._kept: dict[bytes, Parcel] = {}  # what finds no room where it goes
-        self._asked: set[str] = set()
+        self.asking = Asking(self)
+        self.announcing = Announcing(self)
         self._moving: dict[str, str] = {}  # recipient -> whom an operator gives its messages
         self.failover = FailOver(context, guard, self, self._publish, self._wanted, self._bury, self._keep_parcel, self.prefix)
         self.failover.room = self._room
@@ -123,8 +119,8 @@ class Recipients:
         """The broker is a member of a mesh."""
         self.node = node
         self.failover.start(posts)
-        posts.register(RECORDS, _Records(self))
-        posts.register(ADOPT, _Adopt(self))
+        posts.register(RECORDS, TakesRecords(self))
+        posts.register(ADOPT, TakesApplications(self))
 
     def start(self, persistence: Persistence | None) -> None:
         """Sessions are there. Raises StoreError."""
@@ -135,7 +131,7 @@ class Recipients:
                 self.remote[record.name] = record
             self._kept = kept.waiting
         for application in self.settings.applications:
-            if self._is_home(application):
+            if self.is_home(application):
                 self._adopt(application, False)
         for application in kept.applications if kept is not None else ():
             if application.name not in self.local:
@@ -153,10 +149,10 @@ class Recipients:
             self.set_deadline(recipient)
         if self.directory is not None:
             self.directory.look()
-        self._read_asking()
+        self.asking.read()
         self._stirred = True
 
-    def _is_home(self, application: Application) -> bool:
+    def is_home(self, application: Application) -> bool:
         return application.broker is None or application.broker == self.site
 
     def _found(self, session: Session) -> None:
@@ -189,7 +185,7 @@ class Recipients:
         self.remote.pop(name, None)
         for client in application.clients:
             self._clients.setdefault(client, []).append(recipient)
-        self._tell(name)
+        self.announcing.tell(name)
         return recipient
 
     def adopt(self, application: Application) -> Recipient:
@@ -205,7 +201,7 @@ class Recipients:
             known.machine.intervals = application.intervals
             for client in application.clients:
                 self._clients.setdefault(client, []).append(known)
-            self._tell(application.name)
+            self.announcing.tell(application.name)
         self.keeping.put(b"a" + application.name.encode(), records.encode_application(application))
         for client in application.clients:
             session = self.sessions.get(client)
@@ -236,7 +232,7 @@ class Recipients:
         self.keeping.put(b"s" + name.encode(), None)
         if self.directory is not None:
             self.directory.withdraw(name)
-        self._tell(name)
+        self.announcing.tell(name)
 
     # ---- clients
 
@@ -391,26 +387,20 @@ class Recipients:
         if self.record(name) is not None:
             return found, route
         if self.directory is not None:
-            waits = self._ask(name)
+            waits = self.asking.ask(name)
             if self.record(name) is not None:
                 return found, self.router.routes.get(run.topic) or self.router.route(run.topic)
             if waits:
-                asking = self._session(ASKING)
-                if asking.queued + run.count <= MOST_ASKING:
-                    self._asked.add(name)
-                    return found, self._route_to(route.topic, asking)
+                waiting = self.asking.wait(name, route.topic, run.count)
+                if waiting is not None:
+                    return found, waiting
                 publication.refuse(run.count, Reason.QUOTA_EXCEEDED, "too many messages wait for an answer of the directory")
                 return None
         self.context.counters.dropped += run.count
         publication.refuse(run.count, Reason.TOPIC_NAME_INVALID, f"no application is registered as {name}")
         return None
 
-    def _route_to(self, topic: str, session: Session) -> Route:
-        from ..routing.route import Entry, Route, Target
-
-        return Route(topic, [Target([Entry(session, Subscription(topic, 2), 0)])], [], None, True)
-
-    def _session(self, name: str) -> Session:
+    def own_session(self, name: str) -> Session:
         """A session of the broker's own, kept in the store if there is one."""
         session = self.sessions.get(name)
         if session is None:
@@ -418,59 +408,14 @@ class Recipients:
             session.left(None)
         return session
 
-    def _ask(self, name: str) -> bool:
-        """Look a name up in the directory: whether its answer is still to come, or cannot come now."""
-        assert self.directory is not None
-        answers: list[Application | Answer] = []
-        asked = True
-
-        def answer(found: Application | Answer) -> None:
-            if asked:
-                answers.append(found)
-            else:
-                self.context.refresh()
-                self._answered(name, found)
-                self.context.flush()
-
-        self.directory.ask(name, answer)
-        asked = False
-        if not answers:
-            return True
-        if isinstance(answers[0], Application):
-            self._home_of(answers[0])
-            return True
-        return answers[0] is Answer.AWAY
-
-    def _home_of(self, application: Application) -> None:
-        """The directory knows an application: its home is to be told."""
-        if self._is_home(application):
-            self.adopt(application)
-        elif self.node is not None and self.failover.posts is not None:
-            for member in self.node.members():
-                if member.name == application.broker and member.number != self.number:
-                    self.failover.posts.send(1 << member.number, ADOPT, records.encode_application(application), must=True)
-
-    def _answered(self, name: str, found: Application | Answer) -> None:
-        if isinstance(found, Application):
-            self._home_of(found)
-        if found is not Answer.AWAY:
-            self._release_asking(name, found is Answer.UNKNOWN)
-
-    def _release_asking(self, name: str, unknown: bool) -> None:
-        """Messages that waited for an answer about a name go on, or back."""
-        asking = self.sessions.get(ASKING)
-        if asking is None or not (asking.queued or asking.outbound.in_flight) or (self.record(name) is None and not unknown):
-            return
-        Seizure(asking, _Asked(self, name, unknown), self.keeping.persistence, None, 0, lambda _: None).go()
-
     # ---- Known
 
     def record(self, name: str) -> Record | None:
         """What is known of a recipient, here or elsewhere."""
         recipient = self.local.get(name)
-        return self.remote.get(name) if recipient is None else self._record_of(recipient)
+        return self.remote.get(name) if recipient is None else self.record_of(recipient)
 
-    def _record_of(self, recipient: Recipient) -> Record:
+    def record_of(self, recipient: Recipient) -> Record:
         application, machine = recipient.application, recipient.machine
         since = machine.since + self.context.wall() - self.context.loop.time()
         return Record(
@@ -513,7 +458,7 @@ class Recipients:
     def changed(self, recipient: Recipient) -> None:
         offset = self.context.wall() - self.context.loop.time()
         self.keeping.put_state(recipient, offset)
-        self._tell(recipient.name)
+        self.announcing.tell(recipient.name)
         self.set_deadline(recipient)
         self._stirred = True
         history = recipient.machine.history
@@ -533,7 +478,7 @@ class Recipients:
             if self.context.journal is not None:
                 detail = {key: event[key] for key in ("from", "to", "site")}
                 self.context.journal.event(Kind.RECIPIENT_STATE, recipient=recipient.name, reason=change.why, detail=detail)
-            self._issue(Run(EVENTS.encode(), 0, False, [json.dumps(event).encode()], received=self.context.now))
+            self.issue(Run(EVENTS.encode(), 0, False, [json.dumps(event).encode()], received=self.context.now))
 
     def set_deadline(self, recipient: Recipient) -> None:
         deadline = recipient.deadline = recipient.next_deadline()
@@ -605,9 +550,9 @@ class Recipients:
     def _bury(self, parcel: Parcel) -> None:
         """To the dead letters: to who is subscribed there, or until somebody is."""
         run = parcel.returned(self.dead_letters, self.context.now, self.context.wall())
-        if self._wanted(self.dead_letters) and not self._session(DEAD).queued and self._publish(run):
+        if self._wanted(self.dead_letters) and not self.own_session(DEAD).queued and self._publish(run):
             return
-        dead = self._session(DEAD)
+        dead = self.own_session(DEAD)
         if dead.deliver(Delivery(run, max(1, parcel.qos))) < run.count:
             log.error("event=dead-letter-lost topic=%s messages=%d text=no room", quoted(self.dead_letters), run.count)
             self.context.counters.dropped += run.count
@@ -660,7 +605,7 @@ class Recipients:
     def _exhume(self, delivery: Delivery, sent: bool) -> None:
         for run in uniform_runs(delivery):
             if not self._publish(run):
-                self._session(DEAD).deliver(Delivery(run, max(1, run.qos)))
+                self.own_session(DEAD).deliver(Delivery(run, max(1, run.qos)))
 
     def tick(self) -> None:
         """Twice a second."""
@@ -676,25 +621,7 @@ class Recipients:
             recipient.go_on()
             self._look_at_end(recipient)
         if self.directory is not None:
-            self._ask_again()
-
-    def _read_asking(self) -> None:
-        """After a restart: which names the messages are for that wait for an answer."""
-        asking = self.sessions.get(ASKING)
-        if asking is not None and asking.queued:
-            Seizure(asking, _Names(self, self._asked), self.keeping.persistence, None, 0, lambda _: None).go()
-
-    def _ask_again(self) -> None:
-        asking = self.sessions.get(ASKING)
-        if asking is None or not asking.queued or self.directory is None:
-            return
-        for name in list(self._asked):
-            if self.record(name) is not None:
-                self._asked.discard(name)
-                self._release_asking(name, False)
-            elif not self._ask(name):
-                self._asked.discard(name)
-                self._release_asking(name, True)
+            self.asking.again()
 
     def stop(self) -> None:
         """No timer fires any more."""
@@ -702,78 +629,6 @@ class Recipients:
             self._timer.cancel()
         for session in list(self._movers):
             self._stop_mover(session)
-
-    # ---- other brokers
-
-    def event(self, event: Event) -> None:
-        """Members of the mesh come and go."""
-        if event.name == "member_up" and self.failover.posts is not None:
-            number: Any = event.fields.get("number")
-            self.context.loop.call_soon(self._tell_all, number)
-
-    def _tell_all(self, number: int) -> None:
-        """A broker has come: it gets all records."""
-        posts, node = self.failover.posts, self.node
-        if posts is None or node is None or not node.known() >> number & 1:
-            return
-        mine = [self._record_of(one) for one in self.local.values()]
-        posts.send(1 << number, RECORDS, records.encode(mine, whole=True), must=True)
-        for recipient in self.local.values():
-            recipient.go_on()
-        self.context.flush()
-
-    def _tell(self, name: str) -> None:
-        self._news[name] = None
-        if not self._telling and self.context.loop is not None:
-            self._telling = True
-            self.context.loop.call_soon(self._tell_news)
-
-    def _tell_news(self) -> None:
-        self._telling = False
-        news, self._news = self._news, {}
-        self.context.refresh()
-        found = [self._record_of(self.local[name]) for name in news if name in self.local]
-        gone = [name for name in news if name not in self.local]
-        posts, node = self.failover.posts, self.node
-        if posts is not None and node is not None and node.known():
-            posts.send(node.known(), RECORDS, records.encode(found, gone), must=True)
-        for record in found:
-            self._show(record.name, record)
-        for name in gone:
-            self._show(name, None)
-        self.context.flush()
-
-    def take_records(self, origin: int, body: bytes) -> None:
-        """Another broker says what its recipients are. Raises ValueError."""
-        found, gone, whole = records.decode(body)
-        if whole:
-            names = {record.name for record in found}
-            gone = [one.name for one in self.remote.values() if one.broker == origin and one.name not in names]
-        for name in gone:
-            known = self.remote.get(name)
-            if known is not None and known.broker == origin:
-                del self.remote[name]
-                self.keeping.put_record(None, origin, name)
-                self._show(name, None)
-        for record in found:
-            record.broker = origin
-            if record.name in self.local:
-                log.warning("event=recipient-twice name=%s number=%d text=two brokers are its home", quoted(record.name), origin)
-                continue
-            self.remote[record.name] = record
-            self.keeping.put_record(record, origin, record.name)
-            self._show(record.name, record)
-            self._release_asking(record.name, False)
-
-    def _show(self, name: str, record: Record | None) -> None:
-        """The retained message that says a recipient's state to whoever looks."""
-        shown = b""
-        if record is not None:
-            one = record
-            found = {"name": one.name, "broker": one.broker, "site": one.site, "state": one.state.value, "since": iso(one.since)}
-            found |= {"alternatives": one.alternatives, "queue": one.queue, "probe": one.probe, "held": one.held}
-            shown = json.dumps(found).encode()
-        self._issue(Run((TOPIC + name).encode(), 0, True, [shown], received=self.context.now))
 
     # ---- what can be seen
 
@@ -830,78 +685,3 @@ class Recipients:
             if found is None or not self.failover.send_to(found, parcel):
                 self.failover.place(parcel)
         return True
-
-
-class _Names:
-    """Takes nothing, and notes the names that messages are for."""
-
-    def __init__(self, recipients: Recipients, names: set[str]) -> None:
-        self._recipients = recipients
-        self._names = names
-
-    def owns(self, delivery: Delivery) -> bool:
-        name = self._recipients.name_in(delivery.run.topic.decode())
-        if name is not None:
-            self._names.add(name)
-        return False
-
-    def give(self, session: Session, delivery: Delivery, sent: bool) -> bool:
-        return False
-
-
-class _Asked:
-    """Takes the messages about one name out of those that wait for the directory."""
-
-    def __init__(self, recipients: Recipients, name: str, unknown: bool) -> None:
-        self._recipients = recipients
-        self._name = name
-        self._unknown = unknown
-
-    def owns(self, delivery: Delivery) -> bool:
-        return self._recipients.name_in(delivery.run.topic.decode()) == self._name
-
-    def give(self, session: Session, delivery: Delivery, sent: bool) -> bool:
-        recipients = self._recipients
-        for run in uniform_runs(delivery):
-            if self._unknown:
-                recipients.failover.give_back(
-                    Parcel.of(run, delivery.qos, recipients.number, recipients.context.now).failed(self._name, "unknown", False)
-                )
-            elif not recipients.publish(run):
-                return False
-        return True
-
-
-class _Records:
-    """Takes the records of other brokers."""
-
-    def __init__(self, recipients: Recipients) -> None:
-        self._recipients = recipients
-
-    def received(self, origin: int, body: bytes) -> None:
-        try:
-            self._recipients.take_records(origin, body)
-        except ValueError as error:
-            log.warning("event=recipient-post-refused origin=%d text=%s", origin, error)
-
-    def returned(self, destination: int, body: bytes, reason: str) -> None:
-        """A broker that is gone needs no records."""
-
-
-class _Adopt:
-    """Takes applications that the directory gives this broker."""
-
-    def __init__(self, recipients: Recipients) -> None:
-        self._recipients = recipients
-
-    def received(self, origin: int, body: bytes) -> None:
-        try:
-            application = records.decode_application(body)
-        except ValueError as error:
-            log.warning("event=recipient-post-refused origin=%d text=%s", origin, error)
-            return
-        if application.name not in self._recipients.local:
-            self._recipients.adopt(application)
-
-    def returned(self, destination: int, body: bytes, reason: str) -> None:
-        """It is asked for again with the next message."""

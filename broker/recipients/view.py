@@ -6,8 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from .machine import State
-from .records import Step, choose
-from .timing import iso
+from .records import Step, choose, iso
 
 if TYPE_CHECKING:
     from .recipient import Recipient
