@@ -21,6 +21,7 @@ from ...pipeline.billing.store import Invoices
 from ...pipeline.billing.tariff import read_tariffs
 from ...pipeline.errors import PipelineError
 from ...pipeline.run import place_of
+from ...pipeline.tables.tables import Tables
 from ..output import FAILED, WRONG_USE, command_group, fail, note
 from ..tables import titled_table
 
@@ -31,6 +32,7 @@ app = command_group(
     \b
       mqmesh billing tariffs tariffs.toml
       mqmesh pipeline run invoices --journal data/journal --out data/tables --set usage.tariffs=tariffs.toml
+      mqmesh billing usage --out data/tables --service plant
       mqmesh billing invoices --out data/tables
       mqmesh billing paid INV-2026-11-acme 30.75 --out data/tables
       mqmesh billing standing --out data/tables --write standing.json
@@ -103,6 +105,35 @@ def tariffs(
         )
         return
     _table(f"{file}, in {found.currency}", headings, rows, ("up to", "price", "share"))
+
+
+@app.command()
+def usage(
+    out: Out,
+    account: Annotated[str | None, typer.Option("--account", help="Only this account.", show_default=False)] = None,
+    service: Annotated[str | None, typer.Option("--service", help="Only this service.", show_default=False)] = None,
+    since: Annotated[str | None, typer.Option("--since", metavar="DATE", help="From this day on (UTC).", show_default=False)] = None,
+    until: Annotated[str | None, typer.Option("--until", metavar="DATE", help="Before this day.", show_default=False)] = None,
+    by_day: Annotated[bool, typer.Option("--by-day", help="A line for each day.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Report the usage of an account or service: messages and bytes by role. The job `usage` of mqmesh pipeline run makes the table."""
+    wanted = {"account": account, "service": service}
+    days = (since or "", until or "9999")
+    keys = ("date", "account", "service", "role") if by_day else ("account", "service", "role")
+    sums: dict[tuple[str, ...], list[int]] = {}
+    with _mistakes():
+        for row in Tables(out).arrow("usage").to_pylist():
+            if days[0] <= row["date"] < days[1] and all(value is None or row[key] == value for key, value in wanted.items()):
+                found = sums.setdefault(tuple(row[key] for key in keys), [0, 0])
+                found[0] += row["messages"]
+                found[1] += row["bytes"]
+    rows = [(*key, *values) for key, values in sorted(sums.items())]
+    headings = (*keys, "messages", "bytes")
+    if as_json:
+        print(json.dumps([dict(zip(headings, row, strict=True)) for row in rows], indent=1))
+        return
+    _table("usage", headings, [(*row[:-2], f"{row[-2]:,}", f"{row[-1]:,}") for row in rows], ("messages", "bytes"))
 
 
 @app.command()

@@ -13,6 +13,7 @@ from mqmesh.pipeline.audit.trail import Trail
 from mqmesh.pipeline.billing.rating import Period, Usage, invoices
 from mqmesh.pipeline.billing.store import Invoices
 from mqmesh.pipeline.billing.tariff import Role, read_tariffs
+from mqmesh.pipeline.tables.tables import Tables
 from support.command import run
 
 TARIFFS = """
@@ -64,6 +65,28 @@ def test_tariffs_are_checked(tmp_path: Path) -> None:
     done = run("billing", "tariffs", file)
     assert done.returncode == 2
     assert done.stderr.decode().startswith(f"mqmesh: {file}: tariff[1].price[1].tiers[1].price = 0.1: ")
+
+
+def test_usage_of_a_service_is_reported(tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    rows = [
+        {"date": f"2026-11-0{day}", "account": account, "service": service, "role": "originator", "messages": day, "bytes": 10 * day}
+        for day in (1, 2, 3)
+        for account in ("acme", "bee")
+        for service in ("plant", "shop")
+    ]
+    Tables(tmp_path).write_arrow("usage", pa.Table.from_pylist(rows))
+    found = json.loads(run("billing", "usage", "--out", tmp_path, "--service", "plant", "--until", "2026-11-03", "--json").stdout)
+    assert found == [
+        {"account": account, "service": "plant", "role": "originator", "messages": 3, "bytes": 30} for account in ("acme", "bee")
+    ]
+    by_day = json.loads(
+        run("billing", "usage", "--out", tmp_path, "--account", "bee", "--since", "2026-11-03", "--by-day", "--json").stdout
+    )
+    assert [(row["date"], row["service"], row["messages"]) for row in by_day] == [("2026-11-03", "plant", 3), ("2026-11-03", "shop", 3)]
+    done = run("billing", "usage", "--out", tmp_path / "nowhere")
+    assert (done.returncode, done.stderr.count(b"\n")) == (2, 1)
 
 
 @pytest.mark.parametrize(
