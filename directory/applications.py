@@ -32,6 +32,7 @@ PAUSE = 5.0  # seconds without asking, after the directory did not answer
 UNKNOWN_FOR = 2.0  # seconds for which a name that is not registered is not asked for again
 UNKNOWN_MOST = 10_000  # such names
 ASKED_MOST = 10_000  # answers that wait for the directory
+OFFERED_MOST = 1000  # applications that one broker registers
 FULL = "too many names are being looked up"
 
 
@@ -67,6 +68,7 @@ class Applications:
         self._asked: dict[str, list[Callable[[Lookup], None]]] = {}  # guarded by _lock, with what stands below
         self._waiting = 0
         self._own: dict[str, Application] = {}
+        self._left = 0  # of these, how many are not registered
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._ended = False
@@ -136,7 +138,12 @@ class Applications:
         """What this broker registers, as the fields of a claim."""
         with self._lock:
             own = list(self._own.values())
-        return [{key: value for key, value in _plain(one).items() if value not in (None, "", [], False)} for one in own]
+        fit = [one for one in own if _fits(one)]
+        left = len(own) - len(fit[:OFFERED_MOST])
+        if left != self._left:
+            self._left = left
+            log.warning("event=applications-not-registered count=%d text=they are too many, or have names that no directory takes", left)
+        return [{key: value for key, value in _plain(one).items() if value not in (None, "", [], False)} for one in fit[:OFFERED_MOST]]
 
     # The thread
 
@@ -263,6 +270,14 @@ def _application(record: dict[str, Any]) -> Application:
         tuple(map(str, record.get("consents", ()))),
         record.get("probe") is True,
     )
+
+
+def _fits(application: Application) -> bool:
+    """Whether a directory takes it. One that it refuses would have it refuse the broker's whole claim."""
+    texts = (application.name, *application.clients, *application.alternatives, *application.consents)
+    lists = (application.clients, application.alternatives, application.consents)
+    plain = all(0 < len(one) <= 255 and one.isprintable() and " ".join(one.split()) == one for one in texts)
+    return plain and all(len(one) <= 64 for one in lists)
 
 
 def _plain(application: Application) -> dict[str, object]:

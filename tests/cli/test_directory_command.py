@@ -32,7 +32,30 @@ def test_a_topology_is_imported_and_found(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
     options = ("--mesh", "ring-of-five", "--alternative", "lyon", "--alternative", "porto", "--interval", "30")
     assert command.run("directory", "register", "application", "gauges", *options, env=env).returncode == 0
+    options = (
+        "--mesh",
+        "ring-of-five",
+        "--broker",
+        "porto",
+        "--client",
+        "till-7",
+        "--alternative",
+        "orders-lyon",
+        "--consent",
+        "*",
+        "--probe",
+    )
+    intervals = ("--message-interval", "1", "--fault-interval", "3", "--defunct-interval", "10")
+    done = command.run("directory", "register", "application", "orders", *options, *intervals, env=env)
+    assert done.returncode == 0, done.stderr
+    itself = ("--mesh", "ring-of-five", "--alternative", "orders")
+    wrong = command.run("directory", "register", "application", "orders", *itself, env=env)
+    assert (wrong.returncode, wrong.stdout) == (1, b"")
+    assert b"alternatives = 'orders': an application is no alternative of its own" in wrong.stderr
     env.pop("MQMESH_DIRECTORY_ACCOUNT")
+    (orders,) = json.loads(command.run("directory", "find", "orders", "--sort", "application", "--json", env=env).stdout)
+    assert (orders["broker"], orders["clients"], orders["consents"], orders["probe"]) == ("porto", ["till-7"], ["*"], True)
+    assert [orders[f"{one}_interval"] for one in ("message", "fault", "defunct")] == [1, 3, 10]
     found = json.loads(command.run("directory", "find", "--json", env=env).stdout)
     assert [broker["name"] for broker in found] == ["gdansk", "graz", "lyon", "porto", "turin"]
     assert found[3]["addresses"] == ["mqtt://127.0.0.1:18301"]

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import json
 import threading
+import uuid
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from mqmesh.broker.applications import Application, Lookup
 from mqmesh.directory import applications as module
 from mqmesh.directory.applications import Applications
 from mqmesh.directory.client import ClientError
+from mqmesh.directory.leases import read_claim
 from support.directories import Directory
 from support.services import PATIENCE
 
@@ -185,6 +187,22 @@ def test_what_a_broker_registers() -> None:
     made.withdraw("orders")
     made.withdraw("orders")
     assert (made.offered(), len(declared)) == ([], 2), "only changes are told"
+
+
+def test_a_client_cannot_have_the_claim_of_its_broker_refused(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What no directory takes is left out, and told once; and so is what is too many."""
+    monkeypatch.setattr(module, "OFFERED_MOST", 3)
+    made = Applications(Book(), "ring")
+    for name in ("two  spaces", "x" * 256, " a", "tab\t"):
+        made.declare(Application(name))
+    made.declare(Application("a", clients=("bad\n",)))
+    made.declare(Application("b", consents=tuple(map(str, range(65)))))
+    for name in ("c", "d", "e", "f"):
+        made.declare(Application(name))
+    for _ in range(2):
+        assert [one["name"] for one in made.offered()] == ["c", "d", "e"]
+    assert caplog.text.count("event=applications-not-registered count=7") == 1
+    read_claim("ring", str(uuid.UUID(int=1)), {"name": "porto", "seconds": 30, "applications": made.offered()})
 
 
 @in_loop
