@@ -9,7 +9,7 @@ What it does not know: sessions, brokers' links.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -103,7 +103,7 @@ class Step(NamedTuple):
 
 def choose(
     first: str,
-    tried: Iterable[str],
+    tried: Sequence[str],
     find: Callable[[str], Record | None],
     reachable: Callable[[int], bool],
     alternatives: Mapping[str, list[str]] | None = None,
@@ -115,8 +115,8 @@ def choose(
     """
     steps: list[Step] = []
     seen = {first}
+    waiting = list(dict.fromkeys([first, *tried]))  # in the order in which they were tried
     done = set(tried)
-    waiting = [first, *[name for name in done if name != first]]
     at = 0
     while at < len(waiting) and len(seen) < LONGEST_CHAIN:
         known = find(waiting[at])
