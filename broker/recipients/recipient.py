@@ -61,6 +61,9 @@ class Port(Protocol):
     def changed(self, recipient: Recipient) -> None:
         """Its state has changed, or what others should know of it: keep it, and tell them."""
 
+    def hungry(self, recipient: Recipient) -> None:
+        """Its queue has messages: feed whoever serves it."""
+
     def set_deadline(self, recipient: Recipient) -> None:
         """Call `Recipient.due` at its `deadline`."""
 
@@ -223,7 +226,7 @@ class Recipient:
         if self.pasts:
             return self.pasts[-1].deliver(delivery)
         if self.held:
-            return self.queue.deliver(delivery)
+            return self._wait(delivery)
         if self.passing:
             self.attempted()
             return self.deliver(delivery)
@@ -232,6 +235,7 @@ class Recipient:
     def take_back(self, delivery: Delivery) -> None:
         """Messages of a session that has ended: behind what waits already, before what comes."""
         if self.held or self.queue.queued or self.queue.connection is not None:
+            self.port.hungry(self)
             self._unbounded(self.queue, delivery)
         else:
             self.feed(delivery)
@@ -287,6 +291,11 @@ class Recipient:
             serving = self.serving(_topic(delivery))
             if serving:
                 return self._deliver_to(serving[self._turn % len(serving)], delivery)
+        return self._wait(delivery)
+
+    def _wait(self, delivery: Delivery) -> int:
+        """Into the queue."""
+        self.port.hungry(self)
         return self.queue.deliver(delivery)
 
     def _deliver_to(self, who: Server, delivery: Delivery) -> int:
@@ -311,6 +320,7 @@ class Recipient:
         """A message of the queue to who serves it, or back into the queue: whatever the bounds, it was taken before."""
         serving = self.serving(_topic(delivery)) or self.serving(self.prefix + b"/")
         if not (self.passing and serving):
+            self.port.hungry(self)
             self._unbounded(self.queue, delivery)
             return
         who = serving[self._turn % len(serving)]
@@ -334,7 +344,7 @@ class Recipient:
         if not self._seizures and self.port.fail_over(self, delivery, False, self.state.value):
             return count
         # behind what is being taken away; that goes on with it
-        taken = session.deliver(delivery) if session is not None else self.queue.deliver(delivery)
+        taken = session.deliver(delivery) if session is not None else self._wait(delivery)
         self._take_away(1 if self.state is State.FAULT else 0)
         return taken
 

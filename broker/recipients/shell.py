@@ -100,13 +100,15 @@ class Recipients:
         self._serials = itertools.count()
         self._timer: asyncio.TimerHandle | None = None
         self._movers: dict[Session, Mover] = {}
+        self._hungry: dict[Recipient, None] = {}  # queues that have messages
+        self._ailing: dict[Recipient, None] = {}  # not operational, or messages are being taken away
         self._stirred = True
         self._edits = -1  # the router's, as of the last look
         self._kept: dict[bytes, Parcel] = {}  # what finds no room where it goes
         self.asking = Asking(self)
         self.announcing = Announcing(self)
         self._moving: dict[str, str] = {}  # recipient -> whom an operator gives its messages
-        self.failover = FailOver(context, guard, self, self._publish, self._wanted, self._bury, self._keep_parcel, self.prefix)
+        self.failover = FailOver(context, guard, self, self.publish, self._wanted, self._bury, self._keep_parcel, self.prefix)
         self.failover.room = self._room
         self.sampler = Sampler(sessions, lambda session: session.client_id in self._clients, settings.intervals.fault)
         router.addressed = self._addressed
@@ -145,6 +147,7 @@ class Recipients:
         for session in list(self.sessions):
             self._found(session)
         for recipient in self.local.values():
+            self._hungry[recipient] = self._ailing[recipient] = None
             recipient.recovered(now)
             self.set_deadline(recipient)
         if self.directory is not None:
@@ -223,6 +226,8 @@ class Recipients:
             return
         name = recipient.name
         del self.local[name]
+        self._hungry.pop(recipient, None)
+        self._ailing.pop(recipient, None)
         for serving in self._clients.values():
             if recipient in serving:
                 serving.remove(recipient)
@@ -453,6 +458,7 @@ class Recipients:
 
     def seize(self, recipient: Recipient, session: Session, cutoff: float | None, keep: int, done: Callable[[Seizure], None]) -> Seizure:
         self._stop_mover(session)
+        self._ailing[recipient] = None
         return Seizure(session, recipient, self.keeping.persistence, cutoff, keep, done)
 
     def changed(self, recipient: Recipient) -> None:
@@ -461,6 +467,7 @@ class Recipients:
         self.announcing.tell(recipient.name)
         self.set_deadline(recipient)
         self._stirred = True
+        self._hungry[recipient] = self._ailing[recipient] = None
         history = recipient.machine.history
         if history and history[-1] is not recipient.told:
             change = recipient.told = history[-1]
@@ -479,6 +486,9 @@ class Recipients:
                 detail = {key: event[key] for key in ("from", "to", "site")}
                 self.context.journal.event(Kind.RECIPIENT_STATE, recipient=recipient.name, reason=change.why, detail=detail)
             self.issue(Run(EVENTS.encode(), 0, False, [json.dumps(event).encode()], received=self.context.now))
+
+    def hungry(self, recipient: Recipient) -> None:
+        self._hungry[recipient] = None
 
     def set_deadline(self, recipient: Recipient) -> None:
         deadline = recipient.deadline = recipient.next_deadline()
@@ -533,9 +543,6 @@ class Recipients:
 
     def publish(self, run: Run) -> bool:
         """Publish messages of the broker's own. False: there is no room."""
-        return self._publish(run)
-
-    def _publish(self, run: Run) -> bool:
         route = self.router.routes.get(run.topic) or self.router.route(bytes(run.topic))
         return self._accept(run, route)
 
@@ -550,7 +557,7 @@ class Recipients:
     def _bury(self, parcel: Parcel) -> None:
         """To the dead letters: to who is subscribed there, or until somebody is."""
         run = parcel.returned(self.dead_letters, self.context.now, self.context.wall())
-        if self._wanted(self.dead_letters) and not self.own_session(DEAD).queued and self._publish(run):
+        if self._wanted(self.dead_letters) and not self.own_session(DEAD).queued and self.publish(run):
             return
         dead = self.own_session(DEAD)
         if dead.deliver(Delivery(run, max(1, parcel.qos))) < run.count:
@@ -568,7 +575,7 @@ class Recipients:
     def _room(self) -> None:
         """There is room for posts again."""
         self.context.refresh()
-        for recipient in list(self.local.values()):
+        for recipient in list(self._ailing):
             recipient.go_on()
         self.context.flush()
 
@@ -583,10 +590,12 @@ class Recipients:
 
     def _look(self) -> None:
         """See whose queue can be fed."""
-        for recipient in self.local.values():
+        for recipient in list(self._hungry):
             queue = recipient.queue
             if queue.queued or queue.outbound.in_flight or queue in self._movers:
                 self._feed(recipient)
+            else:
+                del self._hungry[recipient]
         dead = self.sessions.get(DEAD)
         if dead is not None and dead.queued and dead not in self._movers and self._wanted(self.dead_letters):
             self._move(dead, lambda: self._wanted(self.dead_letters), self._exhume, lambda: None)
@@ -604,7 +613,7 @@ class Recipients:
 
     def _exhume(self, delivery: Delivery, sent: bool) -> None:
         for run in uniform_runs(delivery):
-            if not self._publish(run):
+            if not self.publish(run):
                 self.own_session(DEAD).deliver(Delivery(run, max(1, run.qos)))
 
     def tick(self) -> None:
@@ -616,10 +625,12 @@ class Recipients:
         for key, parcel in kept.items():
             self.keeping.put(key, None)
             self.failover.give_back(parcel)
-        for recipient in list(self.local.values()):
+        for recipient in list(self._ailing):
             recipient.look_for_probe()
             recipient.go_on()
             self._look_at_end(recipient)
+            if recipient.passing and not recipient.busy:
+                self._ailing.pop(recipient, None)
         if self.directory is not None:
             self.asking.again()
 
