@@ -40,8 +40,11 @@ class Source:
     """
 
     __slots__ = (
+        "account_id",
         "call",
         "client",
+        "client_id",
+        "plain",
         "properties",
         "protocol",
         "published",
@@ -50,6 +53,7 @@ class Source:
         "sender",
         "sizes",
         "spans",
+        "topic_id",
         "topics",
         "trace",
         "user",
@@ -71,6 +75,8 @@ class Source:
         self.read = False  # `call` and `trace` are known
         self.call = 0
         self.trace: str | None = None
+        self.plain: bool | None = None  # what follows is filled by `Columns`, in the writer's thread
+        self.topic_id = self.client_id = self.account_id = 0
 
     def size(self, index: int) -> int:
         """Payload bytes of one message."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ....mqtt.errors import MqttError
 from ....mqtt.length import encode_length
 from ....mqtt.publish import publish_properties
-from ..kinds import NOBODY, Kind, MessageId, Stream, call_id, hop_id, name_id
+from ..kinds import DIMENSIONS, NOBODY, Kind, MessageId, Stream, call_id, hop_id, name_id
 from ..mark import Mark, Source
 from ..schema import EVENTS, arrow_schema
 from ..topics import Topics, sampled_parts
@@ -65,19 +65,21 @@ class Names:
     """Names that have ids here, and which of them are not written down yet."""
 
     def __init__(self) -> None:
-        self._known: set[tuple[str, str]] = set()
+        self._known: dict[str, dict[str, int]] = {kind: {} for kind in DIMENSIONS}
         self.fresh: list[tuple[str, int, str]] = []
 
     def id(self, kind: str, name: str) -> int:
         """The id of a name, which is written down if it was not."""
-        if not name:
-            return 0
-        if (kind, name) not in self._known:
-            if len(self._known) >= NAMED:
-                self._known.clear()
-            self._known.add((kind, name))
-            self.fresh.append((kind, name_id(name), name))
-        return name_id(name)
+        known = self._known[kind]
+        number = known.get(name)
+        if number is None:
+            if not name:
+                return 0
+            if len(known) >= NAMED:
+                known.clear()
+            number = known[name] = name_id(name)
+            self.fresh.append((kind, number, name))
+        return number
 
 
 class Columns:
@@ -97,9 +99,11 @@ class Columns:
         import pyarrow as pa
 
         self._offset = offset
+        self._shift = int(offset * 1_000_000)
         for one in noted:
             if isinstance(one, Note):
-                self._note(one)
+                if not self._plain(one):
+                    self._note(one)
             elif isinstance(one, Passed):
                 self._passed(one)
             else:
@@ -114,7 +118,57 @@ class Columns:
     def _row(self, kind: int, now: float, values: tuple[Any, ...]) -> None:
         self.rows += 1
         mono = int(now * 1_000_000)
-        self._made.append((kind, mono + int(self._offset * 1_000_000), mono, self.broker, self.epoch, self.rows, *values))
+        self._made.append((kind, mono + self._shift, mono, self.broker, self.epoch, self.rows, *values))
+
+    def _plain(self, note: Note) -> bool:
+        """`_note` for what is common, with few steps: a run that is journalled in full, of one stretch. False: it is not."""
+        kind, now, mark, client, user, reason, sender, to, value, out, recipient, detail = note
+        source, indexes = mark.source, mark.indexes
+        if not source.plain:
+            if source.plain is None:
+                self._look_at(source)
+            if not source.plain:
+                return False
+        if not isinstance(indexes, range) or indexes.step != 1 or not indexes:
+            return False
+        (span,) = source.spans
+        count, size = len(indexes), source.sizes
+        number = span.first + indexes.start - span.start
+        id_of = self.names.id
+        if client:
+            account = id_of("account", self.account(user)) if user else 0
+            who = id_of("client", client)
+        else:
+            account, who = source.account_id, source.client_id
+        hop = 0
+        if kind == 4 and sender not in (NOBODY, self.broker):  # Kind.RECEIVED
+            hop = hop_id(MessageId(span.origin, span.epoch, span.stream, number), sender, self.broker)
+        mono = int(now * 1_000_000)
+        self.rows += 1
+        # fmt: off
+        self._made.append((
+            kind, mono + self._shift, mono, self.broker, self.epoch, self.rows,
+            count, span.origin, span.epoch, span.stream, number, source.published, size, size * count,
+            account, source.topic_id, who, id_of("recipient", recipient) if recipient else 0,
+            sender, to, hop, source.call, 0, source.trace, None,
+            out >> 8 if kind == 5 else source.qos,  # Kind.DELIVERED
+            source.version, out & 15, source.protocol, out >> 4 & 15,
+            id_of("reason", reason) if reason else 0, span.brokers if kind == 1 else value, detail,  # Kind.PUBLISHED
+        ))
+        # fmt: on
+        return True
+
+    def _look_at(self, source: Source) -> None:
+        """Find out once whether a source is plain, and its ids."""
+        if not source.read:
+            _read(source)
+        topics = source.topics
+        source.plain = isinstance(topics, bytes) and isinstance(source.sizes, int) and len(source.spans) == 1
+        if isinstance(topics, bytes) and source.plain:
+            source.plain = self._topics.rule(topics).mode == "full"
+            source.topic_id = self.names.id("topic", topics.decode("utf-8", "replace"))
+            source.client_id = self.names.id("client", source.client)
+            source.account_id = self.names.id("account", self.account(source.user)) if source.user else 0
 
     def _note(self, note: Note) -> None:
         kind, now, mark, client, user, reason, sender, to, value, out, recipient, detail = note
