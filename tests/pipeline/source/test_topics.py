@@ -1,0 +1,192 @@
+"""The format "mqmesh" with a broker that is a process: a durable session is read once, and rows are published once."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from mqmesh.mqtt.packets import Connack, Connect, Pingreq, Pingresp, Puback, Publish, Suback, Subscribe, Subscription
+from mqmesh.mqtt.properties import Property
+from mqmesh.pipeline.source.datasource import register
+from support.command import start
+from support.raw_client import RawClient
+from support.services import free_port
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.slow
+
+
+class Site:
+    """A broker on data that outlive it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.port = free_port()
+        self.url = f"mqtt://127.0.0.1:{self.port}"
+        self._config, self._log = folder / "site.toml", folder / "log"
+        self._config.write_text(f'listen = ["{self.url}"]\ndata = "{folder / "data"}"\n')
+        self.begin()
+
+    def begin(self) -> None:
+        self.process = start("broker", "--config", self._config, stderr=self._log)
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline().startswith("ready"), self._log.read_text()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+    def client(self, name: str) -> RawClient:
+        client = RawClient(self.port)
+        client.send(Connect(name, 5, False, 0, None, None, None, {Property.SESSION_EXPIRY_INTERVAL: 0xFFFFFFFF}))
+        client.expect(Connack)
+        return client
+
+    def subscribe(self, name: str, topic: str) -> None:
+        """A durable session that gets what is published from now on."""
+        client = self.client(name)
+        client.send(Subscribe(1, [Subscription(topic, 1)], {}))
+        client.expect(Suback)
+        client.close()
+
+    def publish(self, topic: str, payloads: list[bytes]) -> None:
+        client = self.client("publisher")
+        client.send(*[Publish(topic, payload, 1, packet_id=number) for number, payload in enumerate(payloads, 1)])
+        for _ in payloads:
+            assert client.expect(Puback).reason < 0x80
+        client.close()
+
+    def left(self, name: str) -> list[tuple[str, bytes]]:
+        """What a durable session has."""
+        client = self.client(name)
+        client.send(Pingreq())
+        found = client.until(Pingresp)
+        client.close()
+        return [(packet.topic, packet.payload) for packet in found if isinstance(packet, Publish)]
+
+    def waiting(self, name: str, count: int) -> list[bytes]:
+        """What a durable session has: exactly so many messages."""
+        client, found = self.client(name), []
+        for _ in range(count):
+            packet = client.expect(Publish)
+            client.send(Puback(packet.packet_id))
+            found.append(packet.payload)
+        client.nothing()
+        client.close()
+        return found
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[Site]:
+    register(spark)
+    made = Site(tmp_path_factory.mktemp("site"))
+    yield made
+    made.kill()
+
+
+def drain(spark: SparkSession, site: Site, folder: Path, **options: Any) -> None:
+    """Read what the session has, into a table of Parquet."""
+    query = (
+        spark.readStream.format("mqmesh")
+        .options(broker=site.url, topic="in/#", client="spark-in", **options)
+        .load()
+        .writeStream.format("parquet")
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(str(folder / "out"))
+    )
+    query.awaitTermination()
+
+
+def payloads(frame: DataFrame) -> list[bytes]:
+    return sorted(bytes(row.payload) for row in frame.select("payload").collect())
+
+
+def test_a_session_is_read_once_over_restarts_of_the_broker(spark: SparkSession, site: Site, tmp_path: Path) -> None:
+    site.subscribe("spark-in", "in/#")
+    sent = [b"%04d" % number for number in range(300)]
+    site.publish("in/a", sent[:200])
+    peeked = spark.read.format("mqmesh").options(broker=site.url, topic="in/#", client="spark-in").load()
+    assert payloads(peeked) == sent[:200]
+    drain(spark, site, tmp_path, maxRows=70, partitions=3)
+    site.kill()
+    site.begin()
+    site.publish("in/b", sent[200:])
+    drain(spark, site, tmp_path)
+    found = spark.read.parquet(str(tmp_path / "out"))
+    assert payloads(found) == sent
+    assert {row.topic for row in found.select("topic").distinct().collect()} == {"in/a", "in/b"}
+    drain(spark, site, tmp_path)  # what Spark had committed last is acknowledged now
+    assert spark.read.parquet(str(tmp_path / "out")).count() == 300
+    assert {topic for topic, _ in site.left("spark-in")} <= {"mqmesh-fence/spark-in/now"}
+
+
+def test_a_batch_that_is_written_twice_is_published_once(spark: SparkSession, site: Site) -> None:
+    site.subscribe("reader", "out/#")
+    rows = [("out/x", f"row {number}", {"n": str(number)}) for number in range(50)] + [("out/x", "alike", {})] * 3
+    frame = spark.createDataFrame(rows, "topic string, payload string, properties map<string,string>").coalesce(1)
+    for _ in range(2):
+        frame.write.format("mqmesh").mode("append").options(broker=site.url, query="twice", batch="1").save()
+    assert sorted(site.waiting("reader", 53)) == sorted(payload.encode() for _, payload, _ in rows)
+
+
+def test_a_stream_whose_checkpoint_is_behind_publishes_once(spark: SparkSession, site: Site, tmp_path: Path) -> None:
+    """The last commit is taken away: as after `kill -9` between a batch's rows and its commit, the batch is run again."""
+    site.subscribe("stream-reader", "stream")
+    folder = tmp_path / "files"
+
+    def run() -> None:
+        query = (
+            spark.readStream.schema("payload string")
+            .json(str(folder))
+            .writeStream.format("mqmesh")
+            .options(broker=site.url, topic="stream", checkpointLocation=str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    spark.range(40).selectExpr("concat('row ', id) as payload").coalesce(1).write.json(str(folder))
+    run()
+    commit = tmp_path / "checkpoint" / "commits" / "0"
+    for file in (commit, commit.with_name(".0.crc")):
+        file.unlink(missing_ok=True)
+    run()
+    assert sorted(site.waiting("stream-reader", 40)) == sorted(b"row %d" % number for number in range(40))
+
+
+def test_wrong_options_and_columns_are_one_line(spark: SparkSession, site: Site) -> None:
+    from pyspark.errors import PySparkException
+
+    def reads(**options: str) -> None:
+        spark.read.format("mqmesh").options(**options).load().count()
+
+    def writes(frame: DataFrame, **options: str) -> None:
+        frame.write.format("mqmesh").mode("append").options(broker=site.url, **options).save()
+
+    number = spark.createDataFrame([(1,)], "payload int")
+    text = spark.createDataFrame([("x",)], "payload string")
+    cases = [
+        (lambda: reads(), "say what to read"),
+        (lambda: reads(topic="a/#/b", broker=site.url, client="c"), "option topic"),
+        (lambda: reads(topic="a", client="c"), "option broker is missing"),
+        (lambda: reads(topic="a", broker="ftp://x", client="c"), "option broker"),
+        (lambda: writes(number, topic="t", batch="1"), "the column payload is int"),
+        (lambda: writes(text, batch="1"), "there is no column topic"),
+        (lambda: writes(text, topic="t"), "a batch needs names for its rows"),
+    ]
+    for case, says in cases:
+        with pytest.raises(PySparkException, match=says):
+            case()
+
+
+def test_a_broker_that_is_not_there(spark: SparkSession) -> None:
+    from pyspark.errors import PySparkException
+
+    broker = f"mqtt://127.0.0.1:{free_port()}"
+    with pytest.raises(PySparkException, match="cannot connect"):
+        spark.read.format("mqmesh").options(broker=broker, topic="t", client=uuid.uuid4().hex).load().count()
