@@ -2,11 +2,13 @@
 
 MESSAGES = """
 with events as (
-    select *, unnest(range("count")) as offs from read_parquet($paths, hive_partitioning = false)
+    select *, unnest(range("count")) as offs, kind in (7, 8) and to_broker not in (-1, broker) as away
+    from read_parquet($paths, hive_partitioning = false)
     where origin >= 0 and kind in (1, 3, 4, 5, 6, 7, 8, 9, 10, 24, 25)
 ), grouped as (
     select origin, origin_epoch, stream, sequence + offs as sequence,
-        max(published) as published, max(size) as size, max(account) as account, max(topic) as topic,
+        max(published) as published, max(size) as size, coalesce(max(case when kind = 1 then account end), 0) as account,
+        max(topic) as topic,
         max("call") as "call", max(session) as session,
         coalesce(max(case when kind = 1 then qos end), 0) as qos_in,
         coalesce(max(case when kind = 1 then client end), 0) as sender,
@@ -16,7 +18,8 @@ with events as (
         count(*) filter (kind = 1) as publications,
         count(*) filter (kind = 4 and broker <> origin) as arrivals,
         coalesce(sum(value) filter (kind = 4), 0) as targets,
-        count(*) filter (kind in (6, 7, 8, 9, 10) or kind = 5 and qos = 0) as ends,
+        count(*) filter (kind in (6, 7, 8, 9, 10) and not away or kind = 5 and qos = 0) as ends,
+        count(*) filter (away) as given_up,
         count(*) filter (kind = 3) as forwards,
         count(*) filter (kind = 5) as deliveries,
         count(*) filter (kind = 6) as acknowledgements,
@@ -26,13 +29,13 @@ with events as (
         count(*) filter (kind = 10) as failovers,
         count(*) filter (kind = 25) as releases,
         coalesce(max(case when kind = 1 then value end), 0) as wanted,
-        coalesce(max(case when kind in (6, 7, 8, 9, 10) or kind = 5 and qos = 0 then time end), 0) as finished,
+        coalesce(max(case when kind in (6, 7, 8, 9, 10) and not away or kind = 5 and qos = 0 then time end), 0) as finished,
         max(time) as last,
         bit_or(case when kind = 5 then 1 << protocol_out else 0 end) as ways_out,
         bit_or(case when kind = 4 and broker <> origin then 1::bigint << (broker - 1) else 0 end) as reached0
     from events group by all
 )
-select *, case when publications = 0 then 4 when arrivals < wanted then 2 when ends < targets then 3 else 1 end as status,
+select *, case when publications = 0 then 4 when arrivals + given_up < wanted then 2 when ends < targets then 3 else 1 end as status,
     strftime(make_timestamp(published), '%Y-%m-%d') as date
 from grouped
 """
@@ -56,6 +59,7 @@ HOPS = """
 with events as (
     select *, unnest(range("count")) as offs from read_parquet($paths, hive_partitioning = false)
     where origin >= 0 and (kind in (3, 5, 6, 7, 8, 9, 10) or kind = 4 and from_broker <> broker)
+        and not (kind in (7, 8) and to_broker not in (-1, broker))
 )
 select origin, origin_epoch, stream, sequence + offs as sequence,
     case when kind = 4 then from_broker else broker end as sender,

@@ -45,7 +45,8 @@ def hops(events: DataFrame) -> DataFrame:
 
     kind = F.col("kind")
     forwarded, received = kind == int(Kind.FORWARDED), (kind == int(Kind.RECEIVED)) & (F.col("from_broker") != F.col("broker"))
-    delivered, ended = kind == int(Kind.DELIVERED), kind.isin(*map(int, _ENDS))
+    away = kind.isin(int(Kind.DROPPED), int(Kind.EXPIRED)) & (F.col("to_broker") >= 0) & (F.col("to_broker") != F.col("broker"))
+    delivered, ended = kind == int(Kind.DELIVERED), kind.isin(*map(int, _ENDS)) & ~away  # `away` is no step: the origin gave up
     steps = events.where((F.col("origin") >= 0) & (forwarded | received | delivered | ended)).select(
         source().alias("source"),
         "sequence",

@@ -46,8 +46,8 @@ def run(context: Context) -> None:
         frame = once(frame)
     made = messages(frame, context.selection.brokers)
     context.write("messages", dated(unpacked(made)), brokers=context.selection.brokers)
-    columns = ("time", "broker", "client", "account", "topic", "size", "count", "qos", "protocol_in", "version_in", "reason", "published")
-    context.write("refused", refused(context.events("kind", *columns)).select(*columns, day_of("published")))
+    columns = ("time", "broker", "client", "account", "topic", "size", "count", "qos", "protocol_in", "version_in", "reason")
+    context.write("refused", refused(context.events("kind", *columns, by="time")).select(*columns, day_of("time")))
 
 
 def once(events: DataFrame) -> DataFrame:
@@ -69,7 +69,7 @@ def messages(events: DataFrame, brokers: list[int]) -> DataFrame:
     grouped = grouped.select(*KEY, *_unpacked(grouped.columns))
     status = (
         F.when(F.col("publications") == 0, NOT_PUBLISHED)
-        .when(F.col("arrivals") < F.col("wanted"), NOT_RECEIVED)
+        .when(F.col("arrivals") + F.col("given_up") < F.col("wanted"), NOT_RECEIVED)
         .when(F.col("ends") < F.col("targets"), NO_END)
         .otherwise(COMPLETE)
     )
@@ -80,7 +80,7 @@ _NAMES = ("account", "topic", "call", "session", "sender", "receiver", "reason")
 # Counts of events, three in one number of 63 bits: a message has at most 2,097,151 of each. To add one number is cheaper than to add three.
 _COUNTS = (
     "publications", "arrivals", "ends", "forwards", "deliveries", "acknowledgements", "drops", "expiries", "returns", "failovers",
-    "releases",
+    "releases", "given_up",
 )  # fmt: skip
 _IN_ONE, _WIDTH = 3, 21
 _MASK = (1 << _WIDTH) - 1
@@ -91,7 +91,17 @@ def _narrow(events: DataFrame, brokers: list[int]) -> DataFrame:
     from pyspark.sql import functions as F
 
     elsewhere = F.when(F.col("broker") != F.col("origin"), 1).otherwise(0)
-    parts = ((F.col("qos"), 8), (F.col("protocol_out"), 12), (F.col("protocol_in"), 16), (F.col("version_in"), 20), (elsewhere, 24))
+    # Dropped or expired for another broker: the origin gave up to send it there. At a client it says no broker, or its own.
+    away = F.col("kind").isin(int(Kind.DROPPED), int(Kind.EXPIRED)) & (F.col("to_broker") >= 0) & (F.col("to_broker") != F.col("broker"))
+    away = F.when(away, 1).otherwise(0)
+    parts = (
+        (away, 25),
+        (F.col("qos"), 8),
+        (F.col("protocol_out"), 12),
+        (F.col("protocol_in"), 16),
+        (F.col("version_in"), 20),
+        (elsewhere, 24),
+    )
     what = F.col("kind").cast("long")
     for part, shift in (*parts, (_place(brokers), 32)):
         what = what + F.shiftleft(part.cast("long"), shift)
@@ -128,11 +138,12 @@ def _totals(brokers: list[int]) -> list[Column]:
 
     published, received, delivered = of(Kind.PUBLISHED), of(Kind.RECEIVED), of(Kind.DELIVERED)
     end = of(Kind.ACKNOWLEDGED, Kind.DROPPED, Kind.EXPIRED, Kind.RETURNED, Kind.FAILED_OVER)
-    end = end | (delivered & (F.expr("(what >> 8) & 15") == 0))
+    away = F.expr("(what >> 25) & 1") == 1
+    end = (end & ~away) | (delivered & (F.expr("(what >> 8) & 15") == 0))
     conditions = {
         "publications": published, "arrivals": received & elsewhere, "ends": end, "forwards": of(Kind.FORWARDED), "deliveries": delivered,
         "acknowledgements": of(Kind.ACKNOWLEDGED), "drops": of(Kind.DROPPED), "expiries": of(Kind.EXPIRED), "returns": of(Kind.RETURNED),
-        "failovers": of(Kind.FAILED_OVER), "releases": of(Kind.CUSTODY_RELEASED),
+        "failovers": of(Kind.FAILED_OVER), "releases": of(Kind.CUSTODY_RELEASED), "given_up": away,
     }  # fmt: skip
     total = []
     for number in range(0, len(_COUNTS), _IN_ONE):
@@ -140,8 +151,9 @@ def _totals(brokers: list[int]) -> list[Column]:
         for place, name in enumerate(_COUNTS[number : number + _IN_ONE]):
             added = added + F.when(conditions[name], F.lit(1 << (_WIDTH * place)).cast("long")).otherwise(zero)
         total.append(F.sum(added).alias(f"counts{number // _IN_ONE}"))
-    total += [F.max(name).alias(name) for name in ("published", "size", "account", "topic", "call", "session", "reason")]
+    total += [F.max(name).alias(name) for name in ("published", "size", "topic", "call", "session", "reason")]
     total += [
+        F.max(F.when(published, F.col("account"))).alias("account"),
         F.max(F.when(published, F.col("client"))).alias("sender"),
         F.max(F.when(delivered, F.col("client"))).alias("receiver"),
         F.max(F.when(published, F.shiftleft(F.col("value").cast("long"), 32) + F.expr("(what >> 8) & 65535"))).alias("came"),

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 OPERATIONAL, FAULT, DEFUNCT = 0, 1, 2  # `value` of a recipient's state
+_KINDS = (Kind.RETURNED, Kind.FAILED_OVER, Kind.RECIPIENT_STATE, Kind.LINK_UP, Kind.LINK_DOWN)
 _COLUMNS = ("what", "a", "b", "recipient", "began", "noticed", "defunct", "ended")
 
 
@@ -30,6 +31,7 @@ def run(context: Context) -> None:
     from pyspark.sql import functions as F
 
     events = context.events("kind", "time", "broker", "to_broker", "recipient", "client", "value", "count", "reason", "detail", by="time")
+    events = events.where(F.col("kind").isin(*map(int, _KINDS))).localCheckpoint()  # few of many: looked for once
     found = link_faults(events).unionByName(recipient_faults(events))
     made = found.join(_given(events, found), ["recipient", "began"], "left").fillna(0, ["returned", "failed_over"])
     context.write("faults", made.select(*_COLUMNS, "returned", "failed_over", day_of("began")))

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from ...broker.journal.schema import Kind
+from ...broker.journal.schema import NOBODY, Kind
 from ..context import Context
 from ..correlation.messages import BITS
 from ..dates import day_of
@@ -32,10 +32,11 @@ REPORTS = "reports"
 def run(context: Context) -> None:
     """Write the tables `traffic`, `links`, `copies`, `repeats`, and the files `reports/traffic.json`, `.graphml`, `.svg`, `-matrix.svg`."""
     window = context.option("traffic.window", WINDOW) * _SECOND
-    events = context.events("kind", "time", "published", "count", "bytes", "origin", "broker", "to_broker", "reason")
-    context.write("traffic", matrix(events, window))
-    context.write("links", links(events, window))
-    context.write("repeats", repeats(events, window))
+    sums = summed(context.events("kind", "published", "count", "bytes", "origin", "broker", "to_broker", "reason"), window)
+    sums = sums.localCheckpoint()  # one look at the events serves three tables
+    context.write("traffic", matrix(sums))
+    context.write("links", links(sums, window))
+    context.write("repeats", repeats(sums))
     used = _rows(context.table("links").groupBy("sender", "receiver").sum("copies", "bytes"))
     flows = _rows(context.table("traffic").groupBy("origin", "broker").sum("messages", "bytes"))
     known = _rows(known_links(context.events("kind", "broker", "to_broker", "value", by="time")))
@@ -48,31 +49,51 @@ def run(context: Context) -> None:
     _files(context, mesh, found, [Flow(*row) for row in flows])
 
 
-def matrix(events: DataFrame, window: int) -> DataFrame:
-    """Messages that reached a broker, by the window of their publication."""
+def summed(events: DataFrame, window: int) -> DataFrame:
+    """Messages and bytes by kind, window of the publication (microseconds), origin, broker, next broker and reason."""
     from pyspark.sql import functions as F
 
-    reached = events.where((F.col("kind") == int(Kind.RECEIVED)) & (F.col("origin") >= 0))
-    sums = reached.groupBy(_window("published", window), "origin", "broker").agg(*_sums("messages"))
-    return sums.select("*", day_of("window"))
+    received = (F.col("kind") == int(Kind.RECEIVED)) & (F.col("origin") >= 0)
+    chosen = events.where(received | F.col("kind").isin(int(Kind.FORWARDED), int(Kind.DROPPED)))
+    forwarded, dropped = F.col("kind") == int(Kind.FORWARDED), F.col("kind") == int(Kind.DROPPED)
+    key = (
+        "kind",
+        (F.col("published") - F.expr(f"pmod(published, {window})")).alias("window"),
+        F.when(forwarded | dropped, NOBODY).otherwise(F.col("origin")).alias("origin"),
+        "broker",
+        F.when(forwarded, F.col("to_broker")).otherwise(NOBODY).alias("to_broker"),
+        F.when(dropped, F.col("reason")).otherwise(F.lit(0).cast("long")).alias("reason"),
+    )
+    return chosen.groupBy(*key).agg(F.sum(F.col("count").cast("long")).alias("messages"), F.sum("bytes").alias("bytes"))
 
 
-def links(events: DataFrame, window: int) -> DataFrame:
+def matrix(sums: DataFrame) -> DataFrame:
+    """Messages that reached a broker. sums: of `summed`."""
+    return _of(sums, Kind.RECEIVED).select("window", "origin", "broker", "messages", "bytes", day_of("window"))
+
+
+def links(sums: DataFrame, window: int) -> DataFrame:
     """What each broker sent to its neighbours."""
     from pyspark.sql import functions as F
 
-    sent = events.where(F.col("kind") == int(Kind.FORWARDED))
-    sums = sent.groupBy(_window("published", window), F.col("broker").alias("sender"), F.col("to_broker").alias("receiver"))
-    made = sums.agg(*_sums("copies"))
-    return made.select("*", (F.col("bytes") / (window / _SECOND)).alias("bytes_a_second"), day_of("window"))
+    return _of(sums, Kind.FORWARDED).select(
+        "window",
+        F.col("broker").alias("sender"),
+        F.col("to_broker").alias("receiver"),
+        F.col("messages").alias("copies"),
+        "bytes",
+        (F.col("bytes") / (window / _SECOND)).alias("bytes_a_second"),
+        day_of("window"),
+    )
 
 
-def repeats(events: DataFrame, window: int) -> DataFrame:
+def repeats(sums: DataFrame) -> DataFrame:
     """What brokers dropped, with the reason; repeats that a window recognised are among it."""
-    from pyspark.sql import functions as F
+    return _of(sums, Kind.DROPPED).select("window", "broker", "reason", "messages", "bytes", day_of("window"))
 
-    dropped = events.where(F.col("kind") == int(Kind.DROPPED))
-    return dropped.groupBy(_window("published", window), "broker", "reason").agg(*_sums("messages")).select("*", day_of("window"))
+
+def _of(sums: DataFrame, kind: Kind) -> DataFrame:
+    return sums.where(sums["kind"] == int(kind))
 
 
 def known_links(events: DataFrame) -> DataFrame:
@@ -127,18 +148,6 @@ def _files(context: Context, mesh: nx.Graph[int], found: dict[str, Any], flows: 
     place.write(f"{REPORTS}/traffic-matrix.svg", matrix_svg(flows).encode())
     for line in found["advice"]:
         context.say(line)
-
-
-def _window(column: str, window: int) -> Any:
-    from pyspark.sql import functions as F
-
-    return (F.col(column) - F.expr(f"pmod({column}, {window})")).alias("window")
-
-
-def _sums(name: str) -> list[Any]:
-    from pyspark.sql import functions as F
-
-    return [F.sum(F.col("count").cast("long")).alias(name), F.sum("bytes").alias("bytes")]
 
 
 def _rows(frame: DataFrame) -> list[tuple[Any, ...]]:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from mqmesh.broker.journal.schema import Kind
+from mqmesh.broker.journal.schema import EVENTS, Kind
+from mqmesh.pipeline.correlation.messages import messages
 from mqmesh.pipeline.run import Summary
+from mqmesh.pipeline.schemas import struct
 from mqmesh.pipeline.synthesis.synthesize import Made
 from mqmesh.pipeline.tables.tables import Tables
 
 from .. import oracle
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @pytest.fixture(params=["single", "runs"])
@@ -52,3 +58,15 @@ def test_row_for_row_as_duckdb(both: tuple[Path, Made, Path]) -> None:
 
 def test_refused(tables: tuple[Path, Summary], journal: tuple[Path, Made]) -> None:
     assert Tables(tables[0]).arrow("refused").num_rows == journal[1].truth["events"]["refused"] > 0
+
+
+def test_what_an_origin_gave_up_is_no_end_at_a_client(spark: SparkSession) -> None:
+    """Dropped for another broker: that broker counts as settled, and no session has an end by it."""
+    schema = struct()
+    rows = []
+    for kind, broker, to, value in ((1, 1, -1, 2), (4, 2, 2, 1), (6, 2, 2, 0), (7, 1, 3, 0)):
+        values: dict[str, object] = {name: default for name, _, default in EVENTS}
+        values |= {"kind": kind, "broker": broker, "to_broker": to, "value": value, "origin": 1, "origin_epoch": 9, "stream": 1}
+        rows.append(tuple({**values, "sequence": 5, "qos": 1, "time": 10, "published": 5, "client": 7}.values()))
+    (found,) = messages(spark.createDataFrame(rows, schema), [1, 2, 3]).collect()
+    assert (found["arrivals"], found["given_up"], found["ends"], found["drops"], found["status"]) == (1, 1, 1, 1, 1)
