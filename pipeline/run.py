@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -128,9 +127,4 @@ def _one(job: Job, context: Context) -> Ran:
     return made
 
 
-def peak_memory() -> int:
-    """Bytes that this process and its largest child held at most."""
-    return sum(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)) * 1024
-
-
-__all__ = ["Order", "Ran", "Summary", "peak_memory", "run"]
+__all__ = ["Order", "Ran", "Summary", "run"]
