@@ -1,7 +1,7 @@
 """Fault intervals of links and recipients, fail-overs by alternative, and availability by month.
 
     faults        what, a, b, recipient, began, noticed, defunct, ended, returned, failed_over
-    failovers     date, recipient, alternative, reason, messages
+    failovers     date, kind, recipient or alternative, reason, messages
     availability  month, what, a, b, recipient, observed, down (microseconds), share
 
 A link's fault begins when its first end says `link down` and ends when both have said `link up`; `noticed` is when the other end said it. A
@@ -21,7 +21,7 @@ from .availability import Interval, availability, site_intervals
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-OPERATIONAL, FAULT, DEFUNCT = 0, 1, 2  # `value` of a recipient's state
+OPERATIONAL, FAULT, DEFUNCT = 0, 1, 2  # states of a recipient: `to` in the event's detail, else its `value`
 _KINDS = (Kind.RETURNED, Kind.FAILED_OVER, Kind.RECIPIENT_STATE, Kind.LINK_UP, Kind.LINK_DOWN)
 _COLUMNS = ("what", "a", "b", "recipient", "began", "noticed", "defunct", "ended")
 
@@ -30,8 +30,11 @@ def run(context: Context) -> None:
     """Write `faults`, `failovers`, `availability`."""
     from pyspark.sql import functions as F
 
-    events = context.events("kind", "time", "broker", "to_broker", "recipient", "client", "value", "count", "reason", "detail", by="time")
-    events = events.where(F.col("kind").isin(*map(int, _KINDS))).localCheckpoint()  # few of many: looked for once
+    events = context.events(
+        "kind", "time", "event", "broker", "to_broker", "recipient", "client", "value", "count", "reason", "detail", by="time"
+    )
+    to_alternative = (F.col("kind") == int(Kind.RECEIVED)) & (F.col("recipient") != 0)
+    events = events.where(F.col("kind").isin(*map(int, _KINDS)) | to_alternative).localCheckpoint()  # few of many: looked for once
     found = link_faults(events).unionByName(recipient_faults(events))
     made = found.join(_given(events, found), ["recipient", "began"], "left").fillna(0, ["returned", "failed_over"])
     context.write("faults", made.select(*_COLUMNS, "returned", "failed_over", day_of("began")))
@@ -89,9 +92,18 @@ def recipient_faults(events: DataFrame) -> DataFrame:
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    value, order = F.col("value"), Window.partitionBy("recipient").orderBy("time", "value")
-    states = events.where(F.col("kind") == int(Kind.RECIPIENT_STATE)).select(
-        "recipient", "broker", "value", "time", "detail", F.coalesce(F.lag("value").over(order), F.lit(OPERATIONAL)).alias("before")
+    value, order = F.col("value"), Window.partitionBy("recipient").orderBy("time", "event")
+    named = F.get_json_object("detail", "$.to")
+    state = F.when(named == "operational", OPERATIONAL).when(named == "fault", FAULT).when(named == "defunct", DEFUNCT)
+    known = events.where(F.col("kind") == int(Kind.RECIPIENT_STATE)).withColumn("value", F.coalesce(state, value.cast("int")))
+    states = known.select(
+        "recipient",
+        "broker",
+        "value",
+        "time",
+        "event",
+        "detail",
+        F.coalesce(F.lag("value").over(order), F.lit(OPERATIONAL)).alias("before"),
     )
     begins = ((value != OPERATIONAL) & (F.col("before") == OPERATIONAL)).cast("int")
     numbered = states.select("*", F.sum(begins).over(order).alias("number")).where(F.col("number") > 0)
@@ -125,11 +137,14 @@ def _given(events: DataFrame, faults: DataFrame) -> DataFrame:
 
 
 def failovers(events: DataFrame) -> DataFrame:
-    """Messages by recipient, alternative (`to` in the event's detail) and reason; those that were returned have no alternative."""
+    """Messages that were returned or failed over, by recipient and reason; and those that came to an alternative, by its name."""
     from pyspark.sql import functions as F
 
-    gone = events.where(F.col("kind").isin(int(Kind.RETURNED), int(Kind.FAILED_OVER)))
-    key = (day_of("time"), "kind", "recipient", F.get_json_object("detail", "$.to").alias("alternative"), "reason")
+    kind, nobody = F.col("kind"), F.lit(None).cast("long")
+    came = kind == int(Kind.RECEIVED)
+    gone = events.where(kind.isin(int(Kind.RETURNED), int(Kind.FAILED_OVER), int(Kind.RECEIVED)))
+    recipient, alternative = F.when(~came, F.col("recipient")).otherwise(nobody), F.when(came, F.col("recipient")).otherwise(nobody)
+    key = (day_of("time"), "kind", recipient.alias("recipient"), alternative.alias("alternative"), "reason")
     return gone.groupBy(*key).agg(F.sum(F.col("count").cast("long")).alias("messages"))
 
 

@@ -21,7 +21,6 @@ from .writer import Writer, plain_events
 
 TRUTH = "truth.json"
 CHUNK = 1_000_000  # events
-OPERATIONAL, FAULT, DEFUNCT = 0, 1, 2  # `value` of a recipient's state
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +100,7 @@ def _others(scene: Scene) -> list[dict[str, Any]]:
     start = scene.order.start
     for a, near in scene.graph.items():
         for b in near:
-            add(Kind.LINK_UP, a, start, to_broker=b)
+            add(Kind.LINK_UP, a, start, to_broker=b, detail=json.dumps({"cost": near[b][0]}))
     for client in scene.clients:
         add(Kind.CONNECTED, client.broker, start + 1, client=name_id(client.name), version_in=client.version, protocol_in=client.protocol)
     for fault in scene.link_faults:
@@ -110,11 +109,18 @@ def _others(scene: Scene) -> list[dict[str, Any]]:
             add(Kind.LINK_UP, a, fault.ends_at + 1_000 * number, to_broker=b, reason=name_id("restored"))
     for one in scene.recipient_faults:
         who = {"recipient": name_id(one.recipient), "client": name_id(one.recipient)}
-        detail = json.dumps({"last_success": one.began})
-        add(Kind.RECIPIENT_STATE, one.broker, one.fault_at, **who, value=FAULT, reason=name_id("no answer"), detail=detail)
+        detail = json.dumps({"from": "operational", "to": "fault", "last_success": one.began})
+        add(Kind.RECIPIENT_STATE, one.broker, one.fault_at, **who, reason=name_id("no answer"), detail=detail)
         if one.defunct_at:
-            add(Kind.RECIPIENT_STATE, one.broker, one.defunct_at, **who, value=DEFUNCT, reason=name_id("no answer"))
-        add(Kind.RECIPIENT_STATE, one.broker, one.ends_at, **who, value=OPERATIONAL, reason=name_id("answered"))
+            add(
+                Kind.RECIPIENT_STATE,
+                one.broker,
+                one.defunct_at,
+                **who,
+                reason=name_id("no answer"),
+                detail='{"from": "fault", "to": "defunct"}',
+            )
+        add(Kind.RECIPIENT_STATE, one.broker, one.ends_at, **who, reason=name_id("answered"), detail='{"to": "operational"}')
     return sorted(made, key=lambda row: row["true"])
 
 

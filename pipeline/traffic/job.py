@@ -39,7 +39,7 @@ def run(context: Context) -> None:
     context.write("repeats", repeats(sums))
     used = _rows(context.table("links").groupBy("sender", "receiver").sum("copies", "bytes"))
     flows = _rows(context.table("traffic").groupBy("origin", "broker").sum("messages", "bytes"))
-    known = _rows(known_links(context.events("kind", "broker", "to_broker", "value", by="time")))
+    known = _rows(known_links(context.events("kind", "broker", "to_broker", "detail", by="time")))
     mesh = mesh_of(
         [Link(a, b, cost) for a, b, cost in known],
         [Link(a, b, 0, copies, size) for a, b, copies, size in used],
@@ -97,11 +97,12 @@ def _of(sums: DataFrame, kind: Kind) -> DataFrame:
 
 
 def known_links(events: DataFrame) -> DataFrame:
-    """Links that came up or went down: both ends, and the cost where an event says it."""
+    """Links that came up or went down: both ends, and the cost where the detail of an event says it."""
     from pyspark.sql import functions as F
 
     seen = events.where(F.col("kind").isin(int(Kind.LINK_UP), int(Kind.LINK_DOWN)))
-    return seen.groupBy("broker", "to_broker").agg(F.max("value").alias("cost"))
+    cost = F.coalesce(F.get_json_object("detail", "$.cost").cast("int"), F.lit(0))
+    return seen.groupBy("broker", "to_broker").agg(F.max(cost).alias("cost"))
 
 
 def copies(messages: DataFrame) -> DataFrame:
