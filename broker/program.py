@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
+from ..base.collector import Collector
 from ..base.memory import keep_freed_memory
 from ..base.settings import ConfigError
 from ..store import Kind, StoreError
@@ -91,7 +92,10 @@ async def serve(
     if ready is not None:
         ready(broker)
     check_in_background(config)
+    collector = Collector(broker.context.loop.call_soon)
+    collector.begin()
     await stopped.wait()
+    collector.end()
     leaving = asyncio.create_task(asyncio.to_thread(registrar.end), name="leave the directory") if registrar is not None else None
     if inside is not None:
         await inside.end()

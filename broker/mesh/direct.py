@@ -71,9 +71,9 @@ def _to_sole_subscriber(shell: MeshShell, taken: Taken, now: float) -> bool:
     outcome, data, start, _, token = taken
     context = shell.context
     recipients = shell.router.recipients.get(outcome.topic)
-    if recipients is None or recipients.local.sole is None or outcome.qos == 2 or context.hooks is not None:
+    sole = None if recipients is None else (recipients.local or recipients).sole
+    if sole is None or outcome.qos == 2 or context.hooks is not None:
         return False
-    sole = recipients.local.sole
     session: Session = sole.session  # type: ignore[assignment]  # what stands for a session while it moves counts as stored
     target = session.connection
     if target is None or target.special or target.congested or target.sends or session.stored:

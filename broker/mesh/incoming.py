@@ -153,13 +153,13 @@ class Incoming:
         for index, topic in enumerate(batch.topics):
             route = routes.get(topic) or router.route(topic)
             found = route.recipients
-            if found is not None and found.local is recipients:
+            if found is not None and (found.local or found) is recipients:
                 continue
             if recipients is not None:
                 self._hand_over(batch.part(start, index), recipients, publication)
             recipients, start = None, index
             if found is not None:
-                recipients = found.local
+                recipients = found.local or found
             else:
                 self._hand_over(batch.single(index), route, publication)
         if recipients is not None:

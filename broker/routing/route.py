@@ -39,18 +39,19 @@ class Entry:
 class Target:
     """One session in one route.
 
-    qos: the highest granted. suffix: its subscription identifiers, encoded. local: what it gets of its own messages: this
-    target, one without the No Local subscriptions, or None.
+    qos: the highest granted. suffix: its subscription identifiers, encoded. deaf: it gets nothing of its own messages. foreign: how it gets
+    these, without its No Local subscriptions; None: as those of others.
     """
 
-    __slots__ = ("local", "plain", "qos", "retain_as_published", "session", "suffix")
+    __slots__ = ("deaf", "foreign", "plain", "qos", "retain_as_published", "session", "suffix")
 
     def __init__(self, entries: list[Entry]) -> None:
         self.session = entries[0].session
         self.qos = max([entry.subscription.qos for entry in entries])
         self.retain_as_published = any(entry.subscription.retain_as_published for entry in entries)
         self.suffix = b"".join([entry.identifier for entry in entries])
-        self.local: Target | None = self
+        self.deaf = False
+        self.foreign: Target | None = None
         self.plain = not self.suffix
 
 
@@ -59,7 +60,8 @@ def target_of(entries: list[Entry]) -> Target:
     target = Target(entries)
     foreign = [entry for entry in entries if not entry.subscription.no_local]
     if len(foreign) < len(entries):
-        target.local = Target(foreign) if foreign else None
+        target.deaf = not foreign
+        target.foreign = Target(foreign) if foreign else None
         target.plain = False
     return target
 
@@ -70,7 +72,7 @@ class Recipients:
     targets: the sessions here, each with the QoS granted to it. None has options that a plain message would have to respect.
     mask: the brokers elsewhere, bit n for broker n.
     receipts: whether messages are acknowledged after receipts, unless their publisher says otherwise.
-    local: the same without the brokers elsewhere, for messages that the mesh brings.
+    local: the same without the brokers elsewhere, for messages that the mesh brings; None: this one.
     sole: the only recipient, when no store, journal or other broker has to know of a message; else None. See `broker/publish/direct.py`.
     far: only other brokers want a message, and no journal has to know of it.
     noted: the journal has events of these messages. dimension: what its counters call them. tally: see `journal/tally.py`.
@@ -98,7 +100,7 @@ class Recipients:
         self.noted = noted
         self.dimension = dimension
         self.tally = 0
-        self.local = self if local is None else local
+        self.local = local
         self.sole = None if mask or noted or len(targets) != 1 or targets[0].session.stored else targets[0]
         self.far = mask > 0 and not (targets or receipts or noted)
 

@@ -418,11 +418,11 @@ class Router:
         session, journal = target.session, self.journal if dimension is not None else None
         dimension = dimension or ""
         if session is publication.session:  # No Local (MQTT-3.8.3-3)
-            if target.local is None:
+            if target.deaf:
                 if journal is not None:
                     journal.missed(dimension, session, batch)
                 return 0
-            target = target.local
+            target = target.foreign or target
         qos = batch.qos if batch.qos < target.qos else target.qos
         retain = batch.retain and target.retain_as_published
         if qos:

@@ -17,7 +17,7 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable, Iterator
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...base.quoting import quoted
 from ...mqtt.packets import Subscription
@@ -88,6 +88,9 @@ class ReplayTurn:
         """Send some."""
         self._session.replay_on(self._connection)
         return False
+
+
+ENDED: Any = object()  # the face of a session that has ended: it holds itself no longer, so that its memory is freed at once
 
 
 class Session:

@@ -18,7 +18,7 @@ from ...mqtt.reasons import Reason
 from ..journal.kinds import Kind
 from ..ledger import WILL, WILLS
 from ..routing.shared import ShareGroup
-from .session import Session
+from .session import ENDED, Session
 from .will import Will
 
 if TYPE_CHECKING:
@@ -235,6 +235,8 @@ class Sessions:
         if self.ended is not None:
             self.ended(session)
         self._tell_closed(session, kept=False)
+        if not session.gone:
+            session.face = ENDED
 
     def _forget_subscriptions(self, session: Session) -> None:
         """Remove a session's subscriptions, in turns where there are many: nothing is delivered to it meanwhile."""
@@ -252,6 +254,7 @@ class Sessions:
             self._router.unsubscribe(session, topic_filter)
             yield
         session.account.close()
+        session.face = ENDED
 
     def _tell_closed(self, session: Session, kept: bool) -> None:
         hooks, journal = self._context.hooks, self._context.journal

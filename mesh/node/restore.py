@@ -42,7 +42,7 @@ def restore(
             raise ValueError(f"the epoch {core.identity.epoch} is not above that of the mesh's state, {epoch}")
     others = stored.others
     complete = all((n, known.uuid) in others.sets and not known.behind for n, known in others.members.items())
-    members.restore(others.members, complete)
+    members.restore(others.members, complete and not renewed)  # whoever kept the former identity is not among them
     interests.restore(others.sets, {n: known.uuid for n, known in others.members.items() if n != core.number})
     journal.others.restored(others)
     if core.keys is not None:

@@ -14,7 +14,8 @@ Rules
   in its last seconds before it lost its memory counts as heard T after it was buried.
 - *Each value is told once.* A live message is delivered as any message. Reconciliation announces what it changes, unless the origin
   holds the message in custody for this site (`Record.mask`): then it comes as a message. A live message of QoS 0 that comes after
-  reconciliation has announced it or a later one is not delivered.
+  reconciliation has announced it or a later one is not delivered. A message that comes behind its deletion is followed by that
+  deletion, though it may be forgotten by then.
 
 Invariants
 - all keys of this site in the future are above `promised`; what it said to have heard it has, or it is gone for good.
@@ -147,8 +148,12 @@ class Replica:
         if record.key in early or (told is not None and (record.key == told or (record.key < told and not record.qos))):
             return Applied(stored, False)
         deliver = bool(record.qos) or stored or not heard
-        if deliver and not stored and known is not None and known.silent and record.kind is Kind.VALUE:
-            self._say_gone(known)
+        if deliver and not stored and record.kind is Kind.VALUE:
+            if known is None:  # what deleted it is forgotten, as everybody had heard of it while this waited in custody
+                gone = Record(record.topic, record.key, Kind.DELETED, record.qos, b"", b"", record.published, None, record.mask)
+                self.updates.append(Update(gone, True))
+            elif known.silent:
+                self._say_gone(known)
         return Applied(stored, deliver)
 
     def _say_gone(self, record: Record) -> None:

@@ -189,9 +189,11 @@ def test_a_page_that_both_have_in_part_goes_out_in_that_part_only() -> None:
         net.settle()
     assert [(page.epoch, page.last[0]) for page in net.nodes[30]._origin.custody.pages.values()] == [(1003, 9000)]
     stored_life(net, 30, 50, 50, 9500, b"d", Former(3, UUID(int=3).bytes, ((1003, 1),)))
+    assert not net.nodes[30].informed  # of what the original wants: publishers wait
     for other in (3, 30):
         net.link(1, other)
     net.settle()
+    assert net.nodes[30].informed
     assert sorted(net.got(1)) == [b"of both", *(b"of the copy %d" % count for count in range(7))]
     assert net.nodes[30].custody() == (0, 0)
 

@@ -168,6 +168,31 @@ def test_an_older_message_is_followed_by_the_deletion() -> None:
     assert kept(net.nodes[3]) == {}
 
 
+def test_an_older_message_is_followed_by_the_deletion_though_everybody_has_forgotten_that() -> None:
+    net, *_ = line(credit_messages=1, retained_compare=5.0)
+    net.nodes[3].subscribe("#", None, 1, net.now)
+    net.settle()
+    net.hold = True  # 3 commits nothing, so that what follows waits at 1
+    net.publish(1, "u", payloads=[b"first"])
+    net.settle()
+    retain(net, 1, "t", b"old")
+    retain(net, 2, "t", b"", qos=0)
+    for _ in range(12):
+        net.now += 5.0
+        for node in net.nodes.values():
+            node.handle_timer(net.now)
+        net.settle()
+    assert [node.status()["retained"]["buried"] for node in net.nodes.values()] == [0, 0, 0]  # type: ignore[index]
+    net.hold = False
+    for number, action in list(net.delivered):
+        if action.token is not None:
+            net.commit(number, action.token)
+    net.settle()
+    heard = [payload for number, payload in net.heard if number == 3]
+    assert heard[heard.index(b"old") :] == [b"old", b""]
+    assert kept(net.nodes[3]) == {}
+
+
 def test_a_lost_message_of_qos_0_is_found_by_the_next_comparison() -> None:
     net, _, link = line(retained_compare=5.0)
     net.stuck |= {(2, link), (3, link)}

@@ -57,6 +57,7 @@ class Net:
         self.events: list[tuple[int, Event]] = []
         self.posted: list[tuple[int, PeerMessage]] = []
         self.order: list[tuple[int, bytes]] = []  # payloads and posts as they came
+        self.heard: list[tuple[int, bytes]] = []  # what subscribers hear, messages and what comparisons have found
         self.closed: list[tuple[int, CloseLink]] = []
         self.returned: list[tuple[int, Returned]] = []
         self.given_up: list[tuple[int, GivenUp]] = []
@@ -163,6 +164,7 @@ class Net:
             if action.stored:
                 self.views[number, bytes(action.run.topic)] = action.run.payloads[-1]
             self.order += [(number, payload) for payload in action.run.payloads]
+            self.heard += [(number, payload) for payload in action.run.payloads]
             if action.token is not None and not self.hold:
                 self.commit(number, action.token)
         elif isinstance(action, PeerMessage):
@@ -172,6 +174,8 @@ class Net:
                 self.commit(number, action.token)
         elif isinstance(action, Retained):
             self.retained.append((number, action))
+            if action.announce:
+                self.heard.append((number, action.run.payloads[0]))
             self.views[number, bytes(action.run.topic)] = action.run.payloads[0]
         elif isinstance(action, CloseLink):
             self.closed.append((number, action))

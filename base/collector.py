@@ -1,0 +1,57 @@
+"""Keeps Python's garbage collector from holding an event loop.
+
+Python frees most objects by counting references. Its collector looks for cycles of objects that nobody else holds. A full collection
+visits every object there is, at once: with 100,000 retained messages it takes 0.14 s. Python begins one by itself whenever enough new
+objects have become old.
+
+Here the collector works on new objects only. When some ten thousand have become old, they are visited once, in one call of the loop of
+some milliseconds. What is still there then is set apart (`gc.freeze`) and not visited again. So the time of a collection does not
+depend on how much a program holds.
+
+The price: a cycle that becomes garbage after it was set apart stays in memory. What comes and goes with clients must therefore hold no
+cycles at its end; a test watches sessions.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Literal
+
+YOUNG, MIDDLE, NEVER = 700, 10, 1_000_000_000  # thresholds: Python's own, and that of full collections
+PASSES = 5  # collections of the middle generation after which the objects that became old are visited: at most about 40,000
+
+
+class Collector:
+    """The collector of this process, while one event loop runs."""
+
+    def __init__(self, soon: Callable[[Callable[[], None]], object]) -> None:
+        """soon: calls a function in a turn of the loop of its own, as `call_soon` does."""
+        self._soon = soon
+        self._passes = 0
+        self._due = False
+        self._before = gc.get_threshold()
+
+    def begin(self) -> None:
+        """Set apart all that the program holds after its start, and collect what is new only."""
+        self._collect()
+        gc.set_threshold(YOUNG, MIDDLE, NEVER)
+        gc.callbacks.append(self._heard)
+
+    def end(self) -> None:
+        """Leave the collector as Python has it."""
+        gc.callbacks.remove(self._heard)
+        gc.set_threshold(*self._before)
+        gc.unfreeze()
+
+    def _heard(self, phase: Literal["start", "stop"], info: dict[str, int]) -> None:
+        if phase == "stop" and info["generation"] == 1:
+            self._passes += 1
+            if self._passes >= PASSES and not self._due:
+                self._due = True
+                self._soon(self._collect)
+
+    def _collect(self) -> None:
+        self._due, self._passes = False, 0
+        gc.collect()
+        gc.freeze()

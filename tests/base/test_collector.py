@@ -1,0 +1,62 @@
+"""Objects that became old are visited once: the time of a collection does not grow with what a program holds."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+
+import pytest
+from mqmesh.base.collector import PASSES, Collector
+
+
+@pytest.fixture
+def turns() -> Iterator[list[Callable[[], None]]]:
+    """The turns that a collector has asked for."""
+    asked: list[Callable[[], None]] = []
+    before = gc.get_threshold()
+    collector = Collector(asked.append)
+    collector.begin()
+    yield asked
+    collector.end()
+    assert gc.get_threshold() == before
+    assert gc.get_freeze_count() == 0
+
+
+def test_what_is_old_is_set_apart_in_a_turn_of_its_own(turns: list[Callable[[], None]]) -> None:
+    apart = gc.get_freeze_count()
+    assert apart > 10_000  # what was there before
+    for number in range(PASSES):
+        assert not turns
+        gc.collect(1)
+        assert len(turns) == (number == PASSES - 1)
+    gc.collect(1)
+    assert len(turns) == 1
+    kept = [[number] for number in range(1000)]
+    turns.pop()()
+    assert gc.get_freeze_count() >= apart + len(kept)
+    assert len(gc.get_objects(generation=2)) == 0
+
+
+def test_no_full_collection_begins_by_itself(turns: list[Callable[[], None]]) -> None:
+    full = gc.get_stats()[2]["collections"]
+    kept = [[number] for number in range(100_000)]
+    assert gc.get_stats()[2]["collections"] == full
+    assert len(turns) == 1
+    assert len(kept) == 100_000
+
+
+def test_a_cycle_is_still_freed(turns: list[Callable[[], None]]) -> None:
+    freed = []
+
+    class Ring:
+        def __init__(self) -> None:
+            self.own = self
+
+        def __del__(self) -> None:
+            freed.append(True)
+
+    Ring()
+    gc.collect(1)
+    assert freed == [True]
+    Ring()
+    assert not turns

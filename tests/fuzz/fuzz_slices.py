@@ -1,0 +1,264 @@
+"""A broker whose clients do their worst, and a meter on its event loop: the longest slice of processor time, and what it was spent on.
+
+By hand:  python tests/fuzz/fuzz_slices.py --for 600           many stories; prints the longest slices, ends with 1 above 20 ms
+          python tests/fuzz/fuzz_slices.py --seed 7 --runs 1   one story again
+
+A story is a broker without sockets, some clients, and some dozen things that they do: pieces of many packets, packets of many filters
+or properties, wide fan-outs, filters of many wildcards, retained messages by the thousand, sessions that end with all of that. Every
+call of the loop and every piece of bytes is a slice. A slice above the bound is measured again in the same story: what the machine did
+does not count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import random
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+if __name__ == "__main__":
+    sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from mqmesh.base.collector import Collector
+from mqmesh.broker.config import BrokerConfig, Limits
+from mqmesh.broker.server import Broker
+from mqmesh.mqtt.codec import encode
+from mqmesh.mqtt.packets import Disconnect, Pingreq, Publish, Subscribe, Subscription, Unsubscribe
+from mqmesh.mqtt.properties import Property
+from support.models.broker_wire import Wire
+
+BOUND = 0.020  # seconds of processor time that no slice may take
+SHOWN = 5
+DEEP = 12  # levels of a filter made of wildcards
+WIDE = 1000  # subscribers of one topic, at most
+
+
+class Slice(NamedTuple):
+    """seconds: of processor time. what: a client did, or the loop. seed, step: when."""
+
+    seconds: float
+    what: str
+    seed: int
+    step: int
+
+
+class Meter:
+    """The longest slices of a story, longest first."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.step = 0
+        self.what = "start"
+        self.longest: list[Slice] = []
+        self.count = 0
+
+    def run(self, call: Callable[..., Any], *args: Any, what: str = "") -> Any:
+        """Call it as one slice."""
+        begun = time.thread_time()
+        try:
+            return call(*args)
+        finally:
+            self.count += 1
+            self._note(time.thread_time() - begun, what or f"later: {self.what}")
+
+    def _note(self, seconds: float, what: str) -> None:
+        if len(self.longest) < SHOWN or seconds > self.longest[-1].seconds:
+            self.longest = sorted([*self.longest, Slice(seconds, what, self.seed, self.step)], reverse=True)[:SHOWN]
+
+
+class MeteredLoop(asyncio.SelectorEventLoop):
+    """Measures what the broker does in it: not tasks, which are the story."""
+
+    meter: Meter | None = None
+
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:
+        return super().call_soon(self._metered(callback), *args, context=context)
+
+    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
+        return super().call_at(when, self._metered(callback), *args, context=context)
+
+    def _metered(self, callback: Any) -> Any:
+        meter = self.meter
+        if meter is None or not getattr(callback, "__module__", "").startswith("mqmesh"):
+            return callback
+        return lambda *args: meter.run(callback, *args)
+
+
+class Story:
+    """One broker and what happens to it."""
+
+    def __init__(self, seed: int, broker: Broker, meter: Meter) -> None:
+        self.chance = random.Random(seed)
+        self.broker, self.meter = broker, meter
+        self.wires: list[Wire] = []
+        self.names = 0
+        self.acts = (self.burst, self.filters, self.deep, self.wide, self.retain, self.properties, self.end, self.flows, self.garbage)
+
+    def client(self, expiry: int = 0) -> Wire:
+        self.names += 1
+        wire = Wire(self.broker, self.chance.choice((4, 5)) if not expiry else 5)
+        self.wires.append(wire)
+        more = {"session_expiry_interval": expiry} if expiry else {}
+        return wire.connect(f"c{self.names}", **more)
+
+    def some(self) -> Wire:
+        live = [wire for wire in self.wires if not wire.transport.closed]
+        return self.chance.choice(live) if live and self.chance.random() < 0.8 else self.client()
+
+    def give(self, wire: Wire, data: bytes, what: str) -> None:
+        """Bytes as one piece, or in chunks as a socket reads them."""
+        self.meter.what = what
+        for start in range(0, len(data), 256 * 1024):
+            if not wire.transport.closed:
+                self.meter.run(wire.give, data[start : start + 256 * 1024], what=what)
+
+    def topic(self) -> str:
+        return "/".join(self.chance.choices("abc", k=self.chance.choice((1, 2, 3, DEEP))))
+
+    # ---- what clients do
+
+    def burst(self) -> None:
+        wire, chance = self.some(), self.chance
+        count, qos, retain = chance.choice((10, 1000, 20_000)), chance.choice((0, 0, 1, 2)), chance.random() < 0.2
+        packets = (Publish(self.topic(), b"x" * 20, qos, retain, packet_id=1 + n % 60_000 if qos else 0) for n in range(count))
+        self.give(wire, b"".join(encode(packet, wire.version) for packet in packets), f"{count} PUBLISH of QoS {qos} retain={retain}")
+
+    def filters(self) -> None:
+        wire, chance = self.some(), self.chance
+        count = chance.choice((100, 4000))
+        wanted = [Subscription(f"{self.topic()}/{n}/{chance.choice('+#')}", chance.randrange(3)) for n in range(count)]
+        self.give(wire, encode(Subscribe(1, wanted), wire.version), f"SUBSCRIBE with {count} filters")
+        if chance.random() < 0.3:
+            gone = Unsubscribe(2, [one.filter for one in wanted])
+            self.give(wire, encode(gone, wire.version), f"UNSUBSCRIBE with {count} filters")
+
+    def deep(self) -> None:
+        wire, chance = self.some(), self.chance
+        count = chance.choice((100, 4000))
+        wanted = [Subscription("/".join(chance.choices("a+", k=DEEP))) for _ in range(count)]
+        self.give(wire, encode(Subscribe(1, wanted), wire.version), f"SUBSCRIBE with {count} filters of a and +")
+        topic = "/".join("a" * DEEP)
+        self.give(self.some(), encode(Publish(topic, b"x"), 4), "PUBLISH that many filters of a and + match")
+
+    def wide(self) -> None:
+        chance = self.chance
+        qos = chance.randrange(3)
+        for _ in range(chance.choice((50, WIDE // 4))):
+            if len(self.wires) < WIDE:
+                self.client().send(Subscribe(1, [Subscription("wide", qos)]))
+        publisher = self.client()
+        self.give(
+            publisher,
+            encode(Publish("wide", b"x" * 64, qos, packet_id=7 if qos else 0), publisher.version),
+            f"PUBLISH of QoS {qos} to many",
+        )
+
+    def retain(self) -> None:
+        wire = self.some()
+        count = self.chance.choice((100, 3000))
+        data = b"".join(encode(Publish(f"r/{self.chance.randrange(10_000)}", b"x", 0, True), wire.version) for _ in range(count))
+        self.give(wire, data, f"{count} retained messages")
+        asker = self.client()
+        self.give(
+            asker, encode(Subscribe(1, [Subscription("#"), Subscription("r/+")]), asker.version), "SUBSCRIBE to all retained messages"
+        )
+
+    def properties(self) -> None:
+        wire = self.client(expiry=100)
+        pairs = {Property.USER_PROPERTY: [("k", "v" * self.chance.choice((1, 500)))] * self.chance.choice((10, 900))}
+        self.give(wire, encode(Publish(self.topic(), b"x", 0, properties=pairs), 5) * 20, "PUBLISH with many properties")  # type: ignore[arg-type]
+
+    def end(self) -> None:
+        wire = self.some()
+        if self.chance.random() < 0.5:
+            self.give(wire, encode(Disconnect(), wire.version), "DISCONNECT")
+        self.meter.what = "the end of a connection"
+        self.meter.run(wire.connection.connection_lost, None, what="the end of a connection")
+        self.wires.remove(wire)
+
+    def flows(self) -> None:
+        wire = self.some()
+        self.give(wire, encode(Pingreq(), wire.version) * self.chance.choice((1, 5000)), "many PINGREQ")
+
+    def garbage(self) -> None:
+        wire = self.client()
+        self.give(wire, self.chance.randbytes(self.chance.choice((10, 100_000))), "garbage")
+
+    # ---- the story
+
+    async def tell(self, steps: int) -> None:
+        for step in range(steps):
+            self.meter.step = step
+            self.chance.choice(self.acts)()
+            for _ in range(self.chance.choice((0, 1, 20))):
+                await asyncio.sleep(0)
+            for wire in self.wires:
+                wire.transport.written.clear()
+            self.wires = [wire for wire in self.wires if not wire.transport.closed]
+
+
+def story_of(seed: int, steps: int = 60) -> Meter:
+    """The meter of one story."""
+    meter = Meter(seed)
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, MeteredLoop)
+        loop.meter = meter
+        limits = replace(Limits(), sys_interval=0, max_packet_size=2**20)
+        broker = Broker(BrokerConfig(listen=[], limits=limits))
+        await broker.start()
+        collector = Collector(loop.call_soon)
+        collector.begin()
+        try:
+            await Story(seed, broker, meter).tell(steps)
+        finally:
+            collector.end()
+
+    with asyncio.Runner(loop_factory=MeteredLoop) as runner:
+        runner.run(story())
+    return meter
+
+
+def main() -> None:
+    """The command line described above."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--for", dest="seconds", type=float, default=60.0, help="seconds to run (60)")
+    parser.add_argument("--seed", type=int, default=None, help="first seed (random)")
+    parser.add_argument("--runs", type=int, default=None, help="stories; without it, as many as fit the time")
+    parser.add_argument("--json", action="store_true", help="the report as JSON")
+    options = parser.parse_args()
+    logging.disable(logging.ERROR)
+    seed = options.seed if options.seed is not None else random.randrange(2**31)
+    end = time.monotonic() + options.seconds
+    longest: dict[str, Slice] = {}
+    stories = slices = 0
+    while stories < options.runs if options.runs is not None else time.monotonic() < end:
+        meter = story_of(seed + stories)
+        if meter.longest[0].seconds > BOUND:  # what comes again is the broker's
+            again = {(one.what, one.step): one.seconds for one in story_of(seed + stories).longest}
+            meter.longest = [one._replace(seconds=min(one.seconds, again.get((one.what, one.step), BOUND))) for one in meter.longest]
+        for one in meter.longest:
+            longest[one.what] = max(longest.get(one.what, one), one)
+        stories += 1
+        slices += meter.count
+    found = sorted(longest.values(), reverse=True)
+    if options.json:
+        print(json.dumps({"seed": seed, "stories": stories, "slices": slices, "longest": [one._asdict() for one in found]}, indent=1))
+    else:
+        print(f"{slices} slices in {stories} stories from seed {seed}; the longest, by cause:")
+        for one in found[:20]:
+            print(f"{1000 * one.seconds:8.1f} ms  {one.what}  (--seed {one.seed} --runs 1, step {one.step})")
+    if found and found[0].seconds > BOUND:
+        sys.exit(f"a slice took more than {1000 * BOUND:.0f} ms of processor time")
+
+
+if __name__ == "__main__":
+    main()
