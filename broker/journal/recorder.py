@@ -130,7 +130,7 @@ class Recorder:
         mark: Mark = batch.mark  # type: ignore[assignment]
         targets = len(to.targets) + len(to.shares)
         if not to.plain and publisher is not None:
-            targets -= sum([target.local is None and target.session is publisher for target in to.targets])
+            targets -= sum([target.deaf and target.session is publisher for target in to.targets])
         source = mark.source
         now = self.context.now
         if not source.published:

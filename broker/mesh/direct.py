@@ -71,7 +71,10 @@ def _to_sole_subscriber(shell: MeshShell, taken: Taken, now: float) -> bool:
     outcome, data, start, _, token = taken
     context = shell.context
     recipients = shell.router.recipients.get(outcome.topic)
-    sole = None if recipients is None else (recipients.local or recipients).sole
+    if recipients is None:
+        return False
+    here = recipients.local or recipients
+    sole = here.sole
     if sole is None or outcome.qos == 2 or context.hooks is not None:
         return False
     session: Session = sole.session  # type: ignore[assignment]  # what stands for a session while it moves counts as stored
@@ -92,7 +95,7 @@ def _to_sole_subscriber(shell: MeshShell, taken: Taken, now: float) -> bool:
     packet = b"".join(parts)
     target.sent += 1
     if context.journal is not None:
-        count_given(context, recipients.local, ONE + len(data) - taken.payload)
+        count_given(context, here, ONE + len(data) - taken.payload)
     context.counters.publish_bytes_sent += len(packet)
     target.send(packet)
     shell.incoming.carried_out(outcome.stream.head.origin, token)

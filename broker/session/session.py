@@ -90,7 +90,7 @@ class ReplayTurn:
         return False
 
 
-ENDED: Any = object()  # the face of a session that has ended: it holds itself no longer, so that its memory is freed at once
+FACELESS: Any = object()  # the face of a session that has ended: it holds itself no longer, so that its memory is freed at once
 
 
 class Session:

@@ -18,7 +18,7 @@ from ...mqtt.reasons import Reason
 from ..journal.kinds import Kind
 from ..ledger import WILL, WILLS
 from ..routing.shared import ShareGroup
-from .session import ENDED, Session
+from .session import FACELESS, Session
 from .will import Will
 
 if TYPE_CHECKING:
@@ -236,7 +236,7 @@ class Sessions:
             self.ended(session)
         self._tell_closed(session, kept=False)
         if not session.gone:
-            session.face = ENDED
+            session.face = FACELESS
 
     def _forget_subscriptions(self, session: Session) -> None:
         """Remove a session's subscriptions, in turns where there are many: nothing is delivered to it meanwhile."""
@@ -254,7 +254,7 @@ class Sessions:
             self._router.unsubscribe(session, topic_filter)
             yield
         session.account.close()
-        session.face = ENDED
+        session.face = FACELESS
 
     def _tell_closed(self, session: Session, kept: bool) -> None:
         hooks, journal = self._context.hooks, self._context.journal
