@@ -65,7 +65,7 @@ format: venv ## let ruff put the code in order
 
 demo: .typing/mqmesh ## the main job: a ring of five brokers, real readings, a cut link, a killed broker, a foreign broker, an application that hangs; then Spark (SPARK=0: without)
 	@.ci/venv "$(PYTHON)" "$(VENV)" $(if $(filter 0,$(SPARK)),demo,spark)
-	$(BIN)/mqmesh demo --for $(DEMO_SECONDS)
+	$(BIN)/mqmesh demo --for $(DEMO_SECONDS) $(if $(filter 0,$(SPARK)),--no-spark)
 
 bench: venv services ## throughput and latency beside Mosquitto, amqtt and NATS; many clients and subscriptions
 	$(BIN)/python -m benchmarks

@@ -70,6 +70,7 @@ JOBS = {
         Job("charged", "usage.job:run_charged", "the messages behind the usage, where they are journalled", ("charged",), optional=True),
         Job("invoices", "billing.job:run", "invoices of a month, by tariffs", ("invoice_lines",), ("usage", "charged"), optional=True),
         Job("audit", "audit.job:run", "who did what, chained by hashes, in audit/", ()),
+        Job("health", "health.job:run", "counts in = counts out, for every job whose tables are there", ("health",)),
     )
 }
 

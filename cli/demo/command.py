@@ -21,6 +21,7 @@ def demo(
     seconds: Annotated[float, typer.Option("--for", metavar="SECONDS", min=SHORTEST, help="How long readings are published.")] = 30.0,
     rate: Annotated[float, typer.Option("--rate", min=5, max=5000, help="Readings a second, of all sites together.")] = 300.0,
     data: Annotated[Path | None, typer.Option("--data", help="Folder for the brokers' logs; a temporary one without.")] = None,
+    spark: Annotated[bool, typer.Option("--spark/--no-spark", help="End with Spark over the journal that the brokers write.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="The result as one JSON object on stdout, progress on stderr.")] = False,
 ) -> None:
     """Run the main job on this machine and count every message.
@@ -31,6 +32,8 @@ def demo(
     one link is cut and mended, then one broker is killed with SIGKILL and started again. At the end two sites
     reach a foreign broker (amqtt, of the extra 'demo') through a metabroker, lose it, and get it back. Then an
     application hangs (SIGSTOP): its messages go to another one, and to the sender when that one hangs too.
+    The brokers keep a journal. When they have ended, Spark reads it: one message's whole way, the traffic between
+    the sites as a picture, and the faults that the journal knows beside what was done (extras 'journal', 'spark', 'java').
 
     \b
       mqmesh demo
@@ -50,7 +53,7 @@ def demo(
     report = None
     try:
         with show(sys.stderr if as_json else sys.stdout) as view:
-            report = Job(folder, seconds, rate, view).run()
+            report = Job(folder, seconds, rate, view, _pictures(data) if spark else None).run()
     except (FleetError, SiteError, OSError) as error:
         raise fail(f"demo: {error}; the brokers' logs are in {folder}") from None
     except KeyboardInterrupt:
@@ -67,6 +70,11 @@ def demo(
         result_tables(report)
     if not report.ok:
         raise fail(f"demo: {'; '.join(report.problems)}; the brokers' logs are in {folder}", FAILED)
+
+
+def _pictures(data: Path | None) -> Path:
+    """Where the pictures are kept: the folder that was asked for, else one that outlives the demo's files."""
+    return data / "pictures" if data is not None else Path(tempfile.gettempdir()) / "mqmesh-demo-pictures"
 
 
 def _interrupt(_signal: int, _frame: object) -> None:

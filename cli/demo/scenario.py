@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..fleet.process import Fleet
+from . import journal_act
 from .dead_recipient import DeadRecipientAct, DeadRecipientError, DeadRecipientResult, recipients
 from .foreign_broker import ForeignBrokerAct, ForeignBrokerError, ForeignBrokerResult
+from .journal_act import JournalAct, JournalResult
 from .ring import ring
 from .site import Site
 from .tally import Apart, Outage, SiteResult, delays, flowing_again, judge
@@ -88,6 +90,7 @@ class Report:
     delay_max: float
     abroad: ForeignBrokerResult = field(default_factory=ForeignBrokerResult)
     recipients: DeadRecipientResult = field(default_factory=DeadRecipientResult)
+    journal: JournalResult = field(default_factory=JournalResult)
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -118,13 +121,19 @@ class Report:
 
 
 class Job:
-    """One run. folder: for the brokers' files. seconds: of publishing. rate: readings a second of all sites together."""
+    """One run. folder: for the brokers' files. seconds: of publishing. rate: readings a second of all sites together.
 
-    def __init__(self, folder: Path, seconds: float, rate: float, view: View) -> None:
+    pictures: where the last act keeps its pictures; None: it is left out.
+    """
+
+    def __init__(self, folder: Path, seconds: float, rate: float, view: View, pictures: Path | None = None) -> None:
         self.seconds = seconds
         self.view = view
         self.fleet = Fleet(ring(), folder, proxies=True)
         self.fleet.recipients = recipients()
+        self._pictures, self._no_journal = pictures, "without Spark" if pictures is None else journal_act.missing()
+        if not self._no_journal:
+            self.fleet.journal = journal_act.settings(self.fleet.folder)
         self.names = list(self.fleet.members)
         self.link = (self.names[0], self.names[1])
         self.killed = self.names[3]
@@ -154,6 +163,7 @@ class Job:
             report = self._finish()
             self._use_foreign_broker(report)
             self._kill_recipients(report)
+            self._read_journal(report)
             return report
         finally:
             for site in self.sites.values():
@@ -274,6 +284,23 @@ class Job:
         except (DeadRecipientError, OSError) as error:
             report.problems.append(f"recipients: {error}")
         self.view.phase(f"the fourth act took {time.monotonic() - begin:.1f} s")
+
+    def _read_journal(self, report: Report) -> None:
+        """The last act: Spark over the journal. The brokers end first, which closes their segments."""
+        report.journal = JournalResult(self._no_journal)
+        if self._no_journal or self._pictures is None:
+            return
+        begin = time.monotonic()
+        began = time.time() - (begin - self.begin)
+        did = [(fault.at, fault.what) for fault in self.faults]
+        did += [(report.seconds, "the third and fourth act"), (begin - self.begin, "all brokers ended")]
+        for site in self.sites.values():
+            site.close()
+        self.fleet.stop()
+        sites = {member.number: name for name, member in self.fleet.members.items()}
+        report.journal = JournalAct(self.fleet.folder, self._pictures, sites, began, did, self.view.phase).run()
+        report.problems += report.journal.problems()
+        self.view.phase(f"the fifth act took {time.monotonic() - begin:.1f} s")
 
     def _problems(self, report: Report) -> list[str]:
         total = report.totals

@@ -170,6 +170,7 @@ def result_tables(report: Report, out: TextIO = sys.stdout) -> None:
     )
     _foreign_broker(report, console)
     _recipients(report, console)
+    _journal(report, console)
 
 
 def _foreign_broker(report: Report, console: Console) -> None:
@@ -207,6 +208,39 @@ def _recipients(report: Report, console: Console) -> None:
         f"Orders: {handled}, {found.returned:,} returned to the shop; {lost} lost, {repeated} repeated; "
         f"{found.marked:,} that a hanging clerk had taken without acknowledging went elsewhere too, marked as possibly repeated"
     )
+
+
+def _journal(report: Report, console: Console) -> None:
+    """Print the result of the last act."""
+    found = report.journal
+    if found.skipped:
+        console.print(f"Not shown, Spark over the journal: {found.skipped}")
+        return
+    counts = ", ".join(f"{count:,} {what}" for what, count in found.messages.items())
+    console.print(f"The journal, read by Spark in {found.seconds:.0f} s, has messages: {counts}")
+    if len(found.messages) > 1:
+        console.print("What a killed broker had not yet written is missing there: a part of a second.")
+    if found.story:
+        console.print("One message's whole way, with milliseconds since its publication:")
+        for line in found.story:
+            console.print(f"  {line}", markup=False)
+    table = titled_table(
+        "Faults that the journal knows, in seconds since traffic began",
+        "at",
+        "what",
+        "lasted",
+        "noticed after",
+        "the demo did",
+        left=("what", "the demo did"),
+    )
+    for one in found.faults:
+        lasted = "-" if one.lasted is None else f"{one.lasted:.2f} s"
+        noticed = "-" if one.noticed is None else f"{one.noticed:.2f} s"
+        table.add_row(f"{one.at:.1f}", one.what, lasted, noticed, one.did)
+    if found.faults:
+        console.print(table)
+    for path in found.pictures:
+        console.print(f"picture: {path}", soft_wrap=True)
 
 
 def _results(report: Report) -> Table:
