@@ -14,6 +14,7 @@ from ...pipeline.errors import PipelineError
 from ...pipeline.registry import JOBS
 from ..output import FAILED, WRONG_USE, command_group, fail, note
 from ..tables import titled_table
+from .follow import follow
 from .progress import Bar
 from .view import as_json, show_summary
 
@@ -27,6 +28,8 @@ app = command_group(
       mqmesh pipeline synthesize topologies/ring-of-five.toml /tmp/journal --events 5000000
     """,
 )
+
+app.command()(follow)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Write one JSON object instead of tables.")]
 Out = Annotated[str, typer.Option("--out", metavar="URL", help="The folder or URL of the output tables.", show_default=False)]

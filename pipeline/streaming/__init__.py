@@ -1,0 +1,1 @@
+"""Tables that are kept current while the journal grows, by Structured Streaming."""

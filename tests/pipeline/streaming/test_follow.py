@@ -1,0 +1,86 @@
+"""The tables of a journal that is followed are those of a batch run, also after failures between a batch's offset and its commit."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from mqmesh.broker.journal.layout import Segment
+from mqmesh.pipeline.run import Order as RunOrder
+from mqmesh.pipeline.run import run
+from mqmesh.pipeline.streaming.follow import Follower, Order, spans
+from mqmesh.pipeline.tables.tables import Tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.slow
+
+
+class Growing:
+    """A journal that gets the segments of another one piece by piece, in the order of their last events."""
+
+    def __init__(self, full: Path, folder: Path) -> None:
+        self._full, self.folder = full, folder
+        manifests = sorted(full.glob("manifest/*/*.json"), key=lambda path: Segment.loaded(path.read_bytes()).max_time)
+        self._left = manifests
+        for part in ("names", "counts"):
+            if (full / part).exists():
+                shutil.copytree(full / part, folder / part)
+
+    def add(self, count: int) -> int:
+        """Close so many more segments; how many are left."""
+        for manifest in self._left[:count]:
+            segment = Segment.loaded(manifest.read_bytes())
+            for path in (segment.path, segment.name):
+                (self.folder / path).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(self._full / path, self.folder / path)
+        del self._left[:count]
+        return len(self._left)
+
+
+def assert_equal(followed: Path, batch: Path, tables: list[str]) -> None:
+    for table in tables:
+        ours, theirs = (sorted(map(repr, rows_of_any(out, table))) for out in (followed, batch))
+        assert len(ours) == len(theirs), table
+        assert ours == theirs, table
+
+
+def rows_of_any(out: Path, table: str) -> list[Any]:
+    """Rows as lists of (column, value), so that the order of columns does not matter."""
+    return [sorted(row.items()) for row in Tables(str(out)).arrow(table).to_pylist()]
+
+
+def test_failures_between_offset_and_commit(spark: SparkSession, journal: tuple[Path, Any], tmp_path: Path) -> None:
+    full = journal[0]
+    growing = Growing(full, tmp_path / "journal")
+    growing.add(3)
+    order = Order(str(growing.folder), str(tmp_path / "followed"), str(tmp_path / "checkpoint"), rows=1)
+    failing = Follower(order)
+    make = failing._make
+
+    def fails(*arguments: Any) -> None:
+        make(*arguments)
+        if len(failing.updates) == 1:
+            raise RuntimeError("the machine is gone")
+
+    failing._make = fails  # type: ignore[method-assign]
+    with pytest.raises(Exception, match="the machine is gone"):
+        failing.once()
+    offsets, commits = (len(list((tmp_path / "checkpoint" / kind).glob("[0-9]*"))) for kind in ("offsets", "commits"))
+    assert offsets == commits + 1
+    while growing.add(1000):
+        pass
+    follower = Follower(Order(order.journal, order.out, order.checkpoint))
+    updates = follower.once()
+    assert sum(update.events for update in updates) > 0
+    batch = run(RunOrder(str(full), str(tmp_path / "batch"), tuple(job.name for job in follower.jobs)))
+    assert not batch.failed, [job.error for job in batch.jobs]
+    assert_equal(tmp_path / "followed", tmp_path / "batch", [table for job in follower.jobs for table in job.tables])
+    assert [update.batch for update in Follower(follower.order).once() if update.batch >= 0] == []
+
+
+def test_days_without_gaps_go_together() -> None:
+    assert spans(["2026-01-02", "2026-01-01", "2026-01-04"]) == [("2026-01-01", "2026-01-03"), ("2026-01-04", "2026-01-05")]
