@@ -39,7 +39,7 @@ Expand = Annotated[bool, typer.Option("--expand", help="One line for each messag
 
 @app.callback()
 def _group() -> None:
-    """Look through what brokers have written down: which events, in which files, and whether all is whole.
+    """Look through what brokers have written down of messages, sessions and links.
 
     \b
       mqmesh journal ls data/journal

@@ -20,7 +20,7 @@ from .view import as_json, show_summary
 
 app = command_group(
     no_args_is_help=True,
-    help="""Make tables from journals: messages, calls, sessions, latency, traffic, faults, usage.
+    help="""Make tables from journals with Spark: messages, calls, latency, traffic, faults, usage.
 
     \b
       mqmesh pipeline run --journal data/journal --out data/tables
