@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -89,7 +90,13 @@ def test_a_running_broker_is_asked_first(tmp_path: Path) -> None:
         found = {type(packet): packet for packet in (client.expect(object), client.expect(object))}
         client.send(Puback(found[Publish].packet_id))
         client.nothing()
-        (line,) = trace("--live", home, "--client", "sensor", "--json").splitlines()
+        asked = CliRunner()
+        deadline = time.monotonic() + 30  # the journal is written off the loop
+        while (
+            found_there := asked.invoke(app, ["trace", "--live", home, "--client", "sensor", "--json"])
+        ).exit_code or "complete" not in found_there.output:
+            assert time.monotonic() < deadline, found_there.output
+        (line,) = found_there.output.splitlines()
         one = json.loads(line)
         assert (one["status"], one["topic"], one["source"]) == ("complete", "shop/a", "live")
         assert "not permitted" in trace("--live", f"mqtt://127.0.0.1:{port}", "--client", "sensor", status=1)
