@@ -128,9 +128,15 @@ def test_two_that_dial_each_other_have_one_link(tmp_path: Path) -> None:
         with Paho(ports[0]) as one:
             for number in range(300):  # the connection that stands is not given up for the other again
                 one.publish("load", str(number), 1)
-        assert len(links(ports[0])) == len(links(ports[1])) == 1
-        ups = [len(re.findall("event=link-up", (tmp_path / f"{number}.log").read_text())) for number in (1, 2)]
-        assert ups[0] == ups[1] <= 2, "the link was made again and again"
+        wait_until(
+            lambda: links(ports[0]) == links(ports[1]) and len(links(ports[0])) == 1, PATIENCE, "one link still, no handshake of a second"
+        )
+
+        def ups() -> list[int]:
+            return [len(re.findall("event=link-up", (tmp_path / f"{number}.log").read_text())) for number in (1, 2)]
+
+        wait_until(lambda: ups()[0] == ups()[1], PATIENCE, "each link to be up at both ends")
+        assert ups()[0] <= 2, "the link was made again and again"
     finally:
         stack.close()
         for broker in brokers:
