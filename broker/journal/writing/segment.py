@@ -63,6 +63,14 @@ class OpenSegment:
             self.path.unlink()
 
 
+def warm_up() -> None:
+    """Have the libraries import what they import at their first use (pandas too, if it is there), before there is traffic that waits."""
+    import pyarrow as pa
+
+    pa.array((1,), pa.int64())
+    parquet(arrow_schema().empty_table())
+
+
 def parquet(table: Any) -> bytes:
     """A table as a Parquet file."""
     import pyarrow as pa

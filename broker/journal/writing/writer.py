@@ -29,7 +29,7 @@ from ..tally import Key, rows
 from .columns import Columns, Fact
 from .housekeeping import Housekeeping
 from .recovery import Recovered, close_life, mark_life, recover
-from .segment import OpenSegment, parquet, store_events, table_of
+from .segment import OpenSegment, parquet, store_events, table_of, warm_up
 
 log = logging.getLogger("mqmesh.journal")
 
@@ -75,6 +75,7 @@ class Writer:
     def start(self) -> None:
         """Put what an earlier life left in its place, then begin. Raises OSError when the folder cannot be written to."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        warm_up()
         for life in recover(self.place, self.folder, self.recorder.number):
             self._gap(life)
         mark_life(self.folder, self.recorder.epoch)
