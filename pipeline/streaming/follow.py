@@ -181,8 +181,9 @@ class Follower:
             self._put_state(brokers=chosen.brokers)
 
     def _context(self, spark: SparkSession, selection: Selection, since: int | None, until: int | None) -> Context:
+        """What jobs get for some days. Each time is a run of its own: a run's folder has files of one run only, which it replaces."""
         now = time.time_ns() // 1000
-        return Context(spark, self.journal, selection, self.tables, now, since, until, self.order.options)
+        return Context(spark, self.journal, selection, Tables(self.order.out), now, since, until, self.order.options)
 
     def _select(self) -> Selection:
         """All segments. Those that were whole before are not read again."""
