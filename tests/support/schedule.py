@@ -15,8 +15,28 @@ RABBITMQ = (  # one node for all of them
     "metabroker/connectors/amqp/test_bad_messages.py",
     "metabroker/connectors/amqp/test_connector.py",
 )
+SPARK = (  # one session and the tables of one run for all of them
+    "pipeline/audit/test_job.py",
+    "pipeline/billing/test_job.py",
+    "pipeline/cluster/test_masters.py",
+    "pipeline/correlation/test_calls.py",
+    "pipeline/correlation/test_messages.py",
+    "pipeline/faults/test_faults.py",
+    "pipeline/health/test_health.py",
+    "pipeline/latency/test_latency.py",
+    "pipeline/source/test_journal_source.py",
+    "pipeline/source/test_topics.py",
+    "pipeline/streaming/test_follow.py",
+    "pipeline/test_demo_act.py",
+    "pipeline/test_notebook.py",
+    "pipeline/test_run.py",
+    "pipeline/trace/test_tables.py",
+    "pipeline/traffic/test_traffic.py",
+    "pipeline/usage/test_usage.py",
+)
 # Seconds of the files that take longest. They need not be exact: they only give an order.
 SECONDS = {
+    **dict.fromkeys(SPARK, 120),
     **dict.fromkeys(RABBITMQ, 59),
     "faults/test_recipients.py": 45,
     "interop/test_recipients.py": 40,
@@ -80,4 +100,6 @@ def seconds(file: str) -> float:
 
 def group(file: str) -> str:
     """The files with the same answer run in one process."""
+    if file in SPARK:
+        return "spark"
     return "rabbitmq" if file in RABBITMQ else file
