@@ -31,7 +31,7 @@ FIRST, SECOND = "orders", "orders-backup"
 INTERVALS = (0.5, 1.0, 4.0)  # seconds: message, fault, defunct
 RATE = 100  # orders a second
 PART = 2.0  # seconds of each quiet part
-PATIENCE = 30.0
+PATIENCE = 30.0  # seconds; of the last orders: without any end of an order
 EVENTS = "$mqmesh/events/recipients"
 RETURNED = "shop/returned"
 
@@ -130,8 +130,8 @@ class DeadRecipientAct:
         self._sent: list[int] = []
         self._states: dict[str, tuple[str, float]] = {}  # application -> state, since when (monotonic)
         self._changed = threading.Condition()
-        self._open = threading.Event()  # the shop sells
-        self._closed = threading.Event()
+        self._closed = threading.Event()  # the shop sells no more
+        self._seller: threading.Thread | None = None
         self._stack = contextlib.ExitStack()
         self._clerks: dict[str, subprocess.Popen[str]] = {}
         self._begin = time.monotonic()
@@ -143,9 +143,10 @@ class DeadRecipientAct:
         try:
             with self._stack:
                 self._play()
+                self._finish()
+                result = tally(self._sent, self._ends)
         except JMSError as error:
             raise DeadRecipientError(str(error)) from None
-        result = tally(self._sent, self._ends)
         result.steps = self.steps
         return result
 
@@ -169,8 +170,15 @@ class DeadRecipientAct:
         self._wake(FIRST)
         self._wake(SECOND)
         self._pass(PART)
-        self._open.clear()
-        self._wait(lambda: all(number in self._ends for number in self._sent), "", must=False)
+
+    def _finish(self) -> None:
+        """Close the shop, then wait for the ends of all orders. The shop is closed first: the order that it sends just now counts too."""
+        self._close_shop()
+        while not self._all_ended():
+            before = self._all()
+            self._wait(lambda: self._all_ended() or self._all() > before, "", must=False)
+            if self._all() == before:
+                return
 
     # What happens to clerks
 
@@ -253,25 +261,29 @@ class DeadRecipientAct:
         context = self._stack.enter_context(ConnectionFactory(self._address("shop"), client_id="shop", retry_last=0.5).create_context())
         context.create_consumer(context.create_topic(RETURNED)).message_listener = self._note_returned
         shop = self._stack.enter_context(context.create_context())
-        thread = threading.Thread(target=self._sell, args=(shop,), name="shop", daemon=True)
-        self._open.set()
-        thread.start()
-        self._stack.callback(self._close_shop, thread)
-
-    def _close_shop(self, thread: threading.Thread) -> None:
-        self._closed.set()
-        self._open.set()
-        thread.join(PATIENCE)
-
-    def _sell(self, shop: Any) -> None:
         orders = shop.create_topic(f"app/{FIRST}/new")
         producer = shop.create_producer().set_reply_to(shop.create_topic(RETURNED))
-        number = 0
-        while not self._closed.wait(1 / RATE):
-            if self._open.is_set():
-                producer.set_property("number", number).send(orders, {"article": "bolt M8", "count": number % 7 + 1})
+        self._sell(lambda number: producer.set_property("number", number).send(orders, {"article": "bolt M8", "count": number % 7 + 1}))
+        self._stack.callback(self._close_shop)
+
+    def _sell(self, send: Callable[[int], object]) -> None:
+        """Send orders in a thread until the shop closes. send: returns once the broker has acknowledged an order."""
+
+        def work() -> None:
+            number = 0
+            while not self._closed.wait(1 / RATE):
+                send(number)
                 self._sent.append(number)
                 number += 1
+
+        self._seller = threading.Thread(target=work, name="shop", daemon=True)
+        self._seller.start()
+
+    def _close_shop(self) -> None:
+        """Send no more orders; each one that was sent is noted when this returns."""
+        self._closed.set()
+        if self._seller is not None:
+            self._seller.join(PATIENCE)
 
     def _note_state(self, message: Message) -> None:
         said = json.loads(message.body)
@@ -290,6 +302,12 @@ class DeadRecipientAct:
             self._changed.notify_all()
 
     # Waiting
+
+    def _all_ended(self) -> bool:
+        return all(number in self._ends for number in self._sent)
+
+    def _all(self) -> int:
+        return sum(len(ends) for ends in list(self._ends.values()))
 
     def _counts(self) -> int:
         return sum(self._count(where) for where in (SECOND, RETURNED))

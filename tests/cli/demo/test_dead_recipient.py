@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
+from typing import cast
 
 import pytest
 from mqmesh.cli.demo.dead_recipient import FIRST, RETURNED, SECOND, DeadRecipientAct, DeadRecipientResult, End, Step, recipients, tally
@@ -27,6 +29,33 @@ def test_each_end_is_counted() -> None:
 def test_what_nobody_notices_is_a_problem() -> None:
     assert DeadRecipientResult(steps=[Step("orders hangs", 1.0)]).problems() == ["nobody noticed: orders hangs"]
     assert DeadRecipientResult(steps=[Step("orders hangs", 1.0, 0.5)]).problems() == []
+
+
+def test_the_order_that_is_being_sent_when_the_shop_closes_is_waited_for() -> None:
+    act = DeadRecipientAct(cast(Fleet, None), "turin", "porto", "lyon", lambda text: None)
+    sending, acknowledged, counted = threading.Event(), threading.Event(), threading.Event()
+
+    def send(number: int) -> None:
+        sending.set()
+        acknowledged.wait()
+
+    def finish() -> None:
+        act._finish()
+        counted.set()
+
+    act._sell(send)
+    sending.wait()
+    finishing = threading.Thread(target=finish, daemon=True)
+    finishing.start()
+    act._closed.wait()  # the shop closes, and the order is not acknowledged yet
+    acknowledged.set()
+    seller = act._seller
+    assert seller is not None
+    seller.join()
+    assert not counted.is_set()  # the order is with a clerk
+    act._end(0, End(FIRST, 1.0))
+    counted.wait()
+    assert tally(act._sent, act._ends).problems() == []
 
 
 @pytest.mark.slow
