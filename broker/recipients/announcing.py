@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...base.quoting import quoted
 from ...mqtt.batch.run import Run
-from . import records
-from .records import Record, iso
+from .handover import records
+from .handover.records import Record, iso
 
 if TYPE_CHECKING:
     from ...mesh.node.actions import Event

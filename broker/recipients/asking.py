@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 from ...mqtt.packets import Subscription
 from ...mqtt.session import Delivery
 from ..routing.route import Entry, Route, Target
-from . import records
 from .directory import Answer
-from .failover import uniform_runs
-from .parcels import Parcel
-from .seizure import Seizure
+from .handover import records
+from .handover.failover import uniform_runs
+from .handover.parcels import Parcel
 from .settings import Application
+from .taking.seizure import Seizure
 
 if TYPE_CHECKING:
     from ..session.session import Session

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 import msgpack
 
 from ...store.base import Kind, StoreError
-from . import parcels, records
+from .handover import parcels, records
 from .machine import Change, State
 
 if TYPE_CHECKING:
     from ..persistence.commits import Persistence
-    from .parcels import Parcel
+    from .handover.parcels import Parcel
+    from .handover.records import Record
     from .recipient import Recipient
-    from .records import Record
     from .settings import Application
 
 TABLE = "recipients"

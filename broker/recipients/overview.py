@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from ...mqtt.errors import UsageError
 from . import view
+from .handover.records import choose, iso
 from .machine import State
-from .records import choose, iso
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .records import Record
+    from .handover.records import Record
     from .shell import Recipients
 
 NAMED = 20  # recipients

@@ -21,10 +21,10 @@ from ...mqtt.session import Delivery
 from ...mqtt.topics import matches, overlaps, split_share
 from ..persistence.stored_session import StoredSession
 from ..routing.shared import ShareGroup
-from .faces import Gone, QueueFace, SessionFace, Watch
+from .handover.parcels import failed_over
 from .machine import Action, Change, Input, Machine, State
-from .parcels import failed_over
-from .seizure import Seizure
+from .taking.faces import Gone, QueueFace, SessionFace, Watch
+from .taking.seizure import Seizure
 
 if TYPE_CHECKING:
     from ..ports import Context, Receiver

@@ -25,21 +25,22 @@ from ...mqtt.reasons import Reason
 from ...mqtt.session import Delivery
 from ..journal.kinds import Kind
 from ..routing.publication import Publication
-from . import records, view
+from . import view
 from .announcing import RECORDS, Announcing, TakesApplications, TakesRecords
 from .asking import ADOPT, Asking
 from .declared import Contradiction, declared
 from .directory import RecipientDirectory
-from .failover import FailOver, uniform_runs
-from .feeding import Mover
+from .handover import records
+from .handover.failover import FailOver, uniform_runs
+from .handover.parcels import Parcel, failed_over, fields_of, repeated, stamped
+from .handover.records import Record, iso
 from .keeping import Keeping, restore_state
 from .machine import State
-from .parcels import Parcel, failed_over, fields_of, repeated, stamped
 from .recipient import PAST, QUEUE, Recipient, adopt_faces, face_of, forget_gone, watch
-from .records import Record, iso
 from .sampling import Sampler
-from .seizure import Seizure
 from .settings import Application, RecipientSettings
+from .taking.feeding import Mover
+from .taking.seizure import Seizure
 
 if TYPE_CHECKING:
     from ...mesh.node.node import Node
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from ..routing.router import Router
     from ..session.session import Session
     from ..session.table import Sessions
-    from .failover import Posts
+    from .handover.failover import Posts
 
 log = logging.getLogger("mqmesh.broker")
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from .handover.records import Step, choose, iso
 from .machine import State
-from .records import Step, choose, iso
 
 if TYPE_CHECKING:
+    from .handover.records import Record
     from .recipient import Recipient
-    from .records import Record
     from .shell import Recipients
 
 SHOWN = 100  # sessions without a declaration that are named

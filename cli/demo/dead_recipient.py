@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ...broker.recipients.settings import RecipientSettings
@@ -176,7 +176,7 @@ class DeadRecipientAct:
         self._close_shop()
         while not self._all_ended():
             before = self._all()
-            self._wait(lambda: self._all_ended() or self._all() > before, "", must=False)
+            self._wait(lambda known=before: self._all_ended() or self._all() > known, "", must=False)
             if self._all() == before:
                 return
 

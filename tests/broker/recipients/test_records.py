@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mqmesh.broker.recipients.records import Record, choose
+from mqmesh.broker.recipients.handover.records import Record, choose
 
 NAMES = [f"tried-{number}" for number in range(8)]
 

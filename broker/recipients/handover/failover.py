@@ -25,19 +25,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgpack
 
-from ...base.quoting import quoted
-from ...mqtt.batch.run import Run
-from ...mqtt.errors import UsageError
-from ...mqtt.session import Delivery
-from ...mqtt.topics import matches
-from .machine import State
+from ....base.quoting import quoted
+from ....mqtt.batch.run import Run
+from ....mqtt.errors import UsageError
+from ....mqtt.session import Delivery
+from ....mqtt.topics import matches
+from ..machine import State
+from ..recipient import Recipient
 from .parcels import FAILED_OVER, SITE, Parcel, decode, split_marks
-from .recipient import Recipient
 from .records import Record, choose
 
 if TYPE_CHECKING:
-    from ..auth.guard import Guard
-    from ..ports import Context
+    from ...auth.guard import Guard
+    from ...ports import Context
 
 log = logging.getLogger("mqmesh.broker")
 

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import msgpack
 
-from .machine import State
-from .settings import EVERYBODY, Application, Intervals
+from ..machine import State
+from ..settings import EVERYBODY, Application, Intervals
 
 FORM = 1
 LONGEST_CHAIN = 256  # recipients that are tried for one message

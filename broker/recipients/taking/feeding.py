@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ...mqtt.session import Delivery
-from ..roaming.drain import SessionDrain
+from ....mqtt.session import Delivery
+from ...roaming.drain import SessionDrain
 
 if TYPE_CHECKING:
-    from ..persistence.commits import Persistence
-    from ..session.session import Session
+    from ...persistence.commits import Persistence
+    from ...session.session import Session
 
 
 class Target:

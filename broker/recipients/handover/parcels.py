@@ -17,12 +17,12 @@ from typing import Any
 
 import msgpack
 
-from ...mqtt.batch.run import Run
-from ...mqtt.fields import read_string
-from ...mqtt.length import encode_length
-from ...mqtt.properties import Property, encode_properties
-from ...mqtt.publish import publish_properties
-from ..journal.mark import part_of, unpacked
+from ....mqtt.batch.run import Run
+from ....mqtt.fields import read_string
+from ....mqtt.length import encode_length
+from ....mqtt.properties import Property, encode_properties
+from ....mqtt.publish import publish_properties
+from ...journal.mark import part_of, unpacked
 from .records import iso
 
 FORM = 1

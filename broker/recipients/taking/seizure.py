@@ -18,18 +18,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from ...base.quoting import quoted
-from ...mqtt.batch.run import Run
-from ...mqtt.session import Delivery
-from ..persistence.stored_delivery import Extra, PersistentDelivery
-from ..persistence.stored_session import Page, StoredSession, read_page, read_runs
+from ....base.quoting import quoted
+from ....mqtt.batch.run import Run
+from ....mqtt.session import Delivery
+from ...persistence.stored_delivery import Extra, PersistentDelivery
+from ...persistence.stored_session import Page, StoredSession, read_page, read_runs
 from .faces import Gone, Watch
 
 if TYPE_CHECKING:
-    from ...store import Store, StoreError
-    from ...store.records import StoredDelivery, StoredRun
-    from ..persistence.commits import Persistence
-    from ..session.session import Session
+    from ....store import Store, StoreError
+    from ....store.records import StoredDelivery, StoredRun
+    from ...persistence.commits import Persistence
+    from ...session.session import Session
 
 log = logging.getLogger("mqmesh.broker")
 

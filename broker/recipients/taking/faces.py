@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from ...mqtt.session import Delivery, Observer
+from ....mqtt.session import Delivery, Observer
 
 if TYPE_CHECKING:
-    from ..ports import Receiver
-    from ..session.session import Session
+    from ...ports import Receiver
+    from ...session.session import Session
 
 
 class Owner(Protocol):
