@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -176,9 +177,12 @@ class DeadRecipientAct:
         self._close_shop()
         while not self._all_ended():
             before = self._all()
-            self._wait(lambda known=before: self._all_ended() or self._all() > known, "", must=False)
+            self._wait(partial(self._more_than, before), "", must=False)
             if self._all() == before:
                 return
+
+    def _more_than(self, ends: int) -> bool:
+        return self._all_ended() or self._all() > ends
 
     # What happens to clerks
 
