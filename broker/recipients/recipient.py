@@ -24,13 +24,14 @@ from ..routing.shared import ShareGroup
 from .handover.parcels import failed_over
 from .machine import Action, Change, Input, Machine, State
 from .taking.faces import Gone, QueueFace, SessionFace, Watch
-from .taking.seizure import Seizure
+from .taking.removal import Removal
 
 if TYPE_CHECKING:
     from ..ports import Context, Receiver
     from ..routing.router import Router
     from ..session.session import Session
     from .settings import Application
+    from .taking.seizure import Seizure
 
 GRAIN = 0.02  # seconds between two noted arrivals
 UNBOUND = 1 << 62
@@ -104,7 +105,8 @@ class Recipient:
         self.deadline: float | None = None  # as the port has it
         self._times: deque[float] = deque()
         self._turn = 0
-        self._seizures: dict[Session, Seizure] = {}
+        self._emptied: list[Callable[[], None]] = []  # told when nothing is being taken away
+        self._removal = Removal(self._holders, self._left_in, self._make_seizure, self._removed)
         self._serving: dict[bytes, tuple[int, list[Server]]] = {}  # topic -> (router's changes, who takes it)
 
     # Looking
@@ -179,9 +181,7 @@ class Recipient:
         if session in self.sessions:
             self.sessions.remove(session)
         self._serving.clear()
-        seizure = self._seizures.pop(session, None)
-        if seizure is not None:
-            seizure.stop()
+        self._removal.leave_out(session)
 
     def connected_now(self, now: float, why: str = "its client has connected") -> None:
         """A client that serves it has connected (row F11)."""
@@ -341,11 +341,14 @@ class Recipient:
                 return taken + (self._in_fault(rest, session) if taken else 0)
             return session.deliver(delivery) if session is not None else self.deliver(delivery)
         self.machine.feed(Input.ATTEMPT, now)
-        if not self._seizures and self.port.fail_over(self, delivery, False, self.state.value):
+        if not self.busy and self.port.fail_over(self, delivery, False, self.state.value):
             return count
-        # behind what is being taken away; that goes on with it
+        return self.follow(delivery, session)
+
+    def follow(self, delivery: Delivery, session: Session | None = None) -> int:
+        """Have messages behind those that are being taken away; they are taken too. How many of the first ones were taken."""
         taken = session.deliver(delivery) if session is not None else self._wait(delivery)
-        self._take_away(1 if self.state is State.FAULT else 0)
+        self._take_away(int(self.state is State.FAULT))
         return taken
 
     # Messages are acknowledged
@@ -386,7 +389,7 @@ class Recipient:
             cutoff = self._times.popleft() + GRAIN / 2
             if self.passing and self._left(cutoff):
                 self.machine.feed(Input.FAILED, now)
-                self._seize_until(cutoff)
+                self._removal.want(cutoff, 0)
 
     @property
     def _lost_any(self) -> bool:
@@ -421,9 +424,7 @@ class Recipient:
                 self._close()
             elif action is Action.RESTORE:
                 self.probing = False
-                for seizure in self._seizures.values():
-                    seizure.stop()
-                self._seizures.clear()
+                self._removal.stop()
                 if self._left(None):
                     self._times.clear()
                     self.attempted()
@@ -442,7 +443,7 @@ class Recipient:
 
     def look_for_probe(self) -> None:
         """From time to time: a probe that has expired or was taken by nobody makes room for the next message."""
-        if self.state is State.FAULT and self.probing and not self._seizures and not self._left(None):
+        if self.state is State.FAULT and self.probing and not self.busy and not self._left(None):
             self.probing = False
 
     def _close(self) -> None:
@@ -451,46 +452,33 @@ class Recipient:
             if session.connection is not None:
                 session.connection.disconnect(Reason.ADMINISTRATIVE_ACTION, text)
 
+    def _holders(self) -> list[Session]:
+        """Its sessions in the order in which messages are taken away: what is in flight is the oldest, the queue has what came last."""
+        return [*sorted(self.sessions, key=lambda one: not _flying(one)), self.queue]
+
     def _take_away(self, keep: int) -> None:
         """Have all messages but the probe taken away. keep: how many stay."""
-        holders = sorted(self.holders, key=lambda one: not _flying(one))
-        for session in holders:
-            mine = min(keep, int(self._left_in(session, None)))
-            keep -= mine
-            self._seize(session, None, mine)
+        self._removal.want(None, keep)
 
-    def _seize_until(self, cutoff: float) -> None:
-        for session in self.holders:
-            if self._left_in(session, cutoff):
-                self._seize(session, cutoff, 0)
+    def _make_seizure(self, session: Session, cutoff: float | None, keep: int, done: Callable[[Seizure], None]) -> Seizure:
+        return self.port.seize(self, session, cutoff, keep, done)
 
-    def _seize(self, session: Session, cutoff: float | None, keep: int) -> None:
-        known = self._seizures.get(session)
-        if known is not None:
-            if known.cutoff is not None:  # a wider one takes its place
-                if cutoff is None:
-                    known.stop()
-                else:
-                    known.cutoff = max(known.cutoff, cutoff)
-                    return
-            elif keep >= known.keep:
-                return
-            else:
-                known.stop()
-        seizure = self._seizures[session] = self.port.seize(self, session, cutoff, keep, self._seized)
-        seizure.go()
+    def _removed(self) -> None:
+        """Nothing is being taken away any more."""
+        emptied, self._emptied = self._emptied, []
+        for call in emptied:
+            call()
 
-    def _seized(self, seizure: Seizure) -> None:
-        if self._seizures.get(seizure.session) is seizure:
-            del self._seizures[seizure.session]
-        if seizure.session.paused and seizure.session.eased:
-            seizure.session.relax()
+    def when_removed(self, call: Callable[[], None]) -> None:
+        """Call once what is being taken away is taken; at once if nothing is."""
+        if self.busy:
+            self._emptied.append(call)
+        else:
+            call()
 
     def go_on(self) -> None:
         """There may be room again."""
-        for seizure in list(self._seizures.values()):
-            if seizure.stalled:
-                seizure.go()
+        self._removal.go_on()
 
     # For a seizure
 
@@ -516,6 +504,8 @@ class Recipient:
             self.machine.failing = None
             if self._left(None):
                 self.attempted()
+            if not self.passing:
+                self._take_away(int(self.state is State.FAULT))
         self.machine.since = now if self.state is State.FAULT else self.machine.since
         self.port.set_deadline(self)
         self.port.changed(self)
@@ -525,24 +515,15 @@ class Recipient:
         now = self.port.context.now
         self._carry_out(self.machine.feed(Input.DECLARED, now, why="an operator has said so"), now)
 
-    def empty_into(self, done: Callable[[Seizure], None]) -> None:
-        """Have all its messages taken away, whatever its state."""
-
-        def seized(seizure: Seizure) -> None:
-            self._seized(seizure)
-            done(seizure)
-
-        for session in self.holders:
-            known = self._seizures.pop(session, None)
-            if known is not None:
-                known.stop()
-            seizure = self._seizures[session] = self.port.seize(self, session, None, 0, seized)
-            seizure.go()
+    def empty(self, done: Callable[[], None]) -> None:
+        """Have all its messages taken away, whatever its state. done: called when they are."""
+        self._emptied.append(done)
+        self._take_away(0)
 
     @property
     def busy(self) -> bool:
         """Whether messages are being taken away."""
-        return bool(self._seizures)
+        return self._removal.busy
 
 
 def adopt_faces(recipient: Recipient, router: Router, queue: Session) -> None:

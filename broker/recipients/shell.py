@@ -683,11 +683,7 @@ class Recipients:
             return False
         self._moving[name] = to
 
-        def done(seizure: Seizure) -> None:
-            if not recipient.busy:
-                self._moving.pop(name, None)
-
-        recipient.empty_into(done)
+        recipient.empty(lambda: self._moving.pop(name, None))
         return True
 
     def _move_to(self, recipient: Recipient, to: str, delivery: Delivery) -> bool:
