@@ -87,6 +87,18 @@ class Parcel:
         tried = self.tried if name in self.tried else [*self.tried, name]
         return replace(self, tried=tried, reason=reason, repeated=self.repeated or repeated)
 
+    def alike(self, other: Parcel) -> bool:
+        """Whether both differ in nothing but their messages."""
+        return self._kind() == other._kind() and not (self.mark or other.mark)
+
+    def _kind(self) -> tuple[object, ...]:
+        fixed = (self.topic, self.qos, self.retain, self.properties, self.expiry, self.site, self.originator)
+        return (*fixed, self.tried, self.repeated, self.reason, self.final)
+
+    def joined(self, other: Parcel) -> Parcel:
+        """The messages of both, which are alike."""
+        return replace(self, payloads=[*self.payloads, *other.payloads])
+
     @property
     def count(self) -> int:
         return len(self.payloads)
