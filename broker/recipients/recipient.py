@@ -105,7 +105,7 @@ class Recipient:
         self.deadline: float | None = None  # as the port has it
         self._times: deque[float] = deque()
         self._turn = 0
-        self._emptied: list[Callable[[], None]] = []  # told when nothing is being taken away
+        self._emptied: list[Callable[[], object]] = []  # told when nothing is being taken away
         self._removal = Removal(self._holders, self._left_in, self._make_seizure, self._removed)
         self._serving: dict[bytes, tuple[int, list[Server]]] = {}  # topic -> (router's changes, who takes it)
 
@@ -469,7 +469,7 @@ class Recipient:
         for call in emptied:
             call()
 
-    def when_removed(self, call: Callable[[], None]) -> None:
+    def when_removed(self, call: Callable[[], object]) -> None:
         """Call once what is being taken away is taken; at once if nothing is."""
         if self.busy:
             self._emptied.append(call)
@@ -515,7 +515,7 @@ class Recipient:
         now = self.port.context.now
         self._carry_out(self.machine.feed(Input.DECLARED, now, why="an operator has said so"), now)
 
-    def empty(self, done: Callable[[], None]) -> None:
+    def empty(self, done: Callable[[], object]) -> None:
         """Have all its messages taken away, whatever its state. done: called when they are."""
         self._emptied.append(done)
         self._take_away(0)
