@@ -184,7 +184,7 @@ class Management:
         ended = shell.set_rules(settings.rules)
         for name in ("keys", "brokers", "managers", "retry_first", "retry_last", "lowest_protocol"):
             setattr(old, name, getattr(settings, name))
-        shell.node.renew({name: bytes.fromhex(key) for name, key in old.keys.items()}, old.managers)
+        shell.node.renew({name: bytes.fromhex(key) for name, key in old.keys.items()}, old.managers, old.brokers)
         links = [link for link in shell.links.values() if link.peer is not None and self._unwanted(link)]
         for link in links:
             link.close(Reason.ADMINISTRATIVE_ACTION, f"{link.peer} is not what mesh.keys and mesh.brokers of {shell.identity} say")

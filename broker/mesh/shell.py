@@ -111,7 +111,14 @@ class MeshShell:
             self.identity,
             _node_settings(settings),
             context.wall() - context.loop.time(),
-            Keys(settings.name, config.number, config.name, self.signer, {n: bytes.fromhex(key) for n, key in settings.keys.items()}),
+            Keys(
+                settings.name,
+                config.number,
+                config.name,
+                self.signer,
+                {name: bytes.fromhex(key) for name, key in settings.keys.items()},
+                settings.brokers,
+            ),
             self.standing.claim,
             self.standing.former,
         )
@@ -306,7 +313,7 @@ class MeshShell:
         old = None if twin else self.by_number.get(peer.number)
         second = old is not None and old.peer is not None and old.peer.twin_of(peer)  # both stay until one of them yields
         if old is not None and old.peer is not None and not second:
-            if old.peer.epoch == peer.epoch and old.machine.dialled != link.machine.dialled and not self._preferred(link):
+            if old.peer.same_life(peer) and old.machine.dialled != link.machine.dialled and not self._preferred(link):
                 link.close(Reason.SERVER_BUSY, f"{self.identity} and {peer} are linked already")
                 return
             old.close(Reason.SESSION_TAKEN_OVER, f"{peer} and {self.identity} have a new connection")

@@ -429,6 +429,9 @@ class Link:
         assert peer is not None
         refused = Reason.CLIENT_IDENTIFIER_NOT_VALID if not self.dialled else Reason.IMPLEMENTATION_SPECIFIC_ERROR
         if peer.twin_of(own):
+            if self._signer is not None and peer.key != own.key:
+                text = f"{peer} says that it is {own}, and has another key than this one: give it a data folder of its own"
+                raise PeerError(refused, f"{text} (mqmesh identity new), or identity.key of this one")
             return  # a copy of the data folder: the two say to each other who yields
         if peer.uuid == own.uuid:
             if peer.name == own.name:

@@ -82,22 +82,26 @@ class Fence:
 
     def heard(self, end: LinkEnd, lives: tuple[Life, ...]) -> None:
         """Keep and pass on what is new."""
-        core, members = self._core, self._members
-        new = []
-        for said in lives:
-            if not well_formed(said) or (self._lives.newer(said) and self._of_lost_key(said)):
-                continue
-            if not self._lives.newer(said) or not members.believes(end, "life", said.number, None, said.seal, said.said()):
-                continue
-            if self._lives.offer(said):
-                new.append(said)
-                end.lives[said.life] = said.serial
-        if not new:
-            return
-        members.states.dirty = True
-        self._flood(new, but=end.id)
+        members = self._members
+        new: list[Life] = []
+        try:
+            for said in lives:
+                if not well_formed(said) or (self._lives.newer(said) and self._of_lost_key(said)):
+                    continue
+                if not self._lives.newer(said) or not members.believes(end, "life", said.number, None, said.seal, said.said()):
+                    continue
+                if self._lives.offer(said):
+                    new.append(said)
+                    end.lives[said.life] = said.serial
+        finally:  # what is kept counts and is passed on, whatever the peer has said behind it: nobody sends it here again
+            if new:
+                self._tell_new(new, end)
+
+    def _tell_new(self, new: list[Life], source: LinkEnd) -> None:
+        self._members.states.dirty = True
+        self._flood(new, but=source.id)
         for said in new:
-            if self._of_own(said) and not core.fenced:
+            if self._of_own(said) and not self._core.fenced:
                 self._meet(said)
 
     def _of_own(self, said: Life) -> bool:

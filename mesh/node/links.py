@@ -55,6 +55,7 @@ class Links:
             core.close(link, reason, text)
             core.event(name, link=link, peer=str(peer), text=text)
             return
+        self._members.shown(peer)
         for old in [e for e in core.links.values() if e.peer.number == peer.number and not e.peer.twin_of(peer)]:
             self._core.drop(old)
             core.close(old.id, Reason.SESSION_TAKEN_OVER, f"{peer} has a new link")
@@ -92,7 +93,7 @@ class Links:
             text = f"{peer.name!r} has number {peer.number}, which {other.name!r} holds; give one of them another number"
             return "number_conflict", Reason.CLIENT_IDENTIFIER_NOT_VALID, text
         old = self._core.by_number.get(peer.number)
-        if old is not None and not old.peer.twin_of(peer) and old.peer.epoch == peer.epoch and old.incarnation > incarnation:
+        if old is not None and old.peer.same_life(peer) and old.incarnation > incarnation:
             return "second_link", Reason.SESSION_TAKEN_OVER, f"there is a link to {peer} already"
         return None
 

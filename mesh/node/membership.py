@@ -226,18 +226,24 @@ class Membership:
         """Keep and pass on what is new."""
         core = self._core
         new = []
-        for record in records:
-            if not self.states.newer(record) or self.buried(record.number, record.uuid, record.epoch):
-                continue
-            if not self.believes(end, "linkstate", record.number, record.name, record.seal, record.said()):
-                continue
-            if (record.number, record.uuid) == (core.number, core.uuid) and not self._of_twin(record.epoch):
-                self._raise_epoch(record.epoch)
-            elif self.states.offer(record):
-                new.append(record)
-        if new:
-            self.fence.tell_all(new, but=end.id)
-            core.flood("linkstate", new, but=end.id)
+        try:
+            for record in records:
+                back = self._taken_back(record)
+                if not (back or self.states.newer(record)) or self.buried(record.number, record.uuid, record.epoch):
+                    continue
+                if not self.believes(end, "linkstate", record.number, record.name, record.seal, record.said()):
+                    continue
+                if back and record.seal is not None:
+                    self._disown(record.number, record.seal.key)
+                    self._ask_anew((record.number, record.uuid))
+                if (record.number, record.uuid) == (core.number, core.uuid) and not self._of_twin(record.epoch):
+                    self._raise_epoch(record.epoch)
+                elif self.states.offer(record):
+                    new.append(record)
+        finally:  # what is kept is passed on, whatever the peer has said behind it: nobody sends it here again
+            if new:
+                self.fence.tell_all(new, but=end.id)
+                core.flood("linkstate", new, but=end.id)
 
     def on_life(self, end: LinkEnd, lives: tuple[Life, ...]) -> None:
         """Which lives of brokers there are."""
@@ -311,6 +317,39 @@ class Membership:
             return False
         self._learn(number, seal)
         return True
+
+    def shown(self, peer: Identity) -> None:
+        """A peer has proved its key: if the configuration says that its number belongs to it, whatever was learned before is wrong."""
+        keys = self._core.keys
+        pin = None if keys is None else keys.pins.get(peer.number)
+        if keys is not None and pin is not None and pin.key != peer.key and keys.belongs(peer.number, peer.name, peer.key):
+            self.pin(peer.number, Pin(peer.key, lasting=True))
+            self._disown(peer.number, peer.key)
+
+    def _taken_back(self, record: LinkRecord) -> bool:
+        """Whether a record comes from the key that the configuration or an operator has given its number, and another key has spoken under
+        that number before. How new those statements say they are does not count then: they must not hide the owner's."""
+        keys, seal = self._core.keys, record.seal
+        pin = None if keys is None else keys.pins.get(record.number)
+        if keys is None or pin is None or seal is None:
+            return False
+        if pin.key != seal.key:
+            return keys.belongs(record.number, record.name, seal.key)
+        key = record.number, record.uuid
+        said = (self.states.records.get(key), self.interests.sets.get(key))
+        return pin.lasting and any(one is not None and one.seal is not None and one.seal.key != seal.key for one in said)
+
+    def _disown(self, number: int, key: bytes) -> None:
+        """A number belongs to this key: what others said under it does not count."""
+        self.states.disown(number, key)
+        self.interests.disown(number, key)
+        self._core.lives.disown(number, key)
+
+    def _ask_anew(self, key: Key) -> None:
+        """What a broker wants is not known from itself: ask for it once it can be reached."""
+        known = self.interests.sets.get(key)
+        if known is None or known.seal is None:
+            self._forgotten.add(key)
 
     def _admits(self, end: LinkEnd, number: int, name: str | None, seal: Seal, silent: bool = False) -> bool:
         """Whether a key may speak for a number. silent: a refusal is counted only."""

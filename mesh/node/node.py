@@ -556,11 +556,11 @@ class Node:
         """Whether a broker that was linked once has left in order or was forgotten since."""
         return self._orders.gone(peer.number, peer.uuid.bytes)
 
-    def renew(self, keys: Mapping[str, bytes], managers: Iterable[str] | None) -> None:
-        """The configuration says these keys, by the broker's name, and whose orders count, from now on."""
+    def renew(self, keys: Mapping[str, bytes], managers: Iterable[str] | None, brokers: Mapping[str, int] | None = None) -> None:
+        """The configuration says these keys and numbers, by the broker's name, and whose orders count, from now on."""
         core = self._core
         if core.keys is not None:
-            core.keys.give(keys)
+            core.keys.give(keys, brokers)
         core.config = replace(core.config, managers=None if managers is None else tuple(managers))
 
     # ---- retained messages

@@ -147,6 +147,15 @@ class Interests:
             if self.memory is not None:
                 self.memory.forget(key, gone.entries)
 
+    def disown(self, number: int, key: bytes) -> None:
+        """A number belongs to this key: what another one said that it wants counts until the owner says something, however old."""
+        for one, known in self.sets.items():
+            if one[0] == number and known.seal is not None and known.seal.key != key:
+                known.epoch = known.version = 0
+                known.seal = None  # so that it is not passed on
+                if self.memory is not None:
+                    self.memory.interest(one, known, ())
+
     def apply(self, update: InterestUpdate, genuine: Callable[[InterestSet], bool] | None = None) -> str:
         """Take an update: "new" (pass it on), "old" (nothing to do) or "gap" (ask for the whole). Raises `PeerError`.
 

@@ -134,6 +134,13 @@ class LinkStates:
         if self.records.pop(key, None) is not None or gone:
             self.dirty = True
 
+    def disown(self, number: int, key: bytes) -> None:
+        """Forget all records under a number but those that this key has signed."""
+        for records in (self.records, self.twins):
+            for one in [one for one, r in records.items() if r.number == number and (r.seal is None or r.seal.key != key)]:
+                del records[one]
+                self.dirty = True
+
     def refresh(self) -> bool:
         """Compute the picture anew if a record has changed; whether one had."""
         if not self.dirty:

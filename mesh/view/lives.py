@@ -86,6 +86,13 @@ class Lives:
         known = self._known.get((said.number, said.uuid), {}).get(said.life)
         return said.life != self.own.life and (known is None or said.serial > known.serial)
 
+    def disown(self, number: int, key: bytes) -> None:
+        """Forget what other keys than this one have said of the lives of a number, which is not the own one."""
+        for one, lives in [(one, lives) for one, lives in self._known.items() if one[0] == number]:
+            self._known[one] = {life: said for life, said in lives.items() if said.seal is not None and said.seal.key == key}
+            if not self._known[one]:
+                del self._known[one]
+
     def _room(self, said: Life) -> bool:
         """Make room for one more UUID under a number: the one whose lives are oldest goes, unless the new one is older still."""
         if (said.number, said.uuid) in self._known:

@@ -40,5 +40,11 @@ class Identity(NamedTuple):
         known = LIFE in self.capabilities and LIFE in other.capabilities
         return known and (self.number, self.uuid) == (other.number, other.uuid) and self.life != other.life
 
+    def same_life(self, other: Identity) -> bool:
+        """Whether both are one life of one broker. A life may raise its epoch; where a life is not known, its epoch stands for it."""
+        if self.life and other.life:
+            return (self.uuid, self.life) == (other.uuid, other.life)
+        return (self.uuid, self.epoch) == (other.uuid, other.epoch)
+
     def __str__(self) -> str:
         return f"{self.name} (number {self.number})"

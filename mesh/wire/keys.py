@@ -9,7 +9,8 @@ learned when it is first seen, and kept (a *pin*); the configuration may say it 
     lasting    the key is in a data folder, so that it is the same in the broker's next life
 
 Rules
-- a key that the configuration gives a name counts alone for that name, and for no other;
+- a key that the configuration gives a name counts alone for that name, and for no other; where the configuration gives the name a number
+  too, for that number, whatever name is said;
 - a number with a pin is refused under any other key, unless that pin's key does not last and its broker is out of reach;
 - this broker's own number is its own.
 
@@ -80,22 +81,36 @@ def shown(key: bytes) -> str:
 class Keys:
     """One broker's view. given: public keys that the configuration says, by the broker's name. pins: by number."""
 
-    def __init__(self, mesh: str, number: int, name: str, signer: Signer, given: Mapping[str, bytes] | None = None) -> None:
+    def __init__(
+        self,
+        mesh: str,
+        number: int,
+        name: str,
+        signer: Signer,
+        given: Mapping[str, bytes] | None = None,
+        brokers: Mapping[str, int] | None = None,
+    ) -> None:
+        """brokers: numbers that the configuration says, by the broker's name."""
         self.signer = signer
         self.pins: dict[int, Pin] = {}
-        self.give(given or {})
+        self.give(given or {}, brokers)
         self._mesh = mesh
         self._number = number
         self._name = name
 
-    def give(self, given: Mapping[str, bytes]) -> None:
-        """The configuration says these keys, by the broker's name, from now on."""
+    def give(self, given: Mapping[str, bytes], brokers: Mapping[str, int] | None = None) -> None:
+        """The configuration says these keys and these numbers, by the broker's name, from now on."""
         self._given = dict(given)
         self._owners = {key: owner for owner, key in self._given.items()}
+        self._named = {number: name for name, number in (brokers or {}).items() if name in self._given}
 
     def given_to(self, name: str) -> bytes | None:
         """The key that the configuration gives a broker."""
         return self._given.get(name)
+
+    def belongs(self, number: int, name: str, key: bytes) -> bool:
+        """Whether the configuration gives this key to the broker that has this name and number."""
+        return self._given.get(name) == key and self._named.get(number, name) == name
 
     # ---- statements
 
@@ -121,6 +136,10 @@ class Keys:
             if key == self.signer.public:
                 return None
             return f"number {number} is {self._name}'s here; give {name or 'the other broker'} another"
+        named = self._named.get(number)
+        if named is not None and name is not None and named != name:
+            return f"number {number} is {named}'s (mesh.brokers), and {name} says it: correct the list, or give {name} another number"
+        name = name or named
         owner = self._owners.get(key)
         if owner is not None and name is not None and owner != name:
             return f"the key {shown(key)} is {owner}'s (mesh.keys), and {name} shows it: give each broker a data folder of its own"

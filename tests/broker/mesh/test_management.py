@@ -30,7 +30,7 @@ def broker_with(link: Any, *peers: PeerSettings) -> Any:
     shell.costs, shell.met, shell.errors, shell.down_since = {}, {}, {}, {}
     shell.ended, shell.priced = [], []
     shell.dialler = Fake(end=lambda peer: shell.ended.append(peer.address))
-    shell.node = Fake(link_cost=lambda id_, cost, now: shell.priced.append(cost), members=list, renew=lambda keys, managers: None)
+    shell.node = Fake(link_cost=lambda id_, cost, now: shell.priced.append(cost), members=list, renew=lambda keys, managers, brokers: None)
     shell.cost_of, shell.now, shell.drain, shell.status_soon = (lambda one: one.cost), (lambda: 0.0), (lambda: None), (lambda: None)
     shell.set_rules = lambda rules: 0
     return shell

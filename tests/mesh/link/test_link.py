@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mqmesh.mesh.link import hello
 from mqmesh.mesh.link.link import METHOD, Event, Link, LinkClosed, LinkConfig, LinkData, LinkUp, State
-from mqmesh.mesh.wire.identity import Identity
+from mqmesh.mesh.wire.identity import LIFE, Identity
 from mqmesh.mesh.wire.keys import Signer
 from mqmesh.mqtt import codec, packets
 from mqmesh.mqtt.errors import PeerError
@@ -52,6 +52,24 @@ def test_both_ends_show_that_they_have_the_keys_that_they_name() -> None:
     assert "porto (number 3) does not show" in keyed(lyon, lyon)[0].text
     assert "does not show" in keyed(None, porto)[0].text
     assert keyed(lyon, porto, "that number is another's")[0].text == "that number is another's"
+
+
+def test_a_copy_shows_the_same_key_as_its_original() -> None:
+    """Whoever says a broker's number and UUID under another key is no other life of it."""
+    known = frozenset({LIFE})
+    own = PORTO._replace(key=KEYED["porto"].public, life=b"p" * 16, capabilities=known)
+    for signer, up in ((KEYED["porto"], True), (KEYED["lyon"], False)):
+        other = own._replace(key=signer.public, life=b"q" * 16)
+        dialler = Link.dial(other, KEY, CONFIG, 0.0, signer=signer)
+        (packet,) = Framer(100_000).feed(dialler.take())
+        connect = codec.decode(packet[0], bytes(packet[1]), 5)
+        assert isinstance(connect, packets.Connect)
+        acceptor = Link.accept(own, KEY, CONFIG, connect, b"", 0.0, signer=KEYED["porto"])
+        found = [*dialler.receive(acceptor.take(), 0.0), *acceptor.receive(dialler.take(), 0.0), *dialler.receive(acceptor.take(), 0.0)]
+        ended = [event.text for event in found if isinstance(event, LinkClosed)]
+        assert (dialler.state is acceptor.state is State.UP) == up
+        assert bool(ended) != up
+        assert all("has another key than this one" in text for text in ended)
 
 
 class Pair:
