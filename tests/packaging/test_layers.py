@@ -39,7 +39,7 @@ RANKS = {
         "site",
         "mesh",
         "config",
-        "recipients",
+        "queues recipients",
         "roaming",
         "persistence",
         "session",

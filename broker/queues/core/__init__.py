@@ -1,0 +1,1 @@
+"""Queues without effects: states, plans, blocks of messages, and the queue itself."""

@@ -1,0 +1,287 @@
+"""Blocks: messages of a queue that were put together, and how far each group of subscribers is with them.
+
+A block is the unit of everything: one record in the log, one entry in a heap, states as bytes in a row. A step of many messages is a
+few slices, whatever their number. Messages of one block have the same priority, delay, expiry, plan and topic.
+
+    positions     first, first + 1, ...           of the queue, never used twice
+    Part          one group's view of the block: one byte a message, and who has it
+
+A byte of `Part.states` is a value of `Subscriber`, of the member that has taken the message, or of nobody:
+
+    CLEAN 0    free: the next member may take it          WAITS 1    clean, but not yet: not revealed, delayed, or not its turn
+
+Invariants: `free` and `open` of a part count its bytes; a part is in its lane's heap while something is free (perhaps longer).
+What it does not know: the queue, files, times.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import NamedTuple
+
+from .plan import ANYBODY, Group
+from .states import HELD, OUTCOMES, Subscriber
+
+WAITS = 1
+NOBODY = 0  # number of a member that is none
+FREE = int(Subscriber.CLEAN)
+HELD_BYTES = bytes(sorted(HELD))
+OPEN_BYTES = bytes((FREE, WAITS)) + HELD_BYTES
+ENDED_BYTES = bytes(sorted(OUTCOMES))
+
+
+class Meta(NamedTuple):
+    """What messages of a publisher have in common.
+
+    publisher: client identifier. properties: encoded MQTT 5 properties that travel to subscribers, without the expiry. handle: the
+    publisher's name for the message, unique for it; "" without. group: its message group; "" without.
+    """
+
+    publisher: str = ""
+    properties: bytes = b""
+    handle: str = ""
+    group: str = ""
+
+
+NO_META = Meta()
+
+
+class Key(NamedTuple):
+    """What messages of one block have in common. due, expires: in milliseconds since 1970, 0: at once, never."""
+
+    groups: tuple[Group, ...] = (ANYBODY,)
+    ordered: bool = False
+    revealed: bool = True
+    priority: int = 4
+    due: int = 0
+    expires: int = 0
+    topic: bytes = b""
+
+
+class Place(NamedTuple):
+    """Where the bodies of a block are in the log. segment: its number. offset: of the first body. size: of all. crc: over all."""
+
+    segment: int
+    offset: int
+    size: int
+    crc: int
+
+
+class Part:
+    """One group's view of a block. lane: what has it in its heap. cursor: nothing before it is free. tries: deliveries so far, by index.
+
+    queued: the lane's heap has it. dead: indexes of dead letters."""
+
+    __slots__ = ("block", "cursor", "dead", "free", "index", "lane", "open", "queued", "states", "takers", "tries")
+
+    def __init__(self, block: Block, index: int, lane: Lane) -> None:
+        self.block = block
+        self.index = index
+        self.lane = lane
+        self.states = bytearray()
+        self.takers = array("H")
+        self.free = 0
+        self.open = 0
+        self.cursor = 0
+        self.queued = False
+        self.dead: set[int] | None = None
+        self.tries: dict[int, int] | None = None
+
+    def begin(self, count: int, state: int) -> None:
+        """All messages are in a state and nobody's."""
+        self.states = bytearray((state,)) * count
+        self.takers = array("H", bytes(2 * count))
+        self.open = count
+        self.free = count if state == FREE else 0
+
+    def free_run(self, most: int) -> tuple[int, int]:
+        """The first free messages in a row: (index, count), at most so many; count 0: none is free."""
+        start = self.states.find(FREE, self.cursor)
+        if start < 0:
+            self.cursor = len(self.states)
+            return 0, 0
+        ahead = self.states[start : start + most]
+        self.cursor = start
+        return start, len(ahead) - len(ahead.lstrip(b"\0"))
+
+    def give(self, start: int, count: int, member: int) -> None:
+        """A member takes free messages."""
+        self.states[start : start + count] = bytes((Subscriber.GET,)) * count
+        self.takers[start : start + count] = array("H", (member,)) * count
+        self.free -= count
+        if self.cursor == start:
+            self.cursor = start + count
+
+    def has(self, start: int, count: int, member: int) -> bool:
+        """Whether a member has all these messages."""
+        if start < 0 or count <= 0 or start + count > len(self.states):
+            return False
+        if self.states[start : start + count].strip(HELD_BYTES):
+            return False
+        if count == 1:
+            return self.takers[start] == member
+        return self.takers[start : start + count] == array("H", (member,)) * count
+
+    def held_by(self, member: int) -> list[tuple[int, int]]:
+        """What a member has: (index, count) in order."""
+        if len(self.states) == 1:
+            return [(0, 1)] if self.takers[0] == member and self.states[0] in HELD_BYTES else []
+        found: list[tuple[int, int]] = []
+        for index, (state, taker) in enumerate(zip(self.states, self.takers, strict=True)):
+            if taker == member and state in HELD_BYTES:
+                if found and sum(found[-1]) == index:
+                    found[-1] = found[-1][0], found[-1][1] + 1
+                else:
+                    found.append((index, 1))
+        return found
+
+    def mark(self, start: int, count: int, state: int) -> None:
+        """Messages are in another state of the same kind, or at an end."""
+        self.states[start : start + count] = bytes((state,)) * count
+
+    def runs(self, *wanted: int) -> list[tuple[int, int, int]]:
+        """Messages in these states as (index, count, state)."""
+        return runs_of(self.states, bytes(wanted))
+
+    def note_unusable(self, start: int, count: int) -> None:
+        """Who has these messages cannot use them."""
+        block = self.block
+        if block.unusable is None:
+            block.unusable = set()
+        block.unusable.update([(self.index, at) for at in range(start, start + count)])
+
+    def note_dead(self, index: int) -> None:
+        """A message went to the dead letters: nobody has to say that it is journalled."""
+        if self.dead is None:
+            self.dead = set()
+        self.dead.add(index)
+
+    def implied(self, index: int) -> bool:
+        """Whether a message with an outcome is journalled whatever the rules."""
+        return self.dead is not None and index in self.dead
+
+    @property
+    def held(self) -> int:
+        """How many messages members have."""
+        return sum(map(self.states.count, HELD_BYTES))
+
+
+def runs_of(states: bytes | bytearray, wanted: bytes) -> list[tuple[int, int, int]]:
+    """Equal bytes in a row that are wanted: (index, count, byte)."""
+    found = []
+    at, end = 0, len(states)
+    while at < end:
+        state = states[at]
+        rest = states[at:]
+        count = len(rest) - len(rest.lstrip(bytes((state,)))) if at + 1 < end and states[at + 1] == state else 1
+        if state in wanted:
+            found.append((at, count, state))
+        at += count
+    return found
+
+
+class Lane:
+    """One group of members of a queue. ready: heap of parts with free messages, the highest priority first, then the oldest.
+
+    owners: message group -> the member that has its messages. grouped: blocks here whose messages have groups.
+    """
+
+    __slots__ = ("group", "grouped", "owners", "ready", "waiting")
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+        self.ready: list[tuple[int, int, Part]] = []
+        self.owners: dict[str, int] = {}
+        self.grouped = 0
+        self.waiting = 0  # messages that are clean
+
+    def takes(self, name: str) -> bool:
+        """Whether a member belongs to it."""
+        return not self.group or name in self.group
+
+
+class Block:
+    """Messages that were put together. See the module.
+
+    first: position of the first one; 0 until the queue gives it. at: when they were put, in milliseconds since 1970.
+    metas, which: what their publishers said of them, and for each message which of these; None: the first. lengths: of the payloads.
+    payloads: None: they are in the log only, at `place`. left: messages of parts that are not at an end.
+    unusable: what a subscriber could not use: (number of the part, index). withdrawn, hidden: indexes that are UNAVAILABLE, or still PUT.
+    """
+
+    __slots__ = (
+        "at",
+        "count",
+        "first",
+        "grouped",
+        "hidden",
+        "key",
+        "left",
+        "lengths",
+        "metas",
+        "parts",
+        "payloads",
+        "place",
+        "size",
+        "unusable",
+        "which",
+        "withdrawn",
+    )
+
+    def __init__(self, key: Key, at: int) -> None:
+        self.key = key
+        self.at = at
+        self.first = 0
+        self.count = 0
+        self.metas: list[Meta] = []
+        self.which: array[int] | None = None
+        self.payloads: list[bytes] | None = []
+        self.lengths: array[int] = array("I")
+        self.size = 0
+        self.parts: list[Part] = []
+        self.left = 0
+        self.place: Place | None = None
+        self.grouped = False
+        self.unusable: set[tuple[int, int]] | None = None
+        self.withdrawn: set[int] | None = None
+        self.hidden: set[int] | None = None
+
+    def add(self, payloads: list[bytes], meta: Meta) -> int:
+        """More messages: the index of the first."""
+        assert self.payloads is not None
+        start, count = self.count, len(payloads)
+        self.payloads += payloads
+        if not self.metas:
+            self.metas.append(meta)
+        elif self.which is not None or meta != self.metas[0]:
+            if self.which is None:
+                self.which = array("I", bytes(4 * start))
+            if meta != self.metas[-1]:
+                self.metas.append(meta)
+            self.which.extend(array("I", (len(self.metas) - 1,)) * count)
+        self.grouped = self.grouped or bool(meta.group)
+        self.count = start + count
+        return start
+
+    def meta(self, index: int) -> Meta:
+        """What the publisher said of a message."""
+        return self.metas[self.which[index] if self.which is not None else 0]
+
+    def close(self, first: int) -> None:
+        """No more messages: they have their positions."""
+        assert self.payloads is not None
+        self.first = first
+        self.lengths = array("I", map(len, self.payloads))
+        self.size = sum(self.lengths)
+
+    def holds(self, position: int) -> bool:
+        """Whether a position is in it."""
+        return self.first <= position < self.first + self.count
+
+    def payloads_in(self, body: bytes) -> list[bytes]:
+        """The payloads in the bytes of the log."""
+        cut, at = [], 0
+        for length in self.lengths:
+            cut.append(body[at : at + length])
+            at += length
+        return cut

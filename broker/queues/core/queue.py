@@ -1,0 +1,388 @@
+"""One queue: what waits, who has what, what comes next. Without effects: it takes the time, and says what to write down.
+
+    put      -> messages gather in open blocks                    (seal: they get positions; the log commits them)
+    reveal   -> committed blocks may be taken                     (`committed`)
+    take     -> a member gets slices of blocks                    GET
+    advance  -> FETCHED, IN PROCESS
+    settle   -> DONE, UNUSABLE, EXPIRED                           and JOURNALLED
+    give_back-> CLEAN again, or dead after too many deliveries
+
+Each change is a `Move` in `moves`: a timed range. The caller writes these, and the blocks of `seal`, in one commit.
+
+Invariants: a message is held by at most one member of each group; a member has it once; what is at an end comes again only if the publisher
+reveals it again. `tests/broker/queues/test_queue.py` holds all that against a plain reference.
+
+What it does not know: clients, connections, files, clocks. Times are milliseconds since 1970.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import NamedTuple
+
+from .blocks import FREE, NOBODY, WAITS, Block, Key, Lane, Meta, Part
+from .plan import Plan
+from .rules import DROP_OLDEST, REFUSE
+from .states import OUTCOMES, IllegalMove, Publisher, Step, Subscriber, name_of, step
+from .stock import Member, Move, Stock
+
+HIGHEST = 9  # of priorities
+DEFAULT_PRIORITY = 4
+
+
+class Slice(NamedTuple):
+    """Messages that a member gets. tries: how often each was given to somebody before."""
+
+    part: Part
+    start: int
+    count: int
+    tries: int
+
+
+class Queue(Stock):
+    """See the module. rules: may be replaced. blocks: those that are not at an end, by the position of their first message.
+
+    subscribers: names that a plan "all" gives each message to. moves: to be written. dead: to be put into the queue of dead letters, in the
+    same commit. waiting, held: messages, counted for each group. size: bytes of payloads in blocks that are not at an end.
+    """
+
+    # ---- members
+
+    def member(self, name: str) -> Member:
+        """The member with this name, known from now on."""
+        found = self.members.get(name)
+        if found is None:
+            found = self.members[name] = Member(len(self.names), name)
+            self.names.append(name)
+            found.lanes = [lane for lane in self.lanes.values() if lane.takes(name)]
+        return found
+
+    def join(self, name: str) -> Member:
+        """A member takes messages from now on."""
+        member = self.member(name)
+        if not member.active:
+            member.active = True
+            self._active.append(member)
+        return member
+
+    def leave(self, member: Member, now: int) -> None:
+        """It takes no more: what it has is given back at once."""
+        if member.active:
+            member.active = False
+            self._active.remove(member)
+        for part in list(member.held_in):
+            for start, count in part.held_by(member.number):
+                self.give_back(member, part, start, count, now)
+        for lane in member.lanes:
+            for group in [one for one, owner in lane.owners.items() if owner == member.number]:
+                del lane.owners[group]
+
+    def subscribe(self, name: str) -> bool:
+        """A plan "all" has this subscriber from now on: whether that is new."""
+        self.member(name)
+        if name in self.subscribers:
+            return False
+        self.subscribers[name] = None
+        return True
+
+    def unsubscribe(self, name: str, now: int) -> bool:
+        """A plan "all" has it no more; what waits for it alone expires."""
+        if name not in self.subscribers:
+            return False
+        del self.subscribers[name]
+        lane = self.lanes.get(frozenset((name,)))
+        for block in list(self.blocks.values()) if lane is not None else ():
+            for part in block.parts:
+                if part.lane is lane:
+                    self.expire_part(part, 0, block.count, now)
+        return True
+
+    # ---- put
+
+    def refusal(self, count: int, size: int) -> str | None:
+        """Why messages find no room; None: they do, or room is made for them."""
+        rules = self.rules
+        if rules.when_full != REFUSE or not (rules.messages or rules.bytes):
+            return None
+        text = None
+        if rules.messages and self.waiting + self.held + self._gathering + count > rules.messages:
+            text = f"the queue holds {self.waiting + self.held:,} of {rules.messages:,} messages"
+        elif rules.bytes and self.size + size > rules.bytes:
+            text = f"the queue holds {self.size:,} of {rules.bytes:,} bytes"
+        if text is not None:
+            self.counts["refused"] += count
+        return text
+
+    @property
+    def _gathering(self) -> int:
+        return sum(block.count for block in self.opened.values())
+
+    def put(
+        self,
+        payloads: list[bytes],
+        meta: Meta,
+        now: int,
+        topic: bytes = b"",
+        priority: int = DEFAULT_PRIORITY,
+        delay: int = -1,
+        life: int = 0,
+        plan: Plan | None = None,
+        revealed: bool | None = None,
+    ) -> tuple[Block, int]:
+        """Messages of one publisher: the block that they are in, and the index of the first.
+
+        delay, life: milliseconds until they may be taken (-1: the queue's), and until they expire (0: never).
+        """
+        rules = self.rules
+        plan = plan or rules.plan_for(self.waiting)
+        if delay < 0:
+            delay = int(1000 * rules.delay)
+        if rules.age:
+            life = min(life, int(1000 * rules.age)) if life else int(1000 * rules.age)
+        key = Key(
+            plan.resolve(self.subscribers),
+            plan.ordered,
+            rules.reveal if revealed is None else revealed,
+            priority,
+            now + delay if delay else 0,
+            now + life if life else 0,
+            topic,
+        )
+        block = self.opened.get(key)
+        if block is None:
+            block = self.opened[key] = Block(key, now)
+        return block, block.add(payloads, meta)
+
+    def seal(self, now: int) -> list[Block]:
+        """End the open blocks: they have positions, and are to be committed."""
+        sealed = list(self.opened.values())
+        self.opened = {}
+        for block in sealed:
+            block.at = now
+            block.close(self.next)
+            self.next += block.count
+            self._number_groups(block)
+        return sealed
+
+    def _number_groups(self, block: Block) -> None:
+        block.parts = [Part(block, index, self._lane(group)) for index, group in enumerate(block.key.groups)]
+
+    def committed(self, block: Block, now: int) -> None:
+        """A block is kept: its messages may be taken, when they are revealed and due."""
+        self.add(block, now)
+        self.counts["put"] += block.count
+        if self.rules.when_full != REFUSE:
+            self._make_room(now)
+
+    def _make_room(self, now: int) -> None:
+        """Beyond the bounds the oldest go: they are withdrawn, or dead."""
+        rules = self.rules
+        over = max(0, self.waiting + self.held - rules.messages) if rules.messages else 0
+        if not over and not (rules.bytes and self.size > rules.bytes):
+            return
+        for block in list(self.blocks.values()):
+            most = block.count if rules.bytes and self.size > rules.bytes else over
+            if most <= 0:
+                return
+            clean = sorted({index for part in block.parts for at, count, _ in part.runs(FREE, WAITS) for index in range(at, at + count)})
+            for at in clean[:most]:
+                over -= 1
+                if rules.when_full != DROP_OLDEST:
+                    self._bury(block, at, 1, "the queue is full")
+                self.withdraw(block, at, 1, now)
+
+    # ---- take
+
+    def _next_lane(self, member: Member) -> Lane | None:
+        """The lane whose next message is the first for a member."""
+        best = None
+        for lane in member.lanes:
+            ready = lane.ready
+            while ready and not ready[0][2].free:
+                heapq.heappop(ready)[2].queued = False
+            if ready and (best is None or ready[0][:2] < best.ready[0][:2]):
+                best = lane
+        return best
+
+    def take(self, member: Member, most: int, now: int) -> list[Slice]:
+        """What a member gets now, at most so many messages."""
+        found: list[Slice] = []
+        if self.rules.single and (not self._active or member is not self._active[0]):
+            return found
+        while member.reserved and most:
+            part, index = member.reserved.pop()
+            if part.states[index] == WAITS:
+                part.states[index] = FREE
+                part.free += 1
+                most -= self.give(member, part, index, 1, now, found)
+        while most > 0:
+            lane = self._next_lane(member)
+            if lane is None:
+                break
+            if lane.grouped:
+                most -= self._take_grouped(member, lane, most, now, found)
+                break
+            part = lane.ready[0][2]
+            start, count = part.free_run(most)
+            most -= self.give(member, part, start, count, now, found)
+        return found
+
+    def give(self, member: Member, part: Part, start: int, count: int, now: int, found: list[Slice]) -> int:
+        part.give(start, count, member.number)
+        part.lane.waiting -= count
+        self.waiting -= count
+        self.held += count
+        member.held += count
+        member.held_in[part] = member.held_in.get(part, 0) + count
+        self.moves.append(Move(part.block.first + start, count, part.index, member.number, Subscriber.GET, now))
+        tries = part.tries
+        if tries is None or tries.keys().isdisjoint(range(start, start + count)):
+            found.append(Slice(part, start, count, 0))
+        else:
+            found += [Slice(part, at, 1, tries.get(at, 0)) for at in range(start, start + count)]
+        return count
+
+    def _take_grouped(self, member: Member, lane: Lane, most: int, now: int, found: list[Slice]) -> int:
+        """Some messages have a group, whose messages go to one member: look at each."""
+        taken = 0
+        for _, _, part in sorted(lane.ready, key=lambda one: one[:2]):
+            at = part.states.find(FREE, part.cursor)
+            while at >= 0 and taken < most:
+                group = part.block.meta(at).group
+                if not group or lane.owners.setdefault(group, member.number) == member.number:
+                    cursor = part.cursor
+                    taken += self.give(member, part, at, 1, now, found)
+                    part.cursor = cursor
+                at = part.states.find(FREE, at + 1)
+            if taken == most:
+                break
+        return taken
+
+    # ---- what becomes of it
+
+    def advance(self, member: Member, part: Part, start: int, count: int, what: Step, now: int) -> None:
+        """FETCH or PROCESS. Raises IllegalMove."""
+        self._check(member, part, start, count)
+        after = {step(Subscriber(state), what) for state in set(part.states[start : start + count])}.pop()
+        part.mark(start, count, after)
+        self.moves.append(Move(part.block.first + start, count, part.index, member.number, after, now))
+
+    def _check(self, member: Member, part: Part, start: int, count: int) -> None:
+        if not part.has(start, count, member.number):
+            states = {name_of(Subscriber(0 if one == WAITS else one)) for one in set(part.states[start : start + count])}
+            text = " and ".join(sorted(states)) or "not of this queue"
+            raise IllegalMove(
+                f"{member.name} does not have messages {part.block.first + start} to {part.block.first + start + count - 1}: {text}"
+            )
+
+    def settle(self, member: Member, part: Part, start: int, count: int, outcome: Subscriber, now: int) -> None:
+        """DONE, UNUSABLE or EXPIRED for messages that a member has. What it has not said before is implied. Raises IllegalMove."""
+        assert outcome in OUTCOMES, "an outcome"
+        self._check(member, part, start, count)
+        part.mark(start, count, outcome)
+        self.let_go(member, part, count)
+        self.moves.append(Move(part.block.first + start, count, part.index, member.number, outcome, now))
+        if outcome is Subscriber.DONE:
+            self.counts["done"] += count
+        elif outcome is Subscriber.UNUSABLE:
+            self.counts["unusable"] += count
+            part.note_unusable(start, count)
+        else:
+            self.counts["expired"] += count
+        self.ended(part, start, count)
+
+    def journal(self, name: str, part: Part, start: int, count: int, now: int) -> None:
+        """A subscriber says JOURNALLED of messages that it had. Raises IllegalMove."""
+        number = self.member(name).number
+        if any(taker != number for taker in part.takers[start : start + count]):
+            raise IllegalMove(
+                f"JOURNAL: {name} did not have all of messages {part.block.first + start} to {part.block.first + start + count - 1}"
+            )
+        for state in set(part.states[start : start + count]):
+            step(Subscriber(state), Step.JOURNAL)
+        part.mark(start, count, Subscriber.JOURNALLED)
+        self.moves.append(Move(part.block.first + start, count, part.index, number, Subscriber.JOURNALLED, now))
+        if self.rules.explicit:
+            self._close(part, count)
+
+    def give_back(self, member: Member, part: Part, start: int, count: int, now: int) -> None:
+        """A member returns messages: they are CLEAN, and somebody gets them again, now or after the back-off; or they are dead."""
+        self._check(member, part, start, count)
+        rules, block = self.rules, part.block
+        self.let_go(member, part, count)
+        self.counts["returned"] += count
+        if part.tries is None:
+            part.tries = {}
+        expired = 0 < block.key.expires <= now
+        for at in range(start, start + count):
+            tries = part.tries[at] = part.tries.get(at, 0) + 1
+            if rules.deliveries and tries >= rules.deliveries:
+                self._die(member, part, at, now)
+            else:
+                self.clean(member, part, at, rules.backoff_of(tries), now)
+                if expired or (block.withdrawn is not None and at in block.withdrawn):
+                    self.expire_part(part, at, 1, now)
+
+    def _die(self, member: Member, part: Part, at: int, now: int) -> None:
+        assert part.tries is not None
+        part.mark(at, 1, Subscriber.UNUSABLE)
+        self.moves.append(Move(part.block.first + at, 1, part.index, member.number, Subscriber.UNUSABLE, now))
+        part.note_unusable(at, 1)
+        part.note_dead(at)
+        self._bury(part.block, at, 1, f"given to members {part.tries[at]} times")
+        self.ended(part, at, 1, implied=True)
+
+    # ---- expiry, and what publishers and administrators do
+
+    def expire(self, block: Block, start: int, count: int, now: int) -> int:
+        """What nobody has of these messages expires for everybody: how many, counted for each group."""
+        gone = sum([self.expire_part(part, start, count, now) for part in block.parts])
+        if block.hidden is not None:
+            block.hidden.difference_update(range(start, start + count))
+        return gone
+
+    def withdraw(self, block: Block, start: int, count: int, now: int) -> None:
+        """UNAVAILABLE: nobody gets these messages any more. Who has one may finish."""
+        if block.withdrawn is None:
+            block.withdrawn = set()
+        fresh = [at for at in range(start, start + count) if at not in block.withdrawn]
+        for at in fresh:
+            block.withdrawn.add(at)
+            self.moves.append(Move(block.first + at, 1, 0, NOBODY, Publisher.UNAVAILABLE, now))
+        if block.hidden is not None:
+            block.hidden.difference_update(fresh)
+        self.counts["withdrawn"] += len(fresh)
+        for part in block.parts:
+            for at in fresh:
+                self.expire_part(part, at, 1, now)
+
+    def reveal(self, block: Block, start: int, count: int, now: int) -> None:
+        """The publisher makes messages available that were only PUT. Raises IllegalMove."""
+        hidden = block.hidden or set()
+        if not hidden.issuperset(range(start, start + count)):
+            raise IllegalMove(f"REVEAL: messages {block.first + start} to {block.first + start + count - 1} are not PUT and unrevealed")
+        hidden.difference_update(range(start, start + count))
+        self.moves.append(Move(block.first + start, count, 0, NOBODY, Publisher.REVEALED, now))
+        if block.key.due <= now:
+            self._wake(block, start, count)
+
+    def _wake(self, block: Block, start: int, count: int) -> None:
+        for part in block.parts[:1] if block.key.ordered else block.parts:
+            if not block.hidden:
+                self._free(part, start, count)
+            else:
+                for at in range(start, start + count):
+                    if at not in block.hidden:
+                        self._free(part, at, 1)
+
+    def reveal_again(self, block: Block, index: int, name: str, now: int) -> None:
+        """A message that a subscriber could not use is revealed again to it alone (row Q4). Raises IllegalMove."""
+        member = self.members.get(name)
+        taken = [one for one in block.parts if member is not None and one.takers[index] == member.number]
+        part = taken[0] if taken else None
+        if part is None or member is None or block.unusable is None or (part.index, index) not in block.unusable:
+            raise IllegalMove(f"REVEAL AGAIN: message {block.first + index} is not UNUSABLE for {name!r}")
+        step(Subscriber(part.states[index]), Step.REVEAL_AGAIN)
+        self.open_again(block, part, index, member)
+        self.moves.append(Move(block.first + index, 1, part.index, NOBODY, Publisher.REVEALED, now))
+        self.moves.append(Move(block.first + index, 1, part.index, member.number, FREE, now))

@@ -1,0 +1,304 @@
+"""The stock of a queue: blocks, lanes, members, counters, timers, and the small steps that `queue.py` is made of.
+
+Each step keeps the counters right and notes a `Move`. None of them asks whether it is allowed: that is `queue.py`.
+
+What it does not know: who may do what. Times are milliseconds since 1970.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from bisect import bisect_right, insort
+from typing import NamedTuple
+
+from .blocks import FREE, NOBODY, OPEN_BYTES, WAITS, Block, Key, Lane, Part
+from .plan import Group
+from .rules import Rules
+from .states import Subscriber
+
+KEPT_UNUSABLE = 10_000  # blocks that stay in memory because somebody could not use a message of them
+
+
+class Move(NamedTuple):
+    """A timed range: messages first to first + count - 1 are in a state since `at`, for a member of a part, or for their publisher.
+
+    member: 0: nobody, or the publisher. state: a value of `Publisher` or of `Subscriber`; no value is in both.
+    """
+
+    first: int
+    count: int
+    part: int
+    member: int
+    state: int
+    at: int
+
+
+class Dead(NamedTuple):
+    """A message that nobody can use. why: for its history."""
+
+    block: Block
+    index: int
+    why: str
+
+
+class Member:
+    """Who takes messages.
+
+    lanes: those that it belongs to. held, held_in: how many messages it has, and where. reserved: what is revealed again to it alone.
+    """
+
+    __slots__ = ("active", "held", "held_in", "lanes", "name", "number", "reserved")
+
+    def __init__(self, number: int, name: str) -> None:
+        self.number = number
+        self.name = name
+        self.lanes: list[Lane] = []
+        self.held = 0
+        self.held_in: dict[Part, int] = {}
+        self.reserved: list[tuple[Part, int]] = []
+        self.active = False
+
+
+class Stock:
+    """What a queue has. See `Queue`."""
+
+    def __init__(self, name: str, rules: Rules, number: int = 1) -> None:
+        self.name = name
+        self.number = number
+        self.rules = rules
+        self.next = 1
+        self.blocks: dict[int, Block] = {}
+        self.lanes: dict[Group, Lane] = {}
+        self.members: dict[str, Member] = {}
+        self.names: list[str] = [""]
+        self.subscribers: dict[str, None] = {}
+        self.moves: list[Move] = []
+        self.dead: list[Dead] = []
+        self.opened: dict[Key, Block] = {}
+        self.waiting = self.held = self.size = 0
+        self.counts = dict.fromkeys(("put", "done", "unusable", "expired", "returned", "dead", "refused", "withdrawn"), 0)
+        self.kept: dict[int, Block] = {}  # settled, with messages that somebody could not use
+        self._firsts: list[int] = []
+        self._timers: list[tuple[int, int, Block, Part | None, int, int]] = []
+        self._serial = itertools.count()
+        self._active: list[Member] = []
+
+    def _lane(self, group: Group) -> Lane:
+        lane = self.lanes.get(group)
+        if lane is None:
+            lane = self.lanes[group] = Lane(group)
+            for name in group:
+                self.member(name)
+            for member in self.members.values():
+                if lane.takes(member.name):
+                    member.lanes.append(lane)
+        return lane
+
+    # ---- blocks
+
+    def add(self, block: Block, now: int) -> None:
+        """Have a block, as it is at its PUT."""
+        key = block.key
+        if not block.key.revealed:
+            block.hidden = set(range(block.count))
+        due = key.due > now
+        for part in block.parts:
+            first = not (key.ordered and part.index)
+            part.begin(block.count, FREE if key.revealed and not due and first else WAITS)
+            part.lane.waiting += block.count
+            part.lane.grouped += block.grouped
+            self._queue(part)
+        block.left = block.count * len(block.parts)
+        self.waiting += block.left
+        self.size += block.size
+        self.blocks[block.first] = block
+        if self._firsts and block.first < self._firsts[-1]:
+            insort(self._firsts, block.first)
+        else:
+            self._firsts.append(block.first)
+        if due:
+            self._set_timer(key.due, block)
+        if key.expires:
+            self._set_timer(key.expires, block)
+        if not block.left:
+            self._settled(block)
+
+    def _settled(self, block: Block) -> None:
+        """All subscribers are through: JOURNALLED."""
+        del self.blocks[block.first]
+        at = bisect_right(self._firsts, block.first) - 1
+        del self._firsts[at]
+        self.size -= block.size
+        for part in block.parts:
+            part.lane.grouped -= block.grouped
+        if block.unusable:
+            self.kept[block.first] = block
+            if len(self.kept) > KEPT_UNUSABLE:
+                del self.kept[next(iter(self.kept))]
+
+    def _bury(self, block: Block, start: int, count: int, why: str) -> None:
+        self.counts["dead"] += count
+        self.dead += [Dead(block, index, why) for index in range(start, start + count)]
+
+    def _queue(self, part: Part) -> None:
+        if part.free and not part.queued:
+            part.queued = True
+            heapq.heappush(part.lane.ready, (-part.block.key.priority, part.block.first, part))
+
+    # ---- steps of messages
+
+    def let_go(self, member: Member, part: Part, count: int) -> None:
+        self.held -= count
+        member.held -= count
+        left = member.held_in[part] - count
+        if left:
+            member.held_in[part] = left
+        else:
+            del member.held_in[part]
+
+    def ended(self, part: Part, start: int, count: int, implied: bool = False) -> None:
+        """Messages of a part have an outcome. implied: they are journalled with it, whatever the rules."""
+        block = part.block
+        if block.key.ordered and part.index + 1 < len(block.parts):
+            self._free(block.parts[part.index + 1], start, count)
+        if implied or not self.rules.explicit:
+            self._close(part, count)
+
+    def _close(self, part: Part, count: int) -> None:
+        part.open -= count
+        part.block.left -= count
+        if not part.block.left:
+            self._settled(part.block)
+
+    def clean(self, member: Member, part: Part, at: int, backoff: int, now: int) -> None:
+        part.takers[at] = NOBODY
+        part.mark(at, 1, WAITS)
+        part.lane.waiting += 1
+        self.waiting += 1
+        last = self.moves[-1] if self.moves else None
+        first = part.block.first + at
+        if last is not None and last[2:] == (part.index, member.number, FREE, now) and last.first + last.count == first:
+            self.moves[-1] = last._replace(count=last.count + 1)
+        else:
+            self.moves.append(Move(first, 1, part.index, member.number, FREE, now))
+        if backoff:
+            self._set_timer(now + backoff, part.block, part, at, 1)
+        else:
+            self._free(part, at, 1)
+
+    def _free(self, part: Part, start: int, count: int) -> None:
+        """Messages that wait may be taken."""
+        for at, length, _ in runs_within(part, start, count, WAITS):
+            if not any(part.takers[at : at + length]):  # else it is reserved for a member
+                part.mark(at, length, FREE)
+                part.free += length
+                part.cursor = min(part.cursor, at)
+        self._queue(part)
+
+    def open_again(self, block: Block, part: Part, index: int, member: Member) -> None:
+        """A message that a member could not use is for it alone again."""
+        assert block.unusable is not None
+        ended = not self.rules.explicit or part.states[index] == Subscriber.JOURNALLED
+        block.unusable.discard((part.index, index))
+        if block.first not in self.blocks:
+            del self.kept[block.first]
+            self.blocks[block.first] = block
+            insort(self._firsts, block.first)
+            self.size += block.size
+            for one in block.parts:
+                one.lane.grouped += block.grouped
+        part.mark(index, 1, WAITS)
+        part.open += ended
+        block.left += ended
+        part.lane.waiting += 1
+        self.waiting += 1
+        member.reserved.append((part, index))
+
+    def expire_part(self, part: Part, start: int, count: int, now: int) -> int:
+        """What nobody has of these messages expires."""
+        gone = 0
+        for at, length, state in runs_within(part, start, count, FREE, WAITS):
+            part.mark(at, length, Subscriber.EXPIRED)
+            if state == FREE:
+                part.free -= length
+            part.lane.waiting -= length
+            self.waiting -= length
+            gone += length
+            self.moves.append(Move(part.block.first + at, length, part.index, NOBODY, Subscriber.EXPIRED, now))
+            self.ended(part, at, length, implied=True)
+        self.counts["expired"] += gone
+        return gone
+
+    # ---- looking
+
+    def find(self, position: int) -> Block | None:
+        """The block of a position, if it is in memory."""
+        at = bisect_right(self._firsts, position) - 1
+        block = self.blocks[self._firsts[at]] if at >= 0 else None
+        if block is None or not block.holds(position):
+            block = next((one for one in self.kept.values() if one.holds(position)), None)
+        return block
+
+    @property
+    def oldest(self) -> int:
+        """When the oldest message that is not at an end was put; 0: there is none."""
+        return self.blocks[self._firsts[0]].at if self._firsts else 0
+
+    def check(self) -> None:
+        """Assert what the counters say; for tests."""
+        waiting = held = 0
+        for block in self.blocks.values():
+            assert block.left == sum(part.open for part in block.parts) > 0
+            for part in block.parts:
+                clean = part.states.count(FREE) + part.states.count(WAITS)
+                waiting, held = waiting + clean, held + part.held
+                assert part.free == part.states.count(FREE)
+                if not self.rules.explicit:
+                    assert part.open == sum(map(part.states.count, OPEN_BYTES))
+                assert part.queued or not part.free
+                assert FREE not in part.states[: part.cursor]
+        assert (waiting, held) == (self.waiting, self.held)
+        assert held == sum(member.held for member in self.members.values())
+        assert self._firsts == sorted(self.blocks)
+
+    # ---- time
+
+    def _set_timer(self, when: int, block: Block, part: Part | None = None, start: int = 0, count: int = 0) -> None:
+        heapq.heappush(self._timers, (when, next(self._serial), block, part, start, count))
+
+    @property
+    def deadline(self) -> int:
+        """When `handle_timer` is to be called; 0: never."""
+        return self._timers[0][0] if self._timers else 0
+
+    def handle_timer(self, now: int) -> bool:
+        """Delays that are over, and lives: whether something was due."""
+        any_due = False
+        while self._timers and self._timers[0][0] <= now:
+            when, _, block, part, start, count = heapq.heappop(self._timers)
+            any_due = True
+            if block.first not in self.blocks:
+                continue
+            if part is not None:
+                self._free(part, start, count)
+                continue
+            if block.key.due == when:
+                self._wake(block, 0, block.count)
+            if block.key.expires and block.key.expires <= now:
+                self.expire(block, 0, block.count, now)
+        return any_due
+
+
+def runs_within(part: Part, start: int, count: int, *wanted: int) -> list[tuple[int, int, int]]:
+    """Messages start to start + count - 1 that are in these states: (index, count, state)."""
+    found = []
+    for state in wanted:
+        at = part.states.find(state, start, start + count)
+        while at >= 0:
+            end = at + 1
+            while end < start + count and part.states[end] == state:
+                end += 1
+            found.append((at, end - at, state))
+            at = part.states.find(state, end, start + count)
+    return found

@@ -1,0 +1,1 @@
+"""The log of segments: where queues keep messages and their states."""

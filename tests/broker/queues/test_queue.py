@@ -1,0 +1,361 @@
+"""One queue against a plain reference: each message an object, each subscriber a state that only the table moves (rows Q1 to Q10)."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from mqmesh.broker.queues.core.blocks import Meta
+from mqmesh.broker.queues.core.plan import plan_of
+from mqmesh.broker.queues.core.queue import Queue, Slice
+from mqmesh.broker.queues.core.rules import DEAD_LETTER, DROP_OLDEST, Rules
+from mqmesh.broker.queues.core.standing import standing
+from mqmesh.broker.queues.core.states import (
+    HELD,
+    JOURNALLED,
+    OUTCOMES,
+    Act,
+    IllegalMove,
+    Publisher,
+    Step,
+    Subscriber,
+    act,
+    step,
+)
+
+MEMBERS = ("a", "b", "c")
+PLANS = ("pool", "all", "a | b, c", "a > b > c")
+
+
+class Message:
+    """One message in words. groups: sets of names. of: name -> state. taker: group -> name."""
+
+    def __init__(self, groups: list[set[str]], ordered: bool, revealed: bool, priority: int, due: int, expires: int) -> None:
+        self.publisher = Publisher.REVEALED if revealed else Publisher.PUT
+        self.groups = groups
+        self.ordered = ordered
+        self.priority, self.due, self.expires = priority, due, expires
+        self.of = dict.fromkeys(set().union(*groups), Subscriber.CLEAN)
+        self.ended: dict[str, Subscriber] = {}
+        self.tries = [0] * len(groups)
+        self.alone: dict[int, str] = {}  # group -> to whom alone it is revealed again
+
+    def group(self, name: str) -> int:
+        return next(at for at, group in enumerate(self.groups) if name in group)
+
+    def move(self, name: str, what: Step) -> None:
+        self.of[name] = step(self.of[name], what)
+
+    def through(self, at: int) -> bool:
+        return all(self.of[name] in OUTCOMES | JOURNALLED for name in self.groups[at]) and not any(
+            self.of[name] in HELD for name in self.groups[at]
+        )
+
+    def may(self, name: str, now: int) -> bool:
+        if self.publisher is not Publisher.REVEALED or self.of[name] is not Subscriber.CLEAN:
+            return False
+        at = self.group(name)
+        if at in self.alone:
+            return self.alone[at] == name
+        return self.due <= now and (not self.ordered or all(self.through(before) for before in range(at)))
+
+    def others(self, name: str) -> set[str]:
+        return self.groups[self.group(name)] - {name}
+
+    def get(self, name: str) -> None:
+        self.move(name, Step.GET)
+        self.alone.pop(self.group(name), None)
+        for other in self.others(name):
+            if self.of[other] is Subscriber.CLEAN:
+                self.move(other, Step.SELECT)
+
+    def give_back(self, name: str) -> None:
+        self.move(name, Step.RETURN)
+        self.tries[self.group(name)] += 1
+        for other in self.others(name):
+            self.move(other, Step.RELEASE)
+
+    def end(self, name: str, outcome: Subscriber) -> None:
+        what = {Subscriber.DONE: Step.DONE, Subscriber.UNUSABLE: Step.FAIL, Subscriber.EXPIRED: Step.EXPIRE}[outcome]
+        if what is Step.DONE and self.of[name] is Subscriber.GET:
+            self.move(name, Step.FETCH)
+        self.move(name, what)
+        self.ended[name] = outcome
+        self.look()
+
+    def expire(self) -> None:
+        for at, group in enumerate(self.groups):
+            if not any(self.of[name] in HELD for name in group):
+                for name in group:
+                    if self.of[name] is Subscriber.CLEAN:
+                        self.move(name, Step.EXPIRE)
+                self.alone.pop(at, None)
+        self.look()
+
+    def look(self) -> None:
+        if self.publisher in (Publisher.REVEALED, Publisher.PUT) and all(self.through(at) for at in range(len(self.groups))):
+            self.publisher = act(self.publisher, Act.JOURNAL)
+            for name, state in self.of.items():
+                if state in OUTCOMES:
+                    self.move(name, Step.IMPLY)
+
+    def withdraw(self) -> None:
+        self.publisher = act(self.publisher, Act.WITHDRAW)
+        self.expire()
+
+    def again(self, name: str) -> None:
+        self.publisher = act(self.publisher, Act.REVEAL_AGAIN)
+        self.move(name, Step.REVEAL_AGAIN)
+        del self.ended[name]
+        for other in self.of:
+            if other != name and self.of[other] is Subscriber.JOURNALLED_IMPLIED:
+                self.of[other] = self.ended.get(other, Subscriber.EXPIRED)  # implied no more
+        self.alone[self.group(name)] = name
+
+
+class Against(RuleBasedStateMachine):
+    """The queue and its reference, in step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 1_000_000
+        self.queue = Queue("orders", Rules(deliveries=3))
+        self.messages: dict[int, Message] = {}
+        self.slices: dict[str, list[tuple[Slice, int]]] = {name: [] for name in MEMBERS}
+        for name in MEMBERS:
+            self.queue.subscribe(name)
+            self.queue.join(name)
+
+    @rule(
+        count=st.integers(1, 4),
+        plan=st.sampled_from(PLANS),
+        revealed=st.booleans(),
+        priority=st.sampled_from((0, 4, 9)),
+        delay=st.sampled_from((0, 0, 50)),
+        life=st.sampled_from((0, 0, 120)),
+        copies=st.integers(1, 2),
+    )
+    def put(self, count: int, plan: str, revealed: bool, priority: int, delay: int, life: int, copies: int) -> None:
+        how = plan_of(plan)
+        for copy in range(copies):
+            meta = Meta(f"publisher-{copy}")
+            payloads = [b"%d" % index for index in range(count)]
+            self.queue.put(payloads, meta, self.now, b"t", priority, delay, life, how, revealed)
+        for block in self.queue.seal(self.now):
+            groups = [set(group) or set(MEMBERS) for group in block.key.groups]
+            self.queue.committed(block, self.now)
+            for position in range(block.first, block.first + block.count):
+                self.messages[position] = Message(groups, how.ordered, revealed, priority, self.now + delay, self.now + life if life else 0)
+
+    @rule(name=st.sampled_from(MEMBERS), most=st.integers(1, 6))
+    def take(self, name: str, most: int) -> None:
+        wanted = [(position, one) for position, one in self.messages.items() if one.may(name, self.now)]
+        alone = [one for one in wanted if name == one[1].alone.get(one[1].group(name))]
+        wanted = alone[::-1] + sorted([one for one in wanted if one not in alone], key=lambda one: (-one[1].priority, one[0]))
+        slices = self.queue.take(self.queue.members[name], most, self.now)
+        found = [one.part.block.first + at for one in slices for at in range(one.start, one.start + one.count)]
+        assert set(found) <= {position for position, _ in wanted}
+        assert len(found) == min(most, len(wanted))
+        assert [one for one in found if one not in dict(alone)] == [position for position, _ in wanted if position not in dict(alone)][
+            : len([one for one in found if one not in dict(alone)])
+        ]
+        for one in slices:
+            for at in range(one.start, one.start + one.count):
+                message = self.messages[one.part.block.first + at]
+                assert one.tries == message.tries[message.group(name)]
+                message.get(name)
+                self.slices[name].append((one, at))
+
+    @precondition(lambda self: any(self.slices.values()))
+    @rule(data=st.data(), what=st.sampled_from(("done", "unusable", "expired", "back", "fetch", "process", "twice")))
+    def answer(self, data: st.DataObject, what: str) -> None:
+        name = data.draw(st.sampled_from([name for name in MEMBERS if self.slices[name]]))
+        one, at = data.draw(st.sampled_from(self.slices[name]))
+        part, member = one.part, self.queue.members[name]
+        message = self.messages[part.block.first + at]
+        if what in ("fetch", "process"):
+            moved = Step.FETCH if what == "fetch" else Step.PROCESS
+            try:
+                message.move(name, moved)
+            except IllegalMove:
+                with pytest.raises(IllegalMove):
+                    self.queue.advance(member, part, at, 1, moved, self.now)
+            else:
+                self.queue.advance(member, part, at, 1, moved, self.now)
+            return
+        self.slices[name].remove((one, at))
+        if what == "back":
+            self.queue.give_back(member, part, at, 1, self.now)
+            self.returned(message, name)
+            return
+        outcome = {"unusable": Subscriber.UNUSABLE, "expired": Subscriber.EXPIRED}.get(what, Subscriber.DONE)
+        self.queue.settle(member, part, at, 1, outcome, self.now)
+        message.end(name, outcome)
+        if what == "twice":
+            with pytest.raises(IllegalMove):
+                self.queue.settle(member, part, at, 1, Subscriber.DONE, self.now)
+
+    def returned(self, message: Message, name: str) -> None:
+        group = message.group(name)
+        if message.tries[group] == 2:  # the third delivery was the last
+            message.tries[group] += 1
+            message.end(name, Subscriber.UNUSABLE)
+            return
+        message.give_back(name)
+        if message.publisher is Publisher.UNAVAILABLE or 0 < message.expires <= self.now:
+            for other in message.groups[group]:
+                message.move(other, Step.EXPIRE)
+            message.look()
+
+    @rule(name=st.sampled_from(MEMBERS))
+    def leave(self, name: str) -> None:
+        self.queue.leave(self.queue.members[name], self.now)
+        for one, at in self.slices[name]:
+            self.returned(self.messages[one.part.block.first + at], name)
+        self.slices[name] = []
+        self.queue.join(name)
+
+    @precondition(lambda self: self.messages)
+    @rule(data=st.data())
+    def publisher_acts(self, data: st.DataObject) -> None:
+        position = data.draw(st.sampled_from(sorted(self.messages)))
+        message, block = self.messages[position], self.queue.find(position)
+        if block is None:
+            return
+        at = position - block.first
+        if message.publisher is Publisher.PUT and data.draw(st.booleans()):
+            self.queue.reveal(block, at, 1, self.now)
+            message.publisher = act(message.publisher, Act.REVEAL)
+        elif message.publisher in (Publisher.PUT, Publisher.REVEALED):
+            self.queue.withdraw(block, at, 1, self.now)
+            message.withdraw()
+            with pytest.raises(IllegalMove):
+                self.queue.reveal(block, at, 1, self.now)
+        elif message.publisher is Publisher.JOURNALLED:
+            for name in sorted(message.of):
+                if message.ended.get(name) is Subscriber.UNUSABLE and message.of[name] is Subscriber.JOURNALLED_IMPLIED:
+                    self.queue.reveal_again(block, at, name, self.now)
+                    message.again(name)
+                    return
+                with pytest.raises(IllegalMove):
+                    self.queue.reveal_again(block, at, name, self.now)
+
+    @rule(more=st.integers(1, 60))
+    def time_passes(self, more: int) -> None:
+        self.now += more
+        self.queue.handle_timer(self.now)
+        for message in self.messages.values():
+            if 0 < message.expires <= self.now:
+                message.expire()
+
+    @invariant()
+    def they_agree(self) -> None:
+        self.queue.check()
+        for position, message in self.messages.items():
+            block = self.queue.find(position)
+            if block is None:
+                assert message.publisher in (Publisher.JOURNALLED, Publisher.UNAVAILABLE)
+                continue
+            found = standing(self.queue, block, position - block.first)
+            assert found.publisher is message.publisher
+            assert {name: found.subscribers[name] for name in message.of} == message.of, position
+
+
+Against.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestAgainstTheReference = Against.TestCase
+
+
+def put(queue: Queue, *payloads: bytes, now: int = 1, group: str = "", **more: object) -> None:
+    queue.put(list(payloads), Meta("p", b"", "", group), now, **more)  # type: ignore[arg-type]
+    for block in queue.seal(now):
+        queue.committed(block, now)
+
+
+def bodies(slices: list[Slice]) -> list[bytes]:
+    return [(one.part.block.payloads or [])[at] for one in slices for at in range(one.start, one.start + one.count)]
+
+
+def test_q7_the_first_free_member_takes_it() -> None:
+    queue = Queue("q", Rules())
+    a, b = queue.join("a"), queue.join("b")
+    put(queue, b"1", b"2", b"3")
+    assert bodies(queue.take(b, 2, 1)) == [b"1", b"2"]
+    assert bodies(queue.take(a, 2, 1)) == [b"3"]
+    queue.leave(b, 2)
+    assert bodies(queue.take(a, 9, 2)) == [b"1", b"2"]
+
+
+def test_priority_goes_first_and_order_stays_within_one() -> None:
+    queue = Queue("q", Rules())
+    member = queue.join("a")
+    for priority in (4, 9, 0, 9, 4):
+        put(queue, b"%d" % priority, b"+%d" % priority, priority=priority)
+    assert bodies(queue.take(member, 99, 1)) == [b"9", b"+9", b"9", b"+9", b"4", b"+4", b"4", b"+4", b"0", b"+0"]
+
+
+def test_a_message_group_stays_with_one_member() -> None:
+    queue = Queue("q", Rules())
+    a, b = queue.join("a"), queue.join("b")
+    for number in range(4):
+        put(queue, b"x%d" % number, group="x")
+        put(queue, b"y%d" % number, group="y")
+    assert bodies(queue.take(a, 1, 1)) == [b"x0"]
+    assert bodies(queue.take(b, 9, 1)) == [b"y0", b"y1", b"y2", b"y3"]
+    assert bodies(queue.take(a, 9, 1)) == [b"x1", b"x2", b"x3"]
+    queue.leave(a, 2)
+    assert bodies(queue.take(b, 9, 2)) == [b"x0", b"x1", b"x2", b"x3"]
+
+
+def test_full_refuses_drops_or_buries() -> None:
+    queue = Queue("q", Rules(messages=2))
+    put(queue, b"1", b"2")
+    assert queue.refusal(1, 1) == "the queue holds 2 of 2 messages"
+    for when_full, dead in ((DROP_OLDEST, 0), (DEAD_LETTER, 1)):
+        queue = Queue("q", Rules(messages=2, when_full=when_full))
+        put(queue, b"1", b"2")
+        assert queue.refusal(1, 1) is None
+        put(queue, b"3")
+        assert len(queue.dead) == dead
+        assert bodies(queue.take(queue.join("a"), 9, 1)) == [b"2", b"3"]
+
+
+def test_back_off_doubles_and_the_limit_makes_a_dead_letter() -> None:
+    queue = Queue("q", Rules(deliveries=3, backoff=1.0))
+    member = queue.join("a")
+    put(queue, b"1")
+    now, waits = 1, []
+    for _ in range(2):
+        (one,) = queue.take(member, 1, now)
+        queue.give_back(member, one.part, one.start, 1, now)
+        assert not queue.take(member, 1, now)
+        waits.append(queue.deadline - now)
+        now = queue.deadline
+        queue.handle_timer(now)
+    assert waits == [1000, 2000]
+    (one,) = queue.take(member, 1, now)
+    assert one.tries == 2
+    queue.give_back(member, one.part, one.start, 1, now)
+    assert [(one.index, one.why) for one in queue.dead] == [(0, "given to members 3 times")]
+    assert not queue.blocks
+
+
+def test_only_one_member_is_active_where_the_rules_say_so() -> None:
+    queue = Queue("q", Rules(single=True))
+    a, b = queue.join("a"), queue.join("b")
+    put(queue, b"1", b"2")
+    assert not queue.take(b, 9, 1)
+    assert bodies(queue.take(a, 1, 1)) == [b"1"]
+    queue.leave(a, 2)
+    assert bodies(queue.take(b, 9, 2)) == [b"1", b"2"]
+
+
+def test_a_refused_move_says_what_the_state_allows() -> None:
+    queue = Queue("q", Rules())
+    a, b = queue.join("a"), queue.join("b")
+    put(queue, b"1")
+    (one,) = queue.take(a, 1, 1)
+    with pytest.raises(IllegalMove, match="b does not have messages 1 to 1: GET"):
+        queue.settle(b, one.part, 0, 1, Subscriber.DONE, 1)
+    with pytest.raises(IllegalMove, match="PROCESS: a subscriber's message that is GET allows FETCH, FAIL, RETURN, EXPIRE"):
+        queue.advance(a, one.part, 0, 1, Step.PROCESS, 1)
