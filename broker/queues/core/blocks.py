@@ -68,11 +68,11 @@ class Place(NamedTuple):
 
 
 class Part:
-    """One group's view of a block. lane: what has it in its heap. cursor: nothing before it is free. tries: deliveries so far, by index.
+    """One group's view of a block. lane: what has it in its heap. cursor: nothing before it is free.
 
-    queued: the lane's heap has it. dead: indexes of dead letters."""
+    queued: the lane's heap has it. returns: who returned a message, and when, by index. dead: indexes of dead letters."""
 
-    __slots__ = ("block", "cursor", "dead", "free", "index", "lane", "open", "queued", "states", "takers", "tries")
+    __slots__ = ("block", "cursor", "dead", "free", "index", "lane", "open", "queued", "returns", "states", "takers")
 
     def __init__(self, block: Block, index: int, lane: Lane) -> None:
         self.block = block
@@ -85,7 +85,7 @@ class Part:
         self.cursor = 0
         self.queued = False
         self.dead: set[int] | None = None
-        self.tries: dict[int, int] | None = None
+        self.returns: dict[int, list[tuple[int, int]]] | None = None
 
     def begin(self, count: int, state: int) -> None:
         """All messages are in a state and nobody's."""
@@ -103,6 +103,18 @@ class Part:
         ahead = self.states[start : start + most]
         self.cursor = start
         return start, len(ahead) - len(ahead.lstrip(b"\0"))
+
+    def tries(self, index: int) -> int:
+        """How often a message was given to members, and returned."""
+        return len(self.returns.get(index, ())) if self.returns is not None else 0
+
+    def note_return(self, index: int, member: int, at: int) -> int:
+        """A member returns a message: how often that was."""
+        if self.returns is None:
+            self.returns = {}
+        found = self.returns.setdefault(index, [])
+        found.append((member, at))
+        return len(found)
 
     def give(self, start: int, count: int, member: int) -> None:
         """A member takes free messages."""
@@ -159,6 +171,11 @@ class Part:
     def implied(self, index: int) -> bool:
         """Whether a message with an outcome is journalled whatever the rules."""
         return self.dead is not None and index in self.dead
+
+    @property
+    def clean(self) -> bool:
+        """Whether somebody is still to get one of the messages."""
+        return self.free > 0 or WAITS in self.states
 
     @property
     def held(self) -> int:

@@ -26,6 +26,7 @@ from .rules import DROP_OLDEST, REFUSE
 from .states import OUTCOMES, IllegalMove, Publisher, Step, Subscriber, name_of, step
 from .stock import Member, Move, Stock
 
+BLOCK_MAX = 8192  # messages that gather in one block
 HIGHEST = 9  # of priorities
 DEFAULT_PRIORITY = 4
 
@@ -35,27 +36,19 @@ class Slice(NamedTuple):
 
     part: Part
     start: int
-    count: int
+    length: int
     tries: int
 
 
 class Queue(Stock):
     """See the module. rules: may be replaced. blocks: those that are not at an end, by the position of their first message.
 
-    subscribers: names that a plan "all" gives each message to. moves: to be written. dead: to be put into the queue of dead letters, in the
-    same commit. waiting, held: messages, counted for each group. size: bytes of payloads in blocks that are not at an end.
+    subscribers: names that a plan "all" gives each message to. changed: those that came or went, to be written. moves: to be written.
+    dead: to be put into the queue of dead letters, in the same commit. waiting, held: messages,
+    counted for each group. size: bytes of payloads in blocks that are not at an end.
     """
 
     # ---- members
-
-    def member(self, name: str) -> Member:
-        """The member with this name, known from now on."""
-        found = self.members.get(name)
-        if found is None:
-            found = self.members[name] = Member(len(self.names), name)
-            self.names.append(name)
-            found.lanes = [lane for lane in self.lanes.values() if lane.takes(name)]
-        return found
 
     def join(self, name: str) -> Member:
         """A member takes messages from now on."""
@@ -83,6 +76,7 @@ class Queue(Stock):
         if name in self.subscribers:
             return False
         self.subscribers[name] = None
+        self.changed.append((name, True))
         return True
 
     def unsubscribe(self, name: str, now: int) -> bool:
@@ -90,6 +84,7 @@ class Queue(Stock):
         if name not in self.subscribers:
             return False
         del self.subscribers[name]
+        self.changed.append((name, False))
         lane = self.lanes.get(frozenset((name,)))
         for block in list(self.blocks.values()) if lane is not None else ():
             for part in block.parts:
@@ -115,7 +110,7 @@ class Queue(Stock):
 
     @property
     def _gathering(self) -> int:
-        return sum(block.count for block in self.opened.values())
+        return sum(block.count for block in (*self.filled, *self.opened.values()))
 
     def put(
         self,
@@ -149,22 +144,26 @@ class Queue(Stock):
             topic,
         )
         block = self.opened.get(key)
+        if block is not None and block.count + len(payloads) > BLOCK_MAX:
+            self.filled.append(block)
+            block = None
         if block is None:
             block = self.opened[key] = Block(key, now)
         return block, block.add(payloads, meta)
 
     def seal(self, now: int) -> list[Block]:
         """End the open blocks: they have positions, and are to be committed."""
-        sealed = list(self.opened.values())
-        self.opened = {}
+        sealed = [*self.filled, *self.opened.values()]
+        self.filled, self.opened = [], {}
         for block in sealed:
             block.at = now
             block.close(self.next)
             self.next += block.count
-            self._number_groups(block)
+            self.number_groups(block)
         return sealed
 
-    def _number_groups(self, block: Block) -> None:
+    def number_groups(self, block: Block) -> None:
+        """A block gets its parts."""
         block.parts = [Part(block, index, self._lane(group)) for index, group in enumerate(block.key.groups)]
 
     def committed(self, block: Block, now: int) -> None:
@@ -235,11 +234,11 @@ class Queue(Stock):
         member.held += count
         member.held_in[part] = member.held_in.get(part, 0) + count
         self.moves.append(Move(part.block.first + start, count, part.index, member.number, Subscriber.GET, now))
-        tries = part.tries
-        if tries is None or tries.keys().isdisjoint(range(start, start + count)):
+        returns = part.returns
+        if returns is None or returns.keys().isdisjoint(range(start, start + count)):
             found.append(Slice(part, start, count, 0))
         else:
-            found += [Slice(part, at, 1, tries.get(at, 0)) for at in range(start, start + count)]
+            found += [Slice(part, at, 1, part.tries(at)) for at in range(start, start + count)]
         return count
 
     def _take_grouped(self, member: Member, lane: Lane, most: int, now: int, found: list[Slice]) -> int:
@@ -311,11 +310,9 @@ class Queue(Stock):
         rules, block = self.rules, part.block
         self.let_go(member, part, count)
         self.counts["returned"] += count
-        if part.tries is None:
-            part.tries = {}
         expired = 0 < block.key.expires <= now
         for at in range(start, start + count):
-            tries = part.tries[at] = part.tries.get(at, 0) + 1
+            tries = part.note_return(at, member.number, now)
             if rules.deliveries and tries >= rules.deliveries:
                 self._die(member, part, at, now)
             else:
@@ -324,12 +321,11 @@ class Queue(Stock):
                     self.expire_part(part, at, 1, now)
 
     def _die(self, member: Member, part: Part, at: int, now: int) -> None:
-        assert part.tries is not None
         part.mark(at, 1, Subscriber.UNUSABLE)
         self.moves.append(Move(part.block.first + at, 1, part.index, member.number, Subscriber.UNUSABLE, now))
         part.note_unusable(at, 1)
         part.note_dead(at)
-        self._bury(part.block, at, 1, f"given to members {part.tries[at]} times")
+        self._bury(part.block, at, 1, f"given to members {part.tries(at)} times")
         self.ended(part, at, 1, implied=True)
 
     # ---- expiry, and what publishers and administrators do
@@ -386,3 +382,27 @@ class Queue(Stock):
         self.open_again(block, part, index, member)
         self.moves.append(Move(block.first + index, 1, part.index, NOBODY, Publisher.REVEALED, now))
         self.moves.append(Move(block.first + index, 1, part.index, member.number, FREE, now))
+
+    # ---- time
+
+    @property
+    def deadline(self) -> int:
+        """When `handle_timer` is to be called; 0: never."""
+        return self._timers[0][0] if self._timers else 0
+
+    def handle_timer(self, now: int) -> bool:
+        """Delays that are over, and lives: whether something was due."""
+        any_due = False
+        while self._timers and self._timers[0][0] <= now:
+            when, _, block, part, start, count = heapq.heappop(self._timers)
+            any_due = True
+            if block.first not in self.blocks:
+                continue
+            if part is not None:
+                self._free(part, start, count)
+                continue
+            if block.key.due == when:
+                self._wake(block, 0, block.count)
+            if block.key.expires and block.key.expires <= now:
+                self.expire(block, 0, block.count, now)
+        return any_due

@@ -31,54 +31,52 @@ def replay(queue: Queue, move: Move) -> None:
     if move.state == FREE:
         _returned(queue, part, start, move)
     elif move.member == NOBODY:
-        queue.expire_part(part, start, move.count, move.at)
+        queue.expire_part(part, start, move.length, move.at)
     else:
         _member(queue, part, start, move)
     queue.moves.clear()
 
 
 def _publisher(queue: Queue, block: Block, start: int, move: Move) -> None:
-    indexes = range(start, start + move.count)
+    indexes = range(start, start + move.length)
     if move.state == Publisher.UNAVAILABLE:
         block.withdrawn = (block.withdrawn or set()).union(indexes)
         if block.hidden is not None:
             block.hidden.difference_update(indexes)
     elif block.hidden is not None and block.hidden.issuperset(indexes):
-        queue.reveal(block, start, move.count, move.at)
+        queue.reveal(block, start, move.length, move.at)
     # else it is revealed again to one subscriber: the next move says to whom
 
 
 def _member(queue: Queue, part: Part, start: int, move: Move) -> None:
     member = queue.member(queue.names[move.member])
     if move.state == Subscriber.GET:
-        for at in range(start, start + move.count):
+        for at in range(start, start + move.length):
             if part.states[at] == WAITS:
                 part.takers[at] = NOBODY
                 part.mark(at, 1, FREE)
                 part.free += 1
-        queue.give(member, part, start, move.count, move.at, [])
+        queue.give(member, part, start, move.length, move.at, [])
     elif move.state in _HELD:
-        part.mark(start, move.count, move.state)
+        part.mark(start, move.length, move.state)
     elif move.state in _OUTCOMES:
-        held = part.has(start, move.count, member.number)
-        part.mark(start, move.count, move.state)
+        held = part.has(start, move.length, member.number)
+        part.mark(start, move.length, move.state)
         if held:
-            queue.let_go(member, part, move.count)
+            queue.let_go(member, part, move.length)
         if move.state == Subscriber.UNUSABLE:
-            part.note_unusable(start, move.count)
-        queue.ended(part, start, move.count)
+            part.note_unusable(start, move.length)
+        queue.ended(part, start, move.length)
     else:
-        queue.journal(member.name, part, start, move.count, move.at)
+        queue.journal(member.name, part, start, move.length, move.at)
 
 
 def _returned(queue: Queue, part: Part, start: int, move: Move) -> None:
     member: Member = queue.member(queue.names[move.member])
-    for at in range(start, start + move.count):
+    for at in range(start, start + move.length):
         if part.states[at] in _HELD:
             queue.let_go(member, part, 1)
-            if part.tries is None:
-                part.tries = {}
-            part.tries[at] = part.tries.get(at, 0) + 1
+            part.note_return(at, member.number, move.at)
             queue.clean(member, part, at, 0, move.at)
         elif part.block.unusable is not None and (part.index, at) in part.block.unusable:
             queue.open_again(part.block, part, at, member)

@@ -21,13 +21,13 @@ KEPT_UNUSABLE = 10_000  # blocks that stay in memory because somebody could not 
 
 
 class Move(NamedTuple):
-    """A timed range: messages first to first + count - 1 are in a state since `at`, for a member of a part, or for their publisher.
+    """A timed range: messages first to first + length - 1 are in a state since `at`, for a member of a part, or for their publisher.
 
     member: 0: nobody, or the publisher. state: a value of `Publisher` or of `Subscriber`; no value is in both.
     """
 
     first: int
-    count: int
+    length: int
     part: int
     member: int
     state: int
@@ -35,10 +35,10 @@ class Move(NamedTuple):
 
 
 class Dead(NamedTuple):
-    """A message that nobody can use. why: for its history."""
+    """A message that nobody can use. at: its index in the block. why: for its history."""
 
     block: Block
-    index: int
+    at: int
     why: str
 
 
@@ -76,6 +76,8 @@ class Stock:
         self.moves: list[Move] = []
         self.dead: list[Dead] = []
         self.opened: dict[Key, Block] = {}
+        self.filled: list[Block] = []
+        self.changed: list[tuple[str, bool]] = []
         self.waiting = self.held = self.size = 0
         self.counts = dict.fromkeys(("put", "done", "unusable", "expired", "returned", "dead", "refused", "withdrawn"), 0)
         self.kept: dict[int, Block] = {}  # settled, with messages that somebody could not use
@@ -83,6 +85,17 @@ class Stock:
         self._timers: list[tuple[int, int, Block, Part | None, int, int]] = []
         self._serial = itertools.count()
         self._active: list[Member] = []
+
+    # ---- members
+
+    def member(self, name: str) -> Member:
+        """The member with this name, known from now on."""
+        found = self.members.get(name)
+        if found is None:
+            found = self.members[name] = Member(len(self.names), name)
+            self.names.append(name)
+            found.lanes = [lane for lane in self.lanes.values() if lane.takes(name)]
+        return found
 
     def _lane(self, group: Group) -> Lane:
         lane = self.lanes.get(group)
@@ -178,8 +191,8 @@ class Stock:
         self.waiting += 1
         last = self.moves[-1] if self.moves else None
         first = part.block.first + at
-        if last is not None and last[2:] == (part.index, member.number, FREE, now) and last.first + last.count == first:
-            self.moves[-1] = last._replace(count=last.count + 1)
+        if last is not None and last[2:] == (part.index, member.number, FREE, now) and last.first + last.length == first:
+            self.moves[-1] = last._replace(length=last.length + 1)
         else:
             self.moves.append(Move(first, 1, part.index, member.number, FREE, now))
         if backoff:
@@ -266,28 +279,6 @@ class Stock:
 
     def _set_timer(self, when: int, block: Block, part: Part | None = None, start: int = 0, count: int = 0) -> None:
         heapq.heappush(self._timers, (when, next(self._serial), block, part, start, count))
-
-    @property
-    def deadline(self) -> int:
-        """When `handle_timer` is to be called; 0: never."""
-        return self._timers[0][0] if self._timers else 0
-
-    def handle_timer(self, now: int) -> bool:
-        """Delays that are over, and lives: whether something was due."""
-        any_due = False
-        while self._timers and self._timers[0][0] <= now:
-            when, _, block, part, start, count = heapq.heappop(self._timers)
-            any_due = True
-            if block.first not in self.blocks:
-                continue
-            if part is not None:
-                self._free(part, start, count)
-                continue
-            if block.key.due == when:
-                self._wake(block, 0, block.count)
-            if block.key.expires and block.key.expires <= now:
-                self.expire(block, 0, block.count, now)
-        return any_due
 
 
 def runs_within(part: Part, start: int, count: int, *wanted: int) -> list[tuple[int, int, int]]:

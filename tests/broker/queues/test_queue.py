@@ -154,14 +154,14 @@ class Against(RuleBasedStateMachine):
         alone = [one for one in wanted if name == one[1].alone.get(one[1].group(name))]
         wanted = alone[::-1] + sorted([one for one in wanted if one not in alone], key=lambda one: (-one[1].priority, one[0]))
         slices = self.queue.take(self.queue.members[name], most, self.now)
-        found = [one.part.block.first + at for one in slices for at in range(one.start, one.start + one.count)]
+        found = [one.part.block.first + at for one in slices for at in range(one.start, one.start + one.length)]
         assert set(found) <= {position for position, _ in wanted}
         assert len(found) == min(most, len(wanted))
         assert [one for one in found if one not in dict(alone)] == [position for position, _ in wanted if position not in dict(alone)][
             : len([one for one in found if one not in dict(alone)])
         ]
         for one in slices:
-            for at in range(one.start, one.start + one.count):
+            for at in range(one.start, one.start + one.length):
                 message = self.messages[one.part.block.first + at]
                 assert one.tries == message.tries[message.group(name)]
                 message.get(name)
@@ -273,7 +273,7 @@ def put(queue: Queue, *payloads: bytes, now: int = 1, group: str = "", **more: o
 
 
 def bodies(slices: list[Slice]) -> list[bytes]:
-    return [(one.part.block.payloads or [])[at] for one in slices for at in range(one.start, one.start + one.count)]
+    return [(one.part.block.payloads or [])[at] for one in slices for at in range(one.start, one.start + one.length)]
 
 
 def test_q7_the_first_free_member_takes_it() -> None:
@@ -336,7 +336,7 @@ def test_back_off_doubles_and_the_limit_makes_a_dead_letter() -> None:
     (one,) = queue.take(member, 1, now)
     assert one.tries == 2
     queue.give_back(member, one.part, one.start, 1, now)
-    assert [(one.index, one.why) for one in queue.dead] == [(0, "given to members 3 times")]
+    assert [(one.at, one.why) for one in queue.dead] == [(0, "given to members 3 times")]
     assert not queue.blocks
 
 

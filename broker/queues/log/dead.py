@@ -1,0 +1,46 @@
+"""What a dead letter says of itself: where it comes from, why it is dead, who had it and when.
+
+It keeps its payload, topic and properties. User properties follow them:
+
+    mqmesh-dead-queue, mqmesh-dead-position     the queue, and the position there, for `mqmesh queue trace`
+    mqmesh-dead-reason                          in words
+    mqmesh-dead-deliveries                      how often it was given to members
+    mqmesh-dead-history                         JSON: [[when, who, what], ...]; times in milliseconds since 1970
+
+What it does not know: files, clients.
+"""
+
+from __future__ import annotations
+
+import json
+
+from ....mqtt.properties import Property, encode_properties
+from ..core.blocks import Meta
+from ..core.stock import Dead, Stock
+
+PREFIX = "mqmesh-dead-"
+LONGEST = 60_000  # bytes of the history; the oldest part goes first
+
+
+def dead_meta(queue: Stock, dead: Dead) -> Meta:
+    """What the dead letter's publisher said of it, and why it is dead."""
+    block, index = dead.block, dead.at
+    meta = block.meta(index)
+    steps: list[tuple[int, str, str]] = [(block.at, meta.publisher, "PUT")]
+    deliveries = 0
+    for part in block.parts:
+        for number, at in (part.returns or {}).get(index, ()):
+            steps.append((at, queue.names[number], "returned"))
+            deliveries += 1
+    text = json.dumps(steps, separators=(",", ":"))
+    while len(text) > LONGEST:
+        steps = steps[:1] + steps[len(steps) // 2 :]
+        text = json.dumps(steps, separators=(",", ":"))
+    pairs = [
+        (PREFIX + "queue", queue.name),
+        (PREFIX + "position", str(block.first + index)),
+        (PREFIX + "reason", dead.why),
+        (PREFIX + "deliveries", str(deliveries)),
+        (PREFIX + "history", text),
+    ]
+    return Meta(meta.publisher, meta.properties + encode_properties({Property.USER_PROPERTY: pairs}), "", meta.group)

@@ -1,0 +1,263 @@
+"""The bytes of the log: frames of records (docs/queues.md, "The log").
+
+A frame is one commit. It is whole or it is not there, so what stands in one frame happens together, in several queues too.
+
+    frame    magic "MQF1" | head size u32 | body size u32 | commit u64 | CRC-32 of these and the head u32 | head | bodies
+    head     records: NAME, PUT, MOVES, SUBSCRIBER; little endian
+    bodies   the payloads of its PUTs, one after the other; each PUT has their CRC-32
+
+A reader that wants states only skips the bodies.
+
+What it does not know: files. Times are milliseconds since 1970.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+from zlib import crc32
+
+from ..core.blocks import Block, Key, Meta, Place
+from ..core.plan import Group
+from ..core.stock import Member, Move
+
+MAGIC = b"MQF1"
+FRAME = struct.Struct("<4sIIQI")  # magic, head size, body size, commit, CRC
+NAME, PUT, MOVES, SUBSCRIBER = 1, 2, 3, 4
+ORDERED, REVEALED, UNIFORM, VARIOUS = 1, 2, 4, 8
+_NAME = struct.Struct("<BHHH")  # kind, queue, number, length of the text; number 0: the queue's own name
+_PUT = struct.Struct("<BHQIQBBQQIIIHHI")
+_MOVES = struct.Struct("<BHI")
+_MOVE = struct.Struct("<QIBHBQ")
+_SUBSCRIBER = struct.Struct("<BHHB")
+_META = struct.Struct("<HIHH")
+LITTLE = sys.byteorder == "little"
+
+
+class Damaged(ValueError):
+    """These bytes are no frame, or a changed one."""
+
+
+class Name(NamedTuple):
+    """A number stands for a name from now on. number: of a member, 0: of the queue itself."""
+
+    queue: int
+    number: int
+    text: str
+
+
+class Subscribed(NamedTuple):
+    """A member is a subscriber of the queue, or no more."""
+
+    queue: int
+    number: int
+    on: bool
+
+
+class Put(NamedTuple):
+    """A block as it was put. groups: numbers of members. offset: of its body among the bodies."""
+
+    queue: int
+    block: Block
+    groups: list[list[int]]
+    offset: int
+    crc: int
+
+
+class Moves(NamedTuple):
+    """Moves of one queue, in order."""
+
+    queue: int
+    moves: list[Move]
+
+
+Record = Name | Subscribed | Put | Moves
+
+
+def _text(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def name_record(queue: int, number: int, text: str) -> bytes:
+    data = _text(text)
+    return _NAME.pack(NAME, queue, number, len(data)) + data
+
+
+def subscriber_record(queue: int, number: int, on: bool) -> bytes:
+    return _SUBSCRIBER.pack(SUBSCRIBER, queue, number, on)
+
+
+def moves_record(queue: int, moves: list[Move]) -> bytes:
+    pack = _MOVE.pack
+    return _MOVES.pack(MOVES, queue, len(moves)) + b"".join([pack(*move) for move in moves])
+
+
+def put_record(queue: int, block: Block, offset: int, crc: int, members: Mapping[str, Member]) -> bytes:
+    """A block. offset: of its body among the frame's bodies. members: of the queue, by name."""
+    key, lengths = block.key, block.lengths
+    uniform = len(set(lengths)) == 1
+    flags = key.ordered * ORDERED | key.revealed * REVEALED | uniform * UNIFORM | (block.which is not None) * VARIOUS
+    out = [
+        _PUT.pack(
+            PUT,
+            queue,
+            block.first,
+            block.count,
+            block.at,
+            key.priority,
+            flags,
+            key.due,
+            key.expires,
+            offset,
+            block.size,
+            crc,
+            len(key.topic),
+            len(key.groups),
+            len(block.metas),
+        ),
+        key.topic,
+        _numbers(lengths[:1] if uniform else lengths),
+    ]
+    if block.which is not None:
+        out.append(_numbers(block.which))
+    for group in key.groups:
+        out.append(struct.pack(f"<H{len(group)}H", len(group), *[members[name].number for name in sorted(group)]))
+    for meta in block.metas:
+        texts = _text(meta.publisher), meta.properties, _text(meta.handle), _text(meta.group)
+        out.append(_META.pack(*map(len, texts)) + b"".join(texts))
+    return b"".join(out)
+
+
+def _numbers(values: array[int]) -> bytes:
+    if not LITTLE:
+        values = values[:]
+        values.byteswap()
+    return values.tobytes()
+
+
+def frame(commit: int, head: bytes, body_size: int) -> bytes:
+    """The beginning of a frame with its head; the bodies follow."""
+    fields = FRAME.pack(MAGIC, len(head), body_size, commit, 0)[:-4]
+    return b"".join((fields, crc32(head, crc32(fields)).to_bytes(4, "little"), head))
+
+
+class Header(NamedTuple):
+    """The beginning of a frame. size: of all of it."""
+
+    head: int
+    body: int
+    commit: int
+    crc: int
+
+    @property
+    def size(self) -> int:
+        return FRAME.size + self.head + self.body
+
+
+def header_of(data: bytes) -> Header:
+    """Read the first bytes of a frame. Raises Damaged."""
+    if len(data) < FRAME.size:
+        raise Damaged("it ends inside the beginning of a frame")
+    magic, *rest = FRAME.unpack_from(data)
+    if magic != MAGIC:
+        raise Damaged("no frame begins here")
+    return Header(*rest)
+
+
+def check_head(fields: bytes, head: bytes) -> None:
+    """Raise Damaged if the head is not what was written. fields: the frame's first bytes."""
+    if crc32(head, crc32(fields[: FRAME.size - 4])) != int.from_bytes(fields[FRAME.size - 4 : FRAME.size], "little"):
+        raise Damaged("the checksum of a frame is wrong")
+
+
+def records(head: bytes) -> Iterator[Record]:
+    """What stands in a frame's head. Raises Damaged."""
+    at = 0
+    try:
+        while at < len(head):
+            kind = head[at]
+            if kind == MOVES:
+                _, queue, count = _MOVES.unpack_from(head, at)
+                at += _MOVES.size
+                end = at + count * _MOVE.size
+                yield Moves(queue, [Move(*one) for one in _MOVE.iter_unpack(head[at:end])])
+                at = end
+            elif kind == PUT:
+                put, at = _read_put(head, at)
+                yield put
+            elif kind == NAME:
+                _, queue, number, size = _NAME.unpack_from(head, at)
+                at += _NAME.size
+                yield Name(queue, number, head[at : at + size].decode("utf-8", "surrogatepass"))
+                at += size
+            elif kind == SUBSCRIBER:
+                _, queue, number, on = _SUBSCRIBER.unpack_from(head, at)
+                at += _SUBSCRIBER.size
+                yield Subscribed(queue, number, bool(on))
+            else:
+                raise Damaged(f"a record of kind {kind}")
+    except (struct.error, UnicodeDecodeError, IndexError, ValueError) as error:
+        raise Damaged(f"a record cannot be read: {error}") from error
+
+
+def _read_put(head: bytes, at: int) -> tuple[Put, int]:
+    fields = _PUT.unpack_from(head, at)
+    _, queue, first, count, put_at, priority, flags, due, expires, offset, size, crc, topic_size, groups_count, metas_count = fields
+    at += _PUT.size
+    topic = head[at : at + topic_size]
+    at += topic_size
+    lengths, at = _array(head, at, 1 if flags & UNIFORM else count)
+    which = None
+    if flags & VARIOUS:
+        which, at = _array(head, at, count)
+    groups: list[list[int]] = []
+    for _ in range(groups_count):
+        (size_of,) = struct.unpack_from("<H", head, at)
+        groups.append(list(struct.unpack_from(f"<{size_of}H", head, at + 2)))
+        at += 2 + 2 * size_of
+    key = Key((), bool(flags & ORDERED), bool(flags & REVEALED), priority, due, expires, topic)
+    block = Block(key, put_at)
+    block.first, block.count, block.size, block.payloads = first, count, size, None
+    block.lengths = lengths * count if flags & UNIFORM else lengths
+    block.which = which
+    for _ in range(metas_count):
+        sizes = _META.unpack_from(head, at)
+        at += _META.size
+        texts = []
+        for length in sizes:
+            texts.append(head[at : at + length])
+            at += length
+        publisher, properties, handle, group = texts
+        block.metas.append(
+            Meta(
+                publisher.decode("utf-8", "surrogatepass"),
+                properties,
+                handle.decode("utf-8", "surrogatepass"),
+                group.decode("utf-8", "surrogatepass"),
+            )
+        )
+    block.grouped = any(meta.group for meta in block.metas)
+    return Put(queue, block, groups, offset, crc), at
+
+
+def _array(head: bytes, at: int, count: int) -> tuple[array[int], int]:
+    values: array[int] = array("I")
+    values.frombytes(head[at : at + 4 * count])
+    if len(values) != count:
+        raise Damaged("a record ends too early")
+    if not LITTLE:
+        values.byteswap()
+    return values, at + 4 * count
+
+
+def place_in(segment: int, bodies: int, put: Put) -> Place:
+    """Where a block's body is. bodies: offset of the frame's bodies in the segment."""
+    return Place(segment, bodies + put.offset, put.block.size, put.crc)
+
+
+def groups_of(numbers: Iterable[list[int]], names: list[str]) -> tuple[Group, ...]:
+    """Groups by name."""
+    return tuple(frozenset(names[number] for number in group) for group in numbers)
