@@ -43,6 +43,9 @@
 
     [recipients]                            # who is watched, and who stands in for whom; see docs/recipients.md
     fault_interval = "5m"
+    [management]                            # who may look into the broker and change it; see broker/auth/roles.py
+    accept = ["lyon"]
+
     [journal]                               # left out: no journal; see broker/journal/settings.py
     folder = "journal"
 
@@ -68,6 +71,7 @@ from ..mesh.topology.settings import START_WAIT, Limits, MeshSettings, PeerSetti
 from ..mesh.topology.tls import TlsSettings, check
 from ..mesh.topology.websocket import WebSocketSettings
 from .auth.metabroker_secret import MetabrokerSettings
+from .auth.roles import ManagementSettings
 from .auth.settings import AccessSettings
 from .journal.settings import JournalSettings
 from .recipients.settings import RecipientSettings
@@ -126,7 +130,7 @@ class BrokerConfig:
     `/metrics`, `/health` and `/ready`, None for nowhere. websocket: which web pages may connect. metabroker: the rule for its topics;
     None: there is none. directory: where it is registered, None for nowhere. access: who may come in and what it may do; None: all, all.
     serves: whom listeners serve that say it, by address (mesh/topology/listeners.py). recipients: the applications that it watches; None:
-    no topic is reserved for them. journal: what it writes down, None for nothing.
+    no topic is reserved for them. journal: what it writes down, None for nothing. management: roles of users.
     """
 
     name: str = DEFAULT_NAME
@@ -145,6 +149,7 @@ class BrokerConfig:
     serves: dict[str, str] = field(default_factory=dict)
     recipients: RecipientSettings | None = None
     journal: JournalSettings | None = None
+    management: ManagementSettings = field(default_factory=ManagementSettings)
 
     @property
     def store_address(self) -> str | None:
@@ -195,6 +200,9 @@ def parse(table: Mapping[str, Any], file: str = "command line", folder: Path | N
         metabroker=MetabrokerSettings.of(section.section("metabroker"), folder),
         recipients=RecipientSettings.of(section.section("recipients")) if section.has("recipients") else None,
     )
+    if section.has("management"):
+        proven = config.access is not None and config.access.asks
+        config.management = ManagementSettings.of(section.section("management"), proven)
     if section.has("journal"):
         config.journal = JournalSettings.of(section.section("journal"), folder, config.data)
     section.done()

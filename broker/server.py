@@ -37,6 +37,8 @@ from .config import BrokerConfig
 from .embedded.direct import Direct
 from .hooks import HookCalls, Hooks
 from .journal.service import Journal
+from .management.broker_lists import add_lists, add_mesh_lists
+from .management.service import Management as ManagementService
 from .monitoring.sys_topics import SysTopics
 from .persistence.commits import Persistence
 from .persistence.recovery import recover
@@ -97,6 +99,9 @@ class Broker:
         self.recipient_topic = RecipientTopic(context, router, guard)
         self.session_topic = SessionTopic(context, router, guard, site.sessions)
         self.trace_topic = TraceTopic(context, router, guard, config.number, config.name)
+        guard.management, guard.site = config.management, config.name
+        self.management = ManagementService(site)
+        add_lists(self.management.work, site)
         self.http: HttpFace | None = None
         self.journal: Journal | None = None
         self.addresses: list[str] = []
@@ -147,6 +152,8 @@ class Broker:
                 raise StartError(str(os_error(str(self.config.data), error))) from error
             self.site.mesh.tls, self.site.mesh.registrar = site.tls, site.registrar
             self.site.router.mesh = self.site.mesh
+            self.management.join_mesh(self.site.mesh)
+            add_mesh_lists(self.management.work, self.site.mesh)
             self.mesh_topic.management = Management(self.site.mesh)
             RequestTopic(self.site.mesh.receipts, self.site.router)
             self.site.sessions.in_mesh = True
@@ -341,6 +348,7 @@ class Broker:
         """Stop listening, tell clients (MQTT 5: 0x8B) and neighbours, keep wills unsent; returns when all connections are gone."""
         self.context.stopping = True
         self.trace_topic.stop()
+        self.management.stop()
         for server in self._servers:
             server.close()
         if self._ticker is not None:

@@ -463,6 +463,28 @@ class TopicTree(Generic[V]):
                 node = parent.children.get(name) if parent.children else None
                 at += levels[at] != "#"
 
+    def pieces(self, size: int) -> Iterator[list[V]]:
+        """The values of all topics, in lists of about `size`; some may be empty.
+
+        The tree may change meanwhile: a topic that stays in it is found once, one that comes or goes may be found or not.
+        """
+        values = self._values
+        stack = [self._root]
+        found: list[V] = []
+        steps = 0
+        while stack:
+            node = stack.pop()
+            children = list(node.children.values()) if node.children else []
+            for start in range(0, len(children), size):
+                part = children[start : start + size]
+                found += [values[one.topic] for one in part if one.topic is not None and one.topic in values]
+                stack += [one for one in part if one.children]
+                steps += len(part) + 4
+                if steps >= size:
+                    yield found
+                    found, steps = [], 0
+        yield found
+
     def match(self, filter_: str) -> list[tuple[str, V]]:
         """(topic, value) for each topic that a well-formed filter matches, in no particular order."""
         values = self._values

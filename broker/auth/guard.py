@@ -13,6 +13,7 @@ from ...mqtt.reasons import Reason
 from ..transport.tls.transport import TlsTransport
 from .accounts import AccountStanding
 from .identifiers import Identifiers, identifier_of
+from .roles import ManagementSettings
 from .rules import Rules
 from .service import Authenticator, AuthError, Outcome
 from .settings import AccessSettings
@@ -31,7 +32,8 @@ ANSWER = "$mqmesh/sessions/answer"  # where an operator hears of sessions, see `
 MESH_ANSWER = "$mqmesh/mesh/answer"  # the same for changes of the mesh, see `requests/mesh.py`
 RECIPIENTS_ANSWER = "$mqmesh/recipients/answer"  # the same for recipients, see `requests/recipients.py`
 TRACE_ANSWER = "$mqmesh/trace/answer"  # the same for what the journal has of messages, see `requests/trace.py`
-ANSWERS = (ANSWER, MESH_ANSWER, RECIPIENTS_ANSWER, TRACE_ANSWER)
+MANAGE_ANSWER = "$mqmesh/manage/answer"  # the same for the whole mesh, see `management/service.py`
+ANSWERS = (ANSWER, MESH_ANSWER, RECIPIENTS_ANSWER, TRACE_ANSWER, MANAGE_ANSWER)
 ENDED = "the token or certificate has ended: come again with a new one"
 FOREIGN = "this client identifier is not one of this user's (access.client_ids)"
 GONE = "this user may not come in any more, or not with what it has shown"
@@ -52,6 +54,8 @@ class Guard:
         self.identifiers: Identifiers = settings.identifiers if settings is not None else Identifiers()
         self.owned: Callable[[str], int] = lambda user: 0  # sessions that a user has
         self.authenticator: Authenticator | None = None
+        self.management = ManagementSettings()  # roles of users
+        self.site = ""  # the broker's name
 
     def start(self) -> None:
         """Read the files of users and keys."""

@@ -21,6 +21,7 @@ from ...mqtt.errors import PeerError
 from ...mqtt.reasons import Reason
 from .direct import receive_one
 from .rate import RateLimiter
+from .tcp_info import tcp_bytes
 
 if TYPE_CHECKING:
     from .shell import MeshShell
@@ -88,6 +89,12 @@ class LinkProtocol(asyncio.Protocol):
             if self._shown is None or abs(now - self._shown) > max(SHOWN[0], self._shown / SHOWN[1]):
                 self._shown = now
         return self._shown
+
+    def traffic(self) -> dict[str, int | None]:
+        """What has passed over the connection, for people: the system counts bytes (None where it does not), the node messages."""
+        sock = self.transport.get_extra_info("socket") if self.transport is not None else None
+        out, come = tcp_bytes(sock)
+        return {"bytes_out": out, "bytes_in": come, **self.shell.node.traffic(self.id)}
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]

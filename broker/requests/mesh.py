@@ -1,7 +1,8 @@
 """Requests to the broker over MQTT: change the mesh while it runs.
 
 A client publishes a JSON object to `$mqmesh/mesh`, with Response Topic and Correlation Data as MQTT 5 has it, or is subscribed to
-`$mqmesh/mesh/answer`. Only operators get something done (`broker/auth/operators.py`), and only the client that asked gets the answer:
+`$mqmesh/mesh/answer`. Only administrators get something done, operators drain and resume (`broker/auth/roles.py`), and only
+the client that asked gets the answer:
 
     {"do": "forget", "broker": "turin"}                          a broker out of reach is gone for good, for all of the mesh
     {"do": "rekey", "broker": "turin", "key": "9f86d0..."}       its number belongs to another public key, for all of the mesh
@@ -28,6 +29,7 @@ from ...mqtt.batch.run import Run
 from ...mqtt.errors import UsageError
 from ..auth.guard import MESH_ANSWER
 from ..auth.operators import DENIED, operates
+from ..auth.roles import Role
 from ..routing.publication import Publication
 from .reply import own_targets, reply_to
 
@@ -42,6 +44,8 @@ log = logging.getLogger("mqmesh.mesh")
 
 TOPIC = "$mqmesh/mesh"
 RIGHT = 'send {"do": "forget", "broker": "turin", "dry_run": true}; do: '
+
+GENTLE = ("drain", "resume")  # what takes no administrator
 
 Asked = dict[str, Any]
 DEEDS: dict[str, Callable[[Management, Asked, bool], str]] = {
@@ -88,6 +92,8 @@ class MeshTopic:
         except (ValueError, TypeError, KeyError, RecursionError):
             return {"error": RIGHT + ", ".join(DEEDS)}
         dry = asked.get("dry_run") is True
+        if asked["do"] not in GENTLE and not operates(self._guard, connection, Role.ADMINISTRATOR):
+            return {"error": DENIED}
         try:
             said = deed(self.management, asked, dry)
         except UsageError as error:

@@ -3,7 +3,7 @@
 A client publishes a JSON object to `$mqmesh/recipients`, with Response Topic and Correlation Data as MQTT 5 has it, or is subscribed to
 `$mqmesh/recipients/answer`; only the client that asked gets the answer (docs/recipients.md, "To look at"):
 
-    {"do": "list"}                                    {"recipients": [...], "others": {"fault": 3, "clients": [...]}}; others: for operators
+    {"do": "list"}                                    {"recipients": [...], "others": {"fault": 3, "clients": [...]}}; others: for viewers
     {"do": "show", "name": "orders"}                  {"recipients": [{...}]}
     {"do": "explain", "name": "orders"}               {"name": ..., "steps": [{"recipient", "site", "state", "answer"}], "goes_to": ...}
     {"do": "hold", "name": "orders"}                  {"recipient": {...}}: its messages wait, and are delivered to nobody
@@ -12,8 +12,8 @@ A client publishes a JSON object to `$mqmesh/recipients`, with Response Topic an
     {"do": "move", "name": "orders", "to": "lyon"}    its messages go to another recipient now; without "to" to its alternatives
     anything wrong                                    {"error": "one line"}
 
-Who may: operators (`broker/auth/operators.py`). Where a broker has no rules of access, everybody may look, since everybody may read
-everything there.
+Who may: viewers look, operators do the rest (`broker/auth/roles.py`). Where a broker has no rules of access,
+everybody may look, since everybody may read everything there.
 
 What it does not know: how recipients are watched.
 """
@@ -30,6 +30,7 @@ from ...mqtt.batch.run import Run
 from ...mqtt.errors import UsageError
 from ..auth.guard import RECIPIENTS_ANSWER
 from ..auth.operators import DENIED, operates
+from ..auth.roles import Role
 from ..routing.publication import Publication
 from .reply import own_targets, reply_to
 
@@ -96,8 +97,8 @@ class RecipientTopic:
         return True
 
     def _answer(self, connection: Connection, payload: bytes) -> dict[str, Any]:
-        operator = operates(self._guard, connection)
-        if not operator and self._guard.rules:
+        viewer = operates(self._guard, connection, Role.VIEWER)
+        if not viewer and self._guard.rules:
             return {"error": DENIED}
         try:
             asked = json.loads(payload)
@@ -106,12 +107,12 @@ class RecipientTopic:
         do = asked.get("do") if isinstance(asked, dict) else None
         if do not in LOOKS + DEEDS or not isinstance(asked.get("name"), str | None) or (do != "list" and not asked.get("name")):
             return {"error": RIGHT}
-        if do in DEEDS and not operator:
+        if do in DEEDS and not operates(self._guard, connection):
             return {"error": DENIED}
         if self.administration is None:
             return {"error": NO_RECIPIENTS}
         try:
-            return _look(self.administration, do, asked, operator) if do in LOOKS else self._act(self.administration, do, asked, connection)
+            return _look(self.administration, do, asked, viewer) if do in LOOKS else self._act(self.administration, do, asked, connection)
         except UsageError as error:
             return {"error": str(error)}
 
@@ -127,7 +128,7 @@ class RecipientTopic:
         return {"recipient": record}
 
 
-def _look(recipients: Administration, do: str, asked: Asked, operator: bool) -> dict[str, Any]:
+def _look(recipients: Administration, do: str, asked: Asked, viewer: bool) -> dict[str, Any]:
     if do == "explain":
         return recipients.explain(asked["name"])
     shown = recipients.describe()
@@ -136,4 +137,4 @@ def _look(recipients: Administration, do: str, asked: Asked, operator: bool) -> 
         if not shown:
             raise UsageError(f"there is no recipient {asked['name'][:200]!r}")
         return {"recipients": shown}
-    return {"recipients": shown, **({"others": recipients.others()} if operator else {})}
+    return {"recipients": shown, **({"others": recipients.others()} if viewer else {})}

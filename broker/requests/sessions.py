@@ -12,7 +12,7 @@ by: "bytes", "messages" or "away" (longest first); client: of the list, only thi
 "connected", "messages", "bytes", "age", "away", "expires" and "subscriptions": age is of its oldest message, away since its connection
 ended, expires until it ends, all in seconds, null where there is none.
 
-Who may: operators (`broker/auth/operators.py`). Nobody else
+Who may: viewers the list, operators the rest (`broker/auth/roles.py`). Nobody else
 learns a client identifier, and nobody ends another one's session.
 
 What it does not know: how sessions are kept.
@@ -32,6 +32,7 @@ from ...mqtt.batch.run import Run
 from ...mqtt.reasons import Reason
 from ..auth.guard import ANSWER
 from ..auth.operators import DENIED, operates
+from ..auth.roles import Role
 from ..persistence.stored_delivery import Extra
 from ..persistence.stored_session import StoredSession
 from ..routing.publication import Publication
@@ -79,8 +80,6 @@ class SessionTopic:
             return False
         for payload in run.payloads:
             try:
-                if not operates(self._guard, connection):
-                    raise Wrong(DENIED)
                 self._carry_out(connection, payload, answer)
             except Wrong as wrong:
                 answer({"error": str(wrong)})
@@ -92,6 +91,8 @@ class SessionTopic:
             self._router.deliver_to(Run(topic, 1, False, [text], block, received=self._context.now), target, Publication())
 
     def _carry_out(self, connection: Connection, payload: bytes, answer: Callable[[dict[str, object]], None]) -> None:
+        if not operates(self._guard, connection, Role.VIEWER):
+            raise Wrong(DENIED)
         try:
             request = json.loads(payload)
         except (ValueError, RecursionError):
@@ -100,6 +101,8 @@ class SessionTopic:
         if not isinstance(request, dict) or not isinstance(client, str | None):
             raise Wrong(RIGHT)
         if request.get("do") == "end" and client is not None:
+            if not operates(self._guard, connection):
+                raise Wrong(DENIED)
             session = self._find(client)
             ended = describe(self._context, session, None)
             self._end(connection, session)

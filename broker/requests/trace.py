@@ -10,7 +10,8 @@ subscribed to `$mqmesh/trace/answer`; only this client gets the answer. Request 
 Conditions: message, session, call, client, topic, recipient, account, since, until, limit (`journal/search.py`). Events have the
 columns of the journal; names says what the numbers in them stand for.
 
-Who may: operators ask for all messages, everybody else for those of the own account. Searches run in a thread, one at a time.
+Who may: viewers (`broker/auth/roles.py`) ask for all messages, everybody else for those of the own account. Searches
+run in a thread, one at a time.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from ...mqtt.batch.batch import Batch
 from ...mqtt.batch.run import Run
 from ..auth.guard import TRACE_ANSWER
 from ..auth.operators import DENIED, operates
+from ..auth.roles import Role
 from ..journal.kinds import name_id
 from ..routing.publication import Publication
 from .reply import own_targets, reply_to
@@ -106,7 +108,7 @@ class TraceTopic:
     def _search(self, connection: Connection, query: Query, answer: Callable[[dict[str, Any]], None]) -> None:
         if self._waiting >= WAITING:
             raise Wrong(BUSY)
-        account = None if operates(self._guard, connection) else name_id(self.account_of(connection.user or ""))
+        account = None if operates(self._guard, connection, Role.VIEWER) else name_id(self.account_of(connection.user or ""))
         if account == 0:
             raise Wrong(DENIED)  # nobody knows whose messages are this client's own
         assert self.recent is not None

@@ -165,6 +165,10 @@ class Retained:
         del self._coming[topic]
         return found[1]
 
+    def pieces(self, size: int) -> Iterator[list[Batch]]:
+        """All of them in lists of about so many, while they may change; see `TopicTree.pieces`."""
+        return self._tree.pieces(size)
+
     def all(self) -> list[Batch]:
         """All of them."""
         return [run for topic in self._tree if (run := self._tree.get(topic)) is not None]

@@ -178,6 +178,21 @@ class LinkInfo(NamedTuple):
     policy: bool  # this end has one
 
 
+class Held(NamedTuple):
+    """What is in custody for one destination, for people. on_disk: of the messages, those that are not in memory. under_way: those
+    that were sent and have no receipt. dropped: those that the policy at its bound has dropped so far."""
+
+    name: str
+    number: int
+    reachable: bool
+    messages: int
+    bytes: int
+    waits: str
+    on_disk: int
+    under_way: int
+    dropped: int
+
+
 class Member(NamedTuple):
     """One known broker, for people. live: reachable now. hops, cost: along the shortest path, 0 when not live. next: the neighbour that the
     path begins with. since: seconds since 1970 when it came into reach or went out of it, None: not in this life.

@@ -74,8 +74,8 @@ class Counters:
 
     published: int = 0  # taken by `publish` for other brokers
     delivered: int = 0  # handed to the shell
-    sent: int = 0  # data frames sent on links, as origin or relay
-    received: int = 0  # data frames received
+    sent: int = 0  # data frames sent on links, as origin or relay; `Core.counters` has those of links that are gone
+    received: int = 0  # data frames received; the same
     relayed: int = 0  # data frames sent on links as relay
     resent: int = 0  # custody messages sent again in a later tree, for each destination
     dropped_no_path: int = 0  # QoS 0, for each destination without a path
@@ -155,9 +155,27 @@ class LinkEnd:
     twin: the peer is another life of this very broker: only lives are said over it.
     second: the peer is another life of a neighbour that has a link: it hears and says what all know, and is not used.
     lives: the serial of the newest statement of each life that went over it, either way.
+    sent, received: data frames. dropped: those that it was too full for, of custody too, which comes again.
     """
 
-    __slots__ = ("compared", "cost", "direct", "full", "gate", "id", "incarnation", "lives", "peer", "second", "streams", "synced", "twin")
+    __slots__ = (
+        "compared",
+        "cost",
+        "direct",
+        "dropped",
+        "full",
+        "gate",
+        "id",
+        "incarnation",
+        "lives",
+        "peer",
+        "received",
+        "second",
+        "sent",
+        "streams",
+        "synced",
+        "twin",
+    )
 
     def __init__(self, id_: int, peer: Identity, incarnation: int, cost: int, gate: PolicyFilter | None = None) -> None:
         self.id = id_
@@ -172,6 +190,7 @@ class LinkEnd:
         self.direct: dict[bytes, Outcome] = {}
         self.twin = self.second = False
         self.lives: dict[bytes, int] = {}
+        self.sent = self.received = self.dropped = 0
 
 
 class Core:
@@ -213,10 +232,13 @@ class Core:
     def drop(self, end: LinkEnd) -> None:
         """Forget a link; `on_drop` hears of it."""
         del self.links[end.id]
+        self.counters.sent += end.sent
+        self.counters.received += end.received
         if self.by_number.get(end.peer.number) is end:
             del self.by_number[end.peer.number]
             for other in [e for e in self.links.values() if e.second and e.peer.number == end.peer.number]:
                 del self.links[other.id]
+                self.counters.received += other.received
                 self.close(other.id, Reason.SERVER_BUSY, f"the link to another life of {end.peer} has ended: dial again")
         self.on_drop(end)
         self.stale()

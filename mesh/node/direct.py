@@ -131,8 +131,10 @@ class DirectLane:
             return None
         core = self._core
         source = core.links.get(link)
+        if source is None:
+            return None
         end = bits + data[bits - 1]
-        outcome = None if source is None else source.direct.get(data[start:end])
+        outcome = source.direct.get(data[start:end])
         if outcome is None or core.actions or end + TAIL > size or data[end + 6 : end + 8] != PLAIN_REST:
             return None
         stream = outcome.stream
@@ -151,11 +153,10 @@ class DirectLane:
             record.last = position
         core.now = now
         counters = core.counters
-        counters.received += 1
-        if outcome.forwards:
-            count = len(outcome.forwards)
-            counters.sent += count
-            counters.relayed += count
+        source.received += 1
+        for out, _, _ in outcome.forwards:
+            out.sent += 1
+            counters.relayed += 1
         token = None
         if stream.deliver:
             counters.delivered += 1

@@ -99,10 +99,11 @@ class Flooder:
             for end in flood.links:
                 if end.full:
                     counters.dropped_full += number
+                    end.dropped += number
                     continue
                 if data is None:
                     data = self._copy(flood, stream.head, topic, rest, others, part, size, offsets, low)
-                counters.sent += number
+                end.sent += number
                 counters.relayed += number
                 core.actions.append(Send(end.id, data, False))
                 if passage is not None and core.tap is not None:

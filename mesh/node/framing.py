@@ -71,6 +71,7 @@ class Framer:
             end = core.links[link]
             if droppable and end.full:
                 core.counters.dropped_full += count
+                end.dropped += count
                 continue
             bits = bits_for(part, width)
             if built is None:
@@ -85,7 +86,7 @@ class Framer:
                     self._not_out(count, droppable)
                     continue
                 data = block.block
-            core.counters.sent += count
+            end.sent += count
             core.actions.append(Send(link, data, False))
             if passage is not None and core.tap is not None:
                 core.tap.forwarded(passage, end.peer.number)
@@ -138,6 +139,7 @@ class Framer:
             end = core.links[link]
             if droppable and end.full:
                 core.counters.dropped_full += count
+                end.dropped += count
                 continue
             if end.gate is not None:
                 other = renamed_parts(run, end.gate)
@@ -145,12 +147,12 @@ class Framer:
                     self._not_out(count, droppable)
                     continue
                 core.actions.append(Send(link, b"".join(encode_span(other, start, head, bits_for(part, width), stamp, first)), False))
-                core.counters.sent += count
+                end.sent += count
                 if passage is not None and core.tap is not None:
                     core.tap.forwarded(passage, end.peer.number)
                 continue
             flat = encode_span(run, start, head, bits_for(part, width), stamp, first, flat)
-            core.counters.sent += count
+            end.sent += count
             core.actions.append(Send(link, b"".join(flat), False))
             if passage is not None and core.tap is not None:
                 core.tap.forwarded(passage, end.peer.number)
@@ -183,7 +185,7 @@ class Framer:
         if core.tap is not None and core.tap.wants(run.topic):
             passage = Passage(core.number, core.identity.epoch, False, first, run.count, time, run.topic, run.length)
         for end in targets:
-            core.counters.sent += run.count
+            end.sent += run.count
             core.actions.append(Send(end.id, block, False))
             if passage is not None and core.tap is not None:
                 core.tap.forwarded(passage, end.peer.number)

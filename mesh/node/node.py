@@ -47,7 +47,7 @@ from ..wire.identity import Identity
 from ..wire.keys import Keys
 from ..wire.policy import Policy, PolicyFilter
 from ..wire.visited import mask_of, numbers
-from .actions import Action, Deliver, FiltersChanged, LinkInfo, Member, MeshRoute, Send, Verdict
+from .actions import Action, Deliver, FiltersChanged, Held, LinkInfo, Member, MeshRoute, Send, Verdict
 from .core import Core, Counters, MeshConfig, Tap
 from .dispatch import Dispatch
 from .framing import Framer
@@ -121,8 +121,10 @@ class Node:
 
     @property
     def counters(self) -> Counters:
-        """What was counted since the node began."""
-        return self._core.counters
+        """What was counted since the node began, as of now."""
+        counters, links = self._core.counters, self._core.links.values()
+        sent, received = sum([end.sent for end in links]), sum([end.received for end in links])
+        return replace(counters, sent=counters.sent + sent, received=counters.received + received)
 
     def tapped(self, tap: Tap) -> None:
         """Have what becomes of messages written down from now on."""
@@ -198,7 +200,7 @@ class Node:
                 **self._dispatch.away(),
             },
             "retained": self._retained.sync.status(),
-            "counters": self._core.counters.as_dict(),
+            "counters": self.counters.as_dict(),
         }
 
     def digest(self) -> str:
@@ -214,6 +216,39 @@ class Node:
         """The brokers elsewhere with an ordinary subscription that matches, as a set (bit n: broker n): those that may have the topic."""
         self._members.refresh()
         return self._zones.match(topic).mask
+
+    def wanted(self, topic: str) -> int:
+        """The same by interest alone, whatever policies on the way say: the topic by its name here."""
+        self._members.refresh()
+        return self._interests.match(topic).mask
+
+    def key_of(self, number: int) -> bytes | None:
+        """The public key under which a broker is known, that it signs its statements with; None: none is known."""
+        keys = self._core.keys
+        pin = None if keys is None else keys.pins.get(number)
+        return None if pin is None else pin.key
+
+    def traffic(self, link: int) -> dict[str, int]:
+        """Data frames that a live link has carried each way, and those that it was too full for."""
+        end = self._core.links.get(link)
+        return {} if end is None else {"messages_out": end.sent, "messages_in": end.received, "dropped": end.dropped}
+
+    def held(self) -> list[Held]:
+        """What is in custody here, by destination."""
+        return [
+            Held(
+                d.name,
+                d.number,
+                self.reachable(d.number),
+                d.held_messages,
+                d.held_bytes,
+                d.waits,
+                d.paged_messages,
+                d.flight_messages,
+                d.dropped,
+            )
+            for d in self._dispatch.custody.destinations.values()
+        ]
 
     def custody(self) -> tuple[int, int]:
         """Messages and bytes that this broker holds as an origin, in memory or on the disk only."""

@@ -115,9 +115,9 @@ class Origin:
             return None
         self._sequence0 += 1
         core = self._core
-        counters = core.counters
-        counters.published += 1
-        counters.sent += len(fronts)
+        core.counters.published += 1
+        for end, _ in fronts:
+            end.sent += 1
         tail = core.wall_ms().to_bytes(6, "big") + PLAIN_REST + self._sequence0.to_bytes(8, "big") + payload
         return [(end.id, front + tail) for end, front in fronts]
 

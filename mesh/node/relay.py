@@ -176,11 +176,11 @@ class Relay:
         rest = data[bits_end:rest_end]
         if count == 1 and following < end and stream.spans and stream.record is not None and not others and rest[6:] == PLAIN_REST:
             span = self._spans.find(data, at, topic_end, sequence_at, position + size - payload, end)
-            if span is not None and self._take_span(stream, rest, data, position, topic_end, bits_end, sequence_at, span):
+            if span is not None and self._take_span(link, stream, rest, data, position, topic_end, bits_end, sequence_at, span):
                 return span.stop
         if not stream.ordinary or (rest != stream.rest and not (stream.spans and rest[6:] == PLAIN_REST)):
             _read_rest(stream, topic, rest)
-        self._core.counters.received += count
+        link.received += count
         tap = self._core.tap
         alone = size == len(data) and stream.spans and stream.record is not None and not others and rest[6:] == PLAIN_REST
         if alone and (tap is None or not tap.wants(topic)):
@@ -290,9 +290,11 @@ class Relay:
                 if child.cut or end.full:
                     child.cut = True
                     counters.cut += count
+                    end.dropped += count
                     continue
             elif end.full:
                 counters.dropped_full += count
+                end.dropped += count
                 continue
             data: bytes | bytearray = block
             if what:
@@ -305,14 +307,23 @@ class Relay:
                     child.cut = child.cut or stream.custody
                     continue
                 data = left.block
-            counters.sent += count
+            end.sent += count
             counters.relayed += count
             core.actions.append(Send(end.id, data, False))
             if passage is not None and core.tap is not None:
                 core.tap.forwarded(passage, end.peer.number)
 
     def _take_span(
-        self, stream: Stream, rest: bytes, data: bytes, position: int, seam_at: int, bits_end: int, low_at: int, span: Span
+        self,
+        link: LinkEnd,
+        stream: Stream,
+        rest: bytes,
+        data: bytes,
+        position: int,
+        seam_at: int,
+        bits_end: int,
+        low_at: int,
+        span: Span,
     ) -> bool:
         """Frames of different topics and sizes, from `position` on. False: frame by frame, they are stale or were here in part."""
         core = self._core
@@ -323,7 +334,7 @@ class Relay:
         if record is None or (window is not None and first <= window.seen) or (not stream.custody and first <= record.last):
             return False
         count = len(span.names)
-        counters.received += count
+        link.received += count
         if not stream.custody:
             record.last = (head.epoch, span.last)
         passage: Passage | None = None
@@ -336,9 +347,11 @@ class Relay:
                 if child.cut or end.full:
                     child.cut = True
                     counters.cut += count
+                    end.dropped += count
                     continue
             elif end.full:
                 counters.dropped_full += count
+                end.dropped += count
                 continue
             if what:
                 seam = bytearray(data[seam_at:low_at])
@@ -346,7 +359,7 @@ class Relay:
                 block = b"".join((data[position:seam_at], seam, seam.join(span.pieces)))
             else:
                 block = data[position : span.stop]
-            counters.sent += count
+            end.sent += count
             counters.relayed += count
             core.actions.append(Send(end.id, block, False))
             if passage is not None and core.tap is not None:

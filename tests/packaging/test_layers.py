@@ -34,6 +34,7 @@ RANKS = {
         "__init__ program",
         "server",
         "client",
+        "management",
         "embedded monitoring requests",
         "publish",
         "site",

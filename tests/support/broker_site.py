@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from mqmesh.base.address import parse_address
+from mqmesh.broker.auth.roles import ManagementSettings
 from mqmesh.broker.auth.settings import AccessSettings
 from mqmesh.broker.config import BrokerConfig, Limits, MeshSettings, MetabrokerSettings, TlsSettings, WebSocketSettings
 from mqmesh.broker.journal.settings import JournalSettings
@@ -233,7 +234,8 @@ class Site:
     """A broker at a free port.
 
     tls: its certificates. store: what keeps its sessions. mesh: number and settings. http: host and port of its HTTP face. origins: of web
-    pages that may connect. metabroker: its rule. journal: what it writes down. limits: fields of `Limits` that differ.
+    pages that may connect. metabroker: its rule. journal: what it writes down. management: roles of
+    users. limits: fields of `Limits` that differ.
     """
 
     def __init__(
@@ -247,6 +249,7 @@ class Site:
         origins: tuple[str, ...] = (),
         metabroker: MetabrokerSettings | None = None,
         journal: JournalSettings | None = None,
+        management: ManagementSettings | None = None,
         **limits: Any,
     ) -> None:
         limits.setdefault("sys_interval", 0)
@@ -257,6 +260,8 @@ class Site:
         config.websocket = WebSocketSettings(list(origins))
         config.access = access
         config.journal = journal
+        if management is not None:
+            config.management = management
         if metabroker is not None:
             config.metabroker = metabroker
         self.broker = Broker(config, store)

@@ -1,0 +1,83 @@
+"""Actions: what can be done at a site, which role it takes, and which values it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..auth.roles import Rights, Role
+from .errors import Refused
+
+Values = Mapping[str, Any]
+Deed = Callable[[Values, bool], str]  # (values, dry_run) -> one line; raises Refused or UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """Something that can be done.
+
+    role: which it takes. values: names of its values, with an example each; those with "" as the example may be left out.
+    do: does it, or with dry_run says what it would do, as one line.
+    topic, queue: name of the value that is the topic or queue that it is about, for roles that are for some of these.
+    """
+
+    name: str
+    help: str
+    role: Role
+    values: Mapping[str, str]
+    do: Deed
+    optional: tuple[str, ...] = ()
+    topic: str | None = None
+    queue: str | None = None
+
+    def check(self, values: Values) -> None:
+        """Whether these are its values. Raises Refused."""
+        unknown = [name for name in values if name not in self.values]
+        missing = [name for name in self.values if name not in self.optional and values.get(name) in (None, "")]
+        if unknown:
+            raise Refused(f"{self.name} has no {str(unknown[0])[:80]!r}: it takes {', '.join(self.values) or 'no values'}")
+        if missing:
+            raise Refused(f'{self.name} needs "{missing[0]}", as {self.values[missing[0]]}')
+
+    def permitted(self, rights: Rights, values: Values) -> bool:
+        """Whether somebody may do it."""
+        if self.topic is not None and isinstance(topic := values.get(self.topic), str):
+            return rights.may_topic(self.role, topic)
+        if self.queue is not None and isinstance(queue := values.get(self.queue), str):
+            return rights.may_queue(self.role, queue)
+        return rights.may(self.role)
+
+    def described(self) -> dict[str, Any]:
+        """What an answer says of the action itself."""
+        return {"do": self.name, "text": self.help, "role": self.role.value, "values": dict(self.values), "optional": list(self.optional)}
+
+
+class Actions:
+    """The actions of one broker, by name."""
+
+    def __init__(self) -> None:
+        self._actions: dict[str, Action] = {}
+
+    def add(self, action: Action) -> None:
+        """From now on it can be asked for; a later one of the same name takes its place."""
+        self._actions[action.name] = action
+
+    def get(self, name: str) -> Action:
+        """An action by its name. Raises Refused."""
+        found = self._actions.get(name)
+        if found is None:
+            raise Refused(f"there is no action {name[:80]!r}: one of {', '.join(sorted(self._actions))}")
+        return found
+
+    def all(self) -> list[Action]:
+        """By name."""
+        return [self._actions[name] for name in sorted(self._actions)]
+
+
+def text_of(values: Values, name: str) -> str:
+    """A value that is text. Raises Refused."""
+    value = values.get(name)
+    if not isinstance(value, str) or not 0 < len(value) <= 65_535:
+        raise Refused(f"{name}: give a text")
+    return value

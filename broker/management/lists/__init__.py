@@ -1,0 +1,1 @@
+"""The lists of a broker, one file for what belongs together."""
