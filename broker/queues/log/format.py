@@ -3,7 +3,7 @@
 A frame is one commit. It is whole or it is not there, so what stands in one frame happens together, in several queues too.
 
     frame    magic "MQF1" | head size u32 | body size u32 | commit u64 | CRC-32 of these and the head u32 | head | bodies
-    head     records: NAME, PUT, MOVES, SUBSCRIBER; little endian
+    head     records: NAME, NEXT, PUT, MOVES, SUBSCRIBER; little endian
     bodies   the payloads of its PUTs, one after the other; each PUT has their CRC-32
 
 A reader that wants states only skips the bodies.
@@ -26,13 +26,14 @@ from ..core.stock import Member, Move
 
 MAGIC = b"MQF1"
 FRAME = struct.Struct("<4sIIQI")  # magic, head size, body size, commit, CRC
-NAME, PUT, MOVES, SUBSCRIBER = 1, 2, 3, 4
+NAME, PUT, MOVES, SUBSCRIBER, NEXT = 1, 2, 3, 4, 5
 ORDERED, REVEALED, UNIFORM, VARIOUS = 1, 2, 4, 8
 _NAME = struct.Struct("<BHHH")  # kind, queue, number, length of the text; number 0: the queue's own name
 _PUT = struct.Struct("<BHQIQBBQQIIIHHI")
 _MOVES = struct.Struct("<BHI")
 _MOVE = struct.Struct("<QIBHBQ")
 _SUBSCRIBER = struct.Struct("<BHHB")
+_NEXT = struct.Struct("<BHQ")
 _META = struct.Struct("<HIHH")
 LITTLE = sys.byteorder == "little"
 
@@ -47,6 +48,13 @@ class Name(NamedTuple):
     queue: int
     number: int
     text: str
+
+
+class Next(NamedTuple):
+    """The queue's next position is at least this one."""
+
+    queue: int
+    position: int
 
 
 class Subscribed(NamedTuple):
@@ -74,7 +82,7 @@ class Moves(NamedTuple):
     moves: list[Move]
 
 
-Record = Name | Subscribed | Put | Moves
+Record = Name | Next | Subscribed | Put | Moves
 
 
 def _text(text: str) -> bytes:
@@ -88,6 +96,10 @@ def name_record(queue: int, number: int, text: str) -> bytes:
 
 def subscriber_record(queue: int, number: int, on: bool) -> bytes:
     return _SUBSCRIBER.pack(SUBSCRIBER, queue, number, on)
+
+
+def next_record(queue: int, position: int) -> bytes:
+    return _NEXT.pack(NEXT, queue, position)
 
 
 def moves_record(queue: int, moves: list[Move]) -> bytes:
@@ -197,6 +209,9 @@ def records(head: bytes) -> Iterator[Record]:
                 _, queue, number, on = _SUBSCRIBER.unpack_from(head, at)
                 at += _SUBSCRIBER.size
                 yield Subscribed(queue, number, bool(on))
+            elif kind == NEXT:
+                yield Next(*_NEXT.unpack_from(head, at)[1:])
+                at += _NEXT.size
             else:
                 raise Damaged(f"a record of kind {kind}")
     except (struct.error, UnicodeDecodeError, IndexError, ValueError) as error:

@@ -71,10 +71,11 @@ def sync_folder(folder: Path) -> None:
         os.close(fd)
 
 
-def scan(fd: int, last: bool, say: Said) -> Iterator[Frame]:
+def scan(fd: int, last: bool, say: Said, sync: bool = True) -> Iterator[Frame]:
     """The whole frames of a segment, in order.
 
     last: it is the newest segment: the bodies are checked too, and an end that is not whole is cut off. say: is told what is wrong.
+    sync: have what is cut off survive a power loss.
     """
     size = os.fstat(fd).st_size
     fields = os.pread(fd, HEADER.size, 0)
@@ -97,7 +98,8 @@ def scan(fd: int, last: bool, say: Said) -> Iterator[Frame]:
                 )
                 if last:
                     os.ftruncate(fd, at)
-                    os.fsync(fd)
+                    if sync:
+                        os.fsync(fd)
                 return
             say(f"{after - at} bytes at {at} cannot be read: {error}")
             at = after

@@ -31,6 +31,7 @@ from .format import (
     FRAME,
     Moves,
     Name,
+    Next,
     Put,
     Record,
     Subscribed,
@@ -38,6 +39,7 @@ from .format import (
     groups_of,
     moves_record,
     name_record,
+    next_record,
     place_in,
     put_record,
     subscriber_record,
@@ -67,7 +69,7 @@ class Batch:
 
 
 class Segment:
-    """A segment, as it is kept in memory. open: blocks in it that are not at an end. last_at: when the last of them was."""
+    """A segment, as it is kept in memory. open: blocks in it that are not at an end. last_at: when they all were."""
 
     __slots__ = ("created", "fd", "firsts", "last_at", "number", "open", "size")
 
@@ -127,7 +129,7 @@ class LogStore:
             self.say(f"{path_of(self.folder, number)}: {text}")
 
         frames = 0
-        for one in segments.scan(fd, last, say):
+        for one in segments.scan(fd, last, say, self._sync):
             frames += 1
             self._commit = max(self._commit, one.header.commit + 1)
             for record in one.records:
@@ -150,7 +152,9 @@ class LogStore:
                 queue.member(record.text)
             return
         queue = self._numbers[record.queue]
-        if isinstance(record, Subscribed):
+        if isinstance(record, Next):
+            queue.next = max(queue.next, record.position)
+        elif isinstance(record, Subscribed):
             name = queue.names[record.number]
             if record.on:
                 queue.subscribe(name)
@@ -193,8 +197,7 @@ class LogStore:
 
     def gather(self, now: int) -> Batch | None:
         """What is to be written, as one commit; None: nothing is."""
-        queues = list(self.queues.values())
-        for queue in queues:
+        for queue in list(self.queues.values()):
             if queue.dead:
                 dead, queue.dead = queue.dead, []
                 self._bury(queue, dead, now)
@@ -202,7 +205,7 @@ class LogStore:
         head: list[bytes] = []
         bodies: list[bytes] = []
         body_size = 0
-        for queue in queues:
+        for queue in self.queues.values():
             if not (queue.moves or queue.opened or queue.changed):
                 continue
             blocks = queue.seal(now)
@@ -247,7 +250,7 @@ class LogStore:
         number = queue.number
         if (number, 0) not in self._named:
             self._named.add((number, 0))
-            head.append(name_record(number, 0, queue.name))
+            head += [name_record(number, 0, queue.name), next_record(number, queue.next)]
             head += [name_record(number, at, name) for at, name in enumerate(queue.names) if at]
             head += [subscriber_record(number, queue.members[name].number, True) for name in queue.subscribers]
             self._named.add((number, len(queue.names)))
@@ -322,7 +325,7 @@ class LogStore:
     def _make_reserve(self) -> bool:
         """Set space aside for states, for when the disk is full: whether there is some."""
         path = self.folder / "reserve"
-        if path.exists():
+        if path.exists() or not self._sync:
             return True
         try:
             with path.open("xb") as file:
@@ -362,11 +365,12 @@ class LogStore:
             segment.open = 0
         self._count_segments()
         gone = 0
+        for segment in self._segments.values():
+            segment.last_at = 0 if segment.open else segment.last_at or now
         for number in sorted(self._segments):
             segment = self._segments[number]
             if segment is self._current or segment.open:
                 break
-            segment.last_at = segment.last_at or now
             keep = max((self._numbers[one].rules.retention for one in segment.firsts if one in self._numbers), default=0.0)
             if now < segment.last_at + 1000 * keep:
                 break
