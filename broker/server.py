@@ -422,7 +422,8 @@ class Broker:
         if self.site.roaming is not None:
             self.site.roaming.settle()
         if self.site.recipients is not None:
-            self.site.recipients.settle()
+            while self.site.recipients.settle() and self.site.mesh is not None:
+                self.site.mesh.drain()
         if self.site.persistence is not None:
             self.site.persistence.flush()
         self.write()

@@ -232,6 +232,13 @@ class Recipient:
             return self.deliver(delivery)
         return self._in_fault(delivery, None)
 
+    def take_over(self, delivery: Delivery) -> int:
+        """Messages that another recipient did not take: to who serves it, or into its queue. How many of the first ones were taken."""
+        if self.pasts:
+            return self.pasts[-1].deliver(delivery)
+        self.attempted()
+        return self.deliver(delivery)
+
     def take_back(self, delivery: Delivery) -> None:
         """Messages of a session that has ended: behind what waits already, before what comes."""
         if self.held or self.queue.queued or self.queue.connection is not None:

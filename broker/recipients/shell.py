@@ -31,9 +31,11 @@ from .asking import ADOPT, Asking
 from .declared import Contradiction, declared
 from .directory import RecipientDirectory
 from .handover import records
+from .handover.arrivals import Arrivals
 from .handover.failover import FailOver, uniform_runs
 from .handover.parcels import Parcel, failed_over, fields_of, repeated, stamped
 from .handover.records import Record, iso
+from .handover.returns import Returns
 from .keeping import Keeping, restore_state
 from .machine import State
 from .recipient import PAST, QUEUE, Recipient, adopt_faces, face_of, forget_gone, watch
@@ -51,7 +53,7 @@ if TYPE_CHECKING:
     from ..routing.router import Router
     from ..session.session import Session
     from ..session.table import Sessions
-    from .handover.failover import Posts
+    from .handover.outbox import Posts
 
 log = logging.getLogger("mqmesh.broker")
 
@@ -109,8 +111,9 @@ class Recipients:
         self.asking = Asking(self)
         self.announcing = Announcing(self)
         self._moving: dict[str, str] = {}  # recipient -> whom an operator gives its messages
-        self.failover = FailOver(context, guard, self, self.publish, self._wanted, self._bury, self._keep_parcel, self.prefix)
-        self.failover.room = self._room
+        arrivals = Arrivals(context, guard, self.local, number, self.prefix, lambda first, count: self.failover.note(first, count))
+        returns = Returns(context, self.publish, self._wanted, self._bury, self._keep_parcel, self.prefix)
+        self.failover = FailOver(context, self, arrivals, returns, self._store_parcel, self._forget_parcel, self._room)
         self.sampler = Sampler(sessions, lambda session: session.client_id in self._clients, settings.intervals.fault)
         router.addressed = self._addressed
         sessions.keeps = self._keeps
@@ -132,7 +135,7 @@ class Recipients:
         if kept is not None:
             for record in kept.records:
                 self.remote[record.name] = record
-            self._kept = kept.waiting
+            self._kept = dict(sorted(kept.waiting.items()))
         for application in self.settings.applications:
             if self.is_home(application):
                 self._adopt(application, False)
@@ -330,9 +333,7 @@ class Recipients:
         def give(delivery: Delivery, sent: bool) -> None:
             for run in uniform_runs(delivery):
                 run = repeated(run) if sent else run
-                owner = self._owner(bytes(run.topic))
-                if owner is None and failed_over(run.properties):
-                    owner = self.local.get(primary)
+                owner = self.local.get(primary) if failed_over(run.properties) else self._owner(bytes(run.topic))
                 if owner is not None:
                     owner.take_back(Delivery(run, delivery.qos, delivery.retain))
 
@@ -538,7 +539,7 @@ class Recipients:
         if owner is not None:
             owner.succeeded(count)
             if failed_over(run.properties):
-                self.failover.acknowledged(owner, delivery, count)
+                self.failover.arrivals.acknowledged(owner, delivery, count)
 
     # ---- what goes back
 
@@ -567,9 +568,16 @@ class Recipients:
         self._stirred = True
 
     def _keep_parcel(self, parcel: Parcel) -> None:
+        self._kept[self._store_parcel(parcel)] = parcel
+
+    def _store_parcel(self, parcel: Parcel) -> bytes:
+        """Have the store keep messages that are in nobody's session: the key."""
         key = b"w" + time.time_ns().to_bytes(8, "big") + next(self._serials).to_bytes(4, "big")
-        self._kept[key] = parcel
         self.keeping.put(key, parcel.encode())
+        return key
+
+    def _forget_parcel(self, key: bytes) -> None:
+        self.keeping.put(key, None)
 
     # ---- time passes
 
@@ -580,14 +588,15 @@ class Recipients:
             recipient.go_on()
         self.context.flush()
 
-    def settle(self) -> None:
-        """The end of a piece of work."""
+    def settle(self) -> bool:
+        """The end of a piece of work. True: messages for other brokers were posted."""
         for mover in list(self._movers.values()):
             mover.settle()
         if self._stirred or self._edits != self.router.edits:
             self._stirred = False
             self._edits = self.router.edits
             self._look()
+        return self.failover.settle()
 
     def _look(self) -> None:
         """See whose queue can be fed."""
@@ -621,11 +630,11 @@ class Recipients:
         """Twice a second."""
         self._stirred = True
         self.sampler.look(self.context.now)
-        self.failover.tell()
+        self.failover.tick()
         kept, self._kept = self._kept, {}
-        for key, parcel in kept.items():
+        for key in kept:
             self.keeping.put(key, None)
-            self.failover.give_back(parcel)
+        self.failover.again(list(kept.values()))
         for recipient in list(self._ailing):
             recipient.look_for_probe()
             recipient.go_on()
@@ -690,6 +699,7 @@ class Recipients:
         found = self.record(to)
         for run in uniform_runs(delivery):
             parcel = Parcel.of(run, delivery.qos, self.number, self.context.now).failed(recipient.name, "moved", False)
-            if found is None or not self.failover.send_to(found, parcel):
-                self.failover.place(parcel)
+            left = parcel if found is None else self.failover.send_to(found, parcel)
+            if left is not None:
+                self.failover.place(left)
         return True

@@ -23,7 +23,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
 def test_each_message_ends_once_while_one_application_after_the_other_hangs(scene: Scene) -> None:
     report = hang.run(scene, rate=100.0, between=0.5)
     print(report)
-    assert (report.lost, report.repeated, report.refused) == (0, 0, 0), str(report)  # order: the whole trial checks it, see its page
+    assert report.good, str(report)
     assert all(report.ended[who] for who in ("orders", "orders-turin", "orders-graz", "returned"))
 
 

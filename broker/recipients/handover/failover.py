@@ -1,16 +1,19 @@
 """The three roles of a fail-over (US 8,078,902, rows F6 to F8, F13 to F17): what brokers do with messages that a recipient did not take.
 
     recipient's broker    `fail_over`   hands messages back to the origin's broker, with the state of the recipient
-    origin's broker       `place`       chooses an alternative and sends them there, or returns them
-    alternative's broker  `arrive`      delivers them, and says so once they are acknowledged
+    origin's broker       `place`       chooses an alternative and sends them there, or returns them (`returns.py`)
+    alternative's broker  `arrivals.py` delivers them, and says so once they are acknowledged
 
 One broker may be all three; then nothing travels. Between brokers messages go as posts, which are in custody as QoS 2 messages are
 (`broker/mesh/peer_message.py`). A session lets go of messages and a post or another session has them in the same batch of the store.
+What is posted in one piece of work goes together (`outbox.py`). While the alternative changes, order is kept (`order.py`).
 
     post                body
     recipients/back     a parcel: a recipient did not take it (to the origin's broker)
     recipients/send     [name, parcel]: for the alternative with this name
     recipients/done     [name, first recipient, count]: the alternative has acknowledged them
+    recipients/fence    [recipient, alternative, token]: answer behind all that comes back from this alternative
+    recipients/fenced   the same: the answer
 
 If the origin's broker cannot be reached, the recipient's broker does its part.
 
@@ -21,38 +24,28 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
 import msgpack
 
-from ....base.quoting import quoted
 from ....mqtt.batch.run import Run
-from ....mqtt.errors import UsageError
 from ....mqtt.session import Delivery
-from ....mqtt.topics import matches
-from ..machine import State
 from ..recipient import Recipient
-from .parcels import FAILED_OVER, SITE, Parcel, decode, split_marks
-from .records import Record, choose
+from .arrivals import Arrivals
+from .order import DEAD, Held, Order
+from .outbox import Outbox, Posts
+from .parcels import Parcel, decode
+from .records import Record, Step, choose
 
 if TYPE_CHECKING:
-    from ...auth.guard import Guard
     from ...ports import Context
+    from .returns import Returns
 
 log = logging.getLogger("mqmesh.broker")
 
-BACK, SEND, DONE = "recipients/back", "recipients/send", "recipients/done"
-REJECTED, UNKNOWN = "rejected", "unknown"
-
-
-class Posts(Protocol):
-    """Carries messages between brokers (`broker/mesh/peer_message.py`)."""
-
-    def send(self, brokers: int, kind: str, body: bytes, must: bool = False, room: Callable[[], None] | None = None) -> bool:
-        """Post to brokers, bit n for broker n. False: no room; `room` is called when there is some. Raises UsageError."""
-
-    def register(self, kind: str, handler: Any, ahead: bool = False) -> None:
-        """Have posts of a kind handled."""
+BACK, SEND, DONE, FENCE, FENCED = [f"recipients/{kind}" for kind in ("back", "send", "done", "fence", "fenced")]
+UNREACHABLE = "unreachable"
 
 
 class Known(Protocol):
@@ -74,59 +67,73 @@ class Known(Protocol):
 class FailOver:
     """The fail-over of one broker.
 
-    posts: None outside a mesh. publish: takes a message of the broker's own for its subscribers. False: there is no room. wanted: whether
-    somebody is subscribed to a topic. bury: takes a dead letter. keep: keeps what finds no room, and gives it to `give_back` again.
+    posts: None outside a mesh. arrivals, returns: see there. keep: keeps messages that wait for a fence in the store: a key. forget:
+    forgets them. room: called when there is room for posts again.
     """
 
     def __init__(
         self,
         context: Context,
-        guard: Guard,
         known: Known,
-        publish: Callable[[Run], bool],
-        wanted: Callable[[str], bool],
-        bury: Callable[[Parcel], None],
-        keep: Callable[[Parcel], None],
-        prefix: str,
+        arrivals: Arrivals,
+        returns: Returns,
+        keep: Callable[[Parcel], bytes],
+        forget: Callable[[bytes], None],
+        room: Callable[[], None],
     ) -> None:
         self._context = context
-        self._guard = guard
         self._known = known
-        self._publish = publish
-        self._wanted = wanted
-        self._bury = bury
+        self.arrivals = arrivals
+        self._returns = returns
         self._keep = keep
-        self._prefix = prefix
+        self._forget = forget
         self.posts: Posts | None = None
-        self.room: Callable[[], None] = lambda: None
+        self.outbox = Outbox(self._refused, room)
+        self.order = Order()
         self.counts = {"failed_over": 0, "returned": 0, "dead_lettered": 0, "repeated": 0, "succeeded": 0, "rejected": 0}
-        self._done: dict[tuple[int, str, str], int] = {}  # (origin's broker, alternative, first recipient) -> acknowledged
 
     def start(self, posts: Posts) -> None:
         """The broker is a member of a mesh."""
-        self.posts = posts
+        self.posts = self.outbox.posts = posts
         for kind, received, returned in (
             (BACK, self._back, self._back_returned),
             (SEND, self._send, self._send_returned),
             (DONE, self._noted, self._ignored),
+            (FENCE, self._asked, self._fence_returned),
+            (FENCED, self._answered, self._ignored),
         ):
             posts.register(kind, _Handler(received, returned))
+
+    def settle(self) -> bool:
+        """The end of a piece of work: what is for others goes. True: there was something."""
+        posted = self.outbox.waiting
+        while self.outbox.waiting:
+            self.outbox.flush()
+        return posted
+
+    def tick(self) -> None:
+        """From time to time: tell the origins' brokers what was acknowledged, and give up fences that are not answered."""
+        for site, body in self.arrivals.notices():
+            if self.posts is not None:
+                self.outbox.note(site, DONE, body)
+        for recipient, alternative in self.order.late(self._context.now):
+            log.info("event=recipient-fence-given-up name=%s alternative=%s text=messages may come out of order", recipient, alternative)
+            self.order.end(recipient, alternative)
+            self._advance(recipient)
+        self.outbox.has_room()
 
     # The recipient's broker
 
     def fail_over(self, recipient: Recipient, delivery: Delivery, sent: bool, reason: str) -> bool:
         """Give messages of a recipient to somebody else. sent: it may have them. False: there is no room now, and nothing was done."""
+        if self.outbox.full:
+            return False
         now, number = self._context.now, self._known.number
-        first = True
         for run in uniform_runs(delivery):
             if run.expired(now):
                 self._context.counters.expired += run.count
                 continue
-            whole = Parcel.of(run, delivery.qos, number, now).failed(recipient.name, reason, sent)
-            for parcel in whole.pieces():
-                if not self._hand_back(parcel, must=not first):
-                    return False
-                first = False
+            self._hand_back(Parcel.of(run, delivery.qos, number, now).failed(recipient.name, reason, sent))
         if self._context.journal is not None:
             self._context.journal.failed_over(delivery, recipient.name, reason)
         recipient.counts.failed_over += delivery.count
@@ -136,148 +143,113 @@ class FailOver:
             self.counts["repeated"] += delivery.count
         return True
 
-    def _hand_back(self, parcel: Parcel, must: bool) -> bool:
+    def _hand_back(self, parcel: Parcel) -> None:
         """To the origin's broker, or do its part."""
         origin = parcel.site
         if origin == self._known.number or self.posts is None or not self._known.reachable(origin):
-            return self.place(parcel, must)
-        return self._post(origin, BACK, parcel.encode(), must) is not False
-
-    def _post(self, broker: int, kind: str, body: bytes, must: bool) -> bool | None:
-        """Post to a broker. False: no room. None: it is not known any more."""
-        assert self.posts is not None
-        try:
-            return self.posts.send(1 << broker, kind, body, must, self.room)
-        except UsageError as error:
-            log.warning("event=recipient-post-failed kind=%s number=%d text=%s", kind, broker, error)
-            return None
+            self.place(parcel)
+        else:
+            self.outbox.put(origin, BACK, "", parcel)
 
     # The origin's broker
 
-    def place(self, parcel: Parcel, must: bool = True) -> bool:
-        """Find an alternative for messages, and give them to it; else return them. False: there is no room now (never with `must`)."""
+    def place(self, parcel: Parcel) -> None:
+        """Find an alternative for messages, and give them to it; else return them. They wait while earlier ones are on their way back."""
+        steps, chosen = self._choose(parcel)
+        awaited = self.order.awaited(parcel, steps)
+        at = self.order.place(parcel, awaited)
+        if at is None:
+            self._give(parcel, steps, chosen)
+            return
+        self.order.hold(Held(parcel, self._keep(parcel), awaited), at)
+        self._fence(parcel.tried[0], awaited)
+
+    def _choose(self, parcel: Parcel) -> tuple[list[Step], Record | None]:
         known = self._known
+        return choose(parcel.tried[0], parcel.tried, known.record, known.reachable, known.alternatives())
+
+    def _give(self, parcel: Parcel, steps: list[Step], chosen: Record | None) -> None:
         first = parcel.tried[0]
         while True:
-            steps, chosen = choose(first, parcel.tried, known.record, known.reachable, known.alternatives())
             for step in steps:
-                if step.state in (State.FAULT.value, State.DEFUNCT.value):
+                if step.state in DEAD:
                     parcel = parcel.failed(step.recipient, parcel.reason, False)
             if chosen is None:
                 self.give_back(parcel)
-                return True
-            if chosen.broker != known.number and self.posts is not None:
-                sent = self._post(chosen.broker, SEND, msgpack.packb([chosen.name, parcel.encode()]), must)
-                if sent is not None:
-                    return sent
-                parcel = parcel.failed(chosen.name, "unreachable", False)
-                continue
-            left = self._arrive(chosen.name, parcel)
+                return
+            self.order.given(first, chosen.name)
+            left = self.send_to(chosen, parcel)
             if left is None:
-                return True
+                return
             parcel = left
+            steps, chosen = self._choose(parcel)
 
-    def send_to(self, chosen: Record, parcel: Parcel) -> bool:
-        """Give messages to one recipient, as an operator wants it. False: it does not take them."""
+    def send_to(self, chosen: Record, parcel: Parcel) -> Parcel | None:
+        """Give messages to one recipient. What it does not take, as far as that is known here; None: it has all."""
         if chosen.broker != self._known.number and self.posts is not None:
-            return self._post(chosen.broker, SEND, msgpack.packb([chosen.name, parcel.encode()]), True) is not None
-        return self._arrive(chosen.name, parcel) is None
+            self.outbox.put(chosen.broker, SEND, chosen.name, parcel)
+            return None
+        return self._arrive(chosen.name, parcel)
+
+    def _arrive(self, name: str, parcel: Parcel) -> Parcel | None:
+        left = self.arrivals.arrive(name, parcel)
+        if left is not None:
+            self.counts["rejected"] += left.count
+        return left
 
     def give_back(self, parcel: Parcel) -> None:
         """No alternative is left (rows F8, F16): to the originator, or to the dead letters."""
-        topic = None
-        if not parcel.final:
-            topic = self._return_topic(parcel)
-        if topic is None or not self._wanted(topic):
-            self.counts["dead_lettered"] += parcel.count
-            self._bury(parcel)
-            return
-        run = parcel.returned(topic, self._context.now, self._context.wall())
-        if not self._publish(run):
-            self._keep(parcel)
-            return
-        self.counts["returned"] += parcel.count
-        if self._context.journal is not None:
-            self._context.journal.returned(parcel.run(self._context.now), parcel.tried, topic, parcel.reason)
+        end = self._returns.give_back(parcel)
+        if end:
+            self.counts[end] += parcel.count
         first = self._known.local.get(parcel.tried[0]) if parcel.tried else None
-        if first is not None:
+        if end == "returned" and first is not None:
             first.counts.returned += parcel.count
-        log.info(
-            "event=returned-to-originator client=%s topic=%s messages=%d tried=%s reason=%s",
-            *(quoted(parcel.originator), quoted(topic), parcel.count, quoted(",".join(parcel.tried)), parcel.reason),
-        )
 
-    def _return_topic(self, parcel: Parcel) -> str | None:
-        response = parcel.response_topic
-        if response is not None and self._wanted(response):
-            return response
-        return f"{self._prefix}/{parcel.originator}/returned" if _is_level(parcel.originator) else None
+    def again(self, parcels: list[Parcel]) -> None:
+        """Go on with messages that were kept, in their order: they found no room, or an earlier life of the broker had them."""
+        self._returns.try_again()
+        for parcel in parcels:
+            if parcel.tried:
+                self.place(parcel)
+            else:
+                self.give_back(parcel)
 
-    # The alternative's broker
+    # The order of what is placed
 
-    def _arrive(self, name: str, parcel: Parcel) -> Parcel | None:
-        """Deliver messages to an alternative here. What it does not take comes back; None: it has all."""
-        recipient = self._known.local.get(name)
-        refusal = UNKNOWN if recipient is None else self._refusal(recipient, parcel)
-        if recipient is None or refusal is not None:
-            self.counts["rejected"] += parcel.count
-            return parcel.failed(name, refusal or UNKNOWN, False)
-        if self._has_it(recipient, parcel):
-            self._succeeded(parcel.site, name, parcel.tried[0], parcel.count)
-            return None
-        run = parcel.run(self._context.now)
-        ticket = recipient.port.next_commit if parcel.qos == 2 else 0
-        recipient.attempted()
-        if run.mark is not None and self._context.journal is not None:
-            self._context.journal.received(run, 1, name)
-        taken = recipient.deliver(Delivery(run, max(1, parcel.qos), ticket=ticket))
-        if taken == parcel.count:
-            return None
-        left = parcel.failed(name, "no-room", False)
-        return left.part(taken, left.count)
+    def _fence(self, recipient: str, alternatives: set[str]) -> None:
+        """Ask the brokers of alternatives for fences; one that needs none is not waited for."""
+        for alternative in list(alternatives):
+            record = self._known.record(alternative)
+            local = self._known.local.get(alternative)
+            if local is not None and local.busy:
+                token = self.order.begin(recipient, alternative, self._context.now)
+                if token is not None:
+                    local.when_removed(partial(self._settled, recipient, alternative, token))
+            elif local is None and record is not None and self.posts is not None and self._known.reachable(record.broker):
+                token = self.order.begin(recipient, alternative, self._context.now)
+                if token is not None:
+                    self.outbox.note(record.broker, FENCE, msgpack.packb([recipient, alternative, token]))
+            else:
+                self.order.end(recipient, alternative)
+        self._advance(recipient)
 
-    def _refusal(self, recipient: Recipient, parcel: Parcel) -> str | None:
-        """Why an alternative does not get messages; None: it does."""
-        if not recipient.passing:
-            return recipient.state.value
-        if recipient.held or not recipient.application.takes(parcel.tried[0]):
-            return REJECTED
-        topic = parcel.topic.decode()
-        for session in recipient.sessions:
-            if self._guard.subscription(self._guard.user_of(session), session.client_id, topic) is not None:
-                return REJECTED
-        return None
+    def _settled(self, recipient: str, alternative: str, token: int) -> None:
+        """All that came back from an alternative has come."""
+        if self.order.answered(recipient, alternative, token):
+            self._advance(recipient)
 
-    def _has_it(self, recipient: Recipient, parcel: Parcel) -> bool:
-        """Whether an alternative got the messages by a subscription of its own when they were published."""
-        topic = parcel.topic.decode()
-        if topic.startswith(f"{self._prefix}/"):
-            return False
-        return any(
-            subscription.qos and not full.startswith("$share/") and matches(full, topic)
-            for session in recipient.sessions
-            for full, subscription in session.subscriptions.items()
-        )
-
-    def acknowledged(self, recipient: Recipient, delivery: Delivery, count: int) -> None:
-        """An alternative has acknowledged messages that failed over to it (row F14)."""
-        marks, _ = split_marks(delivery.run.properties)
-        site = marks.get(SITE, "")
-        first = marks.get(FAILED_OVER, "").split(",")[0]
-        self._succeeded(int(site) if site.isdecimal() else self._known.number, recipient.name, first, count)
-
-    def _succeeded(self, site: int, name: str, first: str, count: int) -> None:
-        if site == self._known.number or self.posts is None:
-            self._note(first, count)
-        else:
-            key = (site, name, first)
-            self._done[key] = self._done.get(key, 0) + count
-
-    def tell(self) -> None:
-        """From time to time: tell the origins' brokers what was acknowledged."""
-        found, self._done = self._done, {}
-        for (site, name, first), count in found.items():
-            self._post(site, DONE, msgpack.packb([name, first, count]), True)
+    def _advance(self, recipient: str) -> None:
+        """What waits for nothing more goes on."""
+        while (held := self.order.first(recipient)) is not None:
+            steps, chosen = self._choose(held.parcel)
+            held.awaited = self.order.awaited(held.parcel, steps)
+            if held.awaited:
+                self.order.hold(held, 0)
+                self._fence(recipient, held.awaited)
+                return
+            self._forget(held.key)
+            self._give(held.parcel, steps, chosen)
 
     # Posts
 
@@ -291,20 +263,39 @@ class FailOver:
 
     def _send(self, origin: int, body: bytes) -> None:
         name, packed = msgpack.unpackb(body)
-        parcel = decode(packed)
-        left = self._arrive(name, parcel)
+        left = self._arrive(name, decode(packed))
         if left is not None:
-            self._hand_back(left, must=True)
+            self._hand_back(left)
 
     def _send_returned(self, destination: int, body: bytes, reason: str) -> None:
         name, packed = msgpack.unpackb(body)
-        self.place(decode(packed).failed(name, "unreachable", reason == "cleared"))
+        self.place(decode(packed).failed(name, UNREACHABLE, reason == "cleared"))
+
+    def _refused(self, kind: str, name: str, parcel: Parcel) -> None:
+        """A broker that something was for is not known any more."""
+        self.place(parcel.failed(name, UNREACHABLE, False) if name else parcel)
+
+    def _asked(self, origin: int, body: bytes) -> None:
+        _, alternative, _ = msgpack.unpackb(body)
+        recipient = self._known.local.get(alternative)
+        answer = partial(self.outbox.note, origin, FENCED, body)
+        if recipient is None:
+            answer()
+        else:
+            recipient.when_removed(answer)
+
+    def _answered(self, origin: int, body: bytes) -> None:
+        self._settled(*msgpack.unpackb(body))
+
+    def _fence_returned(self, destination: int, body: bytes, reason: str) -> None:
+        self._settled(*msgpack.unpackb(body))
 
     def _noted(self, origin: int, body: bytes) -> None:
         _, first, count = msgpack.unpackb(body)
-        self._note(first, count)
+        self.note(first, count)
 
-    def _note(self, first: str, count: int) -> None:
+    def note(self, first: str, count: int) -> None:
+        """An alternative has acknowledged messages of a recipient."""
         self.counts["succeeded"] += count
         recipient = self._known.local.get(first)
         if recipient is not None:
@@ -339,7 +330,3 @@ def uniform_runs(delivery: Delivery) -> list[Run]:
     if run.uniform:
         return [run]  # type: ignore[list-item]
     return [run.single(index) for index in range(run.count)]  # type: ignore[misc]
-
-
-def _is_level(text: str) -> bool:
-    return bool(text) and not any(c in text for c in "/+#\0")

@@ -13,6 +13,7 @@ What it does not know: where a parcel goes.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import msgpack
@@ -31,6 +32,7 @@ FAILED_OVER, REPEATED = "mqmesh-failed-over", "mqmesh-repeated"
 RETURNED, RETURNED_AT, TRIED, TOPIC = "mqmesh-returned", "mqmesh-returned-at", "mqmesh-tried", "mqmesh-topic"
 OURS = frozenset((ORIGINATOR, SITE, FAILED_OVER, REPEATED, RETURNED, RETURNED_AT, TRIED, TOPIC))
 _FAILED = FAILED_OVER.encode()
+_SHORT = 1024  # bytes of a property block that is remembered: many messages have the same
 _PIECE = 256 * 1024  # bytes of messages in one parcel, about
 
 
@@ -88,8 +90,8 @@ class Parcel:
         return replace(self, tried=tried, reason=reason, repeated=self.repeated or repeated)
 
     def alike(self, other: Parcel) -> bool:
-        """Whether both differ in nothing but their messages."""
-        return self._kind() == other._kind() and not (self.mark or other.mark)
+        """Whether both differ in nothing but their payloads, of one length: a run has them all."""
+        return len(self.payloads[0]) == len(other.payloads[0]) and self._kind() == other._kind() and not (self.mark or other.mark)
 
     def _kind(self) -> tuple[object, ...]:
         fixed = (self.topic, self.qos, self.retain, self.properties, self.expiry, self.site, self.originator)
@@ -187,6 +189,15 @@ def split_marks(block: bytes) -> tuple[dict[str, str], bytes]:
     """(what a validated block of PUBLISH properties says in our user properties, the block without them)."""
     if b"mqmesh-" not in block:
         return {}, block
+    return _short_split(block) if len(block) <= _SHORT else _split(block)
+
+
+@lru_cache(256)
+def _short_split(block: bytes) -> tuple[dict[str, str], bytes]:
+    return _split(block)
+
+
+def _split(block: bytes) -> tuple[dict[str, str], bytes]:
     marks: dict[str, str] = {}
     kept = []
     position = 0

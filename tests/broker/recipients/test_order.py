@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 from mqmesh.broker.persistence.commits import Persistence
+from mqmesh.broker.recipients.handover.failover import FENCE, SEND
+from mqmesh.mesh.node.actions import PeerMessage
 from mqmesh.store.memory import MemoryStore
 from support.broker_site import Site
 
+from .test_mesh import Mesh, app, hung, state_is
 from .test_recipients import application, served, site, state
 
 
@@ -40,6 +43,30 @@ class Gate:
         held, self.held = self.held, []
         for call in held:
             call()
+
+
+class Held:
+    """Posts of some kinds that come to a broker wait until they are let through, in their order."""
+
+    def __init__(self, at: Site, *kinds: str) -> None:
+        assert at.broker.site.mesh is not None
+        self._posts, self._kinds = at.broker.site.mesh.peer_messages, kinds
+        self._received = self._posts.received
+        self.held: list[PeerMessage] = []
+        self._posts.received = self._came  # type: ignore[method-assign]
+
+    def _came(self, action: PeerMessage) -> None:
+        if action.kind in self._kinds:
+            self.held.append(action)
+        else:
+            self._received(action)
+
+    def open(self, at: Site) -> None:
+        """Let them through."""
+        self._posts.received = self._received  # type: ignore[method-assign]
+        for action in self.held:
+            self._received(action)
+        at.broker.flush()
 
 
 async def until_idle(at: Site) -> None:
@@ -86,3 +113,41 @@ async def test_a_session_is_emptied_before_the_queue_behind_it(monkeypatch: pyte
         gate.open()
         got = await b.messages(5)
         assert [one.payload for one in got] == [b"1", b"2", b"3", b"4", b"5"]
+
+
+async def test_a_message_on_its_way_to_an_alternative_that_died_is_not_overtaken() -> None:
+    async with Mesh(app("a", 1, "b", "c"), app("b", 2), app("c", 3)) as mesh:
+        a, b, c = [await served(mesh.at(number), name) for number, name in ((1, "a"), (2, "b"), (3, "c"))]
+        sender = await mesh.at(1).client("shop")
+        await hung(mesh, sender, "a", a)
+        await sender.publish("app/b/x", b"probe", 1)
+        await b.messages(1, acknowledge=False)
+        under_way = Held(mesh.at(2), SEND, FENCE)
+        await sender.publish("app/a/x", b"1", 1)
+        await mesh.at(1).until(lambda: bool(under_way.held))
+        await mesh.at(1).later(3.1)
+        await state_is(mesh, "b", "fault")
+        await sender.publish("app/a/x", b"2", 1)  # b is known to be dead: this one does not go there
+        await mesh.at(1).until(lambda: len(under_way.held) == 2)
+        under_way.open(mesh.at(2))
+        got = await c.messages(2)
+        assert [one.payload for one in got] == [b"1", b"2"]
+
+
+async def test_a_fence_that_is_not_answered_is_given_up() -> None:
+    async with Mesh(app("a", 1, "b", "c"), app("b", 2), app("c", 3)) as mesh:
+        a, b, c = [await served(mesh.at(number), name) for number, name in ((1, "a"), (2, "b"), (3, "c"))]
+        sender = await mesh.at(1).client("shop")
+        await hung(mesh, sender, "a", a)
+        await sender.publish("app/b/x", b"probe", 1)
+        await b.messages(1, acknowledge=False)
+        under_way = Held(mesh.at(2), SEND, FENCE)
+        await sender.publish("app/a/x", b"1", 1)
+        await mesh.at(1).later(3.1)
+        await state_is(mesh, "b", "fault")
+        await sender.publish("app/a/x", b"2", 1)
+        await mesh.at(1).until(lambda: len(under_way.held) == 2)
+        await mesh.at(1).later(2.1)
+        assert (await c.messages(1))[0].payload == b"2"
+        under_way.open(mesh.at(2))
+        assert (await c.messages(1))[0].payload == b"1"

@@ -16,9 +16,12 @@ from mqmesh.broker.config import BrokerConfig
 from mqmesh.broker.mesh import identity
 from mqmesh.broker.mesh.link import LinkProtocol
 from mqmesh.broker.persistence import commits
+from mqmesh.broker.recipients.machine import Action
+from mqmesh.broker.recipients.recipient import Recipient
 from mqmesh.broker.routing.shared import ShareGroup
 from mqmesh.broker.server import Broker
 from mqmesh.broker.session.session import Session
+from mqmesh.mqtt.session import Delivery
 from mqmesh.store import Writer
 from mqmesh.store.memory import MemoryStore
 from mqmesh.store.records import StoredDelivery
@@ -149,3 +152,28 @@ def simulated(seed: int) -> Iterator[tuple[VirtualLoop, Random]]:
             random.setstate(state)
             asyncio.set_event_loop(None)
             loop.close()
+
+
+@contextlib.contextmanager
+def probes(found: set[int]) -> Iterator[None]:
+    """Note the numbers of probes: what a recipient has left when it becomes DEFUNCT. They come late at others."""
+    closing: set[Recipient] = set()
+    carry_out, give = Recipient._carry_out, Recipient.give
+
+    def carried(self: Recipient, actions: tuple[Action, ...], now: float) -> None:
+        if Action.CLOSE in actions:
+            closing.add(self)
+        elif Action.RESTORE in actions:
+            closing.discard(self)
+        carry_out(self, actions, now)
+
+    def given(self: Recipient, session: Session, delivery: Delivery, sent: bool) -> bool:
+        taken = give(self, session, delivery, sent)
+        if taken and self in closing:
+            closing.discard(self)
+            payload = bytes(delivery.payloads[0])
+            found.update({int(payload)} if payload else ())
+        return taken
+
+    with mock.patch.object(Recipient, "_carry_out", carried), mock.patch.object(Recipient, "give", given):
+        yield

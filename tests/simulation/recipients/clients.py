@@ -26,6 +26,7 @@ class Client(asyncio.Protocol):
     def __init__(self, loop: VirtualLoop, name: str, broker: str, offers: list[tuple[str, str]] | None = None) -> None:
         self.loop, self.name, self.broker = loop, name, broker
         self.offers = offers or []
+        self.window = 0  # its Receive Maximum; 0: it says none
         self.context = contextvars.copy_context()
         self.life = Life(f"client {name}")
         self.context.run(LIFE.set, self.life)
@@ -64,6 +65,8 @@ class Client(asyncio.Protocol):
         self.transport = transport
         self._framer = Framer()
         properties: dict[int, Any] = {Property.SESSION_EXPIRY_INTERVAL: EXPIRY}
+        if self.window:
+            properties[Property.RECEIVE_MAXIMUM] = self.window
         if self.offers:
             properties[Property.USER_PROPERTY] = self.offers
         self.send(Connect(self.name, VERSION, False, 0, None, None, None, properties))
