@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..base.quoting import quoted
@@ -61,6 +62,8 @@ class ClientConnection(Connection, Protocol):
     need: int
     out: list[bytes | bytearray]
     refuse_when_full: bool
+    room: bool | None
+    steps: Iterator[object] | None
     stuck_since: float
     site: Site
     taken: int

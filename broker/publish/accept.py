@@ -11,14 +11,15 @@ MQTT 3.1.1 has no way to say it: its publishers get a plain acknowledgement, and
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ...mqtt.errors import PeerError
 from ...mqtt.reasons import Reason
-from ..mesh.receipts import wish_of
 from ..ports import AWAY
 from ..routing.publication import Publication
-from .acknowledge import TEXTS, acknowledge, refuse
+from .acknowledge import TEXTS, acknowledge, receipts_of, refuse
+from .fan_out import WIDE, fan_out, in_turns, wait_for
 from .handles import Handled, handle_of, repeat
 from .withheld import AWAY_TEXT, keep, take_back, withhold
 
@@ -98,6 +99,8 @@ def publish(publication: Publication, session: Session, batch: Batch, to: Route 
     handled = publication.handled
     if not batch.qos:
         accepted = accept(site, batch, to, publication)
+        if publication.rest is not None:
+            wait_for(connection, publication.rest)
         if handled is not None and accepted and not publication.refused:
             handled.keep(connection)
         return accepted or batch.uniform
@@ -122,7 +125,7 @@ def publish(publication: Publication, session: Session, batch: Batch, to: Route 
     taken = connection.taken
     if connection.receive_maximum:
         check_quota(connection, session, batch)
-    receipts = _receipts(publication, to)
+    receipts = receipts_of(publication, to)
     position = receipts.node.position() if receipts is not None else (0, 0)
     if fresh is not None:
         if persistence is not None and (repeatable or handled is not None):
@@ -135,6 +138,39 @@ def publish(publication: Publication, session: Session, batch: Batch, to: Route 
                 return batch.uniform and _wait(publication, batch, publication.away)
             site.context.counters.dropped += fresh.count
             publication.refuse(fresh.count, Reason.QUOTA_EXCEEDED)
+    if publication.rest is not None:
+        wait_for(connection, _answered_after(publication.rest, publication, session, batch, fresh, fresh_numbers))
+    else:
+        _answer(publication, session, batch, fresh, fresh_numbers, receipts, position)
+    return True
+
+
+def _answered_after(
+    rest: Iterator[None], publication: Publication, session: Session, batch: Batch, fresh: Batch | None, fresh_numbers: Numbers
+) -> Iterator[None]:
+    """The steps of a delivery in turns, and then the answer to its publisher, if it is still there."""
+    yield from rest
+    if not publication.connection.closing:
+        _answer(publication, session, batch, fresh, fresh_numbers, None, (0, 0))
+
+
+def _answer(
+    publication: Publication,
+    session: Session,
+    batch: Batch,
+    fresh: Batch | None,
+    fresh_numbers: Numbers,
+    receipts: Receipts | None,
+    position: tuple[int, int],
+) -> None:
+    """Acknowledge a batch that was accepted, but for what of it was refused.
+
+    fresh: those of its messages that are no repeats, None: all are. fresh_numbers: their packet identifiers. receipts, position: what the
+    acknowledgement waits for, and where the mesh was before the batch.
+    """
+    connection: ClientConnection = publication.connection
+    site, numbers, handled = connection.site, publication.numbers, publication.handled
+    persistence = site.persistence
     if handled is not None and fresh is not None and not publication.refused:
         handled.keep(connection)
     if site.context.hooks is not None and fresh is not None and publication.refused < fresh.count:
@@ -159,7 +195,6 @@ def publish(publication: Publication, session: Session, batch: Batch, to: Route 
         if fresh is not None:
             _note_refused(connection, fresh, len(rejected), text or TEXTS.get(Reason(publication.reason), "refused"))
         refuse(connection, session, batch, rejected, publication.reason, text)
-    return True
 
 
 def _wait(publication: Publication, run: Batch, away: bool) -> bool:
@@ -188,22 +223,10 @@ def publish_withheld(connection: ClientConnection) -> None:
         taken = not connection.held and publish_run(connection, session, run, route, numbers, properties)
         if not taken and not connection.closing:
             keep(connection, run, numbers, properties)
+            if connection.steps is not None:  # an earlier run is delivered in turns: go on behind it
+                connection.room = connection.refuse_when_full
     if connection.withheld is None:
         connection.set_rules(connection.allowed is not None)
-
-
-def _receipts(publication: Publication, to: Route | Recipients) -> Receipts | None:
-    """What the acknowledgement waits for, if its publisher or the configuration wants that."""
-    connection: ClientConnection | None = publication.connection
-    properties = publication.properties
-    assert connection is not None
-    mesh = connection.site.mesh
-    if mesh is None:
-        return None
-    wish = wish_of(properties.user_properties) if properties is not None and properties.user_properties else None
-    if wish is None:
-        wish = to.receipts if connection.ack is None else connection.ack
-    return mesh.receipts if wish else None
 
 
 def accept(site: Site, batch: Batch, to: Route | Recipients, publication: Publication) -> bool:
@@ -248,7 +271,10 @@ def accept(site: Site, batch: Batch, to: Route | Recipients, publication: Public
     publisher = connection.client_id if connection is not None else None
     if hooks is not None:
         hooks.admitted(publisher, batch)
-    site.router.deliver(batch, to, publication)
+    if len(to.targets) > WIDE and connection is not None and in_turns(connection, batch, to, publication):
+        publication.rest = fan_out(connection, batch, to, publication)
+    else:
+        site.router.deliver(batch, to, publication)
     if batch.retain:
         if not site.retain(batch, publication.payer):
             publication.refused = batch.count

@@ -9,10 +9,13 @@ from ...mqtt.length import encode_length
 from ...mqtt.properties import Property, encode_properties
 from ...mqtt.reasons import Reason
 from ...mqtt.session import PUBACKS, PUBCOMPS, PUBRECS, PUBRELS, Sent
+from ..mesh.receipts import wish_of
 
 if TYPE_CHECKING:
     from ...mqtt.batch.batch import Batch
-    from ..routing.publication import Numbers
+    from ..mesh.receipts import Receipts
+    from ..routing.publication import Numbers, Publication
+    from ..routing.route import Recipients, Route
     from ..session.session import Session
     from ..site import ClientConnection
 
@@ -22,6 +25,18 @@ TEXTS = {
     Reason.NOT_AUTHORIZED: "topics that begin with $SYS/ or $mqmesh/ belong to the broker",
     Reason.IMPLEMENTATION_SPECIFIC_ERROR: "the message cannot be carried to another site",
 }
+
+
+def receipts_of(publication: Publication, to: Route | Recipients) -> Receipts | None:
+    """What the acknowledgement waits for, if its publisher or the configuration wants that."""
+    connection, properties = publication.connection, publication.properties
+    mesh = connection.site.mesh
+    if mesh is None:
+        return None
+    wish = wish_of(properties.user_properties) if properties is not None and properties.user_properties else None
+    if wish is None:
+        wish = to.receipts if connection.ack is None else connection.ack
+    return mesh.receipts if wish else None
 
 
 def acknowledge(connection: ClientConnection, qos: int, numbers: Numbers, reason: int = 0) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class Publication:
     refused: how many messages at the end of the batch were not taken.
     reason: for the acknowledgement: below 0x80 of what was taken, from 0x80 on of what was refused.
     text: why messages were refused, in words; None: the usual ones of the reason.
+    rest: what of its delivery is still to be done, step by step (`publish/fan_out.py`); None: nothing.
     away: the batch was not taken because a site that is away has all that may wait for it.
     wants_store: the batch was not taken because the store takes nothing; otherwise because the mesh has no room.
     """
@@ -45,6 +47,7 @@ class Publication:
         "properties",
         "reason",
         "refused",
+        "rest",
         "session",
         "text",
         "wants_store",
@@ -69,6 +72,7 @@ class Publication:
         self.refused = 0
         self.reason = 0
         self.text: str | None = None
+        self.rest: Iterator[None] | None = None
         self.away = self.wants_store = False
 
     @property

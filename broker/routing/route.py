@@ -46,10 +46,17 @@ class Target:
     __slots__ = ("deaf", "foreign", "plain", "qos", "retain_as_published", "session", "suffix")
 
     def __init__(self, entries: list[Entry]) -> None:
-        self.session = entries[0].session
-        self.qos = max([entry.subscription.qos for entry in entries])
-        self.retain_as_published = any(entry.subscription.retain_as_published for entry in entries)
-        self.suffix = b"".join([entry.identifier for entry in entries])
+        entry = entries[0]
+        self.session = entry.session
+        if len(entries) == 1:  # by far the most, and a route may have a hundred thousand
+            subscription = entry.subscription
+            self.qos = subscription.qos
+            self.retain_as_published = subscription.retain_as_published
+            self.suffix = entry.identifier
+        else:
+            self.qos = max([entry.subscription.qos for entry in entries])
+            self.retain_as_published = any(entry.subscription.retain_as_published for entry in entries)
+            self.suffix = b"".join([entry.identifier for entry in entries])
         self.deaf = False
         self.foreign: Target | None = None
         self.plain = not self.suffix
@@ -58,6 +65,8 @@ class Target:
 def target_of(entries: list[Entry]) -> Target:
     """The one target for all matching subscriptions of a session (MQTT-3.3.4-2 to -4)."""
     target = Target(entries)
+    if len(entries) == 1 and not entries[0].subscription.no_local:
+        return target
     foreign = [entry for entry in entries if not entry.subscription.no_local]
     if len(foreign) < len(entries):
         target.deaf = not foreign
@@ -115,15 +124,29 @@ class Recipients:
         return not (self.targets or self.mask)
 
 
+class PartOfTargets:
+    """Some of the targets of a route or of `Recipients`, for a delivery in turns (`publish/fan_out.py`)."""
+
+    __slots__ = ("as_published", "dimension", "plain", "shares", "tally", "targets")
+
+    def __init__(self, to: Route | Recipients, targets: list[Target]) -> None:
+        self.targets = targets
+        self.shares: list[ShareGroup] = []
+        self.plain = to.plain or all(target.plain for target in targets)
+        self.as_published = to.as_published
+        self.dimension = to.dimension
+        self.tally = 0
+
+
 class KnownRecipients:
     """Finds the `Recipients` for a list of targets and brokers elsewhere, as long as a route uses them."""
 
     def __init__(self) -> None:
-        self._known: WeakValueDictionary[tuple[int, bool, bool, str, frozenset[tuple[int, int]]], Recipients] = WeakValueDictionary()
+        self._known: WeakValueDictionary[tuple[int, bool, bool, str, frozenset[int]], Recipients] = WeakValueDictionary()
 
     def of(self, targets: list[Target], mask: int, receipts: bool = False, noted: bool = False, dimension: str = "") -> Recipients:
         """targets: plain ones only."""
-        key = mask, receipts, noted, dimension, frozenset([(id(target.session), target.qos) for target in targets])
+        key = mask, receipts, noted, dimension, frozenset([id(target.session) << 2 | target.qos for target in targets])
         recipients = self._known.get(key)
         if recipients is None:
             # it holds on to its sessions, so that their ids stay theirs

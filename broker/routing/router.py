@@ -22,7 +22,7 @@ from ..auth.permissions import SESSION, Access, Rights
 from ..counters import Counters
 from ..journal.tally import amount_of
 from ..ledger import SUBSCRIPTIONS, weight_of_filter
-from .route import Addressed, Entry, KnownRecipients, Recipients, Route, Service, Target, target_of
+from .route import Addressed, Entry, KnownRecipients, PartOfTargets, Recipients, Route, Service, Target, target_of
 from .shared import ShareGroup
 
 if TYPE_CHECKING:
@@ -340,14 +340,21 @@ class Router:
     # Delivery
 
     def deliver(
-        self, batch: Batch, to: Route | Recipients, publication: Publication, shares: bool = True, told: Container[str] = ()
+        self,
+        batch: Batch,
+        to: Route | Recipients | PartOfTargets,
+        publication: Publication,
+        shares: bool = True,
+        told: Container[str] = (),
+        counted: bool = False,
     ) -> None:
         """Hand a batch to the sessions and shared subscriptions here. `publication.refused` says what found no room.
 
-        shares: whether shared subscriptions get it. told: client identifiers of those who have it.
+        shares: whether shared subscriptions get it. told: client identifiers of those who have it. counted: the journal's counters
+        have it already.
         """
         journal = self.journal
-        if journal is not None and to.targets:
+        if journal is not None and to.targets and not counted:
             if not to.tally:
                 journal.tally.begin(to)
             to.tally += amount_of(batch)
@@ -370,6 +377,13 @@ class Router:
                     refused = max(refused, left)
         publication.refused = refused
 
+    def count(self, batch: Batch, to: Route | Recipients) -> None:
+        """Have the journal's counters count a batch for all targets, before it is delivered in parts."""
+        if self.journal is not None and to.targets:
+            if not to.tally:
+                self.journal.tally.begin(to)
+            to.tally += amount_of(batch)
+
     def deliver_shared(self, group: ShareGroup, batch: Batch, commit: int) -> int:
         """The copy of a shared subscription: how many messages found no member."""
         left = group.deliver(batch, commit)
@@ -377,7 +391,7 @@ class Router:
             self.journal.dropped("", batch.mark.part(batch.count - left, batch.count), f"no member of $share/{group.name} has room")
         return left
 
-    def _deliver_plain(self, batch: Batch, to: Route | Recipients) -> None:
+    def _deliver_plain(self, batch: Batch, to: Route | Recipients | PartOfTargets) -> None:
         """The hot loop: QoS 0, no options. The bytes for each version are made once and given to all."""
         block4 = block5 = b""
         count = batch.count
