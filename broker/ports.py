@@ -70,15 +70,20 @@ class Context:
     say: publishes a value at a `$SYS` topic, retained, if it has changed.
     hooks: calls the extension points of an embedding program; None while there are none.
     journal: writes down what becomes of messages; None without one.
+    event: tells listeners of a change: its kind and values (`management/events.py`). events: how many there were. life: when this life of
+    the broker began, in ms since 1970: their numbers are of this life.
     """
 
     __slots__ = (
         "counters",
         "draining",
+        "event",
+        "events",
         "flush",
         "hooks",
         "journal",
         "ledger",
+        "life",
         "limits",
         "loop",
         "now",
@@ -110,6 +115,9 @@ class Context:
         self.say: Callable[[str, str], None] = lambda topic, value: None
         self.hooks: HookCalls | None = None
         self.journal: Recorder | None = None
+        self.event: Callable[[str, dict[str, Any]], None] = lambda kind, values: None
+        self.events = 0
+        self.life = int(self.wall() * 1000)
 
     def refresh(self) -> float:
         """Read the loop's clock into `now`."""

@@ -11,6 +11,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from ..base.collector import Collector
@@ -22,6 +23,7 @@ from ..store.locations import path_of, store_at
 from ..store.salvage import salvage
 from .auth.service import AuthError
 from .config import BrokerConfig
+from .management.errors import Refused
 from .mesh.management import Renewed
 from .ports import Neighbours
 from .server import Broker, StartError
@@ -82,6 +84,7 @@ async def serve(
     for one in (signal.SIGTERM, signal.SIGINT):
         broker.context.loop.add_signal_handler(one, stopped.set)
     broker.context.loop.add_signal_handler(signal.SIGHUP, reload_files, broker, reload, inside)
+    broker.deeds.reload = None if reload is None else partial(_asked_to_reload, broker, reload, inside)
     management = broker.mesh_topic.management
     if management is not None:
         management.end = stopped.set
@@ -149,6 +152,17 @@ def _salvaged(config: BrokerConfig, error: BaseException | None) -> bool:
     return True
 
 
+def _asked_to_reload(broker: Broker, reload: Callable[[], BrokerConfig], inside: EmbeddedClient | None, dry_run: bool) -> str:
+    """Read the files again for somebody who asks for it. Raises Refused for a mistake in them."""
+    try:
+        reload()
+    except ConfigError as error:
+        raise Refused(str(error)) from None
+    if not dry_run:
+        reload_files(broker, reload, inside)
+    return "the files of the broker are right, and are read again; its log says what has changed"
+
+
 def reload_files(broker: Broker, reload: Callable[[], BrokerConfig] | None, inside: EmbeddedClient | None = None) -> None:
     """Look at the certificates again, and take over what a running broker can from a file that was read anew; a mistake in it changes
     nothing."""
@@ -168,6 +182,7 @@ def reload_files(broker: Broker, reload: Callable[[], BrokerConfig] | None, insi
     except AuthError as error:
         log.error("event=reload-failed text=%s", error)
         return
+    broker.site.guard.management = config.management
     if inside is not None:
         inside.renew(config)
     policies, renewed = 0, Renewed(0, 0, 0, [])

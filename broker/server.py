@@ -38,6 +38,9 @@ from .embedded.direct import Direct
 from .hooks import HookCalls, Hooks
 from .journal.service import Journal
 from .management.broker_lists import add_lists, add_mesh_lists
+from .management.deeds import Deeds, add_mesh_deeds, add_recipient_deeds
+from .management.events import Events
+from .management.lists.settings import LogTail
 from .management.service import Management as ManagementService
 from .monitoring.sys_topics import SysTopics
 from .persistence.commits import Persistence
@@ -102,6 +105,11 @@ class Broker:
         guard.management, guard.site = config.management, config.name
         self.management = ManagementService(site)
         add_lists(self.management.work, site)
+        self.deeds = Deeds(site, self.publish)
+        self.deeds.register(self.management.work)
+        Events(site)
+        self.log_tail = LogTail()
+        self.management.work.lists.add(self.log_tail.listing())
         self.http: HttpFace | None = None
         self.journal: Journal | None = None
         self.addresses: list[str] = []
@@ -155,6 +163,7 @@ class Broker:
             self.management.join_mesh(self.site.mesh)
             add_mesh_lists(self.management.work, self.site.mesh)
             self.mesh_topic.management = Management(self.site.mesh)
+            add_mesh_deeds(self.management.work, self.mesh_topic.management)
             RequestTopic(self.site.mesh.receipts, self.site.router)
             self.site.sessions.in_mesh = True
             if self.config.mesh.clients == "roam":
@@ -192,6 +201,7 @@ class Broker:
         if self.site.mesh is not None:
             self.site.mesh.start()
         self.sys_topics.start()
+        self.log_tail.begin()
         self._wait_for_tick()
 
     def _open_journal(self) -> None:
@@ -236,6 +246,7 @@ class Broker:
         if site.registrar is not None:
             site.recipients.directory = DirectoryRecipients(site.registrar.applications, settings, site.recipients, site.sessions)
         site.overview = self.recipient_topic.administration = Overview(site.recipients)
+        add_recipient_deeds(self.management.work, site.overview)
         if mesh is not None:
             mesh.recipients = site.recipients
             site.recipients.join_mesh(mesh.node, mesh.peer_messages)
@@ -354,6 +365,7 @@ class Broker:
         if self._ticker is not None:
             self._ticker.cancel()
         self.sys_topics.stop()
+        self.log_tail.end()
         self.site.guard.stop()
         if self.site.tls is not None:
             self.site.tls.stop()

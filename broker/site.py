@@ -236,6 +236,8 @@ class Site:
             error or "-",
         )
         self.context.refresh()
+        if not connection.inside:
+            self.context.event("clients", {"event": "disconnected", "client": connection.client_id, "user": connection.user})
         if session.connection is connection:
             self.sessions.leave(session, connection.clean_end)
 

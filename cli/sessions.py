@@ -24,6 +24,7 @@ def sessions(
     ] = "bytes",
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many sessions are shown.")] = 20,
     end: Annotated[bool, typer.Option("--end", help="End the named sessions. Messages that wait for them are lost.")] = False,
+    at: Annotated[str | None, typer.Option("--at", metavar="SITE", help="Another site, several with commas, or '*' for all.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
     options: ConnectionOptions,
 ) -> None:
@@ -34,13 +35,17 @@ def sessions(
       mqmesh sessions -u ops -P secret sensor-17
       mqmesh sessions -u ops -P secret --end sensor-17 sensor-18
 
-    The broker answers the users of access.operators, and the user that runs it over its Unix socket.
+    With --at sites are listed by the management protocol, connected sessions too; `mqmesh manage do end-session` ends one there.
+    The broker answers users with a role ([management] in its file), and the user that runs it over its Unix socket.
 
     Status: 0 done; 1 the broker refuses, cannot be reached, or has no such session; 2 wrong command line.
     """
     from .connection import Connection
     from .mesh.requester import Requester
 
+    if at is not None:
+        _elsewhere(client, by, limit, end, at, as_json, options)
+        return
     if by not in ORDERS:
         raise fail(f"sessions: --by {by}: one of {', '.join(ORDERS)}", WRONG_USE)
     if end and not client:
@@ -66,6 +71,20 @@ def sessions(
             print(summary(answers[0]))
     if errors:
         raise fail("sessions: " + "; ".join(errors), FAILED)
+
+
+def _elsewhere(client: list[str], by: str, limit: int, end: bool, at: str, as_json: bool, options: ConnectionOptions) -> None:
+    """The same of other sites."""
+    from .management.command import act, list_sessions
+
+    if by not in ORDERS:
+        raise fail(f"sessions: --by {by}: one of {', '.join(ORDERS)}", WRONG_USE)
+    if end and len(client) != 1:
+        raise fail("sessions: --end with --at needs one client identifier", WRONG_USE)
+    if end:
+        act({"do": "end-session", "client": client[0]}, at, False, as_json, options)
+    else:
+        list_sessions(client, by, limit, at, as_json, options)
 
 
 COLUMNS = (("client", "CLIENT"), ("user", "USER"), ("messages", "MESSAGES"), ("bytes", "BYTES"), ("age", "OLDEST"), ("away", "AWAY"))

@@ -332,6 +332,8 @@ def _begin(connection: Connection, session: Session, present: bool) -> None:
     if journal is not None:
         journal.connected(connection, session, present)
     session.resume(connection)
+    opened = {"client": connection.client_id, "user": session.user, "address": connection.address, "resumed": present}
+    connection.context.event("clients", {"event": "connected", **opened})
     hooks = connection.context.hooks
     if hooks is not None:
         hooks.session_opened(connection.client_id, session.user, connection.address, present)

@@ -9,6 +9,9 @@ from typing import Any
 from ..auth.roles import Rights, Role
 from .errors import Refused
 
+WORDS = {"true": True, "false": False}
+DIGITS = 16  # of a number that comes as text
+
 Values = Mapping[str, Any]
 Deed = Callable[[Values, bool], str]  # (values, dry_run) -> one line; raises Refused or UsageError
 
@@ -17,7 +20,7 @@ Deed = Callable[[Values, bool], str]  # (values, dry_run) -> one line; raises Re
 class Action:
     """Something that can be done.
 
-    role: which it takes. values: names of its values, with an example each; those with "" as the example may be left out.
+    role: which it takes. values: names of its values, with an example each as JSON has it. optional: those that may be left out.
     do: does it, or with dry_run says what it would do, as one line.
     topic, queue: name of the value that is the topic or queue that it is about, for roles that are for some of these.
     """
@@ -31,14 +34,24 @@ class Action:
     topic: str | None = None
     queue: str | None = None
 
-    def check(self, values: Values) -> None:
-        """Whether these are its values. Raises Refused."""
+    def taken(self, values: Values) -> dict[str, Any]:
+        """Its values; flags and numbers may come as text. Raises Refused."""
         unknown = [name for name in values if name not in self.values]
         missing = [name for name in self.values if name not in self.optional and values.get(name) in (None, "")]
         if unknown:
             raise Refused(f"{self.name} has no {str(unknown[0])[:80]!r}: it takes {', '.join(self.values) or 'no values'}")
         if missing:
             raise Refused(f'{self.name} needs "{missing[0]}", as {self.values[missing[0]]}')
+        return {name: self._value(name, value) for name, value in values.items()}
+
+    def _value(self, name: str, value: Any) -> Any:
+        if not isinstance(value, str) or self.values[name].startswith('"'):
+            return value
+        if value in WORDS:
+            return WORDS[value]
+        if value.isdecimal() and len(value) < DIGITS:
+            return int(value)
+        raise Refused(f"{name}: {value[:80]!r}: give it as {self.values[name]}")
 
     def permitted(self, rights: Rights, values: Values) -> bool:
         """Whether somebody may do it."""

@@ -25,6 +25,7 @@ Scan = Callable[[Where], Iterator[Sequence[Any]]]
 
 COMPARISONS = ((">=", operator.ge), ("<=", operator.le), (">", operator.gt), ("<", operator.lt))
 LONGEST_CONDITION = 1000  # characters
+FLAGS: dict[bool | str, bool] = {True: True, False: False, "true": True, "false": False, "yes": True, "no": False}
 
 
 class Kind(Enum):
@@ -32,7 +33,7 @@ class Kind(Enum):
 
     TEXT = "text"  # condition: a pattern, `*` any characters, `?` one
     NUMBER = "number"  # condition: 5, ">5", ">=5", "<5", "<=5"
-    FLAG = "flag"  # condition: true or false
+    FLAG = "flag"  # condition: true or false, also as text
     TOPIC = "topic"  # condition: a topic filter, or a pattern where it has no `+` or `#`
     OTHER = "other"  # no condition, no order
 
@@ -110,8 +111,9 @@ class Listing:
     def _test(self, name: str, condition: Any) -> Test:
         field = self.field(name)
         get = field.get
-        if field.kind is Kind.FLAG and isinstance(condition, bool):
-            return lambda row: bool(get(row)) is condition
+        if field.kind is Kind.FLAG and isinstance(condition, bool | str) and condition in FLAGS:
+            wanted = FLAGS[condition]
+            return lambda row: bool(get(row)) is wanted
         if field.kind is Kind.NUMBER:
             compare, bound = _comparison(name, condition)
             return lambda row: (found := get(row)) is not None and bool(compare(found, bound))

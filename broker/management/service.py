@@ -220,6 +220,8 @@ class Management:
             "event=managed do=%s client=%s user=%s address=%s text=%s",
             *(asked.name, quoted(asker.client_id), quoted(asker.user), asker.address, part["said"]),
         )
+        who = {"client": asker.client_id, "user": asker.user, "address": asker.address}
+        self._context.event("actions", {"event": asked.name, **who, "text": part["said"]})
         if persistence is None:
             respond(part)
         else:

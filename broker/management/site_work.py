@@ -78,8 +78,7 @@ class SiteWork:
         action = self.actions.get(asked.name)
         if not action.permitted(rights, asked.values):
             raise Refused(NOT_PERMITTED.format(action.role.value, ""))
-        action.check(asked.values)
-        return {"said": action.do(asked.values, asked.dry_run)}
+        return {"said": action.do(action.taken(asked.values), asked.dry_run)}
 
 
 def _rows_for(listing: Listing, rights: Rights) -> Callable[[Any], bool] | None:

@@ -338,6 +338,7 @@ class MeshShell:
             words_of(rules),
         )
         self.node.link_up(link.id, peer, incarnation, self.cost_of(link), self.now(), rules.policy)
+        self.context.event("links", {"event": "up", "name": peer.name, "number": peer.number, "address": link.address})
         hooks = self.context.hooks
         if hooks is not None:
             hooks.link_up(peer.name, peer.number)
@@ -377,6 +378,8 @@ class MeshShell:
             del self.by_number[link.peer.number]
         log.info("event=link-closed peer=%s address=%s text=%s", link.peer.name if link.peer else "?", link.address, text)
         self.node.link_down(link.id, self.now())
+        if link.peer is not None:
+            self.context.event("links", {"event": "down", "name": link.peer.name, "number": link.peer.number, "text": text[:REASON]})
         hooks = self.context.hooks
         if hooks is not None and link.peer is not None:
             hooks.link_down(link.peer.name, link.peer.number)

@@ -476,7 +476,7 @@ class Recipients:
             level = logging.INFO if change.after is State.OPERATIONAL else logging.WARNING
             text = "event=recipient name=%s from=%s to=%s waiting=%d text=%s"
             log.log(level, text, quoted(recipient.name), change.before.value, change.after.value, recipient.waiting, change.why)
-            event = {
+            event: dict[str, Any] = {
                 "name": recipient.name,
                 "from": change.before.value,
                 "to": change.after.value,
@@ -487,6 +487,8 @@ class Recipients:
             if self.context.journal is not None:
                 detail = {key: event[key] for key in ("from", "to", "site")}
                 self.context.journal.event(Kind.RECIPIENT_STATE, recipient=recipient.name, reason=change.why, detail=detail)
+            self.context.events += 1
+            event |= {"sequence": self.context.events, "life": self.context.life}
             self.issue(Run(EVENTS.encode(), 0, False, [json.dumps(event).encode()], received=self.context.now))
 
     def hungry(self, recipient: Recipient) -> None:

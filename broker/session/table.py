@@ -258,6 +258,8 @@ class Sessions:
 
     def _tell_closed(self, session: Session, kept: bool) -> None:
         hooks, journal = self._context.hooks, self._context.journal
+        if not kept and not session.client_id.startswith("\0"):
+            self._context.event("sessions", {"event": "ended", "client": session.client_id, "user": session.user})
         if journal is not None and not session.client_id.startswith("\0"):
             journal.event(Kind.DISCONNECTED, client=session.client_id, user=session.user or "", value=int(kept))
         if hooks is not None and not session.client_id.startswith("\0"):  # else it moves to another site

@@ -11,9 +11,10 @@ from ..connection_options import ConnectionOptions, reported_errors
 from ..option_groups import with_option_groups
 from ..output import FAILED, command_group, fail
 
-TOPIC = "$mqmesh/mesh"
+TOPIC, ANYWHERE = "$mqmesh/mesh", "$mqmesh/manage"
 
 Dry = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")]
+At = Annotated[str | None, typer.Option("--at", metavar="SITE", help="The broker that does it; left out: the one that is asked.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object.")]
 Who = Annotated[str, typer.Argument(metavar="BROKER", help="Name or number.", show_default=False)]
 Peer = Annotated[str, typer.Argument(metavar="PEER", help="Name, number or address.", show_default=False)]
@@ -25,7 +26,7 @@ app = command_group(
 
 @app.command()
 @with_option_groups
-def forget(*, broker: Who, dry_run: Dry = False, as_json: AsJson = False, options: ConnectionOptions) -> None:
+def forget(*, broker: Who, dry_run: Dry = False, at: At = None, as_json: AsJson = False, options: ConnectionOptions) -> None:
     """A broker that is out of reach is gone for good: all brokers of the mesh forget it.
 
     What waits for it is given up, and its number is free for another key.
@@ -33,7 +34,7 @@ def forget(*, broker: Who, dry_run: Dry = False, as_json: AsJson = False, option
     \b
       mqmesh mesh forget turin -h unix:///run/mqmesh.sock --dry-run
     """
-    _ask({"do": "forget", "broker": broker}, dry_run, as_json, options)
+    _ask({"do": "forget", "broker": broker}, dry_run, at, as_json, options)
 
 
 @app.command()
@@ -43,6 +44,7 @@ def rekey(
     broker: Who,
     public_key: Annotated[str, typer.Argument(metavar="KEY", help="The public key: `key` in the new identity.json.", show_default=False)],
     dry_run: Dry = False,
+    at: At = None,
     as_json: AsJson = False,
     options: ConnectionOptions,
 ) -> None:
@@ -50,7 +52,7 @@ def rekey(
 
     All brokers of the mesh let the new machine in, and nobody else under that number.
     """
-    _ask({"do": "rekey", "broker": broker, "key": public_key}, dry_run, as_json, options)
+    _ask({"do": "rekey", "broker": broker, "key": public_key}, dry_run, at, as_json, options)
 
 
 @app.command()
@@ -59,11 +61,12 @@ def leave(
     *,
     force: Annotated[bool, typer.Option("--force", help="Though it loses sessions, or messages that wait for others.")] = False,
     dry_run: Dry = False,
+    at: At = None,
     as_json: AsJson = False,
     options: ConnectionOptions,
 ) -> None:
     """The broker that is asked ends, and all others forget it. It is a member again when it is started again."""
-    _ask({"do": "leave", "force": force}, dry_run, as_json, options)
+    _ask({"do": "leave", "force": force}, dry_run, at, as_json, options)
 
 
 @app.command("add-peer")
@@ -74,18 +77,19 @@ def add_peer(
     cost: Annotated[int, typer.Option("--cost", min=1, max=65535, help="Of the link.")] = 1,
     number: Annotated[int | None, typer.Option("--number", min=0, max=65535, help="The neighbour's: any other broker is refused.")] = None,
     dry_run: Dry = False,
+    at: At = None,
     as_json: AsJson = False,
     options: ConnectionOptions,
 ) -> None:
     """The broker that is asked dials one neighbour more."""
-    _ask({"do": "add-peer", "address": address, "cost": cost, "number": number}, dry_run, as_json, options)
+    _ask({"do": "add-peer", "address": address, "cost": cost, "number": number}, dry_run, at, as_json, options)
 
 
 @app.command("remove-peer")
 @with_option_groups
-def remove_peer(*, peer: Peer, dry_run: Dry = False, as_json: AsJson = False, options: ConnectionOptions) -> None:
+def remove_peer(*, peer: Peer, dry_run: Dry = False, at: At = None, as_json: AsJson = False, options: ConnectionOptions) -> None:
     """The broker that is asked does not dial a neighbour any more; the link ends."""
-    _ask({"do": "remove-peer", "peer": peer}, dry_run, as_json, options)
+    _ask({"do": "remove-peer", "peer": peer}, dry_run, at, as_json, options)
 
 
 @app.command("set-cost")
@@ -95,11 +99,12 @@ def set_cost(
     peer: Peer,
     cost: Annotated[int, typer.Argument(metavar="COST", min=1, max=65535, help="1 to 65535.", show_default=False)],
     dry_run: Dry = False,
+    at: At = None,
     as_json: AsJson = False,
     options: ConnectionOptions,
 ) -> None:
     """A link has another cost at the broker that is asked; the higher one of its two ends counts."""
-    _ask({"do": "set-cost", "peer": peer, "cost": cost}, dry_run, as_json, options)
+    _ask({"do": "set-cost", "peer": peer, "cost": cost}, dry_run, at, as_json, options)
 
 
 @app.command()
@@ -108,21 +113,22 @@ def drain(
     *,
     clients: Annotated[bool, typer.Option("--clients", help="End the connections of its clients too; their sessions stay.")] = False,
     dry_run: Dry = False,
+    at: At = None,
     as_json: AsJson = False,
     options: ConnectionOptions,
 ) -> None:
     """The broker that is asked takes no new clients, and others route around it. `mqmesh mesh resume` ends that."""
-    _ask({"do": "drain", "clients": clients}, dry_run, as_json, options)
+    _ask({"do": "drain", "clients": clients}, dry_run, at, as_json, options)
 
 
 @app.command()
 @with_option_groups
-def resume(*, dry_run: Dry = False, as_json: AsJson = False, options: ConnectionOptions) -> None:
+def resume(*, dry_run: Dry = False, at: At = None, as_json: AsJson = False, options: ConnectionOptions) -> None:
     """The broker that is asked takes clients again."""
-    _ask({"do": "resume"}, dry_run, as_json, options)
+    _ask({"do": "resume"}, dry_run, at, as_json, options)
 
 
-def _ask(request: dict[str, Any], dry_run: bool, as_json: bool, options: ConnectionOptions) -> None:
+def _ask(request: dict[str, Any], dry_run: bool, at: str | None, as_json: bool, options: ConnectionOptions) -> None:
     """Ask, print the answer, end with status 1 when the broker refuses."""
     from ..connection import Connection
     from .requester import Requester
@@ -130,14 +136,18 @@ def _ask(request: dict[str, Any], dry_run: bool, as_json: bool, options: Connect
     name = f"mesh {request['do']}"
     try:
         with reported_errors(name):
-            requester = Requester(Connection(options), TOPIC)
+            requester = Requester(Connection(options), TOPIC if at is None else ANYWHERE)
             with requester.connection:
-                answer = requester.request(request | {"dry_run": True} if dry_run else request)
+                given = {key: value for key, value in request.items() if value is not None}
+                answer = requester.request(given | {"dry_run": dry_run} | ({} if at is None else {"at": at}))
     except ValueError as error:  # an answer that is not JSON
         raise fail(f"{name}: {error}") from None
     if as_json:
         print(json.dumps(answer))
     if "error" in answer:
         raise fail(f"{name}: {answer['error']}", FAILED)
+    said = answer.get("would" if dry_run else "done", "no answer")
+    if isinstance(said, dict):  # by site
+        said = "; ".join(said.values())
     if not as_json:
-        print(f"would: {answer['would']}" if dry_run else answer["done"])
+        print(f"would: {said}" if dry_run else said)

@@ -56,6 +56,7 @@ RANKS = {
         "__init__ main",
         "acl billing broker cert demo directory identity journal metabroker passwd pipeline pub status store sub trace",
         "authority fleet logs message_format recipients sessions topology",
+        "management",
         "mesh",
         "connection option_groups tables",
         "connection_options sockets",

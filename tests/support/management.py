@@ -28,12 +28,12 @@ async def manager(site: Site, name: str = "manager", **more: Any) -> Client:
     return client
 
 
-async def ask(client: Client, **request: Any) -> dict[str, Any]:
+async def ask(asker: Client, /, **request: Any) -> dict[str, Any]:
     """The answer to a request. The request's key `do_` stands for "do"."""
-    number = client.next_id()
-    client.send(Publish(TOPIC, json.dumps({key.rstrip("_"): value for key, value in request.items()}).encode(), 1, packet_id=number))
-    found: list[Any] = [await client.receive(), await client.receive()]
+    number = asker.next_id()
+    asker.send(Publish(TOPIC, json.dumps({key.rstrip("_"): value for key, value in request.items()}).encode(), 1, packet_id=number))
+    found: list[Any] = [await asker.receive(), await asker.receive()]
     (answer,) = [one for one in found if isinstance(one, Publish)]
     assert [one.packet_id for one in found if isinstance(one, Puback)] == [number]
-    client.send(Puback(answer.packet_id))
+    asker.send(Puback(answer.packet_id))
     return json.loads(answer.payload)  # type: ignore[no-any-return]

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 TEXT, NUMBER, FLAG, OTHER = Kind.TEXT, Kind.NUMBER, Kind.FLAG, Kind.OTHER
 SECRET = ("key", "password", "secret", "url", "token")  # parts of names of settings whose values are not shown
 HIDDEN = "(not shown)"
+PACKAGE = "mqmesh"  # the logger above all others of ours
 LOGGED = 1000  # lines of the log that are remembered
 LONGEST_LINE = 2000  # characters
 LONGEST_VALUE = 1000
@@ -90,6 +91,14 @@ class LogTail(logging.Handler):
         super().__init__(logging.INFO)
         self._lines: deque[dict[str, Any]] = deque(maxlen=LOGGED)
         self._numbers = count(1)
+
+    def begin(self) -> None:
+        """Remember lines from now on."""
+        logging.getLogger(PACKAGE).addHandler(self)
+
+    def end(self) -> None:
+        """Remember no more."""
+        logging.getLogger(PACKAGE).removeHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Remember a line."""

@@ -112,7 +112,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"list": "sessions", "where": {"bytes": "many"}}, "no condition for a number"),
     ({"list": "sessions", "where": {"bytes": ">1e999x"}}, "no condition for a number"),
     ({"list": "sessions", "where": {"client": 5}}, "no condition for a text"),
-    ({"list": "sessions", "where": {"connected": "yes"}}, "no condition for a flag"),
+    ({"list": "sessions", "where": {"connected": "maybe"}}, "no condition for a flag"),
     ({"list": "retained", "where": {"topic": "a/#/b"}}, "topic: 'a/#/b'"),
     ({"list": "sessions", "cursor": "??"}, "no cursor"),
     ({"list": "sessions", "at": 5.5}, '"at"'),
