@@ -41,6 +41,7 @@
     [metabroker]                            # who is the metabroker; see docs/metabroker.md
     password_file = "metabroker.password"
 
+    [queues.orders]                         # a queue, and what it is set to; see docs/queues.md
     [recipients]                            # who is watched, and who stands in for whom; see docs/recipients.md
     fault_interval = "5m"
     [management]                            # who may look into the broker and change it; see broker/auth/roles.py
@@ -74,6 +75,7 @@ from .auth.metabroker_secret import MetabrokerSettings
 from .auth.roles import ManagementSettings
 from .auth.settings import AccessSettings
 from .journal.settings import JournalSettings
+from .queues.settings import QueueSettings
 from .recipients.settings import RecipientSettings
 from .settings.directory import BY_NAME, DirectorySettings
 
@@ -130,7 +132,7 @@ class BrokerConfig:
     `/metrics`, `/health` and `/ready`, None for nowhere. websocket: which web pages may connect. metabroker: the rule for its topics;
     None: there is none. directory: where it is registered, None for nowhere. access: who may come in and what it may do; None: all, all.
     serves: whom listeners serve that say it, by address (mesh/topology/listeners.py). recipients: the applications that it watches; None:
-    no topic is reserved for them. journal: what it writes down, None for nothing. management: roles of users.
+    no topic is reserved for them. queues: None for none. journal: what it writes down, None for nothing. management: roles of users.
     """
 
     name: str = DEFAULT_NAME
@@ -148,6 +150,7 @@ class BrokerConfig:
     access: AccessSettings | None = None
     serves: dict[str, str] = field(default_factory=dict)
     recipients: RecipientSettings | None = None
+    queues: QueueSettings | None = None
     journal: JournalSettings | None = None
     management: ManagementSettings = field(default_factory=ManagementSettings)
 
@@ -203,6 +206,8 @@ def parse(table: Mapping[str, Any], file: str = "command line", folder: Path | N
     if section.has("management"):
         proven = config.access is not None and config.access.asks
         config.management = ManagementSettings.of(section.section("management"), proven)
+    if section.has("queues"):
+        config.queues = QueueSettings.of(section.section("queues"), config.data, config.store.durability)
     if section.has("journal"):
         config.journal = JournalSettings.of(section.section("journal"), folder, config.data)
     section.done()

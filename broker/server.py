@@ -183,6 +183,7 @@ class Broker:
                 self.site.sessions.ended = self.site.roaming.ended
         self._open_journal()
         self._watch_recipients()
+        self._open_queues()
         self._open_store()
         if self.site.recipients is not None:
             try:
@@ -251,6 +252,20 @@ class Broker:
             mesh.recipients = site.recipients
             site.recipients.join_mesh(mesh.node, mesh.peer_messages)
 
+    def _open_queues(self) -> None:
+        """Find the queues of an earlier life, if the configuration has a table for them. Raises StartError."""
+        settings = self.config.queues
+        if settings is None:
+            return
+        from .queues.shell import Queues
+
+        queues = Queues(self.context, settings)
+        try:
+            queues.start()
+        except OSError as error:
+            raise StartError(f"queues: {os_error(str(settings.folder), error)}") from error
+        self.site.queues = self.site.router.queues = queues
+
     def _open_store(self) -> None:
         """Find the sessions, queues and retained messages of an earlier life. Raises StartError."""
         store = self.find_store()
@@ -262,6 +277,8 @@ class Broker:
                 self.context, self.site.router, self.site.sessions, self.site.retained, store, offset, self.config.store.pending_bytes
             )
             persistence.mesh = self.site.mesh
+            if self.site.queues is not None:
+                self.site.queues.answers.persistence = persistence
             self.site.persistence = self.site.sessions.store = self.session_topic.persistence = persistence
             recover(persistence, self.site.guard, self.config.name, self.site.mesh is not None)
             self.site.handles.restore(store)
@@ -377,6 +394,8 @@ class Broker:
             self.site.recipients.stop()
         if self.site.persistence is not None:
             await self.site.persistence.settle(LAST_WORDS)
+        if self.site.queues is not None:
+            await self.site.queues.settled(LAST_WORDS)
         for connection in list(self.site.connections):
             connection.clean_end = True
             connection.disconnect(Reason.SERVER_SHUTTING_DOWN, "the broker is shutting down")
@@ -391,6 +410,8 @@ class Broker:
             for connection in list(self.site.connections):
                 connection.transport.abort()
             await self.site.all_lost.wait()
+        if self.site.queues is not None:
+            self.site.queues.stop()
         if self.http is not None:  # it says until the end that the broker is stopping
             await self.http.stop()
         if self.site.persistence is not None:
@@ -417,6 +438,8 @@ class Broker:
             self.site.roaming.tick()
         if self.site.recipients is not None:
             self.site.recipients.tick()
+        if self.site.queues is not None:
+            self.site.queues.tick()
         if self.journal is not None:
             self.journal.tick(self.site.connections, self.site.mesh.node if self.site.mesh is not None else None)
         self.flush()
@@ -436,11 +459,15 @@ class Broker:
         if self.site.recipients is not None:
             while self.site.recipients.settle() and self.site.mesh is not None:
                 self.site.mesh.drain()
+        if self.site.queues is not None:
+            self.site.queues.settle()
         if self.site.persistence is not None:
             self.site.persistence.flush()
         self.write()
         if self.site.persistence is not None:
             self.site.persistence.begin_commit()
+        if self.site.queues is not None:
+            self.site.queues.begin_commit()
 
     def write(self) -> None:
         """Write what connections were given and need not wait for anything."""

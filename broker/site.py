@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .mesh.shell import MeshShell
     from .persistence.commits import Persistence
     from .ports import Admission, Backpressure, Context, DirectLane, Neighbours
+    from .queues.shell import Queues
     from .recipients.overview import Overview
     from .recipients.shell import Recipients as Watched
     from .roaming.shell import Roaming
@@ -129,6 +130,7 @@ class Site:
     sent_before, received_before: PUBLISH packets of connections that are gone.
     mesh, roaming: None outside a mesh.
     persistence: what is stored; None without a store.
+    queues: None without a table `[queues]`.
     recipients: who is watched; None without a table `[recipients]`. overview: the same for operators.
     tls, websocket: None without listeners or links of that kind.
     registrar: the directory; None without one.
@@ -151,6 +153,7 @@ class Site:
         "mesh",
         "overview",
         "persistence",
+        "queues",
         "received_before",
         "recipients",
         "registrar",
@@ -183,6 +186,7 @@ class Site:
         self.mesh: MeshShell | None = None
         self.roaming: Roaming | None = None
         self.persistence: Persistence | None = None
+        self.queues: Queues | None = None
         self.recipients: Watched | None = None
         self.overview: Overview | None = None
         self.tls: TlsService | None = None
@@ -239,6 +243,8 @@ class Site:
         if not connection.inside:
             self.context.event("clients", {"event": "disconnected", "client": connection.client_id, "user": connection.user})
         if session.connection is connection:
+            if self.queues is not None:
+                self.queues.left(session)
             self.sessions.leave(session, connection.clean_end)
 
     # A client in this process

@@ -294,6 +294,8 @@ def _open(connection: Connection, packet: packets.Connect, connack: packets.Conn
         connection.cork()
     connection.send_packet(connack)
     _begin(connection, session, present)
+    if site.queues is not None:
+        site.queues.came(session)
     if connection.corked and persistence is not None:
         persistence.when(persistence.mark(), connection.uncork)
 

@@ -239,6 +239,8 @@ class Connection(Outgoing, asyncio.Protocol):
         self.resume_reading_after(self)
         if self.session is not None:
             self.session.pump()
+            if self.site.queues is not None:
+                self.site.queues.resumed(self.session)
             self.context.flush()
 
     # In

@@ -117,6 +117,8 @@ class Outgoing:
         self.context.touched.append(self)
         if self.session is not None:
             self.session.pump()
+            if self.site.queues is not None:
+                self.site.queues.resumed(self.session)
 
     def answer(self, data: bytes | bytearray) -> None:
         """Send an acknowledgement, once what it promises is kept and after those before it."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ...mesh.custody.watches import Standing, Watch
 from ...mesh.wire.visited import numbers as brokers_of
@@ -47,6 +47,28 @@ def wish_of(pairs: Any) -> bool | None:
     return None
 
 
+class Gate(Protocol):
+    """What acknowledgements wait for that promise something which is kept elsewhere."""
+
+    open: bool
+
+
+class Answering(Protocol):
+    """What a tracker asks: `Receipts`, or what stands for them in a broker without a mesh."""
+
+    persistence: Persistence | None
+    late: int
+
+    def claim(self) -> int:
+        """The ticket of what the message that is being taken has stored, 0 when it needs none."""
+
+    def deadline(self) -> float:
+        """For an acknowledgement that begins to wait now, on the loop's clock."""
+
+    def acknowledgements(self, connection: Connection, item: Item) -> bytes:
+        """The packets of an item that asked."""
+
+
 class Asked:
     """One run whose publisher wants to know who has it.
 
@@ -68,10 +90,10 @@ class Asked:
 class Item:
     """Acknowledgements that wait. asked, places: of these messages, (packet identifier, index in the run); data: or of others, as bytes.
 
-    ticket: of the commit that must come first; 0: none. deadline: on the loop's clock. late: it is over.
+    gate: must be open. ticket: of the commit that must come first; 0: none. deadline: on the loop's clock. late: it is over.
     """
 
-    __slots__ = ("asked", "count", "data", "deadline", "late", "places", "reason", "ticket")
+    __slots__ = ("asked", "count", "data", "deadline", "gate", "late", "places", "reason", "ticket")
 
     def __init__(self, count: int, ticket: int, deadline: float) -> None:
         self.count = count
@@ -82,6 +104,7 @@ class Item:
         self.places: list[tuple[int, int]] = []
         self.reason = 0
         self.data: bytes | bytearray = b""
+        self.gate: Gate | None = None
 
     @property
     def waits(self) -> bool:
@@ -92,7 +115,7 @@ class Item:
 class Tracker:
     """What one connection's acknowledgements wait for. waiting: messages in its queues; waiting_1: those of QoS 1."""
 
-    def __init__(self, connection: Connection, receipts: Receipts) -> None:
+    def __init__(self, connection: Connection, receipts: Answering) -> None:
         self.connection = connection
         self.waiting = self.waiting_1 = 0
         self._receipts = receipts
@@ -107,6 +130,13 @@ class Tracker:
         item = Item(count, self._receipts.claim(), 0.0)
         item.data = data
         self._put(qos, item)
+
+    def behind_gate(self, qos: int, data: bytes, count: int, gate: Gate) -> Item:
+        """Acknowledgements that wait until a gate is open, which calls `pump` then. Their item; its data may be replaced until then."""
+        item = Item(count, self._receipts.claim(), 0.0)
+        item.data, item.gate = data, gate
+        self._put(qos, item)
+        return item
 
     def wait(self, asked: Asked, places: list[tuple[int, int]], reason: int, ticket: int) -> None:
         """Acknowledge these messages of a run when it is confirmed."""
@@ -140,7 +170,7 @@ class Tracker:
         queue = self._queues[qos - 1]
         persistence = self._receipts.persistence
         reached = persistence.reached if persistence is not None else 0
-        while queue and queue[0].ticket <= reached and not queue[0].waits:
+        while queue and queue[0].ticket <= reached and not queue[0].waits and (queue[0].gate is None or queue[0].gate.open):
             item = queue.popleft()
             self._count(qos, -item.count)
             data = item.data or self._receipts.acknowledgements(connection, item)

@@ -21,6 +21,7 @@ from ..routing.publication import Publication
 from .acknowledge import TEXTS, acknowledge, receipts_of, refuse
 from .fan_out import WIDE, fan_out, in_turns, wait_for
 from .handles import Handled, handle_of, repeat
+from .queueing import put
 from .withheld import AWAY_TEXT, keep, take_back, withhold
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ def publish_run(
         if route.service is not None:
             serve(publication, session, run, route.service)
             return True
+        if route.queue is not None:
+            return queued(publication, session, run, route)
         connection.context.counters.dropped += run.count
         publication.refuse(run.count, Reason.NOT_AUTHORIZED)
         _note_refused(connection, run, run.count, TEXTS[Reason.NOT_AUTHORIZED])
@@ -61,6 +64,25 @@ def publish_run(
         return (publish_well_formed if ill_formed else publish)(publication, session, run, route)
     if run.qos:
         refuse(connection, session, run, numbers, publication.reason, publication.text)
+    return True
+
+
+def queued(publication: Publication, session: Session, run: Batch, route: Route) -> bool:
+    """Have a run put into its queue, if its publisher may."""
+    connection: ClientConnection | None = publication.connection
+    assert connection is not None
+    if connection.receive_maximum and run.qos:
+        check_quota(connection, session, run)
+    if not route.queue:
+        publication.refuse(run.count, Reason.TOPIC_NAME_INVALID, f"there is no queue {route.topic!r} at this broker")
+        connection.context.counters.dropped += run.count
+    elif admit(publication, run, route):
+        put(publication, session, run, route.queue)
+        return True
+    else:
+        publication.refuse(run.count, Reason.NOT_AUTHORIZED, publication.text)
+    if run.qos:
+        refuse(connection, session, run, publication.numbers, publication.reason, publication.text)
     return True
 
 

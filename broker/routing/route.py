@@ -164,6 +164,7 @@ class Route:
     recipients: of plain messages, when these may be moved together with messages of other topics; else None.
     receipts: its messages are acknowledged after receipts, unless their publisher says otherwise.
     service: what answers requests on it, when it is not writable.
+    queue: the queue that its messages are put into, when it is not writable; "": one that does not exist; None: into none.
     rights: what is special about who may publish, if anything.
     addressed: has messages for a recipient enter (`broker/recipients/shell.py`); None: the topic addresses none.
     noted, dimension, tally: as those of `Recipients`.
@@ -177,6 +178,7 @@ class Route:
         "mesh",
         "noted",
         "plain",
+        "queue",
         "receipts",
         "recipients",
         "rights",
@@ -198,6 +200,7 @@ class Route:
         self.receipts = False
         self.recipients: Recipients | None = None
         self.service: Service | None = None
+        self.queue: str | None = None
         self.rights: Rights | None = None
         self.addressed: Addressed | None = None
         self.noted = False

@@ -11,7 +11,7 @@ subscription gives each message to one member; topics that begin with `$` are ma
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ...base.metabroker import REQUEST, RESPONSE
 from ...mqtt.batch.batch import Batch
@@ -33,11 +33,25 @@ if TYPE_CHECKING:
 __all__ = ["Entry", "Recipients", "Route", "Router", "Target"]
 
 ANSWERS = ("/publish", "/puback", "/suback", "/unsuback", "/status", "/discack", "/resack")  # of a session of the metabroker
+QUEUE = "$queue/"  # how the topics of queues begin, where the broker has any
 ROUTES_MAX = 100_000  # cached topics; beyond, the cache starts anew
 ROUTE_BYTES_MAX = 32 * 2**20  # bytes of the cached topics
 SCAN_MAX = 2_000  # cached topics that are compared with a changed filter; beyond, the cache starts anew
 SCANS = 50  # how often each cached topic is compared on average until the cache starts anew: by then that is cheaper
 SCAN_FREE = 200_000  # bytes compared for nothing: a cache of few topics need not start anew
+
+
+class Members(Protocol):
+    """The queues, as those see them who subscribe."""
+
+    def name_of(self, topic: str) -> str | None:
+        """The queue of a topic `$queue/NAME`; None: there is none."""
+
+    def subscribed(self, session: Any, topic_filter: str, qos: int, identifier: int) -> None:
+        """A session is a member of a queue, or has other options."""
+
+    def unsubscribed(self, session: Any, topic_filter: str) -> None:
+        """A session is no member any more."""
 
 
 class Router:
@@ -47,6 +61,7 @@ class Router:
     receipts: whether messages of a topic are acknowledged after receipts.
     services: what answers requests, by topic.
     addressed: says of a topic for which a route is made, and of who is subscribed, what `Route.addressed` is. None: no topic is reserved.
+    queues: who takes subscriptions of queues; None: there are no queues, and their topics are as any other.
     recipients: of plain topics that any client may publish to, by topic.
     receivers: what takes requests in this process, by topic (`broker/embedded/direct.py`).
     rules: decides what is delivered of subscriptions that the rules of access allow in part.
@@ -78,6 +93,7 @@ class Router:
         self.noting: Callable[[bytes, str], tuple[bool, str]] = lambda topic, text: (False, "")
         self.journal: Recorder | None = None
         self.services: dict[str, Service] = {}
+        self.queues: Members | None = None
         self.addressed: Callable[[str, dict[Any, list[Entry]]], Addressed | None] | None = None
         self._known = KnownRecipients()
         self._route_bytes = 0
@@ -100,7 +116,9 @@ class Router:
         if share is None:
             self.tree.add(full, face, entry)
             self._note_filtered(session, full)
-            if is_new:
+            if self.queues is not None and full.startswith(QUEUE):
+                self.queues.subscribed(session, full, subscription.qos, identifier)
+            elif is_new:
                 self._hold(full)
             self._changed(full)
             return is_new
@@ -145,7 +163,10 @@ class Router:
         if share is None:
             self.tree.remove(full, session.face)
             self.filtered.pop((session.face, full), None)
-            self._release(full)
+            if self.queues is not None and full.startswith(QUEUE):
+                self.queues.unsubscribed(session, full)
+            else:
+                self._release(full)
             self._changed(full)
             return True
         name, topic_filter = share
@@ -278,7 +299,8 @@ class Router:
         entries: dict[Recipient, list[Entry]] = {}
         shares = []
         rights = self.rights(topic)
-        for value in self.tree.match(topic):
+        queued = self.queues is not None and topic.startswith(QUEUE)
+        for value in () if queued else self.tree.match(topic):
             if isinstance(value, ShareGroup):
                 if rights is None or self.access.sees(topic, value.filter, None):
                     shares.append(value)
@@ -287,11 +309,14 @@ class Router:
             ):
                 entries.setdefault(value.session, []).append(value)
         addressed = self.addressed(topic, entries) if self.addressed is not None else None
-        mesh = self.mesh.route(topic_bytes) if self.mesh is not None else None
+        mesh = self.mesh.route(topic_bytes) if self.mesh is not None and not queued else None
         writable = topic != "$SYS" and not topic.startswith(("$SYS/", "$mqmesh/"))
+        writable = writable and not queued
         route = Route(topic, [target_of(found) for found in entries.values()], shares, mesh, writable)
         route.receipts = self.receipts(topic)
         route.service = self.services.get(topic)
+        if queued and self.queues is not None:
+            route.queue = self.queues.name_of(topic) or ""
         route.rights = rights
         route.addressed = addressed
         if self.journal is not None:

@@ -21,6 +21,7 @@ from mqmesh.broker.auth.roles import ManagementSettings
 from mqmesh.broker.auth.settings import AccessSettings
 from mqmesh.broker.config import BrokerConfig, Limits, MeshSettings, MetabrokerSettings, TlsSettings, WebSocketSettings
 from mqmesh.broker.journal.settings import JournalSettings
+from mqmesh.broker.queues.settings import QueueSettings
 from mqmesh.broker.server import Broker
 from mqmesh.broker.transport.websocket.client import dial
 from mqmesh.mqtt import packets
@@ -234,7 +235,7 @@ class Site:
     """A broker at a free port.
 
     tls: its certificates. store: what keeps its sessions. mesh: number and settings. http: host and port of its HTTP face. origins: of web
-    pages that may connect. metabroker: its rule. journal: what it writes down. management: roles of
+    pages that may connect. metabroker: its rule. journal: what it writes down. queues: that it has. management: roles of
     users. limits: fields of `Limits` that differ.
     """
 
@@ -250,6 +251,7 @@ class Site:
         metabroker: MetabrokerSettings | None = None,
         journal: JournalSettings | None = None,
         management: ManagementSettings | None = None,
+        queues: QueueSettings | None = None,
         **limits: Any,
     ) -> None:
         limits.setdefault("sys_interval", 0)
@@ -260,6 +262,7 @@ class Site:
         config.websocket = WebSocketSettings(list(origins))
         config.access = access
         config.journal = journal
+        config.queues = queues
         if management is not None:
             config.management = management
         if metabroker is not None:

@@ -43,7 +43,7 @@ class Meta(NamedTuple):
     group: str = ""
 
 
-NO_META = Meta()
+DEFAULT_PRIORITY = 4
 
 
 class Key(NamedTuple):
@@ -52,7 +52,7 @@ class Key(NamedTuple):
     groups: tuple[Group, ...] = (ANYBODY,)
     ordered: bool = False
     revealed: bool = True
-    priority: int = 4
+    priority: int = DEFAULT_PRIORITY
     due: int = 0
     expires: int = 0
     topic: bytes = b""
@@ -79,7 +79,7 @@ class Part:
         self.index = index
         self.lane = lane
         self.states = bytearray()
-        self.takers = array("H")
+        self.takers = array("I")
         self.free = 0
         self.open = 0
         self.cursor = 0
@@ -90,7 +90,7 @@ class Part:
     def begin(self, count: int, state: int) -> None:
         """All messages are in a state and nobody's."""
         self.states = bytearray((state,)) * count
-        self.takers = array("H", bytes(2 * count))
+        self.takers = array("I", bytes(4 * count))
         self.open = count
         self.free = count if state == FREE else 0
 
@@ -119,7 +119,7 @@ class Part:
     def give(self, start: int, count: int, member: int) -> None:
         """A member takes free messages."""
         self.states[start : start + count] = bytes((Subscriber.GET,)) * count
-        self.takers[start : start + count] = array("H", (member,)) * count
+        self.takers[start : start + count] = array("I", (member,)) * count
         self.free -= count
         if self.cursor == start:
             self.cursor = start + count
@@ -132,7 +132,7 @@ class Part:
             return False
         if count == 1:
             return self.takers[start] == member
-        return self.takers[start : start + count] == array("H", (member,)) * count
+        return self.takers[start : start + count] == array("I", (member,)) * count
 
     def held_by(self, member: int) -> list[tuple[int, int]]:
         """What a member has: (index, count) in order."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 import heapq
 from typing import NamedTuple
 
-from .blocks import FREE, NOBODY, WAITS, Block, Key, Lane, Meta, Part
+from .blocks import DEFAULT_PRIORITY, FREE, NOBODY, WAITS, Block, Key, Lane, Meta, Part
 from .plan import Plan
 from .rules import DROP_OLDEST, REFUSE
 from .states import OUTCOMES, IllegalMove, Publisher, Step, Subscriber, name_of, step
@@ -28,7 +28,6 @@ from .stock import Member, Move, Stock
 
 BLOCK_MAX = 8192  # messages that gather in one block
 HIGHEST = 9  # of priorities
-DEFAULT_PRIORITY = 4
 
 
 class Slice(NamedTuple):
@@ -45,7 +44,8 @@ class Queue(Stock):
 
     subscribers: names that a plan "all" gives each message to. changed: those that came or went, to be written. moves: to be written.
     dead: to be put into the queue of dead letters, in the same commit. waiting, held: messages,
-    counted for each group. size: bytes of payloads in blocks that are not at an end.
+    counted for each group. size: bytes of payloads in blocks that are not at an end. mixed: priorities
+    are in use.
     """
 
     # ---- members

@@ -12,7 +12,7 @@ import itertools
 from bisect import bisect_right, insort
 from typing import NamedTuple
 
-from .blocks import FREE, NOBODY, OPEN_BYTES, WAITS, Block, Key, Lane, Part
+from .blocks import DEFAULT_PRIORITY, FREE, NOBODY, OPEN_BYTES, WAITS, Block, Key, Lane, Part
 from .plan import Group
 from .rules import Rules
 from .states import Subscriber
@@ -84,6 +84,7 @@ class Stock:
         self._firsts: list[int] = []
         self._timers: list[tuple[int, int, Block, Part | None, int, int]] = []
         self._serial = itertools.count()
+        self.mixed = False
         self._active: list[Member] = []
 
     # ---- members
@@ -125,6 +126,7 @@ class Stock:
         block.left = block.count * len(block.parts)
         self.waiting += block.left
         self.size += block.size
+        self.mixed = self.mixed or key.priority != DEFAULT_PRIORITY
         self.blocks[block.first] = block
         if self._firsts and block.first < self._firsts[-1]:
             insort(self._firsts, block.first)
@@ -191,7 +193,7 @@ class Stock:
         self.waiting += 1
         last = self.moves[-1] if self.moves else None
         first = part.block.first + at
-        if last is not None and last[2:] == (part.index, member.number, FREE, now) and last.first + last.length == first:
+        if last is not None and last[2:] == (part.index, member.number, FREE, now) and part.block.first < first == last.first + last.length:
             self.moves[-1] = last._replace(length=last.length + 1)
         else:
             self.moves.append(Move(first, 1, part.index, member.number, FREE, now))

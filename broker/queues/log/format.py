@@ -28,11 +28,11 @@ MAGIC = b"MQF1"
 FRAME = struct.Struct("<4sIIQI")  # magic, head size, body size, commit, CRC
 NAME, PUT, MOVES, SUBSCRIBER, NEXT = 1, 2, 3, 4, 5
 ORDERED, REVEALED, UNIFORM, VARIOUS = 1, 2, 4, 8
-_NAME = struct.Struct("<BHHH")  # kind, queue, number, length of the text; number 0: the queue's own name
+_NAME = struct.Struct("<BHIH")  # kind, queue, number, length of the text; number 0: the queue's own name
 _PUT = struct.Struct("<BHQIQBBQQIIIHHI")
 _MOVES = struct.Struct("<BHI")
-_MOVE = struct.Struct("<QIBHBQ")
-_SUBSCRIBER = struct.Struct("<BHHB")
+_MOVE = struct.Struct("<QIBIBQ")
+_SUBSCRIBER = struct.Struct("<BHIB")
 _NEXT = struct.Struct("<BHQ")
 _META = struct.Struct("<HIHH")
 LITTLE = sys.byteorder == "little"
@@ -136,7 +136,7 @@ def put_record(queue: int, block: Block, offset: int, crc: int, members: Mapping
     if block.which is not None:
         out.append(_numbers(block.which))
     for group in key.groups:
-        out.append(struct.pack(f"<H{len(group)}H", len(group), *[members[name].number for name in sorted(group)]))
+        out.append(struct.pack(f"<H{len(group)}I", len(group), *[members[name].number for name in sorted(group)]))
     for meta in block.metas:
         texts = _text(meta.publisher), meta.properties, _text(meta.handle), _text(meta.group)
         out.append(_META.pack(*map(len, texts)) + b"".join(texts))
@@ -231,8 +231,8 @@ def _read_put(head: bytes, at: int) -> tuple[Put, int]:
     groups: list[list[int]] = []
     for _ in range(groups_count):
         (size_of,) = struct.unpack_from("<H", head, at)
-        groups.append(list(struct.unpack_from(f"<{size_of}H", head, at + 2)))
-        at += 2 + 2 * size_of
+        groups.append(list(struct.unpack_from(f"<{size_of}I", head, at + 2)))
+        at += 2 + 4 * size_of
     key = Key((), bool(flags & ORDERED), bool(flags & REVEALED), priority, due, expires, topic)
     block = Block(key, put_at)
     block.first, block.count, block.size, block.payloads = first, count, size, None

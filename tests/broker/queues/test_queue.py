@@ -6,9 +6,10 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from mqmesh.broker.queues.core.blocks import Meta
+from mqmesh.broker.queues.core.blocks import Block, Meta
 from mqmesh.broker.queues.core.plan import plan_of
 from mqmesh.broker.queues.core.queue import Queue, Slice
+from mqmesh.broker.queues.core.replay import replay
 from mqmesh.broker.queues.core.rules import DEAD_LETTER, DROP_OLDEST, Rules
 from mqmesh.broker.queues.core.standing import standing
 from mqmesh.broker.queues.core.states import (
@@ -23,6 +24,7 @@ from mqmesh.broker.queues.core.states import (
     act,
     step,
 )
+from mqmesh.broker.queues.core.stock import Move
 
 MEMBERS = ("a", "b", "c")
 PLANS = ("pool", "all", "a | b, c", "a > b > c")
@@ -123,6 +125,7 @@ class Against(RuleBasedStateMachine):
         self.queue = Queue("orders", Rules(deliveries=3))
         self.messages: dict[int, Message] = {}
         self.slices: dict[str, list[tuple[Slice, int]]] = {name: [] for name in MEMBERS}
+        self.written: list[Block | Move] = []
         for name in MEMBERS:
             self.queue.subscribe(name)
             self.queue.join(name)
@@ -144,7 +147,9 @@ class Against(RuleBasedStateMachine):
             self.queue.put(payloads, meta, self.now, b"t", priority, delay, life, how, revealed)
         for block in self.queue.seal(self.now):
             groups = [set(group) or set(MEMBERS) for group in block.key.groups]
+            self.note()
             self.queue.committed(block, self.now)
+            self.written.append(block)
             for position in range(block.first, block.first + block.count):
                 self.messages[position] = Message(groups, how.ordered, revealed, priority, self.now + delay, self.now + life if life else 0)
 
@@ -248,6 +253,31 @@ class Against(RuleBasedStateMachine):
         for message in self.messages.values():
             if 0 < message.expires <= self.now:
                 message.expire()
+
+    def note(self) -> None:
+        self.written += self.queue.moves
+        self.queue.moves.clear()
+
+    def teardown(self) -> None:
+        """What was written, done again, leads to the same."""
+        self.note()
+        again = Queue("orders", Rules(deliveries=3))
+        for name in self.queue.names[1:]:
+            again.member(name)
+        for one in self.written:
+            if isinstance(one, Move):
+                replay(again, one)
+                continue
+            block = Block(one.key, one.at)
+            block.first, block.count, block.metas, block.which = one.first, one.count, one.metas, one.which
+            again.number_groups(block)
+            again.add(block, one.at)
+        again.handle_timer(self.now)
+        again.check()
+        assert sorted(again.blocks) == sorted(self.queue.blocks)
+        for first, block in self.queue.blocks.items():
+            for at in range(block.count):
+                assert standing(again, again.blocks[first], at) == standing(self.queue, block, at)
 
     @invariant()
     def they_agree(self) -> None:

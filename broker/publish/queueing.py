@@ -1,0 +1,107 @@
+"""PUBLISH to `$queue/NAME`: admission, then into the queue; the acknowledgement follows the commit of the queues (docs/queues.md).
+
+It waits in the connection's tracker, so that acknowledgements leave in the order of the PUBLISH packets [MQTT-4.6.0-2].
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...mqtt import packets
+from ...mqtt.codec import encode
+from ...mqtt.properties import Property
+from ...mqtt.reasons import Reason
+from ...mqtt.session import PUBACKS, PUBRECS
+from ..mesh.receipts import Item, Tracker
+from ..queues.shell import Refused
+from .acknowledge import answers, refuse
+
+if TYPE_CHECKING:
+    from ...mqtt.batch.batch import Batch
+    from ..queues.committer import Gate
+    from ..routing.publication import Numbers, Publication
+    from ..session.session import Session
+    from ..site import ClientConnection
+
+
+class Waiting:
+    """Acknowledgements of messages of one run that wait at a gate."""
+
+    __slots__ = ("item", "numbers", "qos", "tracker")
+
+    def __init__(self, tracker: Tracker, item: Item, qos: int, numbers: Numbers) -> None:
+        self.tracker = tracker
+        self.item = item
+        self.qos = qos
+        self.numbers = numbers
+
+    def opened(self, refused: str | None) -> None:
+        """The commit is done, or has failed: then nothing was put."""
+        connection: Any = self.tracker.connection
+        if refused is not None:
+            if connection.version != 5:  # it has no word for it: the publisher comes again, with its messages
+                connection.disconnect(Reason.QUOTA_EXCEEDED, refused)
+                return
+            self.item.data = answers(0x40 if self.qos == 1 else 0x50, self.numbers, bytes((Reason.QUOTA_EXCEEDED,)))
+        self.tracker.pump(self.qos)
+
+
+def put(publication: Publication, session: Session, run: Batch, name: str) -> None:
+    """Put a run that its publisher may publish into a queue, and acknowledge it after the commit."""
+    connection: ClientConnection | None = publication.connection
+    assert connection is not None
+    site, numbers = connection.site, publication.numbers
+    assert site.queues is not None
+    persistence = site.persistence
+    if persistence is not None:
+        persistence.begin()
+        if run.qos == 2 and session.stored:
+            persistence.received(session)
+    fresh: Batch | None = run
+    if run.qos == 2:
+        new = session.inbound.new(numbers)
+        if new is not None:
+            fresh = run.chosen(new) if new else None
+    gate, repeated = None, ""
+    if fresh is not None:
+        try:
+            gate, repeated = site.queues.put(name, connection.client_id, fresh, publication.properties)
+        except Refused as error:
+            _refuse(connection, session, run, numbers, error)
+            return
+    if run.qos:
+        _acknowledge(connection, run.qos, numbers, gate, repeated)
+
+
+def _refuse(connection: ClientConnection, session: Session, run: Batch, numbers: Numbers, error: Refused) -> None:
+    connection.context.counters.dropped += run.count
+    if not run.qos:
+        return
+    if connection.version != 5:
+        connection.disconnect(error.reason, error.text)
+    else:
+        refuse(connection, session, run, numbers, error.reason, error.text)
+
+
+def _acknowledge(connection: ClientConnection, qos: int, numbers: Numbers, gate: Gate | None, repeated: str) -> None:
+    connection.context.counters.packets_sent += len(numbers)
+    tracker = connection.tracker
+    if tracker is None:
+        mesh = connection.site.mesh
+        assert connection.site.queues is not None
+        tracker = connection.tracker = Tracker(connection, mesh.receipts if mesh is not None else connection.site.queues.answers)
+    data: bytes | bytearray
+    if repeated and connection.version == 5 and connection.request_problem:
+        kind = packets.Puback if qos == 1 else packets.Pubrec
+        pairs = [("mqmesh-id", repeated), ("mqmesh-repeat", "1")]
+        data = encode(kind(numbers[0], Reason.SUCCESS, {Property.USER_PROPERTY: pairs}), 5)
+    else:
+        table = PUBACKS if qos == 1 else PUBRECS
+        if isinstance(numbers, range):
+            data = table[4 * numbers.start : 4 * numbers.stop]
+        else:
+            data = b"".join([table[4 * number : 4 * number + 4] for number in numbers])
+    if gate is None:
+        tracker.behind(qos, data, len(numbers))
+    else:
+        gate.waiting.append(Waiting(tracker, tracker.behind_gate(qos, data, len(numbers), gate), qos, numbers))

@@ -1,0 +1,129 @@
+"""Group commits of the queues: a thread writes one batch while the next gathers, and what waits for a batch goes when it is on the disk.
+
+A small batch is written in the loop itself as long as the disk answers within `LONE` seconds: handing it to a thread takes longer.
+
+What it does not know: what is in a batch (`log/store.py`).
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from .log.store import Batch, LogStore
+
+LONE = 0.001  # seconds that a write may take in the loop
+SMALL = 4096  # bytes of a batch that may be written there
+RETRY = 1.0  # seconds until a disk that takes nothing is asked again
+
+
+class Waiting(Protocol):
+    """What waits for a commit."""
+
+    def opened(self, refused: str | None) -> None:
+        """The commit is done. refused: why it is not, and will not be."""
+
+
+class Gate:
+    """Acknowledgements wait here for one commit. open: they may go. refused: why what they promise is not kept; None: it is."""
+
+    __slots__ = ("open", "refused", "waiting")
+
+    def __init__(self) -> None:
+        self.open = False
+        self.refused: str | None = None
+        self.waiting: list[Waiting] = []
+
+    def let_go(self, refused: str | None = None) -> None:
+        """The commit is done, or has failed."""
+        self.open, self.refused = True, refused
+        for one in self.waiting:
+            one.opened(refused)
+        self.waiting.clear()
+
+
+class Committer:
+    """Writes what a store gathers. call: runs a function in the loop, from any thread. now: milliseconds since 1970. done: called after
+    each commit in the loop; with an error, if it has failed.
+    """
+
+    def __init__(self, store: LogStore, call: Callable[..., Any], now: Callable[[], int], done: Callable[[OSError | None], None]) -> None:
+        self.store = store
+        self.commits = 0
+        self.gate = Gate()
+        self.error: OSError | None = None
+        self._call = call
+        self._now = now
+        self._done = done
+        self._busy: tuple[Batch, Gate] | None = None
+        self._closed = False
+        self._retry_at = 0.0
+        self._lately = 1.0  # seconds that a commit took, on average
+        self._work: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="queues", daemon=True)
+        self._thread.start()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a batch is being written."""
+        return self._busy is not None
+
+    def begin(self) -> None:
+        """Write what is new, unless a batch is being written: then that follows it."""
+        if self._busy is not None or not self.store.dirty or (self.error is not None and time.monotonic() < self._retry_at):
+            return
+        batch = self.store.gather(self._now())
+        if batch is None:
+            return
+        self._busy, self.gate = (batch, self.gate), Gate()
+        if batch.size <= SMALL and self._lately < LONE and not batch.new:
+            self._finish(batch, *self._write(batch))
+        else:
+            self._work.put(batch)
+
+    def _run(self) -> None:
+        while (batch := self._work.get()) is not None:
+            error, seconds = self._write(batch)
+            self._call(self._finish, batch, error, seconds)
+
+    def _write(self, batch: Batch) -> tuple[OSError | None, float]:
+        begin = time.perf_counter()
+        try:
+            self.store.write(batch)
+        except OSError as error:
+            return error, 0.0
+        return None, time.perf_counter() - begin
+
+    def _finish(self, batch: Batch, error: OSError | None, seconds: float) -> None:
+        if self._closed:
+            return
+        assert self._busy is not None
+        gate, self._busy = self._busy[1], None
+        if error is None:
+            self._lately += (seconds - self._lately) / 8
+            self.commits += 1
+            self.error = None
+            self.store.applied(batch, self._now())
+            gate.let_go()
+        else:
+            self._retry_at = time.monotonic() + RETRY
+            self.error = error
+            self.store.failed(batch, error)
+            gate.let_go(self.store.full)
+        self._done(error)
+
+    def close(self) -> None:
+        """Write what is left, and stop. Blocks."""
+        self._work.put(None)
+        self._thread.join()
+        self._closed = True
+        if self._busy is not None:  # written, and the loop was not told any more
+            return
+        batch = self.store.gather(self._now())
+        if batch is not None:
+            error, _ = self._write(batch)
+            if error is None:
+                self.store.applied(batch, self._now())

@@ -1,0 +1,133 @@
+"""Messages of a queue on their way to a member: as deliveries that a session sends like any other, but does not keep.
+
+    Slice (of a block) -> Offer, Offer, ...   each of messages that are alike, in the form that the member's connection takes
+
+A session that survives its connection keeps other deliveries; an offer goes back into its queue.
+
+What it does not know: which queue, when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...mqtt.batch.batch import Batch
+from ...mqtt.batch.parts import PartsBatch
+from ...mqtt.batch.run import Run
+from ...mqtt.properties import Property, encode_properties
+from ...mqtt.session import Delivery, Observer
+from .core.blocks import Block, Part
+from .core.queue import Slice
+
+TRIES = "mqmesh-deliveries"  # user property of a message that is given again: how often it was given before
+
+
+class Offer(Delivery):
+    """Messages of a part of a block. base: index in the block of the first message of its run. refused: what its client refused."""
+
+    __slots__ = ("base", "part_of", "refused", "seat")
+
+    def __init__(self, run: Batch, suffix: bytes, seat: object, part_of: Part, base: int, start: int = 0, count: int | None = None) -> None:
+        super().__init__(run, 1, False, suffix, None, start, count)
+        self.seat = seat
+        self.part_of = part_of
+        self.base = base
+        self.refused: dict[int, int] | None = None
+
+    def part(self, start: int, stop: int) -> Offer:
+        """See `Delivery`."""
+        piece = Offer(self.run, self.suffix, self.seat, self.part_of, self.base, self.start + start, stop - start)
+        piece.first = self.first + start if self.first else 0
+        piece.serial = self.serial
+        piece.left = piece.count
+        return piece
+
+    def cut_out(self) -> None:
+        """See `Delivery`."""
+        self.base += self.start
+        super().cut_out()
+
+
+class Tap:
+    """The observer of a session that is a member of queues. heard: what was acknowledged since it was last looked at: (offer, begin, end).
+
+    Other deliveries are told to the session's own observer, if it has one. quiet: what is settled now was not acknowledged.
+    """
+
+    def __init__(self, inner: Observer | None) -> None:
+        self.inner = inner
+        self.heard: list[tuple[Offer, int, int]] = []
+        self.quiet = False
+
+    def sent(self, delivery: Delivery, rest: Delivery | None) -> None:
+        """See `Observer`."""
+        if self.inner is not None and not isinstance(delivery, Offer):
+            self.inner.sent(delivery, rest)
+
+    def settled(self, delivery: Delivery, begin: int, end: int) -> None:
+        """See `Observer`."""
+        if isinstance(delivery, Offer):
+            if not self.quiet:
+                self.heard.append((delivery, begin, end))
+        elif self.inner is not None:
+            self.inner.settled(delivery, begin, end)
+
+    def released_changed(self) -> None:
+        """See `Observer`."""
+        if self.inner is not None:
+            self.inner.released_changed()
+
+
+def offers(
+    taken: Slice, payloads: list[bytes], topic: bytes, suffix: bytes, seat: object, now: float, wall: int, alone: bool
+) -> Iterator[Offer]:
+    """The offers of a slice, in order.
+
+    payloads: of the whole block. topic: for messages whose block has none. now: of the loop's clock. wall: milliseconds since 1970. alone:
+    each message by itself, for a client with wishes about packets.
+    """
+    block, end = taken.part.block, taken.start + taken.length
+    topic = block.key.topic or topic
+    expiry = max(0, -(-(block.key.expires - wall) // 1000)) if block.key.expires else None
+    at = taken.start
+    while at < end:
+        stop = at + 1 if alone or taken.tries else _alike(block, at, end)
+        properties = block.meta(at).properties
+        if taken.tries:
+            properties += encode_properties({Property.USER_PROPERTY: [(TRIES, str(taken.tries))]})
+        if properties or expiry is not None or stop == at + 1:
+            length = block.lengths[at]
+            stop = next((one for one in range(at + 1, stop) if block.lengths[one] != length), stop)
+            run: Batch = Run(topic, 1, False, payloads[at:stop], properties, expiry, now)
+        else:
+            run = PartsBatch([len(topic).to_bytes(2, "big") + topic] * (stop - at), payloads[at:stop], 1, now)
+        yield Offer(run, suffix, seat, taken.part, at)
+        at = stop
+
+
+def _alike(block: Block, at: int, end: int) -> int:
+    """Where the messages end that have the same properties as the one at `at`."""
+    which = block.which
+    if which is None or len(block.metas) == 1:
+        return end
+    properties = block.meta(at).properties
+    stop = at + 1
+    while stop < end and block.metas[which[stop]].properties == properties:
+        stop += 1
+    return stop
+
+
+def merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Spans [start, stop) in order, those that touch as one."""
+    if len(spans) < 2:
+        return spans
+    spans.sort()
+    found = []
+    begin, end = spans[0]
+    for start, stop in spans:
+        if start > end:
+            found.append((begin, end))
+            begin = start
+        end = stop
+    found.append((begin, end))
+    return found

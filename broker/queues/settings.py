@@ -1,0 +1,122 @@
+"""The tables `[queues.NAME]` of a broker's file: which queues there are, and what each is set to.
+
+[queues.orders]
+plan = "pool"               # or "all", or groups such as "a | b, c" (a or b, and c), "a > b" (a, then b)
+subscribers = ["a", "b"]    # whom the plan "all" gives each message to; who subscribes is added
+deliveries = 5              # how often a message is given to members before it is dead; 0: no limit
+dead_letters = "orders-dead"
+backoff = "1s"              # until it is given again; doubled each time, up to backoff_most
+retention = "7d"            # how long a journalled message stays
+messages = 1000000          # bounds: of messages, bytes, age; and what then happens: refuse, drop-oldest or dead-letter
+bytes = "10 GiB"
+age = "30d"
+when_full = "refuse"
+delay = "0s"                # until a message is given for the first time
+prefetch = 1000             # messages that a member has at most
+reveal = true               # false: a message is PUT only, until its publisher reveals it
+single = false              # true: only one member is active at a time
+explicit = false            # true: subscribers say JOURNALLED themselves
+loaded = "pool"             # the plan while `high` messages or more wait, until `low` or fewer do
+high = 10000
+low = 1000
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ...base.settings import Section
+from .core.plan import LoadRule, Plan, plan_of
+from .core.rules import REFUSE, WHEN_FULL, Rules
+
+UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+LONGEST = 10 * 366 * 86400.0  # seconds of a duration
+DEFAULT_BACKOFF_MOST = 60.0
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
+
+
+def seconds_of(value: object) -> float:
+    """A duration in seconds: a number, or a text such as "500ms", "10s", "5m", "1h", "7d". ValueError otherwise."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        seconds = float(value)
+    else:
+        found = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
+        seconds = float(found[1]) * UNITS[found[2]] if found is not None else -1.0
+    if not 0 <= seconds <= LONGEST:
+        raise ValueError('give seconds, or a text such as "500ms", "10s", "5m", "1h" or "7d"')
+    return seconds
+
+
+@dataclass(slots=True)
+class QueueSettings:
+    """All queues of a broker's file, by name. subscribers: of the plan "all", by the queue's name. folder: of the log."""
+
+    rules: dict[str, Rules] = field(default_factory=dict)
+    subscribers: dict[str, list[str]] = field(default_factory=dict)
+    folder: Path | None = None
+    durability: str = "fsync"
+
+    @classmethod
+    def of(cls, section: Section, data: Path | None, durability: str) -> QueueSettings:
+        """Check the tables. Raises ConfigError."""
+        if data is None:
+            raise section.error("data", "queues need a place on the disk: give data (or --data) in the broker's file")
+        settings = cls(folder=data / "queues", durability=durability)
+        for name in section.table:
+            if not _NAME.fullmatch(name):
+                raise section.error(
+                    name, "give the queue a name of 1 to 64 letters, digits, '.', '_' and '-' that does not begin with '.' or '-'"
+                )
+            one = section.section(name)
+            settings.rules[name] = _rules(one, name)
+            settings.subscribers[name] = one.strings("subscribers", [])
+            one.done()
+        for name, rules in settings.rules.items():
+            if rules.dead_letters and rules.dead_letters not in settings.rules:
+                text = f"there is no table [queues.{rules.dead_letters}]: declare that queue too"
+                raise section.section(name).error("dead_letters", text)
+        section.done()
+        return settings
+
+
+def _rules(one: Section, name: str) -> Rules:
+    rules = Rules(plan=_plan(one, "plan") if one.has("plan") else Rules().plan)
+    rules.messages = one.whole("messages", 0, 2**40, 0)
+    rules.bytes = one.size("bytes", 0, 2**50, 0)
+    rules.when_full = one.choice("when_full", WHEN_FULL, REFUSE)
+    rules.deliveries = one.whole("deliveries", 0, 1_000_000, 0)
+    rules.dead_letters = one.name("dead_letters") if one.has("dead_letters") else ""
+    if rules.dead_letters == name:
+        raise one.error("dead_letters", "a queue does not take its own dead letters: name another one")
+    if rules.when_full == "dead-letter" and not rules.dead_letters:
+        raise one.error("when_full", "name a queue for them: dead_letters")
+    for key in ("age", "backoff", "delay", "retention"):
+        setattr(rules, key, _duration(one, key, 0.0))
+    rules.backoff_most = _duration(one, "backoff_most", DEFAULT_BACKOFF_MOST)
+    rules.prefetch = one.whole("prefetch", 1, 65535, rules.prefetch)
+    rules.reveal = one.flag("reveal", True)
+    rules.single = one.flag("single", False)
+    rules.explicit = one.flag("explicit", False)
+    if one.has("loaded"):
+        high = one.whole("high", 1, 2**40)
+        rules.load = LoadRule(rules.plan, _plan(one, "loaded"), high, one.whole("low", 0, high - 1, high // 2))
+    return rules
+
+
+def _plan(one: Section, key: str) -> Plan:
+    try:
+        return plan_of(one.string(key))
+    except ValueError as error:
+        raise one.error(key, str(error)) from None
+
+
+def _duration(one: Section, key: str, default: float) -> float:
+    if not one.has(key):
+        return default
+    try:
+        return seconds_of(one.table[key])
+    except ValueError as error:
+        raise one.error(key, str(error)) from None

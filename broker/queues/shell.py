@@ -1,0 +1,432 @@
+"""The queues of one broker: what clients put, who gets it, and when it is on the disk.
+
+    PUBLISH to $queue/NAME            -> `put`; its acknowledgement waits at a gate for the commit
+    SUBSCRIBE to $queue/NAME          -> `subscribed`: the client is a member
+    PUBACK                            -> heard by the member's tap; DONE at the end of the piece of work (`settle`)
+    PUBACK with a reason from 0x80 on -> `refused`: given back; with 0x99 UNUSABLE
+    the connection is lost            -> `left`: everything goes back at once
+
+What it does not know: the bytes of MQTT, files (`log/`), what a state allows (`core/`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any
+
+from ...base.quoting import quoted
+from ...mqtt.properties import Property, encode_properties
+from ...mqtt.reasons import Reason
+from .committer import Committer, Gate
+from .core.blocks import Block, Meta, Part
+from .core.queue import Queue
+from .core.rules import Rules
+from .core.states import IllegalMove, Subscriber
+from .log.format import Damaged
+from .log.store import LogStore
+from .offers import Offer, merged, offers
+from .putting import how_of
+from .seats import TURN, Place, Seat
+from .settings import QueueSettings
+
+if TYPE_CHECKING:
+    from ...mqtt.batch.batch import Batch
+    from ...mqtt.publish import PublishProperties
+    from ..persistence.commits import Persistence
+    from ..ports import Context
+    from ..session.session import Session
+
+log = logging.getLogger("mqmesh.broker")
+
+PREFIX = "$queue/"
+TRIM = 10.0  # seconds between looks for segments that nobody needs
+UNUSABLE_REASON = Reason.PAYLOAD_FORMAT_INVALID
+
+
+class Refused(Exception):
+    """A message is not put. reason: for the publisher."""
+
+    def __init__(self, reason: Reason, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+        self.text = text
+
+
+class Answers:
+    """What a `Tracker` asks of receipts, for a broker without a mesh. persistence: of the broker."""
+
+    def __init__(self) -> None:
+        self.persistence: Persistence | None = None
+        self.late = 0
+
+    def claim(self) -> int:
+        """The ticket of what the message that is being taken has stored, 0 when it needs none."""
+        return self.persistence.claim() if self.persistence is not None else 0
+
+    def deadline(self) -> float:
+        """Nothing waits for the mesh."""
+        return 0.0
+
+    def acknowledgements(self, connection: Any, item: Any) -> bytes:
+        """Nothing waits for the mesh."""
+        raise NotImplementedError
+
+
+class Queues:
+    """See the module.
+
+    handles: what publishers called messages: (queue, publisher, handle) -> block, index, the gate of its commit. answers: for trackers of
+    connections where there is no mesh.
+    """
+
+    def __init__(self, context: Context, settings: QueueSettings) -> None:
+        assert settings.folder is not None
+        self.context = context
+        self.settings = settings
+        self.store = LogStore(settings.folder, settings.durability, self._say)
+        self.committer: Committer | None = None
+        self.places: dict[Session, Place] = {}
+        self.handles: OrderedDict[tuple[str, str, str], tuple[Block, int, Gate | None]] = OrderedDict()
+        self.answers = Answers()
+        self._seats: dict[str, list[Seat]] = {}
+        self._stirred: dict[str, None] = {}  # queues that may have something for a member
+        self._heard: dict[Place, None] = {}
+        self._turn = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = 0
+        self._trim_at = 0.0
+        self._written = asyncio.Event()
+
+    def _say(self, text: str) -> None:
+        log.error("event=queues-damaged text=%s", text)
+
+    def _now(self) -> int:
+        return int(self.context.wall() * 1000)
+
+    # ---- life
+
+    def start(self) -> None:
+        """Find the queues of an earlier life. Raises OSError."""
+        now = self._now()
+        self.store.open(lambda name: self.settings.rules.get(name, Rules()), now)
+        for name, rules in self.settings.rules.items():
+            queue = self.store.queue(name, rules)
+            for subscriber in self.settings.subscribers.get(name, ()):
+                queue.subscribe(subscriber)
+        for name in self.store.queues:
+            self._remember(self.store.queues[name])
+            if name not in self.settings.rules:
+                log.warning("event=queue-undeclared queue=%s text=it is in the log and not in the file: nobody can use it", quoted(name))
+        self.committer = Committer(self.store, self.context.loop.call_soon_threadsafe, self._now, self._committed)
+
+    def _remember(self, queue: Queue) -> None:
+        for block in queue.blocks.values():
+            for index, meta in enumerate(map(block.meta, range(block.count))) if any(one.handle for one in block.metas) else ():
+                if meta.handle:
+                    self.handles[queue.name, meta.publisher, meta.handle] = block, index, None
+
+    async def settled(self, seconds: float) -> None:
+        """Wait until everything so far is on the disk, and its acknowledgements are given to their connections."""
+        committer = self.committer
+        if committer is None:
+            return
+        try:
+            async with asyncio.timeout(seconds):
+                while committer.busy or self.store.dirty:
+                    self._written.clear()
+                    committer.begin()
+                    if committer.busy:
+                        await self._written.wait()
+                    elif committer.error is not None:
+                        return
+        except TimeoutError:
+            log.error("event=queues-left text=the disk of the queues did not answer in time")
+
+    def stop(self) -> None:
+        """Everything goes back; what is to be written is. Blocks."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for place in list(self.places.values()):
+            self._give_back(place)
+        if self.committer is not None:
+            self.committer.close()
+        self.store.close()
+
+    def name_of(self, topic: str) -> str | None:
+        """The queue of a topic or filter `$queue/NAME`; None: it is none, or not one of this broker's."""
+        name = topic[len(PREFIX) :] if topic.startswith(PREFIX) else ""
+        return name if name in self.settings.rules else None
+
+    # ---- publishers
+
+    def put(self, name: str, publisher: str, run: Batch, properties: PublishProperties | None) -> tuple[Gate | None, str]:
+        """Put messages: the gate that their acknowledgement waits at (None: it may go), and what to call a repeated one. Raises Refused."""
+        assert self.committer is not None
+        queue, now = self.store.queues[name], self._now()
+        try:
+            how = how_of(properties)
+        except ValueError as error:
+            raise Refused(Reason.IMPLEMENTATION_SPECIFIC_ERROR, str(error)) from None
+        if self.store.full is not None:
+            raise Refused(Reason.QUOTA_EXCEEDED, self.store.full)
+        key = name, publisher, how.handle
+        if how.handle:
+            known = self.handles.get(key)
+            if known is not None and known[2] is not None and not known[2].open:
+                return known[2], ""
+            if known is not None and (known[2] is None or known[2].refused is None):
+                return None, f"{name}:{known[0].first + known[1]}"
+        payloads = run.payloads
+        text = queue.refusal(len(payloads), run.payload_bytes)
+        if text is not None:
+            raise Refused(Reason.QUOTA_EXCEEDED, text)
+        life = 1000 * run.expiry if run.expiry else 0
+        meta = Meta(publisher, how.properties, how.handle, how.group)
+        block, index = queue.put(payloads, meta, now, b"", how.priority, how.delay, life, how.plan, how.revealed)
+        if how.handle:
+            self.handles[key] = block, index, self.committer.gate
+            while len(self.handles) > self.context.limits.publisher_handles:
+                self.handles.popitem(last=False)
+        return self.committer.gate, ""
+
+    # ---- members
+
+    def subscribed(self, session: Session, topic_filter: str, qos: int, identifier: int) -> None:
+        """A client is a member, or has other options."""
+        name = self.name_of(topic_filter)
+        if name is None:  # it was a queue in an earlier life
+            return
+        place = self.places.get(session)
+        if place is None:
+            place = self.places[session] = Place(session)
+        queue = self.store.queues[name]
+        suffix = encode_properties({Property.SUBSCRIPTION_IDENTIFIER: [identifier]}) if identifier else b""
+        qos = min(qos, 1)
+        seat = place.seats.get(name)
+        if seat is not None:
+            seat.qos, seat.suffix = qos, suffix
+            return
+        queue.subscribe(session.client_id)
+        seat = place.seats[name] = Seat(place, queue, queue.member(session.client_id), qos, suffix)
+        if session.connection is not None:
+            self._sit(seat)
+
+    def unsubscribed(self, session: Session, topic_filter: str) -> None:
+        """A client is no member of a queue any more."""
+        name, place = self.name_of(topic_filter), self.places.get(session)
+        if place is None or name is None or name not in place.seats:
+            return
+        self._return(place, name)
+        seat = place.seats.pop(name)
+        self._stand(seat)
+        if session.client_id not in self.settings.subscribers.get(name, ()):
+            seat.queue.unsubscribe(session.client_id, self._now())
+        if not place.seats:
+            place.leave()
+            del self.places[session]
+        self._stirred[name] = None
+
+    def came(self, session: Session) -> None:
+        """A client is there again."""
+        place = self.places.get(session)
+        for seat in place.seats.values() if place is not None else ():
+            self._sit(seat)
+
+    def left(self, session: Session) -> None:
+        """A client's connection is gone: what it had goes back at once."""
+        place = self.places.get(session)
+        if place is not None:
+            self._give_back(place)
+            for seat in place.seats.values():
+                self._stand(seat)
+
+    def resumed(self, session: Session) -> None:
+        """A client's connection takes more."""
+        place = self.places.get(session)
+        for name in place.seats if place is not None else ():
+            self._stirred[name] = None
+
+    def _sit(self, seat: Seat) -> None:
+        seats = self._seats.setdefault(seat.queue.name, [])
+        if seat not in seats:
+            seats.append(seat)
+            seat.queue.join(seat.member.name)
+        self._stirred[seat.queue.name] = None
+
+    def _stand(self, seat: Seat) -> None:
+        seats = self._seats.get(seat.queue.name, [])
+        if seat in seats:
+            seats.remove(seat)
+        seat.queue.leave(seat.member, self._now())
+
+    def _give_back(self, place: Place) -> None:
+        for name in place.seats:
+            self._return(place, name)
+
+    def _return(self, place: Place, name: str) -> None:
+        """A member's messages of a queue are free for others. What it has acknowledged by now counts."""
+        self._listen(place)
+        seat, outbound = place.seats[name], place.session.outbound
+        place.tap.quiet = True
+        for flight in outbound.flights():
+            if isinstance(flight, Offer) and flight.seat is seat:
+                outbound.acknowledge(1, flight.first, flight.count)
+        place.tap.quiet = False
+        seat.queue.leave(seat.member, self._now())
+        if place.session.connection is not None:
+            seat.queue.join(seat.member.name)
+        self._stirred[name] = None
+
+    def refused(self, session: Session, number: int, reason: int) -> None:
+        """A client answers a message with a PUBACK that refuses it."""
+        place = self.places.get(session)
+        for flight in session.outbound.flights() if place is not None else ():
+            if isinstance(flight, Offer) and flight.first <= number < flight.first + flight.count:
+                if flight.refused is None:
+                    flight.refused = {}
+                flight.refused[number - flight.first] = reason
+                return
+
+    # ---- the end of a piece of work
+
+    def settle(self) -> None:
+        """Take what members have acknowledged, and give them more."""
+        for place in self.places.values():
+            if place.tap.heard:
+                self._listen(place)
+        while self._stirred:
+            name = next(iter(self._stirred))
+            del self._stirred[name]
+            self._feed(name)
+        self._set_timer()
+
+    def begin_commit(self) -> None:
+        """Write what is new."""
+        if self.committer is not None:
+            self.committer.begin()
+
+    def _listen(self, place: Place) -> None:
+        """What a client has acknowledged is DONE; what it has refused goes back."""
+        heard, place.tap.heard = place.tap.heard, []
+        now = self._now()
+        done: dict[tuple[Seat, Part], list[tuple[int, int]]] = {}
+        for offer, begin, end in heard:
+            seat: Any = offer.seat
+            self._stirred[seat.queue.name] = None
+            base = offer.base + offer.start
+            for at in [one for one in offer.refused or () if begin <= one < end]:
+                self._refuse(seat, offer, base + at, (offer.refused or {})[at], now)
+            spans = done.setdefault((seat, offer.part_of), [])
+            if offer.refused is None:
+                spans.append((base + begin, base + end))
+            else:
+                spans += [(base + at, base + at + 1) for at in range(begin, end) if at not in offer.refused]
+        for (seat, part), spans in done.items():
+            for start, stop in merged(spans):
+                self._done(seat, part, start, stop - start, now)
+
+    def _done(self, seat: Seat, part: Part, start: int, count: int, now: int) -> None:
+        try:
+            seat.queue.settle(seat.member, part, start, count, Subscriber.DONE, now)
+        except IllegalMove as error:  # an administrator has taken it away meanwhile
+            log.debug("event=queue-late queue=%s member=%s text=%s", quoted(seat.queue.name), quoted(seat.member.name), error)
+
+    def _refuse(self, seat: Seat, offer: Offer, index: int, reason: int, now: int) -> None:
+        try:
+            if reason == UNUSABLE_REASON:
+                seat.queue.settle(seat.member, offer.part_of, index, 1, Subscriber.UNUSABLE, now)
+            else:
+                seat.queue.give_back(seat.member, offer.part_of, index, 1, now)
+        except IllegalMove as error:
+            log.debug("event=queue-late queue=%s member=%s text=%s", quoted(seat.queue.name), quoted(seat.member.name), error)
+
+    def _feed(self, name: str) -> None:
+        """Give the members of a queue what they have room for, in turns."""
+        queue, seats = self.store.queues[name], self._seats.get(name, [])
+        while seats and queue.waiting:
+            given = 0
+            share = max(1, min(TURN, -(-queue.waiting // len(seats))))
+            self._turn += 1
+            first = self._turn % len(seats)
+            for seat in seats[first:] + seats[:first]:
+                room = min(share, seat.room())
+                if room > 0:
+                    given += self._give(seat, room)
+            if not given:
+                return
+
+    def _give(self, seat: Seat, most: int) -> int:
+        now = self._now()
+        slices = seat.queue.take(seat.member, most, now)
+        for one in slices:
+            block = one.part.block
+            try:
+                payloads = self.store.payloads(block)
+            except (Damaged, OSError) as error:
+                log.error("event=queue-unreadable queue=%s text=%s", quoted(seat.queue.name), error)
+                seat.queue.settle(seat.member, one.part, one.start, one.length, Subscriber.UNUSABLE, now)
+                continue
+            connection = seat.place.session.connection
+            topic = (PREFIX + seat.queue.name).encode()
+            alone = connection is None or connection.special
+            for offer in offers(one, payloads, topic, seat.suffix, seat, self.context.now, now, alone):
+                self._send(seat, offer, now)
+            self.store.served(block)
+        return sum(one.length for one in slices)
+
+    def _send(self, seat: Seat, offer: Offer, now: int) -> None:
+        session = seat.place.session
+        connection = session.connection
+        if not seat.qos:
+            sent = connection is not None and connection.send_qos0(offer.run, False, seat.suffix)
+            outcome = Subscriber.DONE if sent else Subscriber.UNUSABLE
+            seat.queue.settle(seat.member, offer.part_of, offer.base, offer.count, outcome, now)
+            return
+        one: Any
+        rest: Any = offer
+        while rest is not None:
+            one, rest = session.outbound.send(rest)
+            if connection is None or not connection.send_delivery(one):
+                seat.place.tap.quiet = True  # larger than the client takes
+                session.outbound.give_up(1, one.first, one.count)
+                seat.place.tap.quiet = False
+                seat.queue.settle(seat.member, one.part_of, one.base + one.start, one.count, Subscriber.UNUSABLE, now)
+
+    # ---- commits and time
+
+    def _committed(self, error: OSError | None) -> None:
+        self.context.refresh()
+        self._written.set()
+        if error is not None:
+            log.error("event=queues-failed text=%s", error.strerror or error)
+        self._stirred.update(dict.fromkeys(self._seats))
+        self.context.flush()
+
+    def tick(self) -> None:
+        """Called every now and then."""
+        now = self._now()
+        self._fire(now)
+        if self.context.now >= self._trim_at:
+            self._trim_at = self.context.now + TRIM
+            self.store.trim(now)
+
+    def _fire(self, now: int) -> None:
+        for name, queue in self.store.queues.items():
+            if queue.deadline and queue.deadline <= now and queue.handle_timer(now):
+                self._stirred[name] = None
+
+    def _set_timer(self) -> None:
+        due = min((queue.deadline for queue in self.store.queues.values() if queue.deadline), default=0)
+        if due and due != self._due:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._due = due
+            self._timer = self.context.loop.call_later(max(0.0, (due - self._now()) / 1000), self._time)
+
+    def _time(self) -> None:
+        self._timer, self._due = None, 0
+        self.context.refresh()
+        self._fire(self._now())
+        self.context.flush()

@@ -1,0 +1,215 @@
+"""Queues over plain MQTT: PUBLISH puts, a subscription is a member, PUBACK is DONE (docs/queues.md, "Over MQTT")."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mqmesh.broker.queues.core.plan import ALL, plan_of
+from mqmesh.broker.queues.core.rules import Rules
+from mqmesh.broker.queues.settings import QueueSettings
+from mqmesh.mqtt.packets import Puback, Publish, Pubrec
+from mqmesh.mqtt.properties import Property
+from support.broker_site import Client, Site
+
+
+def queues(folder: Path, **rules: Rules) -> QueueSettings:
+    return QueueSettings({name.replace("_", "-"): one for name, one in rules.items()}, folder=folder / "queues", durability="os")
+
+
+def user(**pairs: str) -> dict[int, object]:
+    return {Property.USER_PROPERTY: [(f"mqmesh-{name}", value) for name, value in pairs.items()]}
+
+
+def said(packet: Publish, name: str) -> list[str]:
+    return [value for key, value in packet.properties.get(Property.USER_PROPERTY, []) if key == name]
+
+
+async def put(client: Client, *payloads: bytes, queue: str = "orders", **more: object) -> None:
+    for payload in payloads:
+        assert await client.publish(f"$queue/{queue}", payload, qos=1, **more) == 0
+
+
+async def test_the_first_free_member_gets_each_message_once(tmp_path: Path) -> None:
+    async with Site(queues=queues(tmp_path, orders=Rules())) as site:
+        shop, a, b = await site.client("shop"), await site.client("a"), await site.client("b", version=4)
+        await put(shop, b"1", b"2")  # before anybody is there
+        assert [one.value for one in (await a.subscribe("$queue/orders", qos=2, identifier=7)).reasons] == [1]
+        first = await a.messages(2)
+        assert [(one.topic, one.payload) for one in first] == [("$queue/orders", b"1"), ("$queue/orders", b"2")]
+        assert first[0].properties[Property.SUBSCRIPTION_IDENTIFIER] == [7]
+        await b.subscribe("$queue/orders", qos=1)
+        await put(shop, *(b"%d" % number for number in range(10)))
+        await site.until(lambda: a.waiting() + b.waiting() == 10)
+        found = await a.messages(a.waiting()) + await b.messages(b.waiting())
+        assert sorted(one.payload for one in found) == [b"%d" % number for number in range(10)]
+        queue = site.broker.site.queues.store.queues["orders"]  # type: ignore[union-attr]
+        await site.until(lambda: queue.counts["done"] == 12)
+        assert not queue.blocks
+
+
+async def test_what_a_lost_member_had_goes_to_another_at_once(tmp_path: Path) -> None:
+    async with Site(queues=queues(tmp_path, orders=Rules())) as site:
+        shop, a, b = await site.client("shop"), await site.client("a", clean=False, expiry=100), await site.client("b")
+        await a.subscribe("$queue/orders", qos=1)
+        await put(shop, b"1", b"2", b"3")
+        taken = await a.messages(3, acknowledge=False)
+        a.send(Puback(taken[1].packet_id))
+        await a.nothing()
+        await b.subscribe("$queue/orders", qos=1)
+        await b.nothing()
+        await a.cut()
+        again = await b.messages(2)
+        assert [one.payload for one in again] == [b"1", b"3"]
+        assert [said(one, "mqmesh-deliveries") for one in again] == [["1"], ["1"]]
+        back = await site.client("a", clean=False, expiry=100)
+        assert back.connack is not None
+        assert back.connack.session_present
+        await back.nothing()
+        await b.cut()
+        await put(shop, b"4")
+        assert (await back.messages(1))[0].payload == b"4"  # it is a member still
+
+
+async def test_a_message_that_nobody_can_use_becomes_a_dead_letter(tmp_path: Path) -> None:
+    rules = queues(tmp_path, orders=Rules(deliveries=2, dead_letters="dead"), dead=Rules())
+    async with Site(queues=rules) as site:
+        shop, a = await site.client("shop"), await site.client("a")
+        await a.subscribe("$queue/orders", qos=1)
+        await put(shop, b"poison", properties={Property.CONTENT_TYPE: "text/plain"})
+        for _ in range(2):
+            (one,) = await a.messages(1, acknowledge=False)
+            a.send(Puback(one.packet_id, 0x80))
+        await a.nothing()
+        grave = await site.client("grave")
+        await grave.subscribe("$queue/dead", qos=1)
+        (dead,) = await grave.messages(1)
+        assert dead.payload == b"poison"
+        assert dead.properties[Property.CONTENT_TYPE] == "text/plain"
+        assert said(dead, "mqmesh-dead-queue") == ["orders"]
+        assert said(dead, "mqmesh-dead-position") == ["1"]
+        assert said(dead, "mqmesh-dead-deliveries") == ["2"]
+        assert said(dead, "mqmesh-dead-reason") == ["given to members 2 times"]
+        await a.nothing()
+
+
+async def test_unusable_is_a_reason_code(tmp_path: Path) -> None:
+    async with Site(queues=queues(tmp_path, orders=Rules())) as site:
+        shop, a = await site.client("shop"), await site.client("a")
+        await a.subscribe("$queue/orders", qos=1)
+        await put(shop, b"1")
+        (one,) = await a.messages(1, acknowledge=False)
+        a.send(Puback(one.packet_id, 0x99))
+        await a.nothing()
+        counts = site.broker.site.queues.store.queues["orders"].counts  # type: ignore[union-attr]
+        assert (counts["unusable"], counts["done"], counts["returned"]) == (1, 0, 0)
+
+
+async def test_everybody_or_a_combination(tmp_path: Path) -> None:
+    async with Site(queues=queues(tmp_path, all=Rules(plan=ALL), some=Rules(plan=plan_of("a | b, c")))) as site:
+        shop = await site.client("shop")
+        clients = {name: await site.client(name) for name in "abc"}
+        for client in clients.values():
+            await client.subscribe("$queue/all", "$queue/some", qos=1)
+        await put(shop, b"1", queue="all")
+        assert [[one.payload for one in await client.messages(1)] for client in clients.values()] == [[b"1"]] * 3
+        await put(shop, b"2", queue="some")
+        assert (await clients["c"].messages(1))[0].payload == b"2"
+        await site.until(lambda: clients["a"].waiting() + clients["b"].waiting() == 1)
+        await put(shop, b"3", queue="some", properties=user(plan="c > a"))
+        assert (await clients["c"].messages(1))[0].payload == b"3"
+
+
+async def test_priority_delay_and_expiry(tmp_path: Path) -> None:
+    async with Site(queues=queues(tmp_path, orders=Rules())) as site:
+        shop, a = await site.client("shop"), await site.client("a")
+        await put(shop, b"low", properties=user(priority="1"))
+        await put(shop, b"late", properties=user(delay="1h"))
+        await put(shop, b"old", properties={Property.MESSAGE_EXPIRY_INTERVAL: 60})
+        await put(shop, b"high", properties=user(priority="9"))
+        await a.subscribe("$queue/orders", qos=1)
+        found = await a.messages(3)
+        assert [one.payload for one in found] == [b"high", b"old", b"low"]
+        assert found[1].properties[Property.MESSAGE_EXPIRY_INTERVAL] in (59, 60)
+        await a.nothing()
+
+
+async def test_once_only_by_the_publishers_handle(tmp_path: Path) -> None:
+    for life in range(2):
+        async with Site(queues=queues(tmp_path, orders=Rules())) as site:
+            shop = await site.client("shop")
+            for repeat in range(2):
+                shop.send(Publish("$queue/orders", b"1", 1, packet_id=9, properties=user(handle="invoice-1")))
+                answer = await shop.expect(Puback, packet_id=9)
+                pairs = answer.properties.get(Property.USER_PROPERTY, [])
+                assert (("mqmesh-id", "orders:1") in pairs) == (("mqmesh-repeat", "1") in pairs) == bool(life or repeat)
+            assert site.broker.site.queues.store.queues["orders"].waiting == 1  # type: ignore[union-attr]
+
+
+async def test_qos_2_puts_once(tmp_path: Path) -> None:
+    async with Site(queues=queues(tmp_path, orders=Rules())) as site:
+        shop, a = await site.client("shop"), await site.client("a")
+        for _ in range(2):
+            shop.send(Publish("$queue/orders", b"1", 2, packet_id=5))
+            await shop.expect(Pubrec, packet_id=5)
+        await a.subscribe("$queue/orders", qos=1)
+        await a.messages(1)
+        await a.nothing()
+
+
+async def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
+    async with Site(queues=queues(tmp_path, orders=Rules())) as site:
+        shop, a = await site.client("shop"), await site.client("a")
+        await put(shop, b"1", b"2", b"3")
+        await a.subscribe("$queue/orders", qos=1)
+        taken = await a.messages(3, acknowledge=False)
+        a.send(Puback(taken[0].packet_id))
+        await a.nothing()
+    async with Site(queues=queues(tmp_path, orders=Rules())) as site:
+        a = await site.client("a")
+        await a.subscribe("$queue/orders", qos=1)
+        assert [one.payload for one in await a.messages(2)] == [b"2", b"3"]
+        await a.nothing()
+
+
+async def test_what_is_refused_says_why(tmp_path: Path) -> None:
+    async with Site(queues=queues(tmp_path, orders=Rules(messages=1))) as site:
+        shop, old = await site.client("shop"), await site.client("old", version=4)
+        assert await shop.publish("$queue/others", b"1", qos=1) == 0x90
+        await put(shop, b"1")
+        shop.send(Publish("$queue/orders", b"2", 1, packet_id=5))
+        answer = await shop.expect(Puback, packet_id=5, reason=0x97)
+        assert answer.properties[Property.REASON_STRING] == "the queue holds 1 of 1 messages"
+        shop.send(Publish("$queue/orders", b"2", 1, packet_id=6, properties=user(priority="10")))
+        answer = await shop.expect(Puback, packet_id=6, reason=0x83)
+        assert answer.properties[Property.REASON_STRING] == "mqmesh-priority: give a number from 0 to 9"
+        for wrong in ("$queue/others", "$queue/#", "$queue/+", "$share/g/$queue/orders"):
+            assert [int(one) for one in (await shop.subscribe(wrong, qos=1)).reasons] == [0x8F], wrong
+        old.send(Publish("$queue/orders", b"2", 1, packet_id=5))
+        await old.closed()  # MQTT 3.1.1 has no word for it, and an acknowledgement would be a lie
+
+
+async def test_acknowledgements_leave_in_order(tmp_path: Path) -> None:
+    async with Site(queues=queues(tmp_path, orders=Rules())) as site:
+        shop = await site.client("shop")
+        shop.send(*(Publish("$queue/orders" if number % 2 else "plain/topic", b"x", 1, packet_id=number) for number in range(1, 20)))
+        assert [(await shop.expect(Puback)).packet_id for _ in range(1, 20)] == list(range(1, 20))
+
+
+async def test_a_member_that_leaves_the_queue_gives_back_what_it_has(tmp_path: Path) -> None:
+    async with Site(queues=queues(tmp_path, orders=Rules())) as site:
+        shop, a, b = await site.client("shop"), await site.client("a"), await site.client("b")
+        await a.subscribe("$queue/orders", qos=1)
+        await put(shop, b"1")
+        await a.messages(1, acknowledge=False)
+        await a.unsubscribe("$queue/orders")
+        await b.subscribe("$queue/orders", qos=1)
+        assert (await b.messages(1))[0].payload == b"1"
+        assert not [place for place in site.broker.site.queues.places if place.client_id == "a"]  # type: ignore[union-attr]
+
+
+async def test_topics_of_queues_are_as_any_other_without_queues() -> None:
+    async with Site() as site:
+        shop, a = await site.client("shop"), await site.client("a")
+        await a.subscribe("$queue/orders", qos=1)
+        assert await shop.publish("$queue/orders", b"1", qos=1) == 0
+        assert (await a.messages(1))[0].payload == b"1"

@@ -1,0 +1,65 @@
+"""Tables `[queues.NAME]`: what is right is taken, what is wrong is told in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mqmesh.base.settings import ConfigError
+from mqmesh.broker.config import parse
+
+
+def test_a_table_is_read() -> None:
+    config = parse(
+        {
+            "data": "/tmp/porto",
+            "queues": {
+                "orders": {
+                    "plan": "a | b, c",
+                    "deliveries": 5,
+                    "dead_letters": "dead",
+                    "backoff": "500ms",
+                    "retention": "7d",
+                    "bytes": "1 GiB",
+                    "loaded": "pool",
+                    "high": 100,
+                },
+                "dead": {},
+            },
+        }
+    )
+    assert config.queues is not None
+    assert config.queues.folder == Path("/tmp/porto/queues")
+    rules = config.queues.rules["orders"]
+    assert (str(rules.plan), rules.deliveries, rules.backoff, rules.retention, rules.bytes) == ("a | b, c", 5, 0.5, 604800, 2**30)
+    assert rules.load is not None
+    assert (str(rules.load.loaded), rules.load.high, rules.load.low) == ("pool", 100, 50)
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "text"),
+    [
+        ({"orders": {"plan": "a,,b"}}, "queues.orders.plan", 'give "all", "pool", or groups'),
+        ({"orders": {"deliverys": 3}}, "queues.orders.deliverys", 'did you mean "deliveries"'),
+        ({"orders": {"dead_letters": "grave"}}, "queues.orders.dead_letters", "there is no table"),
+        ({"orders": {"dead_letters": "orders"}}, "queues.orders.dead_letters", "does not take its own dead letters"),
+        ({"orders": {"when_full": "dead-letter"}}, "queues.orders.when_full", "name a queue for them"),
+        ({"orders": {"retention": "7 weeks"}}, "queues.orders.retention", "give seconds, or a text"),
+        ({"or/ders": {}}, "queues.or/ders", "give the queue a name"),
+        ({"orders": 3}, "queues.orders", "make it a table"),
+        ({"orders": {"loaded": "pool"}}, "queues.orders.high", "give a whole number"),
+    ],
+)
+def test_what_is_wrong_is_told_in_one_line(table: dict[str, Any], key: str, text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse({"data": "/tmp/porto", "queues": table})
+    line = str(caught.value)
+    assert key in line
+    assert text in line
+    assert "\n" not in line
+
+
+def test_queues_need_a_place() -> None:
+    with pytest.raises(ConfigError, match="queues need a place on the disk"):
+        parse({"queues": {"orders": {}}})
