@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 RING = ROOT / "topologies" / "ring-of-five.toml"
+TRIANGLE = ROOT / "topologies" / "triangle.toml"
 
 
 @pytest.fixture(scope="session")
@@ -49,6 +50,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Made]:
 
 
 @pytest.fixture(scope="session")
+def little(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A made journal of three brokers and two days with few segments, for tests that start Spark or run it several times."""
+    folder = tmp_path_factory.mktemp("little")
+    synthesize(Order(TRIANGLE, events=2_000, days=2, topics=20, unreached=0.003), folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
 def tables(spark: SparkSession, journal: tuple[Path, Made], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Summary]:
     """The tables of all jobs over `journal`. Only to be read."""
     out = tmp_path_factory.mktemp("tables")
@@ -59,8 +68,8 @@ def tables(spark: SparkSession, journal: tuple[Path, Made], tmp_path_factory: py
 
 @pytest.fixture(scope="session")
 def run_tables(spark: SparkSession, runs: tuple[Path, Made], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Summary]:
-    """The tables of all jobs over `runs`. Only to be read."""
+    """The tables over `runs` of the jobs that count messages. Only to be read."""
     out = tmp_path_factory.mktemp("run-tables")
-    summary = run(RunOrder(str(runs[0]), str(out)))
+    summary = run(RunOrder(str(runs[0]), str(out), ("messages", "latency", "hops", "traffic")))
     assert not summary.failed, [job.error for job in summary.jobs]
     return out, summary

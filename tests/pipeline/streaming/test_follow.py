@@ -10,13 +10,14 @@ import pytest
 from mqmesh.broker.journal.layout import Segment
 from mqmesh.pipeline.run import Order as RunOrder
 from mqmesh.pipeline.run import run
-from mqmesh.pipeline.streaming.follow import Follower, Order, spans
+from mqmesh.pipeline.streaming.follow import Follower, Order, Update, spans
 from mqmesh.pipeline.tables.tables import Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.slow
+JOBS = ("messages", "latency", "traffic", "usage")
 
 
 class Growing:
@@ -53,11 +54,10 @@ def rows_of_any(out: Path, table: str) -> list[Any]:
     return [sorted(row.items()) for row in Tables(str(out)).arrow(table).to_pylist()]
 
 
-def test_failures_between_offset_and_commit(spark: SparkSession, journal: tuple[Path, Any], tmp_path: Path) -> None:
-    full = journal[0]
-    growing = Growing(full, tmp_path / "journal")
-    growing.add(3)
-    order = Order(str(growing.folder), str(tmp_path / "followed"), str(tmp_path / "checkpoint"), rows=1)
+def test_failures_between_offset_and_commit(spark: SparkSession, little: Path, tmp_path: Path) -> None:
+    growing = Growing(little, tmp_path / "journal")
+    growing.add(2)
+    order = Order(str(growing.folder), str(tmp_path / "followed"), str(tmp_path / "checkpoint"), JOBS, rows=1)
     failing = Follower(order)
     make = failing._make
 
@@ -73,13 +73,17 @@ def test_failures_between_offset_and_commit(spark: SparkSession, journal: tuple[
     assert offsets == commits + 1
     while growing.add(1000):
         pass
-    follower = Follower(Order(order.journal, order.out, order.checkpoint))
+    follower = Follower(Order(order.journal, order.out, order.checkpoint, JOBS))
     updates = follower.once()
     assert sum(update.events for update in updates) > 0
-    batch = run(RunOrder(str(full), str(tmp_path / "batch"), tuple(job.name for job in follower.jobs)))
+    batch = run(RunOrder(str(little), str(tmp_path / "batch"), tuple(job.name for job in follower.jobs)))
     assert not batch.failed, [job.error for job in batch.jobs]
     assert_equal(tmp_path / "followed", tmp_path / "batch", [table for job in follower.jobs for table in job.tables])
     assert [update.batch for update in Follower(follower.order).once() if update.batch >= 0] == []
+    again = Follower(follower.order)
+    for day in again.tables.version("messages").dates:  # type: ignore[union-attr]
+        again._make(spark, [day], Update(-1))
+    assert_equal(tmp_path / "followed", tmp_path / "batch", ["messages"])
 
 
 def test_days_without_gaps_go_together() -> None:
