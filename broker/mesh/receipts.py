@@ -91,15 +91,18 @@ class Item:
     """Acknowledgements that wait. asked, places: of these messages, (packet identifier, index in the run); data: or of others, as bytes.
 
     gate: must be open. ticket: of the commit that must come first; 0: none. deadline: on the loop's clock. late: it is over.
+
+    sent: it has gone.
     """
 
-    __slots__ = ("asked", "count", "data", "deadline", "gate", "late", "places", "reason", "ticket")
+    __slots__ = ("asked", "count", "data", "deadline", "gate", "late", "places", "reason", "sent", "ticket")
 
     def __init__(self, count: int, ticket: int, deadline: float) -> None:
         self.count = count
         self.ticket = ticket
         self.deadline = deadline
         self.late = False
+        self.sent = False
         self.asked: Asked | None = None
         self.places: list[tuple[int, int]] = []
         self.reason = 0
@@ -153,7 +156,8 @@ class Tracker:
             assert persistence is not None
             persistence.when(item.ticket, lambda: self.pump(qos))
         self.pump(qos)
-        self._set_timer()
+        if item.asked is not None:
+            self._set_timer()
         if self.waiting > (self.connection.receive_maximum or OPEN_MAX):
             self.connection.pause_reading_for(self)  # it has more open than it may
 
@@ -172,6 +176,7 @@ class Tracker:
         reached = persistence.reached if persistence is not None else 0
         while queue and queue[0].ticket <= reached and not queue[0].waits and (queue[0].gate is None or queue[0].gate.open):
             item = queue.popleft()
+            item.sent = True
             self._count(qos, -item.count)
             data = item.data or self._receipts.acknowledgements(connection, item)
             connection.context.counters.packets_sent += item.count if item.asked is not None else 0

@@ -22,10 +22,11 @@ from ...mqtt.session import PUBACKS, PUBCOMPS, PUBRECS, PUBRELS
 from ..auth.permissions import identified
 from ..ledger import ALIAS, ALIASES
 from ..routing.publication import Publication
-from .accept import publish, publish_run
+from .accept import check_quota, publish, publish_run
 from .acknowledge import acknowledged
 from .find_packets import PLAIN, alike, find_packets
 from .handles import handle_of
+from .queueing import put
 
 if TYPE_CHECKING:
     from ..routing.publication import Numbers
@@ -159,6 +160,13 @@ def take_packets(connection: ClientConnection, session: Session, data: bytes, po
     if found is None:
         return 0
     batch, recipients, numbers, after = found
+    if recipients.queue is not None:
+        if connection.receive_maximum and batch.qos:
+            check_quota(connection, session, batch)
+        put(Publication(connection, session.face, numbers), session, batch, recipients.queue)
+        connection.received += batch.count
+        connection.context.counters.publish_bytes_received += after - position
+        return after
     if not publish(Publication(connection, session.face, numbers), session, batch, recipients):
         return -after
     connection.received += batch.count

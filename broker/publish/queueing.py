@@ -35,14 +35,18 @@ class Waiting:
         self.qos = qos
         self.numbers = numbers
 
-    def opened(self, refused: str | None) -> None:
-        """The commit is done, or has failed: then nothing was put."""
+    def refused(self, text: str) -> None:
+        """The commit has failed: nothing was put."""
         connection: Any = self.tracker.connection
-        if refused is not None:
-            if connection.version != 5:  # it has no word for it: the publisher comes again, with its messages
-                connection.disconnect(Reason.QUOTA_EXCEEDED, refused)
-                return
+        if connection.version != 5:  # it has no word for it: the publisher comes again, with its messages
+            connection.disconnect(Reason.QUOTA_EXCEEDED, text)
+        else:
             self.item.data = answers(0x40 if self.qos == 1 else 0x50, self.numbers, bytes((Reason.QUOTA_EXCEEDED,)))
+
+    def go(self) -> None:
+        """The gate is open: the first one of a connection takes the others along."""
+        if self.item.sent:
+            return
         self.tracker.pump(self.qos)
 
 

@@ -23,8 +23,11 @@ RETRY = 1.0  # seconds until a disk that takes nothing is asked again
 class Waiting(Protocol):
     """What waits for a commit."""
 
-    def opened(self, refused: str | None) -> None:
-        """The commit is done. refused: why it is not, and will not be."""
+    def refused(self, text: str) -> None:
+        """The commit has failed: what waits says so when it goes."""
+
+    def go(self) -> None:
+        """The gate is open."""
 
 
 class Gate:
@@ -40,9 +43,12 @@ class Gate:
     def let_go(self, refused: str | None = None) -> None:
         """The commit is done, or has failed."""
         self.open, self.refused = True, refused
-        for one in self.waiting:
-            one.opened(refused)
-        self.waiting.clear()
+        waiting, self.waiting = self.waiting, []
+        if refused is not None:
+            for one in waiting:
+                one.refused(refused)
+        for one in waiting:
+            one.go()
 
 
 class Committer:

@@ -178,6 +178,8 @@ class Queues:
                 return known[2], ""
             if known is not None and (known[2] is None or known[2].refused is None):
                 return None, f"{name}:{known[0].first + known[1]}"
+        if not run.uniform:
+            run = run.parts()
         payloads = run.payloads
         text = queue.refusal(len(payloads), run.payload_bytes)
         if text is not None:

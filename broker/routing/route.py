@@ -84,10 +84,11 @@ class Recipients:
     local: the same without the brokers elsewhere, for messages that the mesh brings; None: this one.
     sole: the only recipient, when no store, journal or other broker has to know of a message; else None. See `broker/publish/direct.py`.
     far: only other brokers want a message, and no journal has to know of it.
+    queue: the queue that they are put into; None: into none.
     noted: the journal has events of these messages. dimension: what its counters call them. tally: see `journal/tally.py`.
     """
 
-    __slots__ = ("__weakref__", "dimension", "far", "local", "mask", "noted", "receipts", "sole", "tally", "targets")
+    __slots__ = ("__weakref__", "dimension", "far", "local", "mask", "noted", "queue", "receipts", "sole", "tally", "targets")
 
     plain = True
     as_published = False
@@ -111,6 +112,7 @@ class Recipients:
         self.tally = 0
         self.local = local
         self.sole = None if mask or noted or len(targets) != 1 or targets[0].session.stored else targets[0]
+        self.queue: str | None = None
         self.far = mask > 0 and not (targets or receipts or noted)
 
     @property
@@ -136,6 +138,13 @@ class PartOfTargets:
         self.as_published = to.as_published
         self.dimension = to.dimension
         self.tally = 0
+
+
+def queue_recipients(name: str) -> Recipients:
+    """What stands for a queue among recipients. Messages with properties go into it as runs."""
+    recipients = Recipients([], 0, None, noted=True)
+    recipients.queue = name
+    return recipients
 
 
 class KnownRecipients:

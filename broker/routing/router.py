@@ -22,7 +22,7 @@ from ..auth.permissions import SESSION, Access, Rights
 from ..counters import Counters
 from ..journal.tally import amount_of
 from ..ledger import SUBSCRIPTIONS, weight_of_filter
-from .route import Addressed, Entry, KnownRecipients, PartOfTargets, Recipients, Route, Service, Target, target_of
+from .route import Addressed, Entry, KnownRecipients, PartOfTargets, Recipients, Route, Service, Target, queue_recipients, target_of
 from .shared import ShareGroup
 
 if TYPE_CHECKING:
@@ -315,9 +315,9 @@ class Router:
         route = Route(topic, [target_of(found) for found in entries.values()], shares, mesh, writable)
         route.receipts = self.receipts(topic)
         route.service = self.services.get(topic)
-        if queued and self.queues is not None:
-            route.queue = self.queues.name_of(topic) or ""
         route.rights = rights
+        if queued and self.queues is not None:
+            self._queue(route, topic_bytes, self.queues.name_of(topic))
         route.addressed = addressed
         if self.journal is not None:
             route.noted, route.dimension = self.noting(topic_bytes, topic)
@@ -334,6 +334,14 @@ class Router:
                 if rights is None or rights.owners is None:
                     self.recipients[topic_bytes] = route.recipients
         return route
+
+    def _queue(self, route: Route, topic: bytes, name: str | None) -> None:
+        """The route of a queue's topic. name: None: there is no such queue."""
+        route.queue = name or ""
+        if name is not None and not (route.rights is not None and route.rights.identified):
+            route.recipients = queue_recipients(name)
+            if route.rights is None or route.rights.owners is None:
+                self.recipients[topic] = route.recipients
 
     # Who may
 
