@@ -54,11 +54,11 @@ class Outbox:
         """Have a parcel for a broker. name: the recipient there that gets it; "" for none."""
         line = self._lines.setdefault(broker, [])
         if line:
-            last = line[-1]
-            if last[0] == kind and last[1] == name and isinstance(last[2], Parcel) and last[2].alike(parcel):
-                line[-1] = (kind, name, last[2].joined(parcel))
+            last_kind, last_name, last = line[-1]
+            if last_kind == kind and last_name == name and isinstance(last, Parcel) and last.alike(parcel):
+                last.payloads.extend(parcel.payloads)
                 return
-        line.append((kind, name, parcel))
+        line.append((kind, name, parcel.part(0, parcel.count)))  # its list of payloads is nobody else's
 
     def note(self, broker: int, kind: str, body: bytes) -> None:
         """Have a notice for a broker."""

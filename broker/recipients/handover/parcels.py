@@ -91,15 +91,15 @@ class Parcel:
 
     def alike(self, other: Parcel) -> bool:
         """Whether both differ in nothing but their payloads, of one length: a run has them all."""
-        return len(self.payloads[0]) == len(other.payloads[0]) and self._kind() == other._kind() and not (self.mark or other.mark)
-
-    def _kind(self) -> tuple[object, ...]:
-        fixed = (self.topic, self.qos, self.retain, self.properties, self.expiry, self.site, self.originator)
-        return (*fixed, self.tried, self.repeated, self.reason, self.final)
-
-    def joined(self, other: Parcel) -> Parcel:
-        """The messages of both, which are alike."""
-        return replace(self, payloads=[*self.payloads, *other.payloads])
+        return (
+            len(self.payloads[0]) == len(other.payloads[0])
+            and self.tried == other.tried
+            and self.properties == other.properties
+            and self.topic == other.topic
+            and (self.qos, self.retain, self.expiry, self.site) == (other.qos, other.retain, other.expiry, other.site)
+            and (self.originator, self.repeated, self.reason, self.final) == (other.originator, other.repeated, other.reason, other.final)
+            and not (self.mark or other.mark)
+        )
 
     @property
     def count(self) -> int:
@@ -162,7 +162,8 @@ class Parcel:
 
     def part(self, start: int, stop: int) -> Parcel:
         """Some of the messages."""
-        return replace(self, payloads=self.payloads[start:stop], mark=part_of(self.mark, start, stop))
+        mark = part_of(self.mark, start, stop) if stop - start < self.count else self.mark
+        return replace(self, payloads=self.payloads[start:stop], mark=mark)
 
 
 def decode(body: bytes) -> Parcel:

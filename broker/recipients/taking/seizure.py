@@ -104,18 +104,19 @@ class Seizure:
         session, outbound = self.session, self.session.outbound
         if not outbound.in_flight or session.resending:
             return True
-        for piece in outbound.unfinished():
-            flight = outbound.flight(piece.serial)
-            if piece.run is None or piece.retain or isinstance(flight, Gone) or not self._chooser.owns(piece):
+        for flight in outbound.flights():
+            if isinstance(flight, Gone) or flight.run is None or flight.retain or not self._chooser.owns(flight):
                 continue
-            if self._young(piece.run.received):
+            if self._young(flight.run.received):
                 break
-            part: Delivery | None = self._beyond_kept(piece)
-            if part is None:
-                continue
-            if not self._chooser.give(session, part, True):
-                return False
-            self._release(part)
+            whole = flight.part(0, flight.count)
+            for piece in [whole] if flight.left == flight.count else outbound.still(whole):
+                part: Delivery | None = self._beyond_kept(piece)
+                if part is None:
+                    continue
+                if not self._chooser.give(session, part, True):
+                    return False
+                self._release(part)
         return True
 
     def _beyond_kept(self, delivery: Delivery) -> Delivery | None:
