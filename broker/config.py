@@ -203,6 +203,9 @@ def parse(table: Mapping[str, Any], file: str = "command line", folder: Path | N
         metabroker=MetabrokerSettings.of(section.section("metabroker"), folder),
         recipients=RecipientSettings.of(section.section("recipients")) if section.has("recipients") else None,
     )
+    if config.recipients is not None and mesh is not None and mesh.clients == "roam":
+        right = "give \"site\" where there is a table [recipients]: the session of a recipient's client stays at the recipient's home"
+        raise section.section("mesh").error("clients", right)
     if section.has("management"):
         proven = config.access is not None and config.access.asks
         config.management = ManagementSettings.of(section.section("management"), proven)

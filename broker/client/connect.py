@@ -180,7 +180,7 @@ def _refusal(connection: Connection, packet: packets.Connect, method: object) ->
     access, will = connection.site.router.access, packet.will
     if (
         connection.site.recipients is not None
-        and (wrong := connection.site.recipients.refusal(packet.client_id, packet.properties)) is not None
+        and (wrong := connection.site.recipients.clients.refusal(packet.client_id, packet.properties)) is not None
     ):
         return wrong
     refusal = access.login(packet.client_id, packet.password, connection.inside)
@@ -287,7 +287,7 @@ def _open(connection: Connection, packet: packets.Connect, connack: packets.Conn
     if site.roaming is not None:
         site.roaming.opened(session)
     if site.recipients is not None:
-        site.recipients.opening(session, packet.properties)
+        site.recipients.clients.opening(session, packet.properties)
     connack.session_present = present and not connection.mqisdp  # MQTT 3.1 has a reserved byte there
     wait = session.stored or (known is not None and known.stored and known is not session)  # what it says is in the store
     if wait and persistence is not None and persistence.error is None:

@@ -101,6 +101,12 @@ def subscribe(connection: Connection, packet: packets.Subscribe) -> None:
         persistence.begin()
         _suback(connection, packet, [Reason.QUOTA_EXCEEDED] * len(packet.subscriptions))
         return
+    recipients = connection.site.recipients
+    if recipients is not None and Property.USER_PROPERTY in packet.properties:
+        wrong = recipients.clients.subscribing(session, packet.properties, packet.subscriptions)
+        if wrong is not None:
+            _suback(connection, packet, [Reason.IMPLEMENTATION_SPECIFIC_ERROR] * len(packet.subscriptions), answer=False, text=wrong)
+            return
     _go(connection, _subscribe(connection, session, packet), len(packet.subscriptions))
 
 
@@ -223,11 +229,15 @@ def _refused(connection: Connection, text: str) -> None:
     )
 
 
-def _suback(connection: Connection, packet: packets.Subscribe, reasons: list[Reason], answer: bool = True) -> None:
-    """SUBACK. MQTT 3.1 has no word for failure in it: there each filter is answered with the QoS that was asked for."""
+def _suback(connection: Connection, packet: packets.Subscribe, reasons: list[Reason], answer: bool = True, text: str = "") -> None:
+    """SUBACK. MQTT 3.1 has no word for failure in it: there each filter is answered with the QoS that was asked for.
+
+    text: why all of it is refused, for a client that wants to know.
+    """
     if connection.mqisdp:
         reasons = [Reason(one.qos) for one in packet.subscriptions]
-    connection.send_packet(packets.Suback(packet.packet_id, reasons), answer=answer)
+    properties: packets.Properties = {Property.REASON_STRING: text} if text and connection.request_problem else {}
+    connection.send_packet(packets.Suback(packet.packet_id, reasons, properties), answer=answer)
 
 
 def _send_retained(connection: Connection, wanted: list[Replay]) -> None:

@@ -6,6 +6,7 @@ A client declares its own client identifier, or names that a file or the directo
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from .settings import Application, Intervals, seconds_of, wrong_alternatives, wrong_name
 
@@ -42,6 +43,28 @@ def declared(client_id: str, found: dict[str, list[str]], default: Intervals, ma
             raise Contradiction(f"{ALTERNATIVES} of {name}: {text}")
         applications.append(Application(name, [client_id], [], alternatives, intervals, found.get(PROBE, ["0"])[-1] == "1", consents))
     return applications
+
+
+def of_subscription(client_id: str, found: dict[str, list[str]], filters: list[str], known: Application | None) -> Application | None:
+    """The application that a client is, as one of its SUBSCRIBE declares it; None: that declares nothing. Raises Contradiction.
+
+    found: user properties of SUBSCRIBE by name. filters: its topic filters, which fail over. known: what the client is already.
+    """
+    alternatives = _names(found, ALTERNATIVES)
+    if not alternatives:
+        return None
+    text = wrong_name(client_id) or wrong_alternatives(client_id, alternatives)
+    if text is not None:
+        raise Contradiction(f"{ALTERNATIVES} of {client_id[:80]}: {text}")
+    if known is None:
+        return Application(client_id, [client_id], filters, alternatives, consents=[])
+    if known.alternatives and known.alternatives != alternatives:
+        raise Contradiction(f"{ALTERNATIVES} of {client_id}: a client has one list, and said {','.join(known.alternatives)!r} before")
+    if not (known.alternatives and not known.topics):  # else all its subscriptions fail over
+        filters = list(dict.fromkeys([*known.topics, *filters]))
+    else:
+        filters = []
+    return replace(known, alternatives=alternatives, topics=filters)
 
 
 def _names(found: dict[str, list[str]], key: str) -> list[str]:

@@ -28,8 +28,11 @@ class RecipientDirectory(Protocol):
     def ask(self, name: str, answer: Callable[[Application | Answer], None]) -> None:
         """Look a name up. `answer` is called once, in the event loop, at once or later."""
 
-    def look(self) -> None:
-        """The broker has started: take up what the cache has of this broker's applications."""
+    def resume(self, kept: list[Application]) -> None:
+        """The broker has started: take up what the cache has of this broker's applications.
+
+        kept: what an earlier life of the broker was the home of. What of that is registered no more is dropped with the next listing.
+        """
 
     def opened(self, client_id: str) -> None:
         """A client has come: its broker is the home of applications that it serves and whose records name no broker."""

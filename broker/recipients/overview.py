@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...mqtt.errors import UsageError
 from . import view
-from .handover.records import choose, iso
+from .handover.records import choose, iso, refusal
 from .machine import State
 
 if TYPE_CHECKING:
@@ -48,15 +48,15 @@ class Overview:
 
     def hold(self, name: str) -> dict[str, Any]:
         """See `requests.recipients.Administration`."""
-        return self._act(name, self._all.hold)
+        return self._act(name, self._all.operating.hold)
 
     def resume(self, name: str) -> dict[str, Any]:
         """See `requests.recipients.Administration`."""
-        return self._act(name, self._all.resume)
+        return self._act(name, self._all.operating.resume)
 
     def defunct(self, name: str) -> dict[str, Any]:
         """See `requests.recipients.Administration`."""
-        return self._act(name, self._all.defunct)
+        return self._act(name, self._all.operating.defunct)
 
     def move(self, name: str, to: str | None) -> dict[str, Any]:
         """See `requests.recipients.Administration`."""
@@ -66,10 +66,14 @@ class Overview:
             if chosen is None:
                 raise UsageError(f"no alternative of {name!r} takes its messages now: name one")
             to = chosen.name
-        other = self._known(to).name
+        record = self._known(to)
+        other = record.name
         if other == name:
             raise UsageError(f"{name!r} has its messages already")
-        return self._act(name, lambda one: self._all.move(one, other))
+        why = refusal(name, record, self._all.reachable) or self._all.operating.forbids(other, name)
+        if why is not None:
+            raise UsageError(f"{other!r} does not take messages of {name!r} now: {why}")
+        return self._act(name, lambda one: self._all.operating.move(one, other))
 
     def totals(self) -> dict[str, int]:
         """Counts for metrics: of the recipients whose home is here, and of this broker's fail-overs."""

@@ -78,6 +78,13 @@ class DirectoryRecipients:
 
         self._directory.find(name, answered)
 
+    def resume(self, kept: list[Application]) -> None:
+        """See `RecipientDirectory`. A record that names this broker came from the directory."""
+        self.look()
+        for one in kept:
+            if one.broker == self._home.site and one.name not in self._own:
+                self._taken.setdefault(one.name, one)
+
     def look(self) -> None:
         """The listing has changed: take up what is at home here, and give up what is not registered any more."""
         known = self._directory.known()

@@ -28,17 +28,18 @@ from ..routing.publication import Publication
 from . import view
 from .announcing import RECORDS, Announcing, TakesApplications, TakesRecords
 from .asking import ADOPT, Asking
-from .declared import Contradiction, declared
+from .clients import Clients
 from .directory import RecipientDirectory
 from .handover import records
 from .handover.arrivals import Arrivals
 from .handover.failover import FailOver, uniform_runs
-from .handover.parcels import Parcel, failed_over, fields_of, repeated, stamped
+from .handover.parcels import Parcel, failed_over, stamped
 from .handover.records import Record, iso
 from .handover.returns import Returns
 from .keeping import Keeping, restore_state
 from .machine import State
-from .recipient import PAST, QUEUE, Recipient, adopt_faces, face_of, forget_gone, watch
+from .operating import Operating
+from .recipient import PAST, QUEUE, Recipient, adopt_faces
 from .sampling import Sampler
 from .settings import Application, RecipientSettings
 from .taking.feeding import Mover
@@ -98,26 +99,26 @@ class Recipients:
         self.node: Node | None = None
         self._accept = accept
         self.issue = issue
-        self._clients: dict[str, list[Recipient]] = {}  # client identifier -> whom it serves
         self._heap: list[tuple[float, int, Recipient]] = []
         self._serials = itertools.count()
         self._timer: asyncio.TimerHandle | None = None
         self._movers: dict[Session, Mover] = {}
         self._hungry: dict[Recipient, None] = {}  # queues that have messages
         self._ailing: dict[Recipient, None] = {}  # not operational, or messages are being taken away
-        self._stirred = True
+        self.stirred = True
         self._edits = -1  # the router's, as of the last look
         self._kept: dict[bytes, Parcel] = {}  # what finds no room where it goes
+        self.clients = Clients(self)
         self.asking = Asking(self)
         self.announcing = Announcing(self)
-        self._moving: dict[str, str] = {}  # recipient -> whom an operator gives its messages
+        self.operating = Operating(self)
         arrivals = Arrivals(context, guard, self.local, number, self.prefix, lambda first, count: self.failover.note(first, count))
         returns = Returns(context, self.publish, self._wanted, self._bury, self._keep_parcel, self.prefix)
         self.failover = FailOver(context, self, arrivals, returns, self._store_parcel, self._forget_parcel, self._room)
-        self.sampler = Sampler(sessions, lambda session: session.client_id in self._clients, settings.intervals.fault)
+        self.sampler = Sampler(sessions, lambda session: session.client_id in self.clients.serving, settings.intervals.fault)
         router.addressed = self._addressed
-        sessions.keeps = self._keeps
-        sessions.outlives = self._outlives
+        sessions.keeps = self.clients.keeps
+        sessions.outlives = self.clients.outlives
 
     # ---- the start
 
@@ -155,9 +156,9 @@ class Recipients:
             recipient.recovered(now)
             self.set_deadline(recipient)
         if self.directory is not None:
-            self.directory.look()
+            self.directory.resume(kept.applications if kept is not None else [])
         self.asking.read()
-        self._stirred = True
+        self.stirred = True
 
     def is_home(self, application: Application) -> bool:
         return application.broker is None or application.broker == self.site
@@ -166,13 +167,13 @@ class Recipients:
         """A session of an earlier life."""
         name = session.client_id
         if name.startswith(PAST):
-            self._move_past(session, name.split(".", 3)[3])
+            self.clients.move_past(session, name.split(".", 3)[3])
         elif name.startswith(QUEUE) and name[len(QUEUE) :] not in self.local:
             log.warning(
                 "event=recipient-unknown name=%s messages=%d text=it is not declared any more", quoted(name[len(QUEUE) :]), session.queued
             )
-        elif name in self._clients:
-            self._serve(session)
+        elif name in self.clients.serving:
+            self.clients.serve(session)
 
     def _adopt(self, application: Application, declared: bool) -> Recipient:
         """Be the home of an application."""
@@ -191,7 +192,7 @@ class Recipients:
         self.local[name] = recipient
         self.remote.pop(name, None)
         for client in application.clients:
-            self._clients.setdefault(client, []).append(recipient)
+            self.clients.serving.setdefault(client, []).append(recipient)
         self.announcing.tell(name)
         return recipient
 
@@ -202,18 +203,18 @@ class Recipients:
             known = self._adopt(application, True)
         else:
             for client in known.application.clients:
-                if known in self._clients.get(client, ()):
-                    self._clients[client].remove(known)
+                if known in self.clients.serving.get(client, ()):
+                    self.clients.serving[client].remove(known)
             known.application = application
             known.machine.intervals = application.intervals
             for client in application.clients:
-                self._clients.setdefault(client, []).append(known)
+                self.clients.serving.setdefault(client, []).append(known)
             self.announcing.tell(application.name)
         self.keeping.put(b"a" + application.name.encode(), records.encode_application(application))
         for client in application.clients:
             session = self.sessions.get(client)
             if session is not None:
-                self._serve(session)
+                self.clients.serve(session)
         return known
 
     def drop(self, name: str) -> None:
@@ -232,7 +233,7 @@ class Recipients:
         del self.local[name]
         self._hungry.pop(recipient, None)
         self._ailing.pop(recipient, None)
-        for serving in self._clients.values():
+        for serving in self.clients.serving.values():
             if recipient in serving:
                 serving.remove(recipient)
         self._stop_mover(recipient.queue)
@@ -243,110 +244,13 @@ class Recipients:
             self.directory.withdraw(name)
         self.announcing.tell(name)
 
-    # ---- clients
+    # ---- sessions are moved
 
-    def refusal(self, client_id: str, properties: dict[int, Any]) -> tuple[Reason, str] | None:
-        """Why a CONNECT declares what it may not; None: it does not."""
-        try:
-            self._declared(client_id, properties)
-        except Contradiction as error:
-            return Reason.IMPLEMENTATION_SPECIFIC_ERROR, str(error)
-        return None
+    def move_session(
+        self, session: Session, room: Callable[[], bool], give: Callable[[Delivery, bool], None], then: Callable[[], None]
+    ) -> None:
+        """Give what a session has on, as there is room. then: called once when nothing is left."""
 
-    def _declared(self, client_id: str, properties: dict[int, Any]) -> list[Application]:
-        def may(name: str) -> bool:
-            if any(one.name == name for one in self._clients.get(client_id, ())):
-                return True
-            found = self.directory.cached(name) if self.directory is not None else None
-            return found is not None and client_id in found.clients
-
-        return declared(client_id, fields_of(properties), self.settings.intervals, may)
-
-    def opening(self, session: Session, properties: dict[int, Any]) -> None:
-        """A client has come; its session is about to be resumed."""
-        for application in self._declared(session.client_id, properties):
-            if application.name in self.local:
-                base = self.local[application.name].application
-                application.clients = list(dict.fromkeys([*base.clients, session.client_id]))
-                application.topics = base.topics
-            self.adopt(application)
-            if self.directory is not None:
-                self.directory.declare(application)
-        if self.directory is not None:
-            self.directory.opened(session.client_id)
-        served = self._clients.get(session.client_id)
-        if not served:
-            return
-        self._serve(session)
-        forget_gone(session)
-        now = self.context.now
-        for recipient in served:
-            recipient.connected_now(now)
-        self._stirred = True
-
-    def _serve(self, session: Session) -> None:
-        """A session is one of those that serve recipients."""
-        served = self._clients[session.client_id]
-        for number, recipient in enumerate(served):
-            recipient.primary = number == 0
-            recipient.join(session)
-        watch(session, self)
-        if session.face is session:
-            self.router.reface(session, face_of(served[0], session))
-
-    def _keeps(self, client_id: str) -> bool:
-        """Whether the session of a client is kept though it ends with its connection."""
-        return bool(self._clients.get(client_id))
-
-    def _outlives(self, session: Session) -> str | None:
-        """The name under which a session that ends goes on, because recipients have messages in it; None: it ends."""
-        served = [one for one in self._clients.get(session.client_id, ()) if session in one.sessions]
-        if not served:
-            return None
-        for recipient in served:
-            recipient.part(session)
-        if not (session.queued or session.outbound.in_flight):
-            return None
-        name = f"{PAST}{time.time_ns()}.{served[0].name}"
-        self.context.loop.call_soon(self._past, session, served)
-        for recipient in served:
-            recipient.pasts.append(session)
-        session.user = None
-        persistence = self.keeping.persistence
-        if persistence is not None and session.stored:
-            for topic_filter in list(session.filters):  # type: ignore[attr-defined]
-                persistence.delete_subscription(session, topic_filter)  # type: ignore[arg-type]
-        return name
-
-    def _past(self, session: Session, served: list[Recipient]) -> None:
-        self.context.refresh()
-        self._move_past(session, served[0].name)
-        self.context.flush()
-
-    def _move_past(self, session: Session, primary: str) -> None:
-        """Move what a session that has ended still has for recipients."""
-        forget_gone(session)
-        for recipient in self.local.values():
-            if session not in recipient.pasts and recipient.name == primary:
-                recipient.pasts.append(session)
-
-        def give(delivery: Delivery, sent: bool) -> None:
-            for run in uniform_runs(delivery):
-                run = repeated(run) if sent else run
-                owner = self.local.get(primary) if failed_over(run.properties) else self._owner(bytes(run.topic))
-                if owner is not None:
-                    owner.take_back(Delivery(run, delivery.qos, delivery.retain))
-
-        def end() -> None:
-            for recipient in self.local.values():
-                if session in recipient.pasts:
-                    recipient.past_over(session)
-            self.sessions.end(session)
-            self._stirred = True
-
-        self._move(session, lambda: True, give, end)
-
-    def _move(self, session: Session, room: Callable[[], bool], give: Callable[[Delivery, bool], None], then: Callable[[], None]) -> None:
         def ended() -> None:
             self._movers.pop(session, None)
             then()
@@ -361,8 +265,8 @@ class Recipients:
 
     # ---- messages
 
-    def _owner(self, topic: bytes) -> Recipient | None:
-        """The recipient here that a topic addresses."""
+    def owner(self, topic: bytes) -> Recipient | None:
+        """The recipient here that a topic addresses; None: there is none."""
         name = self.name_in(topic.decode())
         return None if name is None else self.local.get(name)
 
@@ -453,9 +357,9 @@ class Recipients:
         return persistence.next_commit if persistence is not None else 0
 
     def fail_over(self, recipient: Recipient, delivery: Delivery, sent: bool, reason: str) -> bool:
-        to = self._moving.get(recipient.name)
+        to = self.operating.moving.get(recipient.name)
         if to is not None:
-            return self._move_to(recipient, to, delivery)
+            return self.operating.give(recipient, to, delivery)
         return self.failover.fail_over(recipient, delivery, sent, reason)
 
     def seize(self, recipient: Recipient, session: Session, cutoff: float | None, keep: int, done: Callable[[Seizure], None]) -> Seizure:
@@ -468,7 +372,7 @@ class Recipients:
         self.keeping.put_state(recipient, offset)
         self.announcing.tell(recipient.name)
         self.set_deadline(recipient)
-        self._stirred = True
+        self.stirred = True
         self._hungry[recipient] = self._ailing[recipient] = None
         history = recipient.machine.history
         if history and history[-1] is not recipient.told:
@@ -534,7 +438,7 @@ class Recipients:
         run = delivery.run
         if run is None:
             return
-        served = self._clients.get(session.client_id, ())
+        served = self.clients.serving.get(session.client_id, ())
         owner = next((one for one in served if session in one.sessions and run.uniform and one.addressed(bytes(run.topic))), None)
         if owner is None:
             owner = next((one for one in served if session in one.sessions), None)
@@ -567,7 +471,7 @@ class Recipients:
         if dead.deliver(Delivery(run, max(1, parcel.qos))) < run.count:
             log.error("event=dead-letter-lost topic=%s messages=%d text=no room", quoted(self.dead_letters), run.count)
             self.context.counters.dropped += run.count
-        self._stirred = True
+        self.stirred = True
 
     def _keep_parcel(self, parcel: Parcel) -> None:
         self._kept[self._store_parcel(parcel)] = parcel
@@ -594,8 +498,8 @@ class Recipients:
         """The end of a piece of work. True: messages for other brokers were posted."""
         for mover in list(self._movers.values()):
             mover.settle()
-        if self._stirred or self._edits != self.router.edits:
-            self._stirred = False
+        if self.stirred or self._edits != self.router.edits:
+            self.stirred = False
             self._edits = self.router.edits
             self._look()
         return self.failover.settle()
@@ -610,7 +514,7 @@ class Recipients:
                 del self._hungry[recipient]
         dead = self.sessions.get(DEAD)
         if dead is not None and dead.queued and dead not in self._movers and self._wanted(self.dead_letters):
-            self._move(dead, lambda: self._wanted(self.dead_letters), self._exhume, lambda: None)
+            self.move_session(dead, lambda: self._wanted(self.dead_letters), self._exhume, lambda: None)
 
     def _feed(self, recipient: Recipient) -> None:
         mover = self._movers.get(recipient.queue)
@@ -621,7 +525,7 @@ class Recipients:
             elif not recipient.serving(recipient.prefix + b"/"):
                 self._stop_mover(recipient.queue)
         elif room and not recipient.busy:
-            self._move(recipient.queue, recipient.has_room, lambda delivery, _: recipient.feed(delivery), lambda: None)
+            self.move_session(recipient.queue, recipient.has_room, lambda delivery, _: recipient.feed(delivery), lambda: None)
 
     def _exhume(self, delivery: Delivery, sent: bool) -> None:
         for run in uniform_runs(delivery):
@@ -630,7 +534,7 @@ class Recipients:
 
     def tick(self) -> None:
         """Twice a second."""
-        self._stirred = True
+        self.stirred = True
         self.sampler.look(self.context.now)
         self.failover.tick()
         kept, self._kept = self._kept, {}
@@ -666,42 +570,3 @@ class Recipients:
     def values(self) -> dict[str, str]:
         """For `$SYS/broker/recipients/`."""
         return view.values(self)
-
-    # ---- operators
-
-    def hold(self, name: str, on: bool = True) -> bool:
-        """Let a recipient's messages wait, or go on. False: it is not here."""
-        recipient = self.local.get(name)
-        if recipient is not None:
-            recipient.hold(on)
-        return recipient is not None
-
-    def resume(self, name: str) -> bool:
-        """End a hold. False: the recipient is not here."""
-        return self.hold(name, False)
-
-    def defunct(self, name: str) -> bool:
-        """Declare a recipient defunct. False: it is not here."""
-        recipient = self.local.get(name)
-        if recipient is not None:
-            recipient.declare_defunct()
-        return recipient is not None
-
-    def move(self, name: str, to: str) -> bool:
-        """Give what waits for a recipient to another one. False: the first is not here, or the other is not known."""
-        recipient = self.local.get(name)
-        if recipient is None or self.record(to) is None or name == to:
-            return False
-        self._moving[name] = to
-
-        recipient.empty(lambda: self._moving.pop(name, None))
-        return True
-
-    def _move_to(self, recipient: Recipient, to: str, delivery: Delivery) -> bool:
-        found = self.record(to)
-        for run in uniform_runs(delivery):
-            parcel = Parcel.of(run, delivery.qos, self.number, self.context.now).failed(recipient.name, "moved", False)
-            left = parcel if found is None else self.failover.send_to(found, parcel)
-            if left is not None:
-                self.failover.place(left)
-        return True

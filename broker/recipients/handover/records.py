@@ -135,6 +135,11 @@ def choose(
     return steps, None
 
 
+def refusal(first: str, record: Record, reachable: Callable[[int], bool]) -> str | None:
+    """Why an alternative is given no messages of `first` now, in words; None: it is."""
+    return None if (step := _look(first, record.name, set(), record, reachable)[0]).taken else step.answer
+
+
 def _look(first: str, name: str, done: set[str], record: Record | None, reachable: Callable[[int], bool]) -> tuple[Step, Record | None]:
     if record is None:
         return Step(name, "", "unknown", "not registered"), None

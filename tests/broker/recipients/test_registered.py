@@ -143,7 +143,7 @@ async def test_f18_what_a_client_declares_is_registered() -> None:
         assert recipients is not None
         assert recipients.local["orders"].application.alternatives == ["backup"], "what the client said itself"
         await orders.leave()
-        recipients.defunct("orders")
+        recipients.operating.defunct("orders")
         await at.until(lambda: book.declared == {})
 
 

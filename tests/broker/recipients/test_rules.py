@@ -192,26 +192,26 @@ async def test_operators_hold_resume_move_and_declare() -> None:
     async with site(MemoryStore(), application=[application("a", "b"), application("b")]) as at:
         a, b = await served(at, "a"), await served(at, "b")
         sender = await at.client("shop")
-        assert of(at).hold("a")
+        assert of(at).operating.hold("a")
         await sender.publish("app/a/x", b"1", 1)
         await at.later(20)
         await a.nothing()
         assert of(at).describe("a")[0]["queue"] == 1
-        assert of(at).resume("a")
+        assert of(at).operating.resume("a")
         at.broker.context.flush()
         assert (await a.messages(1))[0].payload == b"1"
-        of(at).hold("a")
+        of(at).operating.hold("a")
         await sender.publish("app/a/x", b"2", 1)
-        assert of(at).move("a", "b")
+        assert of(at).operating.move("a", "b")
         at.broker.context.flush()
         assert (await b.messages(1))[0].payload == b"2"
-        of(at).resume("a")
-        assert of(at).defunct("a")
+        of(at).operating.resume("a")
+        assert of(at).operating.defunct("a")
         at.broker.context.flush()
         await a.closed(0x98)
         await sender.publish("app/a/x", b"3", 1)
         assert (await b.messages(1))[0].payload == b"3"
-        assert not of(at).defunct("nobody")
+        assert not of(at).operating.defunct("nobody")
 
 
 class Directory:
@@ -224,7 +224,7 @@ class Directory:
     def cached(self, name: str) -> Application | None:
         return None if self.away else self.known.get(name)
 
-    def look(self) -> None:
+    def resume(self, kept: list[Application]) -> None:
         """Nothing is at home here."""
 
     def opened(self, client_id: str) -> None:

@@ -1,0 +1,136 @@
+"""What a client declares with SUBSCRIBE, what its rules of access allow an alternative, and what does not go together."""
+
+from __future__ import annotations
+
+import pytest
+from mqmesh.base.settings import ConfigError
+from mqmesh.broker.applications import Application as Registered
+from mqmesh.broker.config import parse
+from mqmesh.mqtt.errors import UsageError
+from mqmesh.mqtt.packets import Suback, Subscribe, Subscription
+from mqmesh.mqtt.properties import Property
+from mqmesh.store.memory import MemoryStore
+from support.broker_site import Client, Site
+
+from .test_overview import overview
+from .test_recipients import application, served, site, state, users
+from .test_registered import Book, Registrar, with_directory
+from .test_restart import crashed, kept
+
+ORDERS = "app/a/#"
+
+
+async def subscribe_with(client: Client, topic_filter: str, alternatives: str) -> Suback:
+    """SUBSCRIBE that names alternatives."""
+    properties = {Property.USER_PROPERTY: [("mqmesh-alternatives", alternatives)]}
+    client.send(Subscribe(client.next_id(), [Subscription(topic_filter, 1)], properties))
+    return await client.expect(Suback)
+
+
+async def test_f18_a_subscription_names_its_alternatives() -> None:
+    """F18: the messages of that subscription fail over, those of others wait."""
+    async with site(application=[application("backup")]) as at:
+        till, backup, sender = await at.client("till"), await served(at, "backup"), await at.client("shop")
+        assert (await subscribe_with(till, "shop/orders", "backup")).reasons == [1]
+        await till.subscribe("shop/prices", qos=1)
+        await sender.publish("shop/prices", b"1", 1)
+        await sender.publish("shop/orders", b"2", 1)
+        await till.messages(2, acknowledge=False)
+        await at.later(1.1)
+        (got,) = await backup.messages(1)
+        assert (got.topic, got.payload, users(got)["mqmesh-failed-over"]) == ("shop/orders", b"2", "till")
+        await backup.nothing()
+
+
+async def test_a_second_subscription_with_the_same_alternatives_fails_over_too() -> None:
+    async with site(message_interval=3, application=[application("backup")]) as at:
+        till, backup, sender = await at.client("till"), await served(at, "backup"), await at.client("shop")
+        await subscribe_with(till, "shop/orders", "backup")
+        await subscribe_with(till, "$share/tills/shop/returns", "backup")
+        await sender.publish("shop/orders", b"probe", 1)
+        await till.messages(1, acknowledge=False)
+        await at.later(3.1)
+        await at.until(lambda: state(at, "till") == "fault")
+        await sender.publish("shop/returns", b"1", 1)
+        assert (await backup.messages(1))[0].payload == b"1"
+
+
+@pytest.mark.parametrize(
+    ("alternatives", "text"),
+    [
+        ("till", "an application is no alternative to itself"),
+        ("backup,backup", "an alternative stands twice"),
+        ("a/b", "give a name"),
+        ("other", "a client has one list, and said 'backup' before"),
+    ],
+)
+async def test_f18_alternatives_of_a_subscription_that_cannot_be_are_refused(alternatives: str, text: str) -> None:
+    async with site() as at:
+        till = await at.client("till")
+        assert (await subscribe_with(till, "shop/orders", "backup")).reasons == [1]
+        refused = await subscribe_with(till, "shop/returns", alternatives)
+        assert refused.reasons == [0x83]
+        assert text in refused.properties[Property.REASON_STRING]
+
+
+def guarded(*applications: dict[str, object]) -> Site:
+    """A broker whose rules let `b` read nothing that is addressed to `a`."""
+    rules = [{"deny": ["subscribe"], "topics": [ORDERS], "clients": ["b"]}, {"allow": ["publish", "subscribe"], "topics": ["#"]}]
+    table = {"message_interval": 1, "fault_interval": 3, "defunct_interval": 10, "application": list(applications)}
+    settings = parse({"access": {"rule": rules}, "recipients": table})
+    made = Site(access=settings.access)
+    made.broker.config.recipients = settings.recipients
+    return made
+
+
+async def test_an_alternative_that_may_not_read_the_topic_is_passed_over() -> None:
+    async with guarded(application("a", "b", "c"), application("b"), application("c")) as at:
+        a, b, c = [await served(at, name) for name in "abc"]
+        sender = await at.client("shop")
+        await sender.publish("app/a/x", b"1", 1)
+        await a.messages(1, acknowledge=False)
+        await at.later(1.1)
+        (got,) = await c.messages(1)
+        assert users(got)["mqmesh-failed-over"] == "a,b"
+        await b.nothing()
+
+
+async def test_messages_are_not_moved_to_who_does_not_take_them() -> None:
+    shy = application("shy", consents=["nobody"])
+    async with guarded(application("a"), application("b"), application("c"), shy) as at:
+        await served(at, "b")
+        overview(at).defunct("c")
+        for to, why in (
+            ("b", "'b' does not take messages of 'a' now: its client may not read app/a/#"),
+            ("c", "'c' does not take messages of 'a' now: it is known to be in DEFUNCT"),
+            ("shy", "'shy' does not take messages of 'a' now: it does not consent to messages of a"),
+        ):
+            with pytest.raises(UsageError, match=why):
+                overview(at).move("a", to)
+
+
+def test_clients_that_roam_are_no_recipients() -> None:
+    mesh = {"name": "m", "key": "0123456789abcdef", "clients": "roam"}
+    with pytest.raises(ConfigError) as caught:
+        parse({"name": "porto", "number": 1, "mesh": mesh, "recipients": {}})
+    assert str(caught.value).startswith('command line: mesh.clients = "roam": give "site" where there is a table [recipients]')
+
+
+async def test_what_is_registered_no_more_after_a_restart_is_dropped() -> None:
+    book, store = Book(Registered("orders", "site0"), Registered("stock", "site0")), MemoryStore()
+    async with with_directory(book, store=store) as at:
+        book.changed()
+        recipients = at.broker.site.recipients
+        assert recipients is not None
+        assert sorted(recipients.local) == ["orders", "stock"]
+        await kept(at)
+        copy = crashed(store)
+    del book.records["orders"]
+    made = site(copy)
+    made.broker.site.registrar = Registrar(book)
+    async with made as at:
+        recipients = at.broker.site.recipients
+        assert recipients is not None
+        assert sorted(recipients.local) == ["orders", "stock"], "no listing has come yet"
+        book.changed()
+        await at.until(lambda: sorted(recipients.local) == ["stock"])
