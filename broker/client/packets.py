@@ -236,7 +236,7 @@ def _suback(connection: Connection, packet: packets.Subscribe, reasons: list[Rea
     """
     if connection.mqisdp:
         reasons = [Reason(one.qos) for one in packet.subscriptions]
-    properties: packets.Properties = {Property.REASON_STRING: text} if text and connection.request_problem else {}
+    properties: dict[int, Any] = {Property.REASON_STRING: text} if text and connection.request_problem else {}
     connection.send_packet(packets.Suback(packet.packet_id, reasons, properties), answer=answer)
 
 
