@@ -20,6 +20,7 @@ from collections.abc import Hashable, Iterator
 from itertools import zip_longest
 from typing import Any, Generic, TypeVar
 
+from ..base.pieces import pieces
 from .errors import MalformedPacket, protocol_error
 from .fields import text
 
@@ -372,11 +373,12 @@ class _Topics:
 class TopicTree(Generic[V]):
     """Topic names, each with one value (a retained message); asked which of them a filter matches."""
 
-    __slots__ = ("_root", "_values")
+    __slots__ = ("_root", "_values", "deleted")
 
     def __init__(self) -> None:
         self._values: dict[str, V] = {}
         self._root = _Topics()
+        self.deleted = 0  # topics so far
 
     def __len__(self) -> int:
         """The number of topics."""
@@ -409,6 +411,7 @@ class TopicTree(Generic[V]):
         if topic not in self._values:
             return False
         del self._values[topic]
+        self.deleted += 1
         levels = topic.split("/")
         path = [self._root]
         for level in levels:
@@ -464,26 +467,8 @@ class TopicTree(Generic[V]):
                 at += levels[at] != "#"
 
     def pieces(self, size: int) -> Iterator[list[V]]:
-        """The values of all topics, in lists of about `size`; some may be empty.
-
-        The tree may change meanwhile: a topic that stays in it is found once, one that comes or goes may be found or not.
-        """
-        values = self._values
-        stack = [self._root]
-        found: list[V] = []
-        steps = 0
-        while stack:
-            node = stack.pop()
-            children = list(node.children.values()) if node.children else []
-            for start in range(0, len(children), size):
-                part = children[start : start + size]
-                found += [values[one.topic] for one in part if one.topic is not None and one.topic in values]
-                stack += [one for one in part if one.children]
-                steps += len(part) + 4
-                if steps >= size:
-                    yield found
-                    found, steps = [], 0
-        yield found
+        """The values of all topics, in lists of at most `size`, while topics come and go (`base/pieces.py`)."""
+        return pieces(self._values, size, lambda: self.deleted)
 
     def match(self, filter_: str) -> list[tuple[str, V]]:
         """(topic, value) for each topic that a well-formed filter matches, in no particular order."""

@@ -22,7 +22,7 @@ import msgpack
 from .errors import Refused
 
 MOST = 100  # rows of a page
-CUT = 1000  # rows beyond those of the page, from which on the worst are dropped
+CUT = 200  # rows beyond those of the page, from which on the worst are dropped
 FORM = 1  # of cursors
 _by_value_and_key = itemgetter(0, 1)
 
@@ -66,40 +66,45 @@ class Best:
         self._after = after
         self._too = after is not None and site != after.site and (site > after.site) is not descending  # also the row that is alike
         self._found: list[tuple[Any, Any, Any]] = []
-        self._worst: Any = None
-        self._full = False
+        self._worst: tuple[Any, Any] | None = None  # (value, key) of the last row that counts, once there are enough
         self._more = False
 
     def take(self, rows: Sequence[Any]) -> None:
-        """Look at more rows. Raises TypeError where the position is of another column."""
-        after = self._after
-        pairs = zip(map(self._order, rows), rows, strict=True)
-        if self._descending:
-            low, high = self._worst if self._full else None, after.value if after is not None else None
+        """Look at more rows, at least one. Raises TypeError where the position is of another column."""
+        values = list(map(self._order, rows))
+        worst = self._worst
+        if worst is None:
+            hits = list(zip(values, rows, strict=True))
+        elif self._descending:
+            last, end = worst
+            if max(values) < last:
+                return
+            key = self._key
+            hits = [one for one in zip(values, rows, strict=True) if one[0] > last or (one[0] == last and key(one[1]) > end)]
         else:
-            low, high = after.value if after is not None else None, self._worst if self._full else None
-        if low is None and high is None:
-            hits = list(pairs)
-        elif low is None:
-            hits = [one for one in pairs if one[0] <= high]
-        elif high is None:
-            hits = [one for one in pairs if one[0] >= low]
-        else:
-            hits = [one for one in pairs if low <= one[0] <= high]
+            last, end = worst
+            if min(values) > last:
+                return
+            key = self._key
+            hits = [one for one in zip(values, rows, strict=True) if one[0] < last or (one[0] == last and key(one[1]) < end)]
         if hits:
             self._add(hits)
 
     def _add(self, hits: list[tuple[Any, Any]]) -> None:
+        """Take rows that are before the worst."""
         key, after = self._key, self._after
+        if after is not None:  # first by value alone: the keys of rows of earlier pages are not made
+            begin = after.value
+            hits = [one for one in hits if (one[0] <= begin if self._descending else one[0] >= begin)]
         found = [(value, key(row), row) for value, row in hits]
         if after is not None:
-            begin = after.value, after.key
+            place, too = after[:2], self._too
             if self._descending:
-                found = [one for one in found if one[:2] < begin or (self._too and one[:2] == begin)]
+                found = [one for one in found if one[:2] < place or (too and one[:2] == place)]
             else:
-                found = [one for one in found if one[:2] > begin or (self._too and one[:2] == begin)]
+                found = [one for one in found if one[:2] > place or (too and one[:2] == place)]
         self._found += found
-        if len(self._found) > self._limit + CUT or (not self._full and len(self._found) > self._limit):
+        if len(self._found) > self._limit + CUT or (self._worst is None and len(self._found) > self._limit):
             self._cut()
 
     def _cut(self) -> None:
@@ -108,9 +113,8 @@ class Best:
         best = sorted(found.values(), key=_by_value_and_key, reverse=self._descending)
         self._more = self._more or len(best) > self._limit
         self._found = best[: self._limit]
-        self._full = len(self._found) == self._limit
-        if self._full:
-            self._worst = self._found[-1][0]
+        if len(self._found) == self._limit:
+            self._worst = self._found[-1][:2]
 
     def page(self, total: int) -> Page:
         """What was found."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ...base.pieces import pieces
 from ...base.quoting import quoted
 from ...mqtt.batch.run import Run
 from ...mqtt.reasons import Reason
@@ -56,6 +57,7 @@ class Sessions:
         self.keeps: Callable[[str], bool] | None = None
         self.outlives: Callable[[Session], str | None] | None = None
         self._sessions: dict[str, Session] = {}
+        self._removed = 0  # entries of it so far
         self._owned: dict[str, int] = {}  # user -> sessions
         guard.owned = lambda user: self._owned.get(user, 0)
         self._late: list[tuple[Run, bytes | None]] = []  # wills that found no room, with their keys in the store
@@ -67,6 +69,10 @@ class Sessions:
 
     def __iter__(self) -> Iterator[Session]:
         return iter(self._sessions.values())
+
+    def pieces(self, size: int) -> Iterator[list[Session]]:
+        """All sessions in lists of at most `size`, while they come and go (`base/pieces.py`)."""
+        return pieces(self._sessions, size, lambda: self._removed)
 
     def get(self, client_id: str) -> Session | None:
         return self._sessions.get(client_id)
@@ -213,6 +219,7 @@ class Sessions:
         if self._sessions.get(session.client_id) is not session:
             return
         del self._sessions[session.client_id]
+        self._removed += 1
         self._count(session.user, -1)
         session.ends_at = None
         if session.timer is not None:
@@ -270,6 +277,7 @@ class Sessions:
         self._stop_timer(session)
         session.expiry = None
         del self._sessions[session.client_id]
+        self._removed += 1
         session.renamed(name)
         self._sessions[name] = session
 

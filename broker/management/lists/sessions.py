@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
-from operator import attrgetter
+from itertools import chain, islice
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any
 
 from ....mqtt.topics import split_share
@@ -31,7 +31,7 @@ def sessions_of(site: Site) -> Listing:
     context = site.context
 
     def scan(_: Where) -> Iterator[Sequence[Session]]:
-        for piece in pieces(list(site.sessions)):
+        for piece in site.sessions.pieces(PIECE):
             yield [one for one in piece if not one.client_id.startswith(LEAVING)]
 
     return Listing(
@@ -108,12 +108,12 @@ def subscriptions_of(site: Site) -> Listing:
 
     def scan(where: Where) -> Iterator[Sequence[Held]]:
         client = where.get("client")
-        found = list(site.sessions)
+        found: Iterator[Sequence[Session]] = site.sessions.pieces(PIECE)
         if isinstance(client, str) and not set(client) & set("*?"):
             one = site.sessions.get(client)
-            found = [] if one is None else [one]
+            found = iter([] if one is None else [[one]])
         batch: list[Held] = []
-        for session in found:
+        for session in chain.from_iterable(found):
             if session.client_id.startswith(LEAVING):
                 continue
             name, held = session.client_id, session.subscriptions
@@ -133,17 +133,17 @@ def subscriptions_of(site: Site) -> Listing:
         "subscriptions",
         "subscriptions of sessions",
         (
-            Field("client", Kind.TEXT, lambda one: one[0], lambda one: one[0]),
-            Field("filter", Kind.TEXT, lambda one: one[1], lambda one: one[1]),
+            Field("client", Kind.TEXT, itemgetter(0), itemgetter(0)),
+            Field("filter", Kind.TEXT, itemgetter(1), itemgetter(1)),
             Field("group", Kind.TEXT, _group),
-            Field("qos", Kind.NUMBER, lambda one: one[2].qos),
+            Field("qos", Kind.NUMBER, lambda one: one[2].qos, lambda one: one[2].qos),
             Field("no_local", Kind.FLAG, lambda one: one[2].no_local),
             Field("retain_as_published", Kind.FLAG, lambda one: one[2].retain_as_published),
             Field("retain_handling", Kind.NUMBER, lambda one: one[2].retain_handling),
             Field("in_part", Kind.FLAG, lambda one: (one[3].face, one[1]) in router.filtered),
             Field("connected", Kind.FLAG, lambda one: one[3].connection is not None),
         ),
-        lambda one: (one[0], one[1]),
+        itemgetter(0, 1),
         scan,
         topic=lambda one: share[1] if (share := split_share(one[1])) is not None else one[1],
     )
