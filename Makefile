@@ -87,7 +87,7 @@ soak: venv ## long: 200 x kill -9, 50 random faults, 10 timed ones, 10 of a meta
 	MQMESH_ACK_KILLS=$(ACK_KILLS) MQMESH_FLIPS=$(FLIPS) $(BIN)/pytest --timeout=14400 tests/faults/test_kill_at_acknowledgement.py tests/contract/test_store_flips.py
 
 fuzz: venv ## damaged input for FOR (600) seconds each: packets, CONNECT, WebSocket, links, configuration; SEED=1
-	for part in codec broker websocket link config; do $(BIN)/python tests/fuzz/fuzz_$$part.py --for $(FOR) --seed $(SEED); done
+	for part in codec broker websocket link config; do $(BIN)/python -m tests.fuzz.fuzz_$$part --for $(FOR) --seed $(SEED); done
 
 nightly: venv services ## every test with ten times the examples, and the simulation with SEEDS (2000) seeds
 	MQMESH_SEEDS=$(SEEDS) MQMESH_RETAINED_SEEDS=$(SEEDS) $(BIN)/pytest --timeout=7200 tests/simulation tests/mesh/retained/test_sync.py

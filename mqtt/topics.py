@@ -28,6 +28,7 @@ V = TypeVar("V")
 
 _SHARE = "$share/"
 
+STEP = 512  # levels of filters that one step of `FilterTree.match_in_steps` visits
 PAUSE = 64  # levels that `TopicTree.walk` visits before it says that it goes on
 
 MAX_LEVELS = 200
@@ -279,6 +280,42 @@ class FilterTree(Generic[V]):
             if node.below is not None:
                 _collect(node.below, found)
         return found
+
+    def match_in_steps(self, topic: str, found: list[V]) -> Iterator[None]:
+        """`match` for whoever must not be held up: appends to `found`, and visits at most `STEP` levels of filters in each step.
+
+        Filters made of `+` can have a topic concern very many levels. What is added or removed meanwhile may be found or not.
+        """
+        entry = self._exact.get(topic)
+        if entry is not None:
+            _collect(entry, found)
+        nodes = [self._root]
+        wild = not topic.startswith("$")
+        visited = 0
+        for level in topic.split("/"):
+            following = []
+            for node in nodes:
+                child = node.children.get(level) if node.children is not None else None
+                if child is not None:
+                    following.append(child)
+                if wild:
+                    if node.plus is not None:
+                        following.append(node.plus)
+                    if node.below is not None:
+                        _collect(node.below, found)
+                visited += 1
+                if visited % STEP == 0:
+                    yield
+            nodes = following
+            wild = True
+        for node in nodes:
+            if node.here is not None:
+                _collect(node.here, found)
+            if node.below is not None:
+                _collect(node.below, found)
+            visited += 1
+            if visited % STEP == 0:
+                yield
 
     def get(self, filter_: str) -> dict[Any, V]:
         """Key -> value of one filter, exactly as spelled; a copy, empty if there is none."""

@@ -22,8 +22,10 @@ from ...mqtt.session import PUBACKS, PUBCOMPS, PUBRECS, PUBRELS
 from ..auth.permissions import identified
 from ..ledger import ALIAS, ALIASES
 from ..routing.publication import Publication
+from ..routing.route import Route
 from .accept import check_quota, publish, publish_run
 from .acknowledge import acknowledged
+from .fan_out import wait_for
 from .find_packets import PLAIN, alike, find_packets
 from .handles import handle_of
 from .queueing import put
@@ -177,7 +179,7 @@ def take_packets(connection: ClientConnection, session: Session, data: bytes, po
 def take_run(
     connection: ClientConnection, session: Session, data: bytes, position: int, start: int, stop: int, end: int, version5: bool
 ) -> int:
-    """Publish the run that begins at `position`, a whole packet whose body is data[start:stop]: where it ends; -1: it is held."""
+    """Publish the run that begins at `position`, a whole packet whose body is data[start:stop]: where it ends; -1: it is held, or waits."""
     first = data[position]
     qos = (first >> 1) & 3
     if qos == 3 or (first & 0x0E) == 0x08:
@@ -218,7 +220,13 @@ def take_run(
             raw_version = 0
     if not topic:
         raise PeerError(Reason.PROTOCOL_ERROR, "PUBLISH with an empty topic and no topic alias", "MQTT-4.7.3-1")
-    route = site.router.routes.get(topic) or site.router.route(topic)
+    route = site.router.routes.get(topic)
+    if route is None:
+        begun = site.router.route(topic) if connection.inside else site.router.begin_route(topic)
+        if not isinstance(begun, Route):
+            wait_for(connection, begun)  # the packet is read again when its route is there
+            return -1
+        route = begun
     if route.rights is not None and route.rights.identified:
         block = identified(properties, connection.client_id)
         raw_version = 0

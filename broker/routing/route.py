@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from ..ports import Connection, Recipient
     from .shared import ShareGroup
 
+SHARED = 10_000  # targets of topics that may share one `Recipients`
+
 Service = Callable[
     ["Connection", "Batch", "PublishProperties | None"], bool
 ]  # answers requests to the broker: whether somebody got the answers
@@ -34,6 +36,12 @@ class Entry:
         self.subscription = subscription
         self.number = identifier
         self.identifier = encode_properties({Property.SUBSCRIPTION_IDENTIFIER: [identifier]}) if identifier else b""
+
+    def adds_nothing_to(self, other: Entry) -> bool:
+        """Whether a message is delivered alike for both and for one of them: the options are the same, and there is no identifier."""
+        mine, its = self.subscription, other.subscription
+        options = (mine.qos, mine.no_local, mine.retain_as_published) == (its.qos, its.no_local, its.retain_as_published)
+        return options and not (self.number or other.number)
 
 
 class Target:
@@ -154,7 +162,10 @@ class KnownRecipients:
         self._known: WeakValueDictionary[tuple[int, bool, bool, str, frozenset[int]], Recipients] = WeakValueDictionary()
 
     def of(self, targets: list[Target], mask: int, receipts: bool = False, noted: bool = False, dimension: str = "") -> Recipients:
-        """targets: plain ones only."""
+        """targets: plain ones only. Where there are very many, they are not compared with those of other topics, which takes time."""
+        if len(targets) > SHARED:
+            local = Recipients(targets, 0, None, False, noted, dimension) if mask else None
+            return Recipients(targets, mask, local, receipts, noted, dimension)
         key = mask, receipts, noted, dimension, frozenset([id(target.session) << 2 | target.qos for target in targets])
         recipients = self._known.get(key)
         if recipients is None:

@@ -10,7 +10,7 @@ subscription gives each message to one member; topics that begin with `$` are ma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...base.metabroker import REQUEST, RESPONSE
@@ -38,6 +38,11 @@ ROUTES_MAX = 100_000  # cached topics; beyond, the cache starts anew
 ROUTE_BYTES_MAX = 32 * 2**20  # bytes of the cached topics
 SCAN_MAX = 2_000  # cached topics that are compared with a changed filter; beyond, the cache starts anew
 SCANS = 50  # how often each cached topic is compared on average until the cache starts anew: by then that is cheaper
+WIDE = 2_000  # subscriptions of a broker; with more a route may be made in steps
+STEP = 512  # subscriptions that are looked at in one step
+ALIKE = 32  # overlapping subscriptions of one session; of more, one that says the same as the one before is left out
+FREE_STEPS = 4  # steps of a route that are taken at once
+END = object()
 SCAN_FREE = 200_000  # bytes compared for nothing: a cache of few topics need not start anew
 
 
@@ -52,6 +57,21 @@ class Members(Protocol):
 
     def unsubscribed(self, session: Any, topic_filter: str) -> None:
         """A session is no member any more."""
+
+
+class Making:
+    """A route that is being made. entries: subscriptions by session. queued: it is that of a queue. stale: a subscription that
+    matches has changed meanwhile."""
+
+    __slots__ = ("entries", "queued", "rights", "shares", "stale", "topic")
+
+    def __init__(self, topic: str, rights: Rights | None, queued: bool) -> None:
+        self.topic = topic
+        self.queued = queued
+        self.rights = rights
+        self.entries: dict[Recipient, list[Entry]] = {}
+        self.shares: list[ShareGroup] = []
+        self.stale = False
 
 
 class Router:
@@ -96,6 +116,7 @@ class Router:
         self.queues: Members | None = None
         self.addressed: Callable[[str, dict[Any, list[Entry]]], Addressed | None] | None = None
         self._known = KnownRecipients()
+        self._making: list[Making] = []
         self._route_bytes = 0
         self._scanned = 0  # bytes of topics, each with 64 more, compared with changed filters since the cache began
 
@@ -253,6 +274,8 @@ class Router:
 
     def _changed(self, topic_filter: str) -> None:
         """Drop the cached routes that a filter's change concerns."""
+        for making in self._making:
+            making.stale = making.stale or matches(topic_filter, making.topic)
         if self._bound and topic_filter.startswith(RESPONSE):
             for topic in self._bound.pop(topic_filter.split("/")[2], ()):  # somebody else may ask from now on
                 self._drop(topic)
@@ -277,6 +300,8 @@ class Router:
         self.changes += 1
 
     def _clear(self) -> None:
+        for making in self._making:
+            making.stale = True
         self.routes.clear()
         self.recipients.clear()
         self.receivers.clear()
@@ -296,23 +321,72 @@ class Router:
     def route(self, topic_bytes: bytes) -> Route:
         """The route of a topic that is not in the cache. Raises PeerError for a topic that may not be published to."""
         topic = check_topic(topic_bytes)
-        entries: dict[Recipient, list[Entry]] = {}
-        shares = []
-        rights = self.rights(topic)
-        queued = self.queues is not None and topic.startswith(QUEUE)
-        for value in () if queued else self.tree.match(topic):
+        making = Making(topic, self.rights(topic), self._queued(topic))
+        if not making.queued:
+            self._sort_out(making, self.tree.match(topic))
+        return self._keep(topic_bytes, making, [target_of(found) for found in making.entries.values()])
+
+    def begin_route(self, topic_bytes: bytes) -> Route | Iterator[None]:
+        """The same; where very many subscriptions are concerned, the steps that make it and put it into the cache.
+
+        Raises PeerError, and so do the steps.
+        """
+        if len(self.tree) <= WIDE:
+            return self.route(topic_bytes)
+        steps = self._make(topic_bytes)
+        for _ in range(FREE_STEPS):
+            if next(steps, END) is END:
+                return self.routes[topic_bytes]
+        return steps
+
+    def _make(self, topic_bytes: bytes) -> Iterator[None]:
+        topic = check_topic(topic_bytes)
+        making = Making(topic, self.rights(topic), self._queued(topic))
+        self._making.append(making)
+        try:
+            found: list[Any] = []
+            if not making.queued:
+                yield from self.tree.match_in_steps(topic, found)
+            for start in range(0, len(found), STEP):
+                self._sort_out(making, found[start : start + STEP])
+                yield
+            entries = list(making.entries.values())
+            targets: list[Target] = []
+            for start in range(0, len(entries), STEP):
+                targets += [target_of(one) for one in entries[start : start + STEP]]
+                yield
+        finally:
+            self._making.remove(making)
+        if making.stale:
+            self.route(topic_bytes)
+        else:
+            self._keep(topic_bytes, making, targets)
+
+    def _queued(self, topic: str) -> bool:
+        """Whether messages of a topic go into a queue, and to nobody else."""
+        return self.queues is not None and topic.startswith(QUEUE)
+
+    def _sort_out(self, making: Making, values: list[Any]) -> None:
+        """Add subscriptions and groups that match to what is known of a route."""
+        topic, rights, entries, shares = making.topic, making.rights, making.entries, making.shares
+        for value in values:
             if isinstance(value, ShareGroup):
                 if rights is None or self.access.sees(topic, value.filter, None):
                     shares.append(value)
             elif (rights is None or self.access.sees(topic, value.subscription.filter, value.session.client_id)) and (
                 not self.filtered or self.reads(value.session, value.subscription.filter, topic)
             ):
-                entries.setdefault(value.session, []).append(value)
-        addressed = self.addressed(topic, entries) if self.addressed is not None else None
+                known = entries.setdefault(value.session, [])
+                if len(known) < ALIKE or not (self.addressed is None and value.adds_nothing_to(known[-1])):
+                    known.append(value)
+
+    def _keep(self, topic_bytes: bytes, making: Making, targets: list[Target]) -> Route:
+        """Make a route and put it into the cache."""
+        topic, rights, queued = making.topic, making.rights, making.queued
+        addressed = self.addressed(topic, making.entries) if self.addressed is not None else None
         mesh = self.mesh.route(topic_bytes) if self.mesh is not None and not queued else None
-        writable = topic != "$SYS" and not topic.startswith(("$SYS/", "$mqmesh/"))
-        writable = writable and not queued
-        route = Route(topic, [target_of(found) for found in entries.values()], shares, mesh, writable)
+        writable = topic != "$SYS" and not topic.startswith(("$SYS/", "$mqmesh/")) and not queued
+        route = Route(topic, targets, making.shares, mesh, writable)
         route.receipts = self.receipts(topic)
         route.service = self.services.get(topic)
         route.rights = rights

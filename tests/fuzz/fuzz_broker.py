@@ -1,7 +1,7 @@
 """Fuzzing of the broker's front door: damaged CONNECTs, and damaged packets behind good ones, in any pieces.
 
-By hand:  python tests/fuzz/fuzz_broker.py --for 600          seeded conversations; prints the seed
-          python tests/fuzz/fuzz_broker.py --seed 7 --runs 1  one round again
+By hand:  python -m tests.fuzz.fuzz_broker --for 600          seeded conversations; prints the seed
+          python -m tests.fuzz.fuzz_broker --seed 7 --runs 1  one round again
 
 `converse` is the contract for one client: nothing breaks inside the broker, all that it says is lawful (the strict reader of the
 conformance suite looks at it), CONNACK comes first, no more is held than came, and nothing is said after the end.

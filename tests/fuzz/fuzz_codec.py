@@ -1,8 +1,8 @@
 """Fuzzing of everything that reads bytes of a peer: each input ends in "accepted" or in a documented `PeerError`.
 
-By hand:  python tests/fuzz/fuzz_codec.py --for 300          seeded mutations of real packets; prints the seed
-          python tests/fuzz/fuzz_codec.py --seed 7 --runs 1  one round again
-          python tests/fuzz/fuzz_codec.py --atheris [CORPUS] coverage-guided, with atheris installed
+By hand:  python -m tests.fuzz.fuzz_codec --for 300          seeded mutations of real packets; prints the seed
+          python -m tests.fuzz.fuzz_codec --seed 7 --runs 1  one round again
+          python -m tests.fuzz.fuzz_codec --atheris [CORPUS] coverage-guided, with atheris installed
 
 `check` is the whole contract. What is accepted must also survive: it encodes again, and decodes to the same packet.
 """

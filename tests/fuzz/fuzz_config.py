@@ -1,8 +1,8 @@
 """Fuzzing of everything that people write for a program to start from: the broker's file, topologies, the metabroker's policy and its
 file of services, users and their passwords, with rules of access, TLS, the directory and all else that stands in such files.
 
-By hand:  python tests/fuzz/fuzz_config.py --for 600          seeded rounds; prints the seed
-          python tests/fuzz/fuzz_config.py --seed 7 --runs 1  one round again; --json for a report in JSON
+By hand:  python -m tests.fuzz.fuzz_config --for 600          seeded rounds; prints the seed
+          python -m tests.fuzz.fuzz_config --seed 7 --runs 1  one round again; --json for a report in JSON
 
 `check` is the contract: what is read is either good or ends in `ConfigError` (`PasswordError` for users), one line that names the file; and
 what is good can be used: a broker of a topology has a configuration, an address can be read again. Nothing else may come out.

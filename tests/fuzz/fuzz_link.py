@@ -1,7 +1,7 @@
 """Fuzzing of the links between brokers: strangers and authenticated peers that say what no broker says.
 
-By hand:  python tests/fuzz/fuzz_link.py --for 600          seeded rounds; prints the seed
-          python tests/fuzz/fuzz_link.py --seed 7 --runs 1  one round again; --json for a report in JSON
+By hand:  python -m tests.fuzz.fuzz_link --for 600          seeded rounds; prints the seed
+          python -m tests.fuzz.fuzz_link --seed 7 --runs 1  one round again; --json for a report in JSON
 
 `knock` is the contract for the handshake, either end of it: whoever has not the mesh's key never comes in, and every damage ends in
 documented errors. `Bed` is the contract for peers that have the key: three nodes with disks, of which the third speaks honestly and has

@@ -1,7 +1,7 @@
 """A broker whose clients do their worst, and a meter on its event loop: the longest slice of processor time, and what it was spent on.
 
-By hand:  python tests/fuzz/fuzz_slices.py --for 600           many stories; prints the longest slices, ends with 1 above 20 ms
-          python tests/fuzz/fuzz_slices.py --seed 7 --runs 1   one story again
+By hand:  python -m tests.fuzz.fuzz_slices --for 600           many stories; prints the longest slices, ends with 1 above 20 ms
+          python -m tests.fuzz.fuzz_slices --seed 7 --runs 1   one story again
 
 A story is a broker without sockets, some clients, and some dozen things that they do: pieces of many packets, packets of many filters
 or properties, wide fan-outs, filters of many wildcards, retained messages by the thousand, sessions that end with all of that. Every

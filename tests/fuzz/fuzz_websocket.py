@@ -1,8 +1,8 @@
 """Fuzzing of what reads the bytes of strangers at a WebSocket listener: each input ends in a documented status or code, in any chunks.
 
-By hand:  python tests/fuzz/fuzz_websocket.py --for 300          seeded mutations of real handshakes and frames; prints the seed
-          python tests/fuzz/fuzz_websocket.py --seed 7 --runs 1  one round again
-          python tests/fuzz/fuzz_websocket.py --atheris [CORPUS] coverage-guided, with atheris installed
+By hand:  python -m tests.fuzz.fuzz_websocket --for 300          seeded mutations of real handshakes and frames; prints the seed
+          python -m tests.fuzz.fuzz_websocket --seed 7 --runs 1  one round again
+          python -m tests.fuzz.fuzz_websocket --atheris [CORPUS] coverage-guided, with atheris installed
 
 Frames are compared with what the package `websockets` makes of them, whose authors have read the same standard.
 """

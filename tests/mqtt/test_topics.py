@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from mqmesh.mqtt.errors import MalformedPacket, PeerError
-from mqmesh.mqtt.topics import PAUSE, FilterTree, TopicTree, check_filter, check_topic, matches, split_share, too_deep
+from mqmesh.mqtt.topics import PAUSE, STEP, FilterTree, TopicTree, check_filter, check_topic, matches, split_share, too_deep
 from support.examples import examples
 
 from .strategies import filters, topics
@@ -120,6 +121,21 @@ def test_too_deep() -> None:
     assert too_deep("a/b/#", 2)
 
 
+def test_a_step_of_a_match_is_bounded() -> None:
+    """Filters made of `a` and `+`: each level of a topic doubles what it concerns."""
+    tree: FilterTree[int] = FilterTree()
+    levels = 12
+    for number in range(2**levels):
+        tree.add("/".join("a+"[number >> bit & 1] for bit in range(levels)), number, number)
+    found: list[int] = []
+    sizes = [0]
+    for _ in tree.match_in_steps("/".join("a" * levels), found):
+        sizes.append(len(found))
+    assert sorted(found) == list(range(2**levels))
+    assert len(sizes) >= 2 * 2**levels // STEP
+    assert max(b - a for a, b in itertools.pairwise([*sizes, len(found)])) <= STEP
+
+
 class FilterTreeMachine(RuleBasedStateMachine):
     """Any sequence of additions and removals answers as a list of pairs does, and leaves nothing behind."""
 
@@ -148,6 +164,10 @@ class FilterTreeMachine(RuleBasedStateMachine):
     def match(self, topic: str) -> None:
         expected = [(filter_, key, value) for (filter_, key), value in self.model.items() if reference(filter_, topic)]
         assert sorted(self.tree.match(topic)) == sorted(expected)
+        found: list[tuple[str, int, int]] = []
+        for _ in self.tree.match_in_steps(topic, found):
+            pass
+        assert sorted(found) == sorted(expected)
 
     @invariant()
     def agrees(self) -> None:
