@@ -48,6 +48,7 @@ from .persistence.recovery import recover
 from .ports import Context
 from .publish.accept import accept
 from .requests.mesh import MeshTopic
+from .requests.queues import QueueTopic
 from .requests.receipts import RequestTopic
 from .requests.recipients import RecipientTopic
 from .requests.sessions import SessionTopic
@@ -100,6 +101,7 @@ class Broker:
         site.backpressure = Backpressure(site)
         self.mesh_topic = MeshTopic(context, router, guard)
         self.recipient_topic = RecipientTopic(context, router, guard)
+        self.queue_topic = QueueTopic(context, router, guard)
         self.session_topic = SessionTopic(context, router, guard, site.sessions)
         self.trace_topic = TraceTopic(context, router, guard, config.number, config.name)
         guard.management, guard.site = config.management, config.name
@@ -257,6 +259,7 @@ class Broker:
         settings = self.config.queues
         if settings is None:
             return
+        from .queues.overview import Overview as QueueOverview
         from .queues.shell import Queues
 
         queues = Queues(self.context, settings)
@@ -265,6 +268,7 @@ class Broker:
         except OSError as error:
             raise StartError(f"queues: {os_error(str(settings.folder), error)}") from error
         self.site.queues = self.site.router.queues = queues
+        self.queue_topic.overview = QueueOverview(queues, self.config.name)
 
     def _open_store(self) -> None:
         """Find the sessions, queues and retained messages of an earlier life. Raises StartError."""

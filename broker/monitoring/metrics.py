@@ -121,6 +121,7 @@ class BrokerCollector(Collector):
         yield from _store(site)
         yield from _roaming(site)
         yield from _recipients(site)
+        yield from _queues(site)
         yield from _mesh(site)
 
 
@@ -177,6 +178,39 @@ def _recipients(site: Site) -> Iterator[Metric]:
         "mqmesh_dead_lettered", "Messages that nobody took, and that nobody is there for to be returned to.", totals["dead_lettered"]
     )
     yield _counter("mqmesh_repeated", "Messages among those that failed over that the first recipient may have too.", totals["repeated"])
+
+
+QUEUE_COUNTS = {
+    "put": "Messages that were put.",
+    "done": "Messages that members have worked.",
+    "returned": "Messages that members gave back.",
+    "unusable": "Messages that a member could not use.",
+    "expired": "Messages whose time was over.",
+    "dead": "Messages that became dead letters.",
+    "refused": "Messages that found no room.",
+    "withdrawn": "Messages that were withdrawn.",
+}
+
+
+def _queues(site: Site) -> Iterator[Metric]:
+    if site.queues is None:
+        return
+    queues = [site.queues.store.queues[name] for name in site.queues.settings.rules]
+    now = site.queues.now()
+    waiting = GaugeMetricFamily("mqmesh_queue_waiting", "Messages that wait for a member.", labels=["queue"])
+    held = GaugeMetricFamily("mqmesh_queue_in_flight", "Messages that members have.", labels=["queue"])
+    oldest = GaugeMetricFamily("mqmesh_queue_oldest_seconds", "Age of the oldest message that is not at an end.", labels=["queue"])
+    for queue in queues:
+        waiting.add_metric([queue.name], queue.waiting)
+        held.add_metric([queue.name], queue.held)
+        oldest.add_metric([queue.name], max(0, now - queue.oldest) / 1000 if queue.oldest else 0)
+    yield from (waiting, held, oldest)
+    for key, text in QUEUE_COUNTS.items():
+        counter = CounterMetricFamily(f"mqmesh_queue_{key}", text, labels=["queue"])
+        for queue in queues:
+            counter.add_metric([queue.name], queue.counts[key])
+        yield counter
+    yield _gauge("mqmesh_queues_memory_bytes", "Payloads of queues in memory.", site.queues.store.resident)
 
 
 def _mesh(site: Site) -> Iterator[Metric]:

@@ -102,14 +102,19 @@ class Queues:
     def _say(self, text: str) -> None:
         log.error("event=queues-damaged text=%s", text)
 
-    def _now(self) -> int:
+    def now(self) -> int:
+        """Milliseconds since 1970."""
         return int(self.context.wall() * 1000)
+
+    def stir(self, name: str) -> None:
+        """A queue may have something for a member."""
+        self._stirred[name] = None
 
     # ---- life
 
     def start(self) -> None:
         """Find the queues of an earlier life. Raises OSError."""
-        now = self._now()
+        now = self.now()
         self.store.open(lambda name: self.settings.rules.get(name, Rules()), now)
         for name, rules in self.settings.rules.items():
             queue = self.store.queue(name, rules)
@@ -119,7 +124,7 @@ class Queues:
             self._remember(self.store.queues[name])
             if name not in self.settings.rules:
                 log.warning("event=queue-undeclared queue=%s text=it is in the log and not in the file: nobody can use it", quoted(name))
-        self.committer = Committer(self.store, self.context.loop.call_soon_threadsafe, self._now, self._committed)
+        self.committer = Committer(self.store, self.context.loop.call_soon_threadsafe, self.now, self._committed)
 
     def _remember(self, queue: Queue) -> None:
         for block in queue.blocks.values():
@@ -164,7 +169,7 @@ class Queues:
     def put(self, name: str, publisher: str, run: Batch, properties: PublishProperties | None) -> tuple[Gate | None, str]:
         """Put messages: the gate that their acknowledgement waits at (None: it may go), and what to call a repeated one. Raises Refused."""
         assert self.committer is not None
-        queue, now = self.store.queues[name], self._now()
+        queue, now = self.store.queues[name], self.now()
         try:
             how = how_of(properties)
         except ValueError as error:
@@ -224,7 +229,7 @@ class Queues:
         seat = place.seats.pop(name)
         self._stand(seat)
         if session.client_id not in self.settings.subscribers.get(name, ()):
-            seat.queue.unsubscribe(session.client_id, self._now())
+            seat.queue.unsubscribe(session.client_id, self.now())
         if not place.seats:
             place.leave()
             del self.places[session]
@@ -261,7 +266,7 @@ class Queues:
         seats = self._seats.get(seat.queue.name, [])
         if seat in seats:
             seats.remove(seat)
-        seat.queue.leave(seat.member, self._now())
+        seat.queue.leave(seat.member, self.now())
 
     def _give_back(self, place: Place) -> None:
         for name in place.seats:
@@ -276,7 +281,7 @@ class Queues:
             if isinstance(flight, Offer) and flight.seat is seat:
                 outbound.acknowledge(1, flight.first, flight.count)
         place.tap.quiet = False
-        seat.queue.leave(seat.member, self._now())
+        seat.queue.leave(seat.member, self.now())
         if place.session.connection is not None:
             seat.queue.join(seat.member.name)
         self._stirred[name] = None
@@ -312,7 +317,7 @@ class Queues:
     def _listen(self, place: Place) -> None:
         """What a client has acknowledged is DONE; what it has refused goes back."""
         heard, place.tap.heard = place.tap.heard, []
-        now = self._now()
+        now = self.now()
         done: dict[tuple[Seat, Part], list[tuple[int, int]]] = {}
         for offer, begin, end in heard:
             seat: Any = offer.seat
@@ -360,7 +365,7 @@ class Queues:
                 return
 
     def _give(self, seat: Seat, most: int) -> int:
-        now = self._now()
+        now = self.now()
         slices = seat.queue.take(seat.member, most, now)
         for one in slices:
             block = one.part.block
@@ -408,7 +413,7 @@ class Queues:
 
     def tick(self) -> None:
         """Called every now and then."""
-        now = self._now()
+        now = self.now()
         self._fire(now)
         if self.context.now >= self._trim_at:
             self._trim_at = self.context.now + TRIM
@@ -425,10 +430,10 @@ class Queues:
             if self._timer is not None:
                 self._timer.cancel()
             self._due = due
-            self._timer = self.context.loop.call_later(max(0.0, (due - self._now()) / 1000), self._time)
+            self._timer = self.context.loop.call_later(max(0.0, (due - self.now()) / 1000), self._time)
 
     def _time(self) -> None:
         self._timer, self._due = None, 0
         self.context.refresh()
-        self._fire(self._now())
+        self._fire(self.now())
         self.context.flush()

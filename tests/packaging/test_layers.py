@@ -55,7 +55,8 @@ RANKS = {
     "cli": (
         "__init__ main",
         "acl billing broker cert demo directory identity journal metabroker passwd pipeline pub status store sub trace",
-        "authority fleet logs message_format recipients sessions topology",
+        "authority fleet logs message_format queue sessions topology",
+        "recipients",
         "management",
         "mesh",
         "connection option_groups tables",

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import json
 
-from ....mqtt.properties import Property, encode_properties
+from ....mqtt.length import encode_length
+from ....mqtt.properties import PacketKind, Property, decode_properties, encode_properties
 from ..core.blocks import Meta
 from ..core.stock import Dead, Stock
 
@@ -44,3 +45,16 @@ def dead_meta(queue: Stock, dead: Dead) -> Meta:
         (PREFIX + "history", text),
     ]
     return Meta(meta.publisher, meta.properties + encode_properties({Property.USER_PROPERTY: pairs}), "", meta.group)
+
+
+def origin_of(properties: bytes) -> tuple[str | None, bytes]:
+    """The queue that a dead letter comes from (None: it is no dead letter), and its properties without what makes it one."""
+    if not properties:
+        return None, properties
+    found, _ = decode_properties(encode_length(len(properties)) + properties, 0, PacketKind.PUBLISH)
+    pairs = found.get(Property.USER_PROPERTY, [])
+    origin = next((value for name, value in pairs if name == PREFIX + "queue"), None)
+    found[Property.USER_PROPERTY] = [(name, value) for name, value in pairs if not name.startswith(PREFIX)]
+    if not found[Property.USER_PROPERTY]:
+        del found[Property.USER_PROPERTY]
+    return origin, encode_properties(found)

@@ -71,13 +71,13 @@ def sync_folder(folder: Path) -> None:
         os.close(fd)
 
 
-def scan(fd: int, last: bool, say: Said, sync: bool = True) -> Iterator[Frame]:
+def scan(fd: int, last: bool, say: Said, sync: bool = True, until: int | None = None) -> Iterator[Frame]:
     """The whole frames of a segment, in order.
 
     last: it is the newest segment: the bodies are checked too, and an end that is not whole is cut off. say: is told what is wrong.
-    sync: have what is cut off survive a power loss.
+    sync: have what is cut off survive a power loss. until: nothing from this place on is looked at.
     """
-    size = os.fstat(fd).st_size
+    size = os.fstat(fd).st_size if until is None else until
     fields = os.pread(fd, HEADER.size, 0)
     if len(fields) < HEADER.size or fields[:8] != FILE_MAGIC or crc32(fields[:24]) != int.from_bytes(fields[24:28], "little"):
         if size > HEADER.size or not last:

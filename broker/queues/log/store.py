@@ -102,6 +102,7 @@ class LogStore:
         self._named: set[tuple[int, int]] = set()  # names that stand in the current segment
         self._commit = 1
         self._retry_new = False
+        self._pending: Batch | None = None
         self._rules: Callable[[str], Rules] = lambda name: Rules()
 
     # ---- the start
@@ -236,6 +237,7 @@ class LogStore:
             block.place = block.place._replace(offset=bodies_at + block.place.offset)
         batch.data = [frame(self._commit, whole, body_size), *bodies]
         batch.size = FRAME.size + len(whole) + body_size
+        self._pending = batch
         return batch
 
     def _begin(self) -> Batch:
@@ -298,6 +300,7 @@ class LogStore:
 
     def applied(self, batch: Batch, now: int) -> None:
         """A batch is on the disk."""
+        self._pending = None
         segment = self._segments[batch.segment]
         for queue, block in batch.blocks:
             segment.firsts.setdefault(queue.number, block.first)
@@ -312,6 +315,7 @@ class LogStore:
 
     def failed(self, batch: Batch, error: OSError) -> None:
         """A batch is not on the disk: its blocks are gone, its moves wait. Until the next one succeeds nothing can be put."""
+        self._pending = None
         for queue, moves in batch.moves:
             queue.moves[:0] = moves
         for queue, changed in batch.changed:
@@ -348,6 +352,12 @@ class LogStore:
     def served(self, block: Block) -> None:
         """If nobody is to get messages of a block now, its payloads leave memory."""
         if block.payloads is not None and block.place is not None and not any(part.clean for part in block.parts):
+            block.payloads = None
+            self.resident -= block.size
+
+    def forget(self, block: Block) -> None:
+        """Payloads that were read to be looked at leave memory."""
+        if block.payloads is not None and block.place is not None:
             block.payloads = None
             self.resident -= block.size
 
@@ -389,11 +399,14 @@ class LogStore:
         """The block of a position as it was put, and all moves of that message that are in the log, in order."""
         block: Block | None = None
         moves: list[Move] = []
+        pending = self._pending
         begin = max((one.number for one in self._segments.values() if one.firsts.get(queue.number, position + 1) <= position), default=None)
         for number in sorted(self._segments):
             if begin is None or number < begin:
                 continue
-            for one in segments.scan(self._segments[number].fd, False, self.say):
+            segment = self._segments[number]
+            until = pending.offset if pending is not None and pending.segment == number else segment.size
+            for one in segments.scan(segment.fd, False, self.say, until=until):
                 for record in one.records:
                     if isinstance(record, Put) and record.queue == queue.number and record.block.holds(position):
                         block = record.block
@@ -401,6 +414,8 @@ class LogStore:
                         block.place = place_in(number, one.bodies, record)
                     elif isinstance(record, Moves) and record.queue == queue.number:
                         moves += [move for move in record.moves if move.first <= position < move.first + move.length]
+        for whose, written in pending.moves if pending is not None else ():
+            moves += [move for move in written if whose is queue and move.first <= position < move.first + move.length]
         moves += [move for move in queue.moves if move.first <= position < move.first + move.length]
         return block, moves
 

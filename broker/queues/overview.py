@@ -1,0 +1,220 @@
+"""The queues of one broker as operators and publishers see them: lists, one queue, its messages, the history of one, and what may be done.
+
+Nothing here changes anything but `purge`, `redrive`, `reveal`, `withdraw` and `again`; each of these is a move that is written and timed.
+
+What it does not know: who asks and what that one may (`broker/requests/queues.py`).
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from ...mqtt.errors import UsageError
+from .core.blocks import FREE, WAITS, Block, Meta
+from .core.queue import Queue
+from .core.standing import standing
+from .core.states import IllegalMove, Publisher, Subscriber, name_of
+from .core.timeline import timeline
+from .log.dead import origin_of
+from .log.format import Damaged
+
+if TYPE_CHECKING:
+    from .shell import Queues
+
+MOST_PEEKED = 100  # messages of one answer
+MOST_REDRIVEN = 10_000  # messages of one request
+
+
+def iso(at: int) -> str | None:
+    """Milliseconds since 1970 as text; None for 0."""
+    return datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z") if at else None
+
+
+class Overview:
+    """See the module. Methods raise UsageError, one line, for what is not there or not allowed. site: the broker's name."""
+
+    def __init__(self, queues: Queues, site: str) -> None:
+        self._queues = queues
+        self._site = site
+
+    def _queue(self, name: str) -> Queue:
+        if name not in self._queues.settings.rules:
+            raise UsageError(f"there is no queue {name[:200]!r} at {self._site}")
+        return self._queues.store.queues[name]
+
+    def list(self) -> list[dict[str, Any]]:
+        """All queues."""
+        return [self._row(self._queue(name)) for name in sorted(self._queues.settings.rules)]
+
+    def _row(self, queue: Queue) -> dict[str, Any]:
+        return {
+            "name": queue.name,
+            "site": self._site,
+            "plan": str(queue.rules.plan),
+            "waiting": queue.waiting,
+            "in_flight": queue.held,
+            "members": sum(member.active for member in queue.members.values()),
+            "oldest": iso(queue.oldest),
+            "bytes": queue.size,
+            **queue.counts,
+            "dead_letters": queue.rules.dead_letters or None,
+        }
+
+    def show(self, name: str) -> dict[str, Any]:
+        """One queue, with its members and settings."""
+        queue = self._queue(name)
+        members = [
+            {"name": one.name, "active": one.active, "in_flight": one.held, "subscriber": one.name in queue.subscribers}
+            for one in queue.members.values()
+            if one.active or one.held or one.name in queue.subscribers
+        ]
+        rules = queue.rules
+        keys = ("messages", "bytes", "age", "when_full", "deliveries", "backoff", "retention", "prefetch", "single", "explicit")
+        return {**self._row(queue), "members": members, "next": queue.next, "settings": {key: getattr(rules, key) for key in keys}}
+
+    def peek(self, name: str, begin: int, most: int, payloads: bool) -> dict[str, Any]:
+        """Messages that are not at an end, from a position on. payloads: with the first 4 KiB of each. It changes nothing."""
+        queue = self._queue(name)
+        found: list[dict[str, Any]] = []
+        for first in sorted(queue.blocks):
+            block = queue.blocks[first]
+            for at in range(max(0, begin - first), block.count):
+                if len(found) == most:
+                    return {"messages": found, "more": first + at}
+                found.append(self._message(queue, block, at, payloads))
+        return {"messages": found, "more": None}
+
+    def _message(self, queue: Queue, block: Block, at: int, payloads: bool) -> dict[str, Any]:
+        now = standing(queue, block, at)
+        meta = block.meta(at)
+        message = {
+            "position": block.first + at,
+            "publisher": meta.publisher,
+            "handle": meta.handle or None,
+            "group": meta.group or None,
+            "state": name_of(now.publisher),
+            "subscribers": {name: name_of(state) for name, state in now.subscribers.items()},
+            "priority": block.key.priority,
+            "put": iso(block.at),
+            "due": iso(block.key.due),
+            "expires": iso(block.key.expires),
+            "size": block.lengths[at],
+            "deliveries": sum(part.tries(at) for part in block.parts),
+        }
+        if payloads:
+            message["payload"] = self._payload(block, at)
+        return message
+
+    def _payload(self, block: Block, at: int) -> str:
+        resident = block.payloads is not None
+        try:
+            data = self._queues.store.payloads(block)[at]
+        except (Damaged, OSError) as error:
+            raise UsageError(f"message {block.first + at} cannot be read: {error}") from None
+        if not resident:
+            self._queues.store.forget(block)
+        return data[:4096].decode("utf-8", "backslashreplace")
+
+    def trace(self, name: str, position: int, payloads: bool) -> dict[str, Any]:
+        """The history of one message, as long as the log has it."""
+        queue = self._queue(name)
+        block, moves = self._queues.store.history(queue, position)
+        if block is None:
+            raise UsageError(f"there is no message {position} in the log of queue {name!r}: it never was, or its retention is over")
+        active = [member.name for member in queue.members.values() if member.active]
+        found = timeline(block, moves, queue.names, active, queue.rules.explicit)
+        at = position - block.first
+        meta = block.meta(at)
+        last = [state for states in found.subscribers.values() for state, _ in states[-1:]]
+        answer = {
+            "queue": name,
+            "position": position,
+            "publisher": meta.publisher,
+            "handle": meta.handle or None,
+            "plan": " > ".join(" | ".join(sorted(group)) for group in block.key.groups) if block.key.ordered else _groups(block),
+            "priority": block.key.priority,
+            "size": block.lengths[at],
+            "states": [{"who": meta.publisher, "state": name_of(state), "at": iso(when)} for state, when in found.publisher],
+            "subscribers": {
+                who: [
+                    {"state": name_of(state), "at": iso(when)}
+                    for state, when in states
+                    if state is not Subscriber.CLEAN or len(states) == 1
+                ]
+                for who, states in found.subscribers.items()
+            },
+            "needed_by": [who for who, states in found.subscribers.items() if states[-1][0] is Subscriber.CLEAN]
+            if found.publisher[-1][0] in (Publisher.REVEALED, Publisher.PUT) and last
+            else [],
+        }
+        if payloads:
+            answer["payload"] = self._payload(block, at)
+        return answer
+
+    # ---- deeds
+
+    def purge(self, name: str, dry_run: bool) -> dict[str, Any]:
+        """Withdraw every message that nobody has."""
+        queue, now = self._queue(name), self._queues.now()
+        count = 0
+        for block in list(queue.blocks.values()):
+            clean = _clean(block)
+            count += len(clean)
+            for at in clean if not dry_run else ():
+                queue.withdraw(block, at, 1, now)
+        self._queues.stir(name)
+        return {"queue": name, "purged": count, "dry_run": dry_run}
+
+    def redrive(self, name: str, to: str | None, position: int | None, dry_run: bool) -> dict[str, Any]:
+        """Put dead letters into the queue that they come from, or another; in one commit with their end here."""
+        queue, now = self._queue(name), self._queues.now()
+        count = 0
+        for block in list(queue.blocks.values()):
+            for at in _clean(block):
+                if count == MOST_REDRIVEN or position not in (None, block.first + at):
+                    continue
+                meta = block.meta(at)
+                origin, properties = origin_of(meta.properties)
+                target = to or origin
+                if target is None or target == name:
+                    continue
+                goal = self._queue(target)
+                count += 1
+                if not dry_run:
+                    payload = self._queues.store.payloads(block)[at]
+                    goal.put([payload], Meta(meta.publisher, properties, meta.handle, meta.group), now, block.key.topic, block.key.priority)
+                    queue.withdraw(block, at, 1, now)
+        self._queues.stir(name)
+        return {"queue": name, "redriven": count, "dry_run": dry_run}
+
+    def act(self, name: str, do: str, position: int, member: str, publisher: str | None) -> dict[str, Any]:
+        """reveal, withdraw or again (to one member) for one message. publisher: whose message it has to be; None: anybody's."""
+        queue, now = self._queue(name), self._queues.now()
+        block = queue.find(position)
+        if block is None:
+            raise UsageError(f"message {position} of queue {name!r} is at an end, or never was")
+        at = position - block.first
+        if publisher is not None and block.meta(at).publisher != publisher:
+            raise UsageError(f"message {position} of queue {name!r} is not yours")
+        try:
+            if do == "reveal":
+                queue.reveal(block, at, 1, now)
+            elif do == "withdraw":
+                queue.withdraw(block, at, 1, now)
+            else:
+                queue.reveal_again(block, at, member, now)
+        except IllegalMove as error:
+            raise UsageError(str(error)) from None
+        self._queues.stir(name)
+        return {"message": self._message(queue, block, at, False)}
+
+
+def _clean(block: Block) -> list[int]:
+    """The messages of a block that somebody is still to get, by index."""
+    return sorted({at for part in block.parts for start, count, _ in part.runs(FREE, WAITS) for at in range(start, start + count)})
+
+
+def _groups(block: Block) -> str:
+    groups = block.key.groups
+    return ", ".join(" | ".join(sorted(group)) or "pool" for group in groups) or "nobody"

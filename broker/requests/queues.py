@@ -1,0 +1,152 @@
+"""Requests to the broker over MQTT: how are the queues, what is in one, what became of a message, and what may be done about it.
+
+A client publishes a JSON object to `$mqmesh/queues`, with Response Topic and Correlation Data as MQTT 5 has it, or is subscribed to
+`$mqmesh/queues/answer`; only the client that asked gets the answer (docs/queues.md, "To look at and to change"):
+
+    {"do": "list"}                                              {"queues": [{...}]}
+    {"do": "show", "name": "orders"}                            {"queue": {...}}: with members and settings
+    {"do": "peek", "name": "orders", "from": 1, "most": 20}     {"messages": [...], "more": 21}: disturbs nothing
+    {"do": "trace", "name": "orders", "position": 17}           {"states": [...], "subscribers": {...}}: with times
+    {"do": "redrive", "name": "dead", "to": "orders"}           {"redriven": 3}: dead letters go back; "position": one of them
+    {"do": "purge", "name": "orders"}                           {"purged": 3}: what nobody has is withdrawn
+    {"do": "reveal", "name": "orders", "position": 17}          {"message": {...}}; and withdraw; and again, "member": "a": to it alone
+    anything wrong                                              {"error": "one line"}
+
+purge and redrive take "dry_run": true. Who may: viewers look, payload readers see payloads, operators do the rest (`broker/auth/roles.py`).
+A publisher may reveal and withdraw its own messages. Where a broker has no rules of access, everybody may look.
+
+What it does not know: how queues work.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+from ...base.quoting import quoted
+from ...mqtt.batch.batch import Batch
+from ...mqtt.batch.run import Run
+from ...mqtt.errors import UsageError
+from ..auth.guard import QUEUES_ANSWER
+from ..auth.operators import DENIED, rights_of
+from ..auth.roles import Role
+from ..queues.overview import MOST_PEEKED, Overview
+from ..routing.publication import Publication
+from .reply import own_targets, reply_to
+
+if TYPE_CHECKING:
+    from ...mqtt.publish import PublishProperties
+    from ..auth.guard import Guard
+    from ..ports import Connection, Context
+    from ..routing.router import Router
+
+log = logging.getLogger("mqmesh.broker")
+
+TOPIC = "$mqmesh/queues"
+LOOKS, DEEDS, ACTS = ("list", "show", "peek", "trace"), ("redrive", "purge"), ("reveal", "withdraw", "again")
+RIGHT = 'send {"do": "list"} or {"do": "show", "name": "..."}; do: ' + ", ".join(LOOKS + DEEDS + ACTS)
+NO_QUEUES = "this broker has no queues: its file has no table [queues.NAME]"
+LARGEST = 2**63  # of positions
+KINDS: dict[str, tuple[type, str]] = {
+    "from": (int, "a position"),
+    "most": (int, f"a number from 1 to {MOST_PEEKED}"),
+    "position": (int, "a position"),
+    "to": (str, "the name of a queue"),
+    "member": (str, "the name of a member"),
+    "dry_run": (bool, "true or false"),
+}
+
+Asked = dict[str, Any]
+
+
+class QueueTopic:
+    """Answers what is asked on `TOPIC`. overview: None without queues."""
+
+    def __init__(self, context: Context, router: Router, guard: Guard) -> None:
+        self._context = context
+        self._router = router
+        self._guard = guard
+        self.overview: Overview | None = None
+        router.services[TOPIC] = self.serve
+
+    def serve(self, connection: Connection, run: Batch, properties: PublishProperties | None) -> bool:
+        """Answer requests: whether the client takes the answers."""
+        topic, block = reply_to(connection, properties, QUEUES_ANSWER)
+        if not own_targets(self._router, connection, topic):
+            return False
+        for payload in run.payloads:
+            text = json.dumps(self._answer(connection, payload), separators=(",", ":")).encode()
+            for target in own_targets(self._router, connection, topic):
+                self._router.deliver_to(Run(topic, 1, False, [text], block, received=self._context.now), target, Publication())
+        return True
+
+    def _answer(self, connection: Connection, payload: bytes) -> dict[str, Any]:
+        try:
+            asked = json.loads(payload)
+        except (ValueError, RecursionError):
+            return {"error": RIGHT}
+        do = asked.get("do") if isinstance(asked, dict) else None
+        if do not in LOOKS + DEEDS + ACTS or not isinstance(asked.get("name"), str | None) or (do != "list" and not asked.get("name")):
+            return {"error": RIGHT}
+        wrong = _wrong(do, asked)
+        if wrong is not None:
+            return {"error": wrong}
+        rights, name, free = rights_of(self._guard, connection).at(self._guard.site), asked.get("name"), not self._guard.rules
+
+        def may(role: Role, queue: str | None = name) -> bool:
+            return rights.may_queue(role, queue) if queue is not None else rights.some(role, "queues")
+
+        operator = may(Role.OPERATOR)
+        if (do in LOOKS and not (free or may(Role.VIEWER))) or (do in DEEDS and not operator):
+            return {"error": DENIED}
+        if self.overview is None:
+            return {"error": NO_QUEUES}
+        try:
+            if do in LOOKS:
+                if do == "list":
+                    return {"queues": [row for row in self.overview.list() if free or may(Role.VIEWER, row["name"])]}
+                return _look(self.overview, do, asked, free or may(Role.PAYLOAD_READER))
+            return self._act(self.overview, do, asked, connection, operator)
+        except UsageError as error:
+            return {"error": str(error)}
+
+    def _act(self, overview: Overview, do: str, asked: Asked, connection: Connection, operator: bool) -> dict[str, Any]:
+        name, dry_run = asked["name"], asked.get("dry_run", False)
+        if do in ACTS:
+            whose = None if operator else connection.client_id
+            answer = overview.act(name, do, asked["position"], asked.get("member", ""), whose)
+        elif do == "purge":
+            answer = overview.purge(name, dry_run)
+        else:
+            answer = overview.redrive(name, asked.get("to"), asked.get("position"), dry_run)
+        if not dry_run:
+            who = quoted(connection.client_id), quoted(connection.user), connection.address
+            if connection.context.journal is not None:
+                connection.context.journal.managed(
+                    connection, "queues", **{key: asked[key] for key in ("do", "name", *KINDS) if key in asked}
+                )
+            log.warning("event=queue-changed do=%s name=%s client=%s user=%s address=%s", do, quoted(name), *who)
+        return answer
+
+
+def _wrong(do: str, asked: Asked) -> str | None:
+    """What is wrong with the other keys of a request."""
+    for key, (kind, right) in KINDS.items():
+        value = asked.get(key)
+        number = kind is int and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < LARGEST)
+        if key in asked and (number or not isinstance(value, kind)):
+            return f'"{key}": give {right}'
+    if do in ("trace", *ACTS) and "position" not in asked:
+        return f'{do}: give "position" of the message; peek and the publisher\'s acknowledgement name it'
+    if do == "again" and "member" not in asked:
+        return 'again: give "member", to whom alone the message is revealed again'
+    return None
+
+
+def _look(overview: Overview, do: str, asked: Asked, payloads: bool) -> dict[str, Any]:
+    if do == "show":
+        return {"queue": overview.show(asked["name"])}
+    if do == "peek":
+        return overview.peek(asked["name"], asked.get("from", 0), max(1, min(asked.get("most", 20), MOST_PEEKED)), payloads)
+    return overview.trace(asked["name"], asked["position"], payloads)

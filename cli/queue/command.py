@@ -1,0 +1,120 @@
+"""`mqmesh queue`: how the queues of a broker are, what is in one, what became of a message, and what an operator does about it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..connection_options import ConnectionOptions, reported_errors
+from ..option_groups import with_option_groups
+from ..output import FAILED, WRONG_USE, fail
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TOPIC = "$mqmesh/queues"
+USE = (
+    "give ls, show NAME, peek NAME, trace NAME POSITION, redrive NAME [TO], purge NAME, "
+    "reveal|withdraw NAME POSITION, again NAME POSITION MEMBER"
+)
+SHAPES = {  # word -> keys of what follows it; the last in brackets may be left out
+    "ls": (),
+    "show": ("name",),
+    "peek": ("name",),
+    "trace": ("name", "position"),
+    "redrive": ("name", "[to]"),
+    "purge": ("name",),
+    "reveal": ("name", "position"),
+    "withdraw": ("name", "position"),
+    "again": ("name", "position", "member"),
+}
+
+
+@with_option_groups
+def queue(
+    *,
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[ls] | show|peek|purge NAME | trace|reveal|withdraw NAME POSITION | redrive NAME [TO]",
+            help="What.",
+            show_default=False,
+        ),
+    ] = [],  # noqa: B006
+    begin: Annotated[int, typer.Option("--from", metavar="POSITION", min=0, help="With peek: from this position on.")] = 0,
+    most: Annotated[int, typer.Option("--most", metavar="N", min=1, max=100, help="With peek: so many messages.")] = 20,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="With purge and redrive: only say how many messages it is about.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    options: ConnectionOptions,
+) -> None:
+    """Show queues, what is in them and what became of a message; redrive, purge.
+
+    \b
+      mqmesh queue ls -h mqtt://porto.example.com:1883
+      mqmesh queue show orders               members and settings
+      mqmesh queue peek orders --most 5      the oldest messages; nothing changes
+      mqmesh queue trace orders 17           every state of message 17, with its time
+      mqmesh queue redrive orders-dead       dead letters go back to where they come from
+      mqmesh queue purge orders --dry-run    how many messages would be withdrawn
+      mqmesh queue withdraw orders 17        nobody gets message 17 any more
+      mqmesh queue again orders 17 worker-1  message 17, that worker-1 could not use, is for it again
+
+    Status: 0 done; 1 the broker refuses, cannot be reached, or knows no such queue or message; 2 wrong command line.
+    """
+    request = request_of(words)
+    if request["do"] == "peek":
+        request.update({"from": begin, "most": most})
+    if dry_run:
+        if request["do"] not in ("purge", "redrive"):
+            raise fail(f"queue: --dry-run goes with purge and redrive: leave it out with {words[0] if words else 'ls'}", WRONG_USE)
+        request["dry_run"] = True
+    from ..connection import Connection, end_on_sigterm
+    from ..mesh.requester import Requester
+
+    end_on_sigterm()
+    try:
+        with reported_errors("queue"):
+            requester = Requester(Connection(options), TOPIC)
+            with requester.connection:
+                answer = requester.request(request)
+    except KeyboardInterrupt:
+        return
+    except ValueError as error:  # an answer that is not JSON
+        raise fail(f"queue: {error}") from None
+    if "error" in answer:
+        raise fail(f"queue: {answer['error']}", FAILED)
+    print(json.dumps(answer) if as_json else _text(request, answer))
+
+
+def request_of(words: list[str]) -> dict[str, Any]:
+    """The request that the words on the command line stand for."""
+    do = words[0] if words else "ls"
+    shape = SHAPES.get(do)
+    if shape is None:
+        raise fail(f"queue: {' '.join(words)}: {USE}", WRONG_USE)
+    needed = [key for key in shape if not key.startswith("[")]
+    if not len(needed) <= len(words[1:]) <= len(shape):
+        raise fail(f"queue: {' '.join(words)}: {USE}", WRONG_USE)
+    request: dict[str, Any] = {"do": "list" if do == "ls" else do}
+    for key, value in zip(shape, words[1:], strict=False):
+        request[key.strip("[]")] = value
+    if "position" in request:
+        text = request["position"]
+        if not (text.isascii() and text.isdigit()):
+            raise fail(f"queue: {text}: give the position of a message, a whole number", WRONG_USE)
+        request["position"] = int(text)
+    return request
+
+
+def _text(request: dict[str, Any], answer: dict[str, Any]) -> str:
+    from . import view
+
+    shown: dict[str, Callable[[dict[str, Any]], str]] = {
+        "list": view.table,
+        "show": view.details,
+        "peek": view.messages,
+        "trace": view.history,
+    }
+    return shown.get(str(request["do"]), view.done)(answer)

@@ -1,0 +1,103 @@
+"""Queues as lines: a table of all, one with its members, its messages, the history of one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..recipients.view import lines, moment, name_of
+
+HEAD = ("QUEUE", "SITE", "PLAN", "WAITING", "IN FLIGHT", "MEMBERS", "OLDEST", "PUT", "DONE", "RETURNED", "DEAD")
+
+
+def table(answer: dict[str, Any]) -> str:
+    """All queues."""
+    rows: list[Sequence[str]] = [HEAD]
+    for one in answer["queues"]:
+        counts = [_count(one, key) for key in ("waiting", "in_flight", "members")]
+        totals = [_count(one, key) for key in ("put", "done", "returned", "dead")]
+        rows.append((name_of(one["name"]), _plain(one.get("site")), _plain(one.get("plan")), *counts, moment(one.get("oldest")), *totals))
+    return "\n".join(lines(rows, right={3, 4, 5, 7, 8, 9, 10})) if len(rows) > 1 else "no queues"
+
+
+def details(answer: dict[str, Any]) -> str:
+    """One queue."""
+    one = answer["queue"]
+    totals = ("put", "done", "returned", "unusable", "expired", "dead", "refused", "withdrawn")
+    rows = [
+        ("queue", name_of(one["name"])),
+        ("site", _plain(one.get("site"))),
+        ("plan", _plain(one.get("plan"))),
+        ("waiting", f"{_count(one, 'waiting')}, the oldest since {moment(one.get('oldest'))}"),
+        ("in flight", _count(one, "in_flight")),
+        ("dead letters", _plain(one.get("dead_letters"))),
+        ("since the start", ", ".join(f"{_count(one, key)} {key}" for key in totals)),
+        ("settings", ", ".join(f"{key} {_plain(value)}" for key, value in (one.get("settings") or {}).items())),
+    ]
+    shown = lines(rows, right=())
+    members: list[Sequence[str]] = [("MEMBER", "STATE", "IN FLIGHT")]
+    members += [
+        (name_of(who["name"]), "there" if who.get("active") else "away", _count(who, "in_flight")) for who in one.get("members") or []
+    ]
+    return "\n".join([*shown, *(lines(members, right={2}) if len(members) > 1 else ["no members"])])
+
+
+def messages(answer: dict[str, Any]) -> str:
+    """What is in a queue."""
+    rows: list[Sequence[str]] = [("POSITION", "PUT", "PUBLISHER", "PRIORITY", "BYTES", "DELIVERIES", "STATE", "SUBSCRIBERS", "PAYLOAD")]
+    for one in answer["messages"]:
+        who = ", ".join(f"{name_of(name)} {_plain(state)}" for name, state in (one.get("subscribers") or {}).items())
+        payload = _plain(one.get("payload"))
+        rows.append(
+            (
+                str(one["position"]),
+                moment(one.get("put")),
+                name_of(one.get("publisher")),
+                str(one.get("priority")),
+                _count(one, "size"),
+                _count(one, "deliveries"),
+                _plain(one.get("state")),
+                who or "-",
+                payload if len(payload) <= 40 else payload[:39] + "…",
+            )
+        )
+    more = answer.get("more")
+    end = [f"more from position {more} on"] if more is not None else []
+    return "\n".join([*lines(rows, right={0, 3, 4, 5}), *end]) if len(rows) > 1 else "no messages"
+
+
+def history(answer: dict[str, Any]) -> str:
+    """Every state of one message."""
+    who = name_of(answer.get("publisher"))
+    shown = [
+        f"message {answer['position']} of {name_of(answer['queue'])}, {_count(answer, 'size')} bytes, plan {_plain(answer.get('plan'))}"
+    ]
+    rows: list[Sequence[str]] = [("WHO", "STATE", "SINCE")]
+    rows += [(f"publisher {who}", _plain(one.get("state")), _exact(one.get("at"))) for one in answer.get("states") or []]
+    for name, states in (answer.get("subscribers") or {}).items():
+        rows += [(f"subscriber {name_of(name)}", _plain(one.get("state")), _exact(one.get("at"))) for one in states]
+    needed = ", ".join(map(name_of, answer.get("needed_by") or []))
+    return "\n".join([*shown, *lines(rows, right=()), f"still needed by {needed}" if needed else "nobody needs it any more"])
+
+
+def done(answer: dict[str, Any]) -> str:
+    """What an action has done."""
+    for key in ("purged", "redriven"):
+        if key in answer:
+            would = " would be" if answer.get("dry_run") else ""
+            return f"{answer[key]:,} messages{would} {key}"
+    message = answer.get("message") or {}
+    return f"message {message.get('position', '?')} is {_plain(message.get('state'))}"
+
+
+def _exact(text: object) -> str:
+    return str(text).replace("T", " ").removesuffix("Z") if isinstance(text, str) and text else "-"
+
+
+def _count(one: dict[str, Any], key: str) -> str:
+    value = one.get(key)
+    return f"{value:,}" if isinstance(value, int) else "-"
+
+
+def _plain(text: object) -> str:
+    return "-" if text is None or text == "" else "".join(letter if letter.isprintable() else "?" for letter in str(text))

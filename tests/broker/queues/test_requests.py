@@ -1,0 +1,207 @@
+"""Requests on `$mqmesh/queues`: lists, peek, trace, redrive, purge; reveal, withdraw, again (rows Q4, Q14, Q15, Q24)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mqmesh.broker.queues.core.blocks import Meta
+from mqmesh.broker.queues.core.plan import ALL, plan_of
+from mqmesh.broker.queues.core.rules import Rules
+from mqmesh.broker.queues.core.states import Publisher, Step, Subscriber, name_of
+from mqmesh.broker.queues.core.timeline import timeline
+from mqmesh.broker.queues.log.store import LogStore
+from mqmesh.broker.queues.settings import QueueSettings
+from mqmesh.mqtt.packets import Puback, Publish
+from mqmesh.mqtt.properties import Property
+from support.broker_site import Client, Site
+
+
+def queues(folder: Path, **rules: Rules) -> QueueSettings:
+    return QueueSettings(dict(rules), folder=folder / "queues", durability="os")
+
+
+async def asking(site: Site, name: str = "operator") -> Client:
+    client = await site.client(name)
+    await client.subscribe("$mqmesh/queues/answer", qos=0)
+    return client
+
+
+async def ask(client: Client, **request: Any) -> dict[str, Any]:
+    client.send(Publish("$mqmesh/queues", json.dumps(request).encode(), 0))
+    answer = await client.expect(Publish, topic="$mqmesh/queues/answer")
+    found: dict[str, Any] = json.loads(answer.payload)
+    return found
+
+
+async def test_list_show_and_peek_change_nothing(tmp_path: Path) -> None:
+    async with Site(queues=queues(tmp_path, orders=Rules(), others=Rules(plan=ALL))) as site:
+        shop, a, operator = await site.client("shop"), await site.client("a"), await asking(site)
+        for payload in (b"1", b"22", b"333"):
+            await shop.publish("$queue/orders", payload, qos=1)
+        listed = (await ask(operator, do="list"))["queues"]
+        assert [(one["name"], one["plan"], one["waiting"], one["put"]) for one in listed] == [
+            ("orders", "pool", 3, 3),
+            ("others", "all", 0, 0),
+        ]
+        peeked = await ask(operator, do="peek", name="orders", **{"from": 2, "most": 1})
+        (one,) = peeked["messages"]
+        assert (one["position"], one["publisher"], one["state"], one["size"], one["payload"]) == (2, "shop", "REVEALED", 2, "22")
+        assert peeked["more"] == 3
+        await a.subscribe("$queue/orders", qos=1)
+        assert [one.payload for one in await a.messages(3, acknowledge=False)] == [b"1", b"22", b"333"]
+        shown = (await ask(operator, do="show", name="orders"))["queue"]
+        assert (shown["in_flight"], shown["members"]) == (3, [{"name": "a", "active": True, "in_flight": 3, "subscriber": True}])
+
+
+async def test_trace_tells_every_state(tmp_path: Path) -> None:
+    async with Site(queues=queues(tmp_path, orders=Rules(plan=plan_of("a | b, c")))) as site:
+        shop, operator = await site.client("shop"), await asking(site)
+        a, b, c = [await site.client(name) for name in "abc"]
+        await shop.publish("$queue/orders", b"1", qos=1)
+        assert (await ask(operator, do="trace", name="orders", position=1))["needed_by"] == ["a", "b", "c"]
+        await a.subscribe("$queue/orders", qos=1)
+        await a.messages(1)
+        await b.subscribe("$queue/orders", qos=1)
+        await b.nothing()
+        found = await ask(operator, do="trace", name="orders", position=1)
+        assert found["needed_by"] == ["c"]
+        await c.subscribe("$queue/orders", qos=1)
+        await c.messages(1)
+        await c.nothing()
+        found = await ask(operator, do="trace", name="orders", position=1)
+        assert [one["state"] for one in found["states"]] == ["PUT", "REVEALED", "JOURNALLED"]
+        assert {name: [one["state"] for one in states] for name, states in found["subscribers"].items()} == {
+            "a": ["GET", "FETCHED", "DONE", "JOURNALLED (IMPLIED)"],
+            "b": ["EXPIRED", "JOURNALLED (IMPLIED)"],
+            "c": ["GET", "FETCHED", "DONE", "JOURNALLED (IMPLIED)"],
+        }
+        assert found["needed_by"] == []
+        assert "never was" in (await ask(operator, do="trace", name="orders", position=2))["error"]
+
+
+async def test_dead_letters_go_back_and_purge_withdraws(tmp_path: Path) -> None:
+    settings = queues(tmp_path, orders=Rules(deliveries=1, dead_letters="dead"), dead=Rules())
+    async with Site(f"unix://{tmp_path}/socket", queues=settings) as site:
+        shop, a, operator = await site.client("shop"), await site.client("a"), await asking(site)
+        await a.subscribe("$queue/orders", qos=1)
+        await shop.publish("$queue/orders", b"1", qos=1, properties={Property.USER_PROPERTY: [("color", "red")]})
+        (one,) = await a.messages(1, acknowledge=False)
+        a.send(Puback(one.packet_id, 0x80))
+        dead = site.broker.site.queues.store.queues["dead"]  # type: ignore[union-attr]
+        await site.until(lambda: dead.waiting == 1)
+        assert await ask(operator, do="redrive", name="dead", dry_run=True) == {"queue": "dead", "redriven": 1, "dry_run": True}
+        assert (await ask(operator, do="redrive", name="dead"))["redriven"] == 1
+        (again,) = await a.messages(1)
+        assert again.properties[Property.USER_PROPERTY] == [("color", "red")]
+        assert (await ask(operator, do="redrive", name="dead"))["redriven"] == 0
+        await a.unsubscribe("$queue/orders")
+        await shop.publish("$queue/orders", b"2", qos=1)
+        assert (await ask(operator, do="purge", name="orders"))["purged"] == 1
+        assert (await ask(operator, do="list"))["queues"][1]["waiting"] == 0
+
+
+async def test_publishers_reveal_withdraw_and_reveal_again(tmp_path: Path) -> None:
+    async with Site(queues=queues(tmp_path, orders=Rules(reveal=False))) as site:
+        shop, a = await asking(site, "shop"), await site.client("a")
+        await a.subscribe("$queue/orders", qos=1)
+        for payload in (b"1", b"2"):
+            await shop.publish("$queue/orders", payload, qos=1)
+        await a.nothing()
+        assert (await ask(shop, do="reveal", name="orders", position=1))["message"]["state"] == "REVEALED"
+        (one,) = await a.messages(1, acknowledge=False)
+        a.send(Puback(one.packet_id, 0x99))
+        await a.nothing()
+        assert (await ask(shop, do="again", name="orders", position=1, member="a"))["message"]["state"] == "REVEALED"
+        assert [one.payload for one in await a.messages(1)] == [b"1"]
+        assert (await ask(shop, do="withdraw", name="orders", position=2))["message"]["state"] == "UNAVAILABLE"
+        assert "at an end" in (await ask(shop, do="reveal", name="orders", position=2))["error"]
+
+
+@pytest.mark.parametrize(
+    ("request_", "text"),
+    [
+        ({"do": "dance"}, 'send {"do": "list"}'),
+        ({"do": "show"}, 'send {"do": "list"}'),
+        ({"do": "show", "name": "none"}, "there is no queue 'none' at site0"),
+        ({"do": "peek", "name": "orders", "from": "x"}, '"from": give a position'),
+        ({"do": "trace", "name": "orders"}, 'trace: give "position"'),
+        ({"do": "again", "name": "orders", "position": 1}, 'again: give "member"'),
+        ({"do": "purge", "name": "orders", "dry_run": 1}, '"dry_run": give true or false'),
+        ({"do": "purge", "name": "orders"}, "not permitted"),
+    ],
+)
+async def test_what_is_wrong_is_told_in_one_line(tmp_path: Path, request_: dict[str, Any], text: str) -> None:
+    async with Site(queues=queues(tmp_path, orders=Rules())) as site:
+        client = await asking(site)
+        assert text in (await ask(client, **request_))["error"]
+
+
+def clock(text: str) -> int:
+    hours, minutes, seconds = map(int, text.split(":"))
+    return 1000 * (3600 * hours + 60 * minutes + seconds)
+
+
+def test_the_example_of_the_source_to_the_state(tmp_path: Path) -> None:
+    """Figure 5: publisher X, subscribers 0 to 2, who say JOURNALLED themselves."""
+    store = LogStore(tmp_path, "os")
+    rules = Rules(plan=ALL, reveal=False, explicit=True)
+    store.open(lambda name: rules, 1)
+    queue = store.queue("transactions", rules)
+    members = [(queue.subscribe(name), queue.join(name))[1] for name in ("0", "1", "2")]
+    queue.put([b"sale"], Meta("X"), clock("12:14:03"))
+    commit(store, clock("12:14:03"))
+    (block,) = queue.blocks.values()
+    queue.reveal(block, 0, 1, clock("12:14:12"))
+    said: list[tuple[str, int, Subscriber]] = [
+        ("12:14:13", 0, Subscriber.GET),
+        ("12:14:25", 1, Subscriber.GET),
+        ("12:14:26", 0, Subscriber.FETCHED),
+        ("12:14:54", 0, Subscriber.DONE),
+        ("12:15:02", 0, Subscriber.JOURNALLED),
+        ("12:15:08", 2, Subscriber.GET),
+        ("12:15:26", 1, Subscriber.FETCHED),
+        ("12:15:32", 2, Subscriber.FETCHED),
+        ("12:15:44", 2, Subscriber.UNUSABLE),
+        ("12:15:51", 1, Subscriber.IN_PROCESS),
+        ("12:15:59", 2, Subscriber.JOURNALLED),
+        ("12:16:01", 1, Subscriber.DONE),
+        ("12:16:07", 1, Subscriber.JOURNALLED),
+    ]
+    parts = {}
+    for text, who, state in said:
+        member, at = members[who], clock(text)
+        if state is Subscriber.GET:
+            (taken,) = queue.take(member, 1, at)
+            parts[who] = taken.part
+        elif state in (Subscriber.FETCHED, Subscriber.IN_PROCESS):
+            queue.advance(member, parts[who], 0, 1, Step.FETCH if state is Subscriber.FETCHED else Step.PROCESS, at)
+        elif state is Subscriber.JOURNALLED:
+            queue.journal(member.name, parts[who], 0, 1, at)
+        else:
+            queue.settle(member, parts[who], 0, 1, state, at)
+        commit(store, at)
+    put, moves = store.history(queue, 1)
+    assert put is not None
+    found = timeline(put, moves, queue.names, (), explicit=True)
+    assert found.publisher == [
+        (Publisher.PUT, clock("12:14:03")),
+        (Publisher.REVEALED, clock("12:14:12")),
+        (Publisher.JOURNALLED, clock("12:16:07")),  # all subscribers are through
+    ]
+    for who in range(3):
+        expected = [(name_of(state), clock(text)) for text, whom, state in said if whom == who]
+        assert [(name_of(state), at) for state, at in found.subscribers[str(who)][1:]] == expected
+    queue.reveal_again(block, 0, "2", clock("12:20:00"))  # only subscriber 2 needs it
+    assert not queue.take(members[0], 1, clock("12:20:01"))
+    assert len(queue.take(members[2], 1, clock("12:20:01"))) == 1
+    store.close()
+
+
+def commit(store: LogStore, now: int) -> None:
+    batch = store.gather(now)
+    assert batch is not None
+    store.write(batch)
+    store.applied(batch, now)
