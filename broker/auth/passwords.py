@@ -25,8 +25,9 @@ class PasswordError(ValueError):
 def check_name(name: str) -> None:
     """Raises PasswordError for a name that a line cannot hold."""
     if not name or len(name) > LONGEST_NAME or ":" in name or name.startswith("#") or name != name.strip() or not name.isprintable():
+        shown = repr(name) if len(name) <= LONGEST_NAME else f"{name[:40]!r}... ({len(name)} characters)"
         raise PasswordError(
-            f"{name!r}: a user's name has 1 to {LONGEST_NAME} printable characters, no colon, no # at its beginning, no space at its ends"
+            f"{shown}: a user's name has 1 to {LONGEST_NAME} printable characters, no colon, no # at its beginning, no space at its ends"
         )
 
 

@@ -442,8 +442,16 @@ class Membership:
                 interests.all_stale()
             if (number, record.uuid) in self._forgotten or (number, record.uuid) in self.states.taken_over:
                 core.flood("want", [(number, record.uuid)])
-        self.states.taken_over.clear()
+        self._say_taken_over()
         interests.keep_only({n: record.uuid for n, record in self.states.holders.items()})
+
+    def _say_taken_over(self) -> None:
+        """Pass on the records of lives that hold their UUIDs only now: who came while they could not be reached has not heard of them."""
+        keys, self.states.taken_over = self.states.taken_over, []
+        records = [record for key in keys if (record := self.states.records.get(key)) is not None and self._sealed(record.seal)]
+        if records:
+            self.fence.tell_all(records, but=-1)
+            self._core.flood("linkstate", records)
 
     def _come_and_go(self) -> None:
         states, core = self.states, self._core

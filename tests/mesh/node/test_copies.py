@@ -5,10 +5,11 @@ from __future__ import annotations
 from uuid import UUID
 
 from mqmesh.mesh.custody.windows import CustodyWindow
+from mqmesh.mesh.node.actions import Send
 from mqmesh.mesh.node.core import MeshConfig
 from mqmesh.mesh.node.node import Node
 from mqmesh.mesh.view.lives import EPOCHS_SAID, LIVES_KEPT, RIVALS_SAID, Former
-from mqmesh.mesh.wire.control import ALL, Life, encode
+from mqmesh.mesh.wire.control import ALL, Life, LinkEntry, LinkRecord, encode
 from mqmesh.mesh.wire.identity import CAPABILITIES, Identity
 from simulation.disk import Disk
 from support.models.mesh_net import Net
@@ -100,6 +101,32 @@ def test_what_a_life_wants_is_not_passed_on_before_the_life() -> None:
     for number in (1, 2):
         assert net.nodes[number].interested("of/the/original") == 1 << 3
         assert net.nodes[number].interested("of/the/copy") == 0
+
+
+def test_who_comes_while_a_life_cannot_be_reached_hears_of_it_once_it_can() -> None:
+    """Its record stands aside for that of the earlier life, and is not in the answer to a summary (seed 1101)."""
+    net = Net()
+    net.capabilities = CAPABILITIES
+    for number in (1, 2, 4):
+        life(net, number, number, 1000 + number, bytes((number,)))
+    link = net.link(1, 2)
+    net.settle()
+    uuid = UUID(int=3).bytes
+    for name, epoch, links in ((b"a", 1003, ()), (b"c", 9000, (LinkEntry(2, 77, 1),))):
+        said = Life(3, uuid, name * 16, 0, epoch, ((epoch, ALL),), 1, (), False, None)
+        for kind, body in (("life", [said]), ("linkstate", [LinkRecord(3, uuid, "b3", epoch, 1, links)])):
+            net._do(2, Send(link, encode(kind, body), True))
+    net.settle()
+    assert [record.epoch for record in net.nodes[1]._states.twins.values()] == [9000]
+    net.link(1, 4)
+    net.settle()
+    assert not net.nodes[4]._states.twins
+    own = net.nodes[2]._states.records[2, UUID(int=2).bytes]
+    record = own._replace(sequence=own.sequence + 9, links=(*own.links, LinkEntry(3, 77, 1)))
+    net._do(2, Send(link, encode("linkstate", [record]), True))
+    net.settle()
+    for number in (1, 4):
+        assert net.nodes[number].holders()[3].epoch == 9000
 
 
 def test_no_neighbour_is_told_twice_of_a_life() -> None:
