@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import chain, islice
+from itertools import chain, islice, repeat
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any
 
+from ....mqtt.packets import Subscription
 from ....mqtt.topics import split_share
 from ..listing import Field, Kind, Listing, Where
 
 if TYPE_CHECKING:
-    from ....mqtt.packets import Subscription
     from ...ports import Context
     from ...session.session import Session
     from ...site import Site
 
 PIECE = 250  # rows
+_ENDED = Subscription("ended", 0)
 LEAVING = "\0"  # how the names of sessions begin that are on their way to another site
 
 
@@ -99,7 +100,7 @@ def _tls(connection: Any) -> str | None:
     return None if layer is None else layer.version
 
 
-Held = tuple[str, str, "Subscription", "Session"]  # client identifier, filter as subscribed, options, session
+Held = tuple[str, str, "Session"]  # client identifier, filter as subscribed, session
 
 
 def subscriptions_of(site: Site) -> Listing:
@@ -116,12 +117,13 @@ def subscriptions_of(site: Site) -> Listing:
         for session in chain.from_iterable(found):
             if session.client_id.startswith(LEAVING):
                 continue
-            name, held = session.client_id, session.subscriptions
+            held = session.subscriptions
+            made = zip(repeat(session.client_id), list(held), repeat(session))
             if len(held) <= PIECE:
-                batch += [(name, full, subscription, session) for full, subscription in held.items()]
+                batch.extend(made)
             else:
-                for full in _slices(list(held)):
-                    yield [(name, one, held[one], session) for one in full if one in held]
+                while piece := list(islice(made, PIECE)):
+                    yield piece
             if len(batch) >= PIECE:
                 yield batch
                 batch = []
@@ -136,12 +138,12 @@ def subscriptions_of(site: Site) -> Listing:
             Field("client", Kind.TEXT, itemgetter(0), itemgetter(0)),
             Field("filter", Kind.TEXT, itemgetter(1), itemgetter(1)),
             Field("group", Kind.TEXT, _group),
-            Field("qos", Kind.NUMBER, lambda one: one[2].qos, lambda one: one[2].qos),
-            Field("no_local", Kind.FLAG, lambda one: one[2].no_local),
-            Field("retain_as_published", Kind.FLAG, lambda one: one[2].retain_as_published),
-            Field("retain_handling", Kind.NUMBER, lambda one: one[2].retain_handling),
-            Field("in_part", Kind.FLAG, lambda one: (one[3].face, one[1]) in router.filtered),
-            Field("connected", Kind.FLAG, lambda one: one[3].connection is not None),
+            Field("qos", Kind.NUMBER, lambda one: _options(one).qos, lambda one: _options(one).qos),
+            Field("no_local", Kind.FLAG, lambda one: _options(one).no_local),
+            Field("retain_as_published", Kind.FLAG, lambda one: _options(one).retain_as_published),
+            Field("retain_handling", Kind.NUMBER, lambda one: _options(one).retain_handling),
+            Field("in_part", Kind.FLAG, lambda one: (one[2].face, one[1]) in router.filtered),
+            Field("connected", Kind.FLAG, lambda one: one[2].connection is not None),
         ),
         itemgetter(0, 1),
         scan,
@@ -149,15 +151,15 @@ def subscriptions_of(site: Site) -> Listing:
     )
 
 
+def _options(held: Held) -> Subscription:
+    """How it is subscribed; it may have ended a moment ago."""
+    found = held[2].subscriptions.get(held[1])
+    return _ENDED if found is None else found
+
+
 def _group(held: Held) -> str | None:
     share = split_share(held[1])
     return None if share is None else share[0]
-
-
-def _slices(names: list[str]) -> Iterator[list[str]]:
-    rest = iter(names)
-    while piece := list(islice(rest, PIECE)):
-        yield piece
 
 
 def groups_of(site: Site) -> Listing:
