@@ -308,9 +308,11 @@ class Broker:
             return
         host, port = self.config.http
         try:
+            from .management.http import management_routes
             from .monitoring.http import HttpFace
 
-            self.http = HttpFace(self.site, self.sys_topics.totals, host, port)
+            more = management_routes(self.site, self.management, host)
+            self.http = HttpFace(self.site, self.sys_topics.totals, host, port, more)
         except ImportError as error:
             raise StartError(f"http.listen needs more packages: pip install 'mqmesh[http]' ({error})") from error
         except OSError as error:

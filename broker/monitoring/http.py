@@ -1,4 +1,5 @@
-"""The HTTP listener of a broker, in the broker's own loop. It only reads, and tells no secrets; meant for loopback.
+"""The HTTP listener of a broker, in the broker's own loop; meant for loopback. What stands here only reads, and tells no secrets;
+management (`management/http.py`) asks who it is.
 
 `/metrics` is for Prometheus. `/health` answers 200 as long as the broker's loop runs, and says what is wrong that a restart does not
 mend. `/ready` answers 200 while clients should be sent here, else 503 with the reasons: the broker is stopping, its store refuses, or it
@@ -11,7 +12,7 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -43,14 +44,15 @@ class _Server(uvicorn.Server):
 
 
 class HttpFace:
-    """One listener. host, port: where; port 0 takes any free one, `url` says which. OSError when it cannot listen."""
+    """One listener. host, port: where; port 0 takes any free one, `url` says which. more: what else it answers. OSError when it cannot
+    listen."""
 
-    def __init__(self, site: Site, totals: Totals, host: str, port: int) -> None:
+    def __init__(self, site: Site, totals: Totals, host: str, port: int, more: Sequence[Route] = ()) -> None:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.create_server((host, port), family=family, backlog=128)
         written = f"[{host}]" if ":" in host else host
         self.url = f"http://{written}:{self._socket.getsockname()[1]}"
-        app = application(site, totals)
+        app = application(site, totals, more)
         config = guarded(app, TOGETHER, log, loop="none", lifespan="off", timeout_graceful_shutdown=LEAVING)
         self._server = _Server(config)
         self._task: asyncio.Task[None] | None = None
@@ -67,8 +69,8 @@ class HttpFace:
         self._socket.close()
 
 
-def application(site: Site, totals: Totals) -> Starlette:
-    """The web application of one broker. Its handlers run in the broker's loop: they only read."""
+def application(site: Site, totals: Totals, more: Sequence[Route] = ()) -> Starlette:
+    """The web application of one broker. Its handlers run in the broker's loop: they only read, but for `more`."""
     numbers = registry(site, totals)
 
     async def metrics(_request: Request) -> Response:
@@ -84,4 +86,4 @@ def application(site: Site, totals: Totals) -> Starlette:
         why = reasons(site)
         return JSONResponse({"ready": not why, "reasons": why}, 503 if why else 200)
 
-    return Starlette(routes=[Route("/metrics", metrics), Route("/health", health), Route("/ready", ready)])
+    return Starlette(routes=[Route("/metrics", metrics), Route("/health", health), Route("/ready", ready), *more])
