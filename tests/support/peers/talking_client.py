@@ -78,6 +78,10 @@ class TalkingClient:
         """SIGSTOP."""
         os.kill(self._process.pid, signal.SIGSTOP)
 
+    def kill(self) -> None:
+        """SIGKILL, also while it hangs."""
+        self._process.kill()
+
     def wake(self) -> None:
         """SIGCONT."""
         with contextlib.suppress(ProcessLookupError):
