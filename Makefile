@@ -84,7 +84,7 @@ soak: venv ## long: 200 x kill -9, 50 random faults, 10 timed ones, 10 of a meta
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --start $(SEED)
 	PYTHONHASHSEED=0 $(BIN)/python -m tests.simulation --mode recipients --seeds $(SEEDS) --start $(SEED)
 	$(BIN)/python -m tests.simulation --mode clones --seeds $(SEEDS) --start $(SEED)
-	MQMESH_ACK_KILLS=$(ACK_KILLS) MQMESH_FLIPS=$(FLIPS) $(BIN)/pytest --timeout=14400 tests/faults/test_kill_at_acknowledgement.py tests/contract/test_store_flips.py
+	MQMESH_ACK_KILLS=$(ACK_KILLS) MQMESH_FLIPS=$(FLIPS) $(BIN)/pytest --timeout=14400 tests/faults/kills/test_kill_at_acknowledgement.py tests/contract/test_store_flips.py
 
 fuzz: venv ## damaged input for FOR (600) seconds each: packets, CONNECT, WebSocket, links, configuration; SEED=1
 	for part in codec broker websocket link config; do $(BIN)/python -m tests.fuzz.fuzz_$$part --for $(FOR) --seed $(SEED); done

@@ -13,9 +13,9 @@ from mqmesh.store.memory import MemoryStore
 from mqmesh.store.postgresql import PostgresqlStore
 from mqmesh.store.process import ProcessStore
 from mqmesh.store.sqlite import SqliteStore
-from support.failing_store import FailingStore
 from support.peers.postgres import Server, server
 from support.services import PATIENCE
+from support.storage.failing_store import FailingStore
 from support.stores import Place
 
 KINDS = ("memory", "failing", "sqlite", "lmdb", "process", "process-lmdb", pytest.param("postgresql", marks=pytest.mark.service))

@@ -14,7 +14,7 @@ from mqmesh.store import Batch, Kind, Store, StoreError
 from mqmesh.store.locations import store_at
 from mqmesh.store.memory import MemoryStore
 from mqmesh.store.process import ProcessStore
-from support.disks import damage_last_page, data_file, fill, make_read_only, mounted, set_version
+from support.storage.disks import damage_last_page, data_file, fill, make_read_only, mounted, set_version
 from support.stores import batch, content, delivery, run
 
 EMBEDDED = ("sqlite", "lmdb")

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from mqmesh.store import Store
 from mqmesh.store.locations import store_at
-from support.committer import KEPT, RECIPIENTS
 from support.peers.postgres import Server
+from support.storage.committer import KEPT, RECIPIENTS
 from support.stores import content, run
 
 ROUNDS = int(os.environ.get("MQMESH_KILLS", "12"))
@@ -22,7 +22,7 @@ TESTS = Path(__file__).parents[1]
 def killed_after(lines: int, arguments: list[str]) -> int:
     """Start the child, kill it some time after it has printed so many lines; the last number it printed."""
     environment = {**os.environ, "PYTHONPATH": str(TESTS)}
-    command = [sys.executable, str(TESTS / "support" / "committer.py"), *arguments]
+    command = [sys.executable, str(TESTS / "support" / "storage" / "committer.py"), *arguments]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment)
     assert child.stdout is not None
     for _ in range(lines):

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 from support.command import run, start
-from support.disks import damage_last_page, data_file, fill, make_read_only, mounted, set_version
 from support.paho_client import Paho
 from support.scenes import Scene  # noqa: F401  (makes `benchmarks` known)
 from support.services import free_port, wait_until
+from support.storage.disks import damage_last_page, data_file, fill, make_read_only, mounted, set_version
 
 from benchmarks.trials.strict import Judge, Publisher, Subscriber
 

@@ -12,7 +12,7 @@ from mqmesh.store.folder import FolderLock
 from mqmesh.store.locations import store_at
 from mqmesh.store.records import Batch, Counts
 from mqmesh.store.writer import Writer
-from support.disks import set_version
+from support.storage.disks import set_version
 from support.stores import content, delivery, run
 
 RUNS = 400

@@ -18,8 +18,8 @@ from mqmesh.store.coalescer import Coalescer
 from mqmesh.store.memory import MemoryStore
 from mqmesh.store.records import DELIVERY_WEIGHT, EXTRA, GONE_WEIGHT, VALUE_WEIGHT, Counts
 from mqmesh.store.sqlite import SqliteStore
-from support.failing_store import FailingStore
 from support.services import PATIENCE
+from support.storage.failing_store import FailingStore
 from support.stores import batch as batch_with
 from support.stores import content, delivery, run
 

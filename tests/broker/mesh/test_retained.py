@@ -14,7 +14,7 @@ from mqmesh.mqtt.packets import Puback, Publish, Suback, Subscribe, Subscription
 from mqmesh.mqtt.reasons import Reason
 from mqmesh.store.memory import MemoryStore
 from support.broker_site import Client, Site, until
-from support.failing_store import FailingStore
+from support.storage.failing_store import FailingStore
 
 FOREVER = 0xFFFFFFFF
 KEY = "a key of sixteen bytes"

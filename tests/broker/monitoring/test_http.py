@@ -15,8 +15,8 @@ from mqmesh.store.base import Kind
 from mqmesh.store.memory import MemoryStore
 from prometheus_client.parser import text_string_to_metric_families
 from support.broker_site import Site, until
-from support.failing_store import FailingStore
 from support.services import PATIENCE
+from support.storage.failing_store import FailingStore
 
 ANY = ("127.0.0.1", 0)
 FOREVER = 0xFFFFFFFF

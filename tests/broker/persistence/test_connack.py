@@ -9,7 +9,7 @@ from mqmesh.mqtt.reasons import Reason
 from mqmesh.store.base import Kind
 from mqmesh.store.memory import MemoryStore
 from support.broker_site import Client, Site, until
-from support.failing_store import FailingStore
+from support.storage.failing_store import FailingStore
 
 FOREVER = 0xFFFFFFFF
 WILL = Will("wills/porto", b"gone", 1)

@@ -12,7 +12,7 @@ from mqmesh.mqtt.packets import Puback, Pubcomp, Publish, Pubrec, Pubrel
 from mqmesh.mqtt.properties import Property
 from mqmesh.store.memory import MemoryStore
 from support.broker_site import Client, Site, until
-from support.failing_store import FailingStore
+from support.storage.failing_store import FailingStore
 
 FOREVER = 0xFFFFFFFF
 

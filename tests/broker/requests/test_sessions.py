@@ -18,7 +18,7 @@ from mqmesh.mqtt.properties import Property
 from mqmesh.store.base import Kind
 from mqmesh.store.memory import MemoryStore
 from support.broker_site import Client, Site, until
-from support.failing_store import FailingStore
+from support.storage.failing_store import FailingStore
 
 FOREVER = 0xFFFFFFFF
 

@@ -12,7 +12,7 @@ from support.paho_client import Paho
 from support.services import free_port
 
 pytestmark = pytest.mark.slow
-FILE = Path(__file__).parents[2] / "topologies" / "two-companies.toml"
+FILE = Path(__file__).parents[3] / "topologies" / "two-companies.toml"
 SETTLE = 90.0
 
 

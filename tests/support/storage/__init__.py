@@ -1,0 +1,1 @@
+"""Stores and disks that fail, and a process that commits until it is killed."""
