@@ -11,7 +11,7 @@ import asyncio
 import logging
 import os
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,7 @@ from ..mqtt.connection import Connection, Line
 from ..mqtt.login import Login
 from ..policy import Policy, load
 from ..protocol.events import Event
+from .listing import sessions_listing
 from .resolver import Chain, Directory, Resolver, Services
 from .server import Community, Server
 from .status import GONE
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from ...broker.server import Broker
     from ...broker.settings.embedded import EmbeddedSettings
     from ...broker.transport.in_process import InProcessPair
+    from ..core.sessions import Session
 
 log = logging.getLogger(__name__)
 REQUESTS = 20_000  # that may wait for the metabroker
@@ -139,6 +141,7 @@ class Metabroker:
     async def begin(self, broker: Broker) -> None:
         """See `Inside`. It waits until requests are listened to; in a mesh, whose brokers may wait for each other, it does not."""
         self._broker = broker
+        broker.management.work.lists.add(sessions_listing(self._sessions))
         task = self._start()
         ready = asyncio.create_task(self._ready.wait(), name="metabroker-ready")
         await asyncio.wait((task, ready), return_when=asyncio.FIRST_COMPLETED, timeout=None if broker.site.mesh is None else 0.0)
@@ -177,6 +180,10 @@ class Metabroker:
         await self._stop()
         if self._directory is not None:
             self._directory.end()
+
+    def _sessions(self) -> Mapping[str, Session]:
+        server = self._supervisor.server if self._supervisor is not None else None
+        return {} if server is None else server.core.sessions
 
     def _start(self, again: bool = False) -> asyncio.Task[None]:
         self._supervisor = Supervisor(self._open, again)

@@ -54,6 +54,11 @@ class Supervisor:
             self._server = None
             await asyncio.sleep(pause)
 
+    @property
+    def server(self) -> Server | None:
+        """The metabroker that runs now."""
+        return self._server
+
     def leave(self) -> None:
         """Say that the metabroker ends in order; to be called before `run` is cancelled."""
         if self._server is not None:

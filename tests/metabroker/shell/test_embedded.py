@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
 import socket
 import subprocess
@@ -95,8 +96,17 @@ def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
 def community(tmp_path_factory: pytest.TempPathFactory, remote: RunningBroker) -> Iterator[Inside]:
     folder = tmp_path_factory.mktemp("community")
     (folder / "services.toml").write_text(f'[services]\nweather = ["{remote.url}"]\n')
-    with inside(folder, 'services = "services.toml"') as running:
+    with inside(folder, 'services = "services.toml"', broker='management = { role = [{ role = "viewer" }] }') as running:
         yield running
+
+
+@pytest.mark.service
+def test_its_sessions_are_a_list_of_management(community: Inside) -> None:
+    member = Member(community.port, "listed", 5)
+    assert member.connect("weather")["code"] == Code.OK
+    done = run("manage", "list", "metabroker-sessions", "client=listed", "--json", "-h", f"mqtt://127.0.0.1:{community.port}")
+    assert [(row["remote"], row["up"]) for row in json.loads(done.stdout)["rows"]] == [("weather", True)], done.stderr
+    member.close()
 
 
 @pytest.mark.service
