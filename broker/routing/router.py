@@ -60,16 +60,17 @@ class Members(Protocol):
 
 
 class Making:
-    """A route that is being made. entries: subscriptions by session. queued: it is that of a queue. stale: a subscription that
-    matches has changed meanwhile."""
+    """A route that is being made. entries: subscriptions by session. addressed: who gets its messages by name. queued: it is that of a
+    queue. stale: a subscription that matches has changed meanwhile."""
 
-    __slots__ = ("entries", "queued", "rights", "shares", "stale", "topic")
+    __slots__ = ("addressed", "entries", "queued", "rights", "shares", "stale", "topic")
 
     def __init__(self, topic: str, rights: Rights | None, queued: bool) -> None:
         self.topic = topic
         self.queued = queued
         self.rights = rights
         self.entries: dict[Recipient, list[Entry]] = {}
+        self.addressed: Addressed | None = None
         self.shares: list[ShareGroup] = []
         self.stale = False
 
@@ -324,6 +325,7 @@ class Router:
         making = Making(topic, self.rights(topic), self._queued(topic))
         if not making.queued:
             self._sort_out(making, self.tree.match(topic))
+        self._address(making)
         return self._keep(topic_bytes, making, [target_of(found) for found in making.entries.values()])
 
     def begin_route(self, topic_bytes: bytes) -> Route | Iterator[None]:
@@ -350,6 +352,7 @@ class Router:
             for start in range(0, len(found), STEP):
                 self._sort_out(making, found[start : start + STEP])
                 yield
+            self._address(making)
             entries = list(making.entries.values())
             targets: list[Target] = []
             for start in range(0, len(entries), STEP):
@@ -380,10 +383,14 @@ class Router:
                 if len(known) < ALIKE or not (self.addressed is None and value.adds_nothing_to(known[-1])):
                     known.append(value)
 
+    def _address(self, making: Making) -> None:
+        """Take the sessions out that get a topic's messages by their name: they are no targets of their own."""
+        if self.addressed is not None:
+            making.addressed = self.addressed(making.topic, making.entries)
+
     def _keep(self, topic_bytes: bytes, making: Making, targets: list[Target]) -> Route:
         """Make a route and put it into the cache."""
         topic, rights, queued = making.topic, making.rights, making.queued
-        addressed = self.addressed(topic, making.entries) if self.addressed is not None else None
         mesh = self.mesh.route(topic_bytes) if self.mesh is not None and not queued else None
         writable = topic != "$SYS" and not topic.startswith(("$SYS/", "$mqmesh/")) and not queued
         route = Route(topic, targets, making.shares, mesh, writable)
@@ -392,7 +399,7 @@ class Router:
         route.rights = rights
         if queued and self.queues is not None:
             self._queue(route, topic_bytes, self.queues.name_of(topic))
-        route.addressed = addressed
+        route.addressed = making.addressed
         if self.journal is not None:
             route.noted, route.dimension = self.noting(topic_bytes, topic)
         self._route_bytes += len(topic_bytes)
@@ -401,7 +408,7 @@ class Router:
         self.routes[topic_bytes] = route
         if rights is not None and topic.startswith(REQUEST):
             self._bound.setdefault(topic[len(REQUEST) :].partition("/")[0], set()).add(topic_bytes)
-        if route.plain and writable and addressed is None and not (rights is not None and rights.identified):
+        if route.plain and writable and making.addressed is None and not (rights is not None and rights.identified):
             mask = self.mesh.mask(mesh) if mesh is not None and self.mesh is not None else 0
             if mask is not None:
                 route.recipients = self._known.of(route.targets, mask, route.receipts and mask > 0, route.noted, route.dimension)
