@@ -500,6 +500,21 @@ class Outbound:
             return [delivery]
         return [delivery.part(start - first, stop - first) for start, stop in blocks]
 
+    def left_of(self, flight: Delivery) -> list[Delivery]:
+        """The parts of a delivery in flight that are unacknowledged. An identifier that was freed may be another delivery's by now."""
+        if flight.left == flight.count:
+            return [flight.part(0, flight.count)]
+        states, serials, first = self._states, self._serials, flight.first
+        mine = [serials[first + at] == flight.serial and states[first + at] == flight.qos for at in range(flight.count)]
+        found = []
+        start = 0
+        for at, taken in enumerate([*mine, False]):
+            if not taken:
+                if start < at:
+                    found.append(flight.part(start, at))
+                start = at + 1
+        return found
+
     def state_of(self, packet_id: int) -> Sent:
         """Where one identifier, 1 to 65,535, stands."""
         return Sent(self._states[packet_id]) if packet_id < len(self._states) else Sent.DONE

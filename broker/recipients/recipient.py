@@ -557,7 +557,7 @@ def forget_gone(session: Session) -> None:
     observer, session.outbound.observer = session.outbound.observer, None
     for flight in session.outbound.flights():
         if isinstance(flight, Gone):
-            for piece in session.outbound.still(flight.part(0, flight.count)):
+            for piece in session.outbound.left_of(flight):
                 session.outbound.give_up(piece.qos, piece.first, piece.count)
     session.outbound.observer = observer
 

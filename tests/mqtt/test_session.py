@@ -205,6 +205,20 @@ def test_still_leaves_out_what_was_acknowledged_meanwhile():
     assert outbound.still(block) == []
 
 
+def test_what_is_left_of_a_delivery_is_not_what_has_its_identifiers_now():
+    outbound = Outbound(10)
+    flight, _ = outbound.send(Delivery(Run(b"t", 1, False, [b"1", b"2", b"3"]), 1))
+    assert [(one.first, one.count) for one in outbound.left_of(flight)] == [(1, 3)]
+    outbound.acknowledge(1, 2, 1)
+    newer = flight
+    while newer.first != 2:
+        newer, _ = outbound.send(Delivery(Run(b"t", 1, False, [b"x"]), 1))
+        if newer.first != 2:
+            outbound.acknowledge(1, newer.first, 1)
+    assert [(one.first, one.payloads) for one in outbound.left_of(flight)] == [(1, [b"1"]), (3, [b"3"])]
+    assert [one.payloads for one in outbound.left_of(newer)] == [[b"x"]]
+
+
 def test_one_unacknowledged_message_counts_for_what_it_holds_on_to():
     outbound = Outbound(100)
     outbound.send(Delivery(Run(b"t", 1, False, [bytes(1000)] * 100), 1))

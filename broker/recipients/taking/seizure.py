@@ -109,8 +109,7 @@ class Seizure:
                 continue
             if self._young(flight.run.received):
                 break
-            whole = flight.part(0, flight.count)
-            for piece in [whole] if flight.left == flight.count else outbound.still(whole):
+            for piece in outbound.left_of(flight):
                 part: Delivery | None = self._beyond_kept(piece)
                 if part is None:
                     continue

@@ -10,6 +10,7 @@ import pytest
 from mqmesh.broker.persistence.commits import Persistence
 from mqmesh.broker.recipients.handover.failover import FENCE, SEND
 from mqmesh.mesh.node.actions import PeerMessage
+from mqmesh.mqtt.packets import Puback, Publish
 from mqmesh.store.memory import MemoryStore
 from support.broker_site import Site
 
@@ -151,3 +152,29 @@ async def test_a_fence_that_is_not_answered_is_given_up() -> None:
         assert (await c.messages(1))[0].payload == b"2"
         under_way.open(mesh.at(2))
         assert (await c.messages(1))[0].payload == b"1"
+
+
+async def test_an_identifier_that_was_freed_and_given_again_is_not_mixed_up() -> None:
+    """Of three messages in one packet the client acknowledges the second; its identifier is another message's later."""
+    async with site(application=[application("a", "b"), application("b")]) as at:
+        a, b = await served(at, "a"), await served(at, "b")
+        sender = await at.client("shop")
+        sender.send(*(Publish("app/a/x", b"%d" % number, 1, packet_id=sender.next_id()) for number in (1, 2, 3)))
+        for _ in range(3):
+            await sender.expect(Puback)
+        first, second, third = await a.messages(3, acknowledge=False)
+        assert (first.packet_id, third.packet_id) == (second.packet_id - 1, second.packet_id + 1)
+        a.send(Puback(second.packet_id))
+        number = 4
+        while True:
+            await sender.publish("app/a/x", b"%d" % number, 1)
+            (got,) = await a.messages(1, acknowledge=False)
+            if got.packet_id == second.packet_id:
+                break
+            a.send(Puback(got.packet_id))
+            number += 1
+        await at.later(1.1)
+        assert [one.payload for one in await b.messages(3)] == [b"1", b"3", b"%d" % number]
+        again = await at.client("a", clean=False, expiry=1000)  # what has gone elsewhere holds no identifier any more
+        await again.nothing()
+        await b.nothing()
