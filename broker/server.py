@@ -64,6 +64,7 @@ from .transport.websocket.service import WebSocketService
 from .write_rounds import WRITES, WriteBacklog
 
 if TYPE_CHECKING:
+    from ..mesh.topology.settings import MeshSettings
     from .auth.settings import AccessSettings
     from .embedded.direct import Guest
     from .ledger import Account
@@ -127,7 +128,7 @@ class Broker:
 
     async def start(self) -> None:
         """Listen. Raises StartError."""
-        context, site = self.context, self.site
+        context = self.context
         context.loop = asyncio.get_running_loop()
         context.started = context.refresh()
         context.turns.loop, context.turns.after = context.loop, context.flush
@@ -143,46 +144,7 @@ class Broker:
             except (ConfigError, OSError) as error:
                 raise StartError(str(error)) from error
         if self.config.mesh is not None:
-            from .mesh.management import Management
-            from .mesh.shell import MeshShell
-
-            try:
-                self.site.mesh = MeshShell(
-                    context,
-                    self.config,
-                    self.config.mesh,
-                    site.router,
-                    site.retained,
-                    site.sessions,
-                    site.connections,
-                    self.find_store(),
-                    self.admission,
-                )
-            except OSError as error:  # its identity in the data folder cannot be read or written
-                raise StartError(str(os_error(str(self.config.data), error))) from error
-            self.site.mesh.tls, self.site.mesh.registrar = site.tls, site.registrar
-            self.site.router.mesh = self.site.mesh
-            self.management.join_mesh(self.site.mesh)
-            add_mesh_lists(self.management.work, self.site.mesh)
-            self.mesh_topic.management = Management(self.site.mesh)
-            add_mesh_deeds(self.management.work, self.mesh_topic.management)
-            RequestTopic(self.site.mesh.receipts, self.site.router)
-            self.site.sessions.in_mesh = True
-            if self.config.mesh.clients == "roam":
-                from .roaming.shell import Roaming
-
-                mesh = self.site.mesh
-                self.site.roaming = mesh.roaming = Roaming(
-                    self.context,
-                    self.site.router,
-                    self.site.sessions,
-                    self.site.guard,
-                    mesh.node,
-                    mesh.peer_messages,
-                    mesh.incoming.deliver,
-                    mesh.settings.roam_wait,
-                )
-                self.site.sessions.ended = self.site.roaming.ended
+            self._enter_mesh(self.config.mesh)
         self._open_journal()
         self._watch_recipients()
         self._open_queues()
@@ -206,6 +168,34 @@ class Broker:
         self.sys_topics.start()
         self.log_tail.begin()
         self._wait_for_tick()
+
+    def _enter_mesh(self, settings: MeshSettings) -> None:
+        """Be a broker of a mesh; links come up with its `start`. Raises StartError."""
+        from .mesh.management import Management
+        from .mesh.shell import MeshShell
+
+        site, store = self.site, self.find_store()
+        try:
+            mesh = MeshShell(
+                self.context, self.config, settings, site.router, site.retained, site.sessions, site.connections, store, self.admission
+            )
+        except OSError as error:  # its identity in the data folder cannot be read or written
+            raise StartError(str(os_error(str(self.config.data), error))) from error
+        site.mesh = site.router.mesh = mesh
+        mesh.tls, mesh.registrar = site.tls, site.registrar
+        self.management.join_mesh(mesh)
+        add_mesh_lists(self.management.work, mesh)
+        self.mesh_topic.management = Management(mesh)
+        add_mesh_deeds(self.management.work, self.mesh_topic.management)
+        RequestTopic(mesh.receipts, site.router)
+        site.sessions.in_mesh = True
+        if settings.clients == "roam":
+            from .roaming.shell import Roaming
+
+            node, deliver, wait = mesh.node, mesh.incoming.deliver, mesh.settings.roam_wait
+            roaming = Roaming(self.context, site.router, site.sessions, site.guard, node, mesh.peer_messages, deliver, wait)
+            site.roaming = mesh.roaming = roaming
+            site.sessions.ended = roaming.ended
 
     def _open_journal(self) -> None:
         """Begin to write down what happens, if the configuration says where. Raises StartError."""

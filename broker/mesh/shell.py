@@ -25,7 +25,7 @@ from ...mesh.node.node import MeshConfig, Node, Verdict
 from ...mesh.topology.rules import LinkRules, rules_for
 from ...mesh.topology.settings import HIGHEST_COST, MeshSettings, PeerSettings
 from ...mesh.wire.identity import PROTOCOL, Identity
-from ...mesh.wire.keys import Keys
+from ...mesh.wire.keys import Keys, Signer
 from ...mqtt import packets
 from ...mqtt.batch.batch import Batch
 from ...mqtt.batch.parts import PartsBatch
@@ -111,14 +111,7 @@ class MeshShell:
             self.identity,
             _node_settings(settings),
             context.wall() - context.loop.time(),
-            Keys(
-                settings.name,
-                config.number,
-                config.name,
-                self.signer,
-                {name: bytes.fromhex(key) for name, key in settings.keys.items()},
-                settings.brokers,
-            ),
+            _keys(config, settings, self.signer),
             self.standing.claim,
             self.standing.former,
         )
@@ -651,6 +644,12 @@ class MeshShell:
     def status(self) -> dict[str, object]:
         """Links, members, digest and counters of this broker's view, fit for JSON."""
         return status_of(self)
+
+
+def _keys(config: BrokerConfig, settings: MeshSettings, signer: Signer) -> Keys:
+    """Who may speak for which broker, as far as the broker's file says it."""
+    given = {name: bytes.fromhex(key) for name, key in settings.keys.items()}
+    return Keys(settings.name, config.number, config.name, signer, given, settings.brokers)
 
 
 def _node_settings(settings: MeshSettings) -> MeshConfig:

@@ -152,9 +152,7 @@ class Relay:
         if bits_end + 8 > rest_end or rest_end + 8 > payload or payload > position + size:
             raise bad_frame("its lengths do not agree")
         constants = data[envelope:bits_end]
-        stream = link.streams.get(constants)
-        if stream is None:
-            stream = self._decide(link, constants)
+        stream = link.streams.get(constants) or self._decide(link, constants)
         topic = data[at + 2 : topic_end]
         if topic not in self._topics:
             self._check_topic(topic)
