@@ -491,17 +491,30 @@ class Broker:
 
     def _accept_will(self, run: Run, route: Route, account: Account | None = None) -> bool:
         """Take a will. account: of its session. False: there is no room."""
+        if route.queue is not None:
+            return self._put(run, route.queue)
         return accept(self.site, run, route, Publication(account=account))
 
     def _accept_own(self, run: Run, route: Route) -> bool:
         """Take a message of the broker's own. False: there is no room for it, or for a part of it."""
+        if route.queue is not None:
+            return self._put(run, route.queue)
         publication = Publication()
         return accept(self.site, run, route, publication) and not publication.refused
+
+    def _put(self, run: Run, name: str) -> bool:
+        """Put a message that no client sends into a queue. False: there is no room. name: "": there is no such queue: it is dropped."""
+        queues = self.site.queues
+        if queues is None or not name:
+            self.context.counters.dropped += run.count
+            return True
+        return queues.put_own(name, self.config.name, run)
 
     def publish(self, topic: str, payload: bytes, qos: int = 0, retain: bool = False) -> None:
         """Publish a message of the program's own, past the rules of access; to be called in the event loop.
 
-        ValueError for a topic with wildcards or one that begins with `$SYS/` or `$mqmesh/`, RuntimeError while there is no room for it.
+        ValueError for a topic with wildcards, or one that begins with `$SYS/` or `$mqmesh/` or names no queue; RuntimeError while there is no
+        room for it.
         """
         context = self.context
         run = Run(topic.encode(), qos, retain, [payload], received=context.refresh())
@@ -509,8 +522,10 @@ class Broker:
             route = self.site.router.routes.get(run.topic) or self.site.router.route(run.topic)
         except PeerError as error:
             raise ValueError(f"{topic!r}: {error.text}") from None
-        if not route.writable:
-            raise ValueError(f"{topic!r}: topics that begin with $SYS/ or $mqmesh/ belong to the broker")
+        if not (route.writable or route.queue):
+            raise ValueError(
+                f"{topic!r}: topics that begin with $SYS/ or $mqmesh/ belong to the broker, and below $queue/ are only its queues"
+            )
         if not self._accept_will(run, route):
             raise RuntimeError(f"{topic!r}: there is no room for the message")
         context.flush()

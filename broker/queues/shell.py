@@ -198,6 +198,14 @@ class Queues:
                 self.handles.popitem(last=False)
         return self.committer.gate, ""
 
+    def put_own(self, name: str, publisher: str, run: Batch) -> bool:
+        """Put a message that no client waits for: a will, or one of the broker's program. False: there is no room."""
+        try:
+            self.put(name, publisher, run, None)
+        except Refused:
+            return False
+        return True
+
     # ---- members
 
     def subscribed(self, session: Session, topic_filter: str, qos: int, identifier: int) -> None:

@@ -345,7 +345,7 @@ class Sessions:
     def _publish_will(self, run: Run, account: Account | None = None) -> bool:
         """One batch with what says that it is published. account: of its session. False: there is no room."""
         route = self._router.routes.get(run.topic) or self._router.route(run.topic)
-        if not route.writable:
+        if not (route.writable or route.queue):
             self._context.counters.dropped += 1
             return True
         return self._accept(run, route, account)

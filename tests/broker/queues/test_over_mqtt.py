@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from mqmesh.broker.queues.core.plan import ALL, plan_of
 from mqmesh.broker.queues.core.rules import Rules
 from mqmesh.broker.queues.settings import QueueSettings
-from mqmesh.mqtt.packets import Puback, Publish, Pubrec
+from mqmesh.mqtt.packets import Puback, Publish, Pubrec, Will
 from mqmesh.mqtt.properties import Property
 from support.broker_site import Client, Site
 
@@ -213,3 +214,14 @@ async def test_topics_of_queues_are_as_any_other_without_queues() -> None:
         await a.subscribe("$queue/orders", qos=1)
         assert await shop.publish("$queue/orders", b"1", qos=1) == 0
         assert (await a.messages(1))[0].payload == b"1"
+
+
+async def test_wills_and_messages_of_the_program_are_put(tmp_path: Path) -> None:
+    async with Site(queues=queues(tmp_path, orders=Rules())) as site:
+        a, lost = await site.client("a"), await site.client("lost", will=Will("$queue/orders", b"will", 1))
+        site.broker.publish("$queue/orders", b"own", 1)
+        await lost.cut()
+        await a.subscribe("$queue/orders", qos=1)
+        assert [one.payload for one in await a.messages(2)] == [b"own", b"will"]
+        with pytest.raises(ValueError, match="only its queues"):
+            site.broker.publish("$queue/others", b"own", 1)
