@@ -513,8 +513,8 @@ class Broker:
     def publish(self, topic: str, payload: bytes, qos: int = 0, retain: bool = False) -> None:
         """Publish a message of the program's own, past the rules of access; to be called in the event loop.
 
-        ValueError for a topic with wildcards, or one that begins with `$SYS/` or `$mqmesh/` or names no queue; RuntimeError while there is no
-        room for it.
+        ValueError for a topic with wildcards, or one that begins with `$SYS/` or `$mqmesh/` or names no queue; RuntimeError while there
+        is no room for it.
         """
         context = self.context
         run = Run(topic.encode(), qos, retain, [payload], received=context.refresh())
