@@ -19,6 +19,7 @@ from ...mqtt.session import Delivery, Observer
 from .core.blocks import Block, Part
 from .core.queue import Slice
 
+POSITION = "mqmesh-position"  # user property of a message of a queue whose members say by requests what becomes of it
 TRIES = "mqmesh-deliveries"  # user property of a message that is given again: how often it was given before
 
 
@@ -79,22 +80,25 @@ class Tap:
 
 
 def offers(
-    taken: Slice, payloads: list[bytes], topic: bytes, suffix: bytes, seat: object, now: float, wall: int, alone: bool
+    taken: Slice, payloads: list[bytes], topic: bytes, suffix: bytes, seat: object, now: float, wall: int, alone: bool, named: bool
 ) -> Iterator[Offer]:
     """The offers of a slice, in order.
 
     payloads: of the whole block. topic: for messages whose block has none. now: of the loop's clock. wall: milliseconds since 1970. alone:
-    each message by itself, for a client with wishes about packets.
+    each message by itself, for a client with wishes about packets. named: each with its position.
     """
     block, end = taken.part.block, taken.start + taken.length
+    alone = alone or named
     topic = block.key.topic or topic
     expiry = max(0, -(-(block.key.expires - wall) // 1000)) if block.key.expires else None
     at = taken.start
     while at < end:
         stop = at + 1 if alone or taken.tries else _alike(block, at, end)
         properties = block.meta(at).properties
-        if taken.tries:
-            properties += encode_properties({Property.USER_PROPERTY: [(TRIES, str(taken.tries))]})
+        if taken.tries or named:
+            pairs = [(TRIES, str(taken.tries))] if taken.tries else []
+            pairs += [(POSITION, str(block.first + at))] if named else []
+            properties += encode_properties({Property.USER_PROPERTY: pairs})
         if properties or expiry is not None or stop == at + 1:
             length = block.lengths[at]
             stop = next((one for one in range(at + 1, stop) if block.lengths[one] != length), stop)

@@ -11,15 +11,17 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ...mqtt.errors import UsageError
-from .core.blocks import FREE, WAITS, Block, Meta
+from .core.blocks import FREE, WAITS, Block, Meta, Part
 from .core.queue import Queue
 from .core.standing import standing
-from .core.states import IllegalMove, Publisher, Subscriber, name_of
+from .core.states import IllegalMove, Publisher, Step, Subscriber, name_of
+from .core.stock import Member
 from .core.timeline import timeline
 from .log.dead import origin_of
 from .log.format import Damaged
 
 if TYPE_CHECKING:
+    from .committer import Waiting
     from .shell import Queues
 
 MOST_PEEKED = 100  # messages of one answer
@@ -208,6 +210,45 @@ class Overview:
             raise UsageError(str(error)) from None
         self._queues.stir(name)
         return {"message": self._message(queue, block, at, False)}
+
+    def after_commit(self, waiting: Waiting) -> None:
+        """Have something go when everything so far is on the disk."""
+        committer = self._queues.committer
+        if committer is not None:
+            committer.gate.waiting.append(waiting)
+
+    def work(self, name: str, do: str, first: int, last: int, client: str) -> dict[str, Any]:
+        """A member says what becomes of messages that it has: processing, done, unusable, return; journalled of those that it had."""
+        queue, now = self._queue(name), self._queues.now()
+        member = queue.members.get(client)
+        if member is None:
+            raise UsageError(f"{client!r} is no member of queue {name!r}")
+        try:
+            for position in range(first, last + 1):
+                block = queue.find(position)
+                at = position - block.first if block is not None else 0
+                part = next((one for one in block.parts if one.takers[at] == member.number), None) if block is not None else None
+                if part is None:
+                    raise UsageError(f"{client!r} does not have message {position} of queue {name!r}")
+                _work(queue, member, part, at, do, now)
+        except IllegalMove as error:
+            raise UsageError(str(error)) from None
+        self._queues.stir(name)
+        return {"queue": name, "first": first, "last": last, "state": do}
+
+
+def _work(queue: Queue, member: Member, part: Part, at: int, do: str, now: int) -> None:
+    """One message. Raises IllegalMove."""
+    if do == "processing":
+        if part.states[at] == Subscriber.GET:
+            queue.advance(member, part, at, 1, Step.FETCH, now)
+        queue.advance(member, part, at, 1, Step.PROCESS, now)
+    elif do == "return":
+        queue.give_back(member, part, at, 1, now)
+    elif do == "journalled":
+        queue.journal(member.name, part, at, 1, now)
+    else:
+        queue.settle(member, part, at, 1, Subscriber.DONE if do == "done" else Subscriber.UNUSABLE, now)
 
 
 def _clean(block: Block) -> list[int]:

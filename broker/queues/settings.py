@@ -16,6 +16,7 @@ prefetch = 1000             # messages that a member has at most
 reveal = true               # false: a message is PUT only, until its publisher reveals it
 single = false              # true: only one member is active at a time
 explicit = false            # true: subscribers say JOURNALLED themselves
+acknowledge = "puback"      # or "request": PUBACK is FETCHED, and members say the rest by requests
 loaded = "pool"             # the plan while `high` messages or more wait, until `low` or fewer do
 high = 10000
 low = 1000
@@ -100,6 +101,7 @@ def _rules(one: Section, name: str) -> Rules:
     rules.reveal = one.flag("reveal", True)
     rules.single = one.flag("single", False)
     rules.explicit = one.flag("explicit", False)
+    rules.requests = one.choice("acknowledge", ("puback", "request"), "puback") == "request"
     if one.has("loaded"):
         high = one.whole("high", 1, 2**40)
         rules.load = LoadRule(rules.plan, _plan(one, "loaded"), high, one.whole("low", 0, high - 1, high // 2))

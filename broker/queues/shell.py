@@ -23,7 +23,7 @@ from .committer import Committer, Gate
 from .core.blocks import Block, Meta, Part
 from .core.queue import Queue
 from .core.rules import Rules
-from .core.states import IllegalMove, Subscriber
+from .core.states import IllegalMove, Step, Subscriber
 from .log.format import Damaged
 from .log.store import LogStore
 from .offers import Offer, merged, offers
@@ -344,6 +344,11 @@ class Queues:
 
     def _done(self, seat: Seat, part: Part, start: int, count: int, now: int) -> None:
         try:
+            if seat.queue.rules.requests:
+                for at in range(start, start + count):
+                    if part.states[at] == Subscriber.GET:
+                        seat.queue.advance(seat.member, part, at, 1, Step.FETCH, now)
+                return
             seat.queue.settle(seat.member, part, start, count, Subscriber.DONE, now)
         except IllegalMove as error:  # an administrator has taken it away meanwhile
             log.debug("event=queue-late queue=%s member=%s text=%s", quoted(seat.queue.name), quoted(seat.member.name), error)
@@ -386,7 +391,7 @@ class Queues:
             connection = seat.place.session.connection
             topic = (PREFIX + seat.queue.name).encode()
             alone = connection is None or connection.special
-            for offer in offers(one, payloads, topic, seat.suffix, seat, self.context.now, now, alone):
+            for offer in offers(one, payloads, topic, seat.suffix, seat, self.context.now, now, alone, seat.queue.rules.requests):
                 self._send(seat, offer, now)
             self.store.served(block)
         return sum(one.length for one in slices)

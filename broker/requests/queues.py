@@ -10,6 +10,8 @@ A client publishes a JSON object to `$mqmesh/queues`, with Response Topic and Co
     {"do": "redrive", "name": "dead", "to": "orders"}           {"redriven": 3}: dead letters go back; "position": one of them
     {"do": "purge", "name": "orders"}                           {"purged": 3}: what nobody has is withdrawn
     {"do": "reveal", "name": "orders", "position": 17}          {"message": {...}}; and withdraw; and again, "member": "a": to it alone
+    {"do": "done", "name": "orders", "position": 17, "last": 20}  {"state": "done", ...}: a member, of messages 17 to 20 that it has; and
+                                                                processing, unusable, return, journalled. The answer follows the commit
     anything wrong                                              {"error": "one line"}
 
 purge and redrive take "dry_run": true. Who may: viewers look, payload readers see payloads, operators do the rest (`broker/auth/roles.py`).
@@ -45,13 +47,16 @@ log = logging.getLogger("mqmesh.broker")
 
 TOPIC = "$mqmesh/queues"
 LOOKS, DEEDS, ACTS = ("list", "show", "peek", "trace"), ("redrive", "purge"), ("reveal", "withdraw", "again")
-RIGHT = 'send {"do": "list"} or {"do": "show", "name": "..."}; do: ' + ", ".join(LOOKS + DEEDS + ACTS)
+WORKS = ("processing", "done", "unusable", "return", "journalled")  # what members say
+MOST_WORKED = 10_000  # messages of one request
+RIGHT = 'send {"do": "list"} or {"do": "show", "name": "..."}; do: ' + ", ".join(LOOKS + DEEDS + ACTS + WORKS)
 NO_QUEUES = "this broker has no queues: its file has no table [queues.NAME]"
 LARGEST = 2**63  # of positions
 KINDS: dict[str, tuple[type, str]] = {
     "from": (int, "a position"),
     "most": (int, f"a number from 1 to {MOST_PEEKED}"),
     "position": (int, "a position"),
+    "last": (int, "a position"),
     "to": (str, "the name of a queue"),
     "member": (str, "the name of a member"),
     "dry_run": (bool, "true or false"),
@@ -76,10 +81,19 @@ class QueueTopic:
         if not own_targets(self._router, connection, topic):
             return False
         for payload in run.payloads:
-            text = json.dumps(self._answer(connection, payload), separators=(",", ":")).encode()
-            for target in own_targets(self._router, connection, topic):
-                self._router.deliver_to(Run(topic, 1, False, [text], block, received=self._context.now), target, Publication())
+            found = self._answer(connection, payload)
+            text = json.dumps(found, separators=(",", ":")).encode()
+            answer = Answered(self, connection, topic, block, text)
+            if self.overview is None or found.get("state") not in WORKS:
+                answer.go()
+            else:  # what a member says counts once it is told so, and that is after the commit
+                self.overview.after_commit(answer)
         return True
+
+    def send(self, connection: Connection, topic: bytes, block: bytes, text: bytes) -> None:
+        """Give a client an answer."""
+        for target in own_targets(self._router, connection, topic):
+            self._router.deliver_to(Run(topic, 1, False, [text], block, received=self._context.now), target, Publication())
 
     def _answer(self, connection: Connection, payload: bytes) -> dict[str, Any]:
         try:
@@ -87,7 +101,11 @@ class QueueTopic:
         except (ValueError, RecursionError):
             return {"error": RIGHT}
         do = asked.get("do") if isinstance(asked, dict) else None
-        if do not in LOOKS + DEEDS + ACTS or not isinstance(asked.get("name"), str | None) or (do != "list" and not asked.get("name")):
+        if (
+            do not in LOOKS + DEEDS + ACTS + WORKS
+            or not isinstance(asked.get("name"), str | None)
+            or (do != "list" and not asked.get("name"))
+        ):
             return {"error": RIGHT}
         wrong = _wrong(do, asked)
         if wrong is not None:
@@ -107,6 +125,9 @@ class QueueTopic:
                 if do == "list":
                     return {"queues": [row for row in self.overview.list() if free or may(Role.VIEWER, row["name"])]}
                 return _look(self.overview, do, asked, free or may(Role.PAYLOAD_READER))
+            if do in WORKS:
+                first = asked["position"]
+                return self.overview.work(asked["name"], do, first, asked.get("last", first), connection.client_id)
             return self._act(self.overview, do, asked, connection, operator)
         except UsageError as error:
             return {"error": str(error)}
@@ -130,6 +151,23 @@ class QueueTopic:
         return answer
 
 
+class Answered:
+    """An answer that waits for a commit."""
+
+    def __init__(self, topic: QueueTopic, connection: Connection, to: bytes, block: bytes, text: bytes) -> None:
+        self._topic = topic
+        self._connection = connection
+        self._to, self._block, self._text = to, block, text
+
+    def refused(self, text: str) -> None:
+        """The commit has failed, and is tried again: what was said counts for now, and is told as an error."""
+        self._text = json.dumps({"error": text}).encode()
+
+    def go(self) -> None:
+        """Send it."""
+        self._topic.send(self._connection, self._to, self._block, self._text)
+
+
 def _wrong(do: str, asked: Asked) -> str | None:
     """What is wrong with the other keys of a request."""
     for key, (kind, right) in KINDS.items():
@@ -137,8 +175,10 @@ def _wrong(do: str, asked: Asked) -> str | None:
         number = kind is int and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < LARGEST)
         if key in asked and (number or not isinstance(value, kind)):
             return f'"{key}": give {right}'
-    if do in ("trace", *ACTS) and "position" not in asked:
+    if do in ("trace", *ACTS, *WORKS) and "position" not in asked:
         return f'{do}: give "position" of the message; peek and the publisher\'s acknowledgement name it'
+    if "last" in asked and not asked["position"] <= asked["last"] < asked["position"] + MOST_WORKED:
+        return f'"last": give a position from "position" on, at most {MOST_WORKED} messages'
     if do == "again" and "member" not in asked:
         return 'again: give "member", to whom alone the message is revealed again'
     return None

@@ -23,7 +23,8 @@ class Rules:
     again, doubled each time up to `backoff_most`. delay: until it is given for the first time. retention: how long it stays when
     it is journalled.
     prefetch: messages that a member has at most. reveal: at once. single: only one member is active at a time. explicit: a message is
-    journalled for a subscriber when that says so, not with its outcome.
+    journalled for a subscriber when that says so, not with its outcome. requests: an acknowledgement is FETCHED only; a member
+    says DONE and the like by requests.
     """
 
     plan: Plan = POOL
@@ -42,6 +43,7 @@ class Rules:
     reveal: bool = True
     single: bool = False
     explicit: bool = False
+    requests: bool = False
 
     def backoff_of(self, tries: int) -> int:
         """Milliseconds until a message that was given so often is given again."""

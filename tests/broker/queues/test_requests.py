@@ -120,6 +120,29 @@ async def test_publishers_reveal_withdraw_and_reveal_again(tmp_path: Path) -> No
         assert "at an end" in (await ask(shop, do="reveal", name="orders", position=2))["error"]
 
 
+async def test_members_say_by_requests_what_becomes_of_a_message(tmp_path: Path) -> None:
+    async with Site(queues=queues(tmp_path, orders=Rules(requests=True))) as site:
+        shop, a, other = await site.client("shop"), await asking(site, "a"), await asking(site, "other")
+        await a.subscribe("$queue/orders", qos=1)
+        for payload in (b"1", b"2", b"3"):
+            await shop.publish("$queue/orders", payload, qos=1)
+        taken = await a.messages(3)
+        assert [dict(one.properties[Property.USER_PROPERTY]) for one in taken] == [{"mqmesh-position": str(at)} for at in (1, 2, 3)]
+        assert "does not have message 9" in (await ask(a, do="done", name="orders", position=9))["error"]
+        assert "is no member" in (await ask(other, do="done", name="orders", position=1))["error"]
+        assert (await ask(a, do="processing", name="orders", position=1))["state"] == "processing"
+        assert (await ask(a, do="done", name="orders", position=1, last=2))["state"] == "done"
+        assert "does not have message 1" in (await ask(a, do="done", name="orders", position=1))["error"]
+        assert (await ask(a, do="return", name="orders", position=3))["state"] == "return"
+        (again,) = await a.messages(1)
+        assert (again.payload, dict(again.properties[Property.USER_PROPERTY])["mqmesh-deliveries"]) == (b"3", "1")
+        found = await ask(a, do="trace", name="orders", position=1)
+        assert [one["state"] for one in found["subscribers"]["a"]][:4] == ["GET", "FETCHED", "IN PROCESS", "DONE"]
+        await a.cut()  # what was only fetched goes back
+        await other.subscribe("$queue/orders", qos=1)
+        assert [one.payload for one in await other.messages(1)] == [b"3"]
+
+
 @pytest.mark.parametrize(
     ("request_", "text"),
     [
