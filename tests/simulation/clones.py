@@ -62,6 +62,7 @@ class Clones(Scenario):
         original = chance.choice(found)
         twin = original.copy(1000 * self.copies + original.uid)
         world.everybody[twin.uid] = twin
+        world.copied_at[original.uid] = world.clock.now
         neighbours = [w.b if w.a is original else w.a for w in world.wires.values() if original in (w.a, w.b)]
         linked = chance.sample(neighbours, chance.randint(1, len(neighbours)))
         if chance.random() < 0.3:

@@ -47,6 +47,7 @@ class World:
         self.sites = {number: Site(self, number) for number in numbers}
         self.everybody = dict(self.sites)  # by uid; also copies of data folders
         self.copied = False  # some data folder is copied
+        self.copied_at: dict[int, float] = {}  # by the original's uid: when
         self.wires = {(a, b): Wire(self, self.sites[a], self.sites[b], cost) for a, b, cost in edges}
 
     def start(self) -> None:
