@@ -17,7 +17,7 @@ from .errors import Refused
 
 log = logging.getLogger("mqmesh.broker")
 
-SLICE = 0.00025  # seconds
+SLICE = 0.00015  # seconds
 WAITING = 64  # walks at one time
 BUSY = "too many requests wait: ask again later"
 

@@ -16,7 +16,7 @@ from ..listing import Field, Kind, Listing, Where
 if TYPE_CHECKING:
     from ...site import Site
 
-PIECE = 250  # retained messages
+PIECE = 125  # retained messages
 INTEREST, GROUP, ACCESS, AWAY, POLICY = "interest", "group", "access", "reach", "policy"  # why somebody gets a message, or not
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ...session.session import Session
     from ...site import Site
 
-PIECE = 250  # rows
+PIECE = 125  # rows
 _ENDED = Subscription("ended", 0)
 LEAVING = "\0"  # how the names of sessions begin that are on their way to another site
 
