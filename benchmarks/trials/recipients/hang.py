@@ -94,9 +94,14 @@ def _wake(scene: Scene, name: str, rate: float, between: float) -> float:
     woke, number = scene.applications[name].wake(), len(scene.accounts.sent)
     scene.note(f"SIGCONT {name}")
 
+    came = scene.accounts.came
+    seen = len(came)
+
     def served() -> float | None:
-        newer = (scene.accounts.copies.get(n, []) for n in range(number, len(scene.accounts.sent)))
-        return next((copy.at for copies in newer for copy in copies if copy.who == name), None)
+        nonlocal seen
+        while seen < len(came) and (came[seen][0] < number or came[seen][1].who != name):
+            seen += 1
+        return came[seen][1].at if seen < len(came) else None
 
     scene.publish(PATIENCE, rate, lambda: served() is not None)
     at = served()

@@ -49,12 +49,21 @@ class Copy:
 
 @dataclass
 class Accounts:
-    """What was sent and where it is. sent, confirmed: number -> monotonic seconds. copies: number -> where it has come to."""
+    """What was sent and where it is.
+
+    sent, confirmed: number -> monotonic seconds. copies: number -> where it has come to. came: the same in the order of learning it.
+    """
 
     sent: dict[int, float] = field(default_factory=dict)
     confirmed: dict[int, float] = field(default_factory=dict)
     refused: int = 0
     copies: dict[int, list[Copy]] = field(default_factory=dict)
+    came: list[tuple[int, Copy]] = field(default_factory=list)
+
+    def add(self, number: int, copy: Copy) -> None:
+        """A message has come somewhere."""
+        self.copies.setdefault(number, []).append(copy)
+        self.came.append((number, copy))
 
     def missing(self) -> list[int]:
         """Confirmed and nowhere."""
@@ -120,7 +129,7 @@ class Process:
                 self.ready = True
                 continue
             number, at, marked, before = line.split(" ", 3)
-            accounts.copies.setdefault(int(number), []).append(Copy(self.name, float(at), marked == "1", before))
+            accounts.add(int(number), Copy(self.name, float(at), marked == "1", before))
         return whole.count(b"\n")
 
     def stop(self) -> None:
@@ -227,7 +236,7 @@ class Scene:
 
     def _note(self, who: str, message: paho.MQTTMessage, marked: bool) -> None:
         copy = Copy(who, time.monotonic(), marked, properties_of(message).get("mqmesh-tried", ""))
-        self.accounts.copies.setdefault(number_of(bytes(message.payload)), []).append(copy)
+        self.accounts.add(number_of(bytes(message.payload)), copy)
 
     def _heard(self, message: paho.MQTTMessage) -> None:
         event = json.loads(message.payload)
@@ -278,8 +287,8 @@ class Scene:
         """Take over what applications have noted."""
         return sum([one.read(self.accounts) for one in self.applications.values()])
 
-    def wait(self, condition: Callable[[], bool], seconds: float, what: str) -> None:
-        """Until it holds. FleetError after so many seconds."""
+    def wait(self, condition: Callable[[], bool], seconds: float, what: str, pause: float = 0.005) -> None:
+        """Until it holds; it is asked each `pause` seconds. FleetError after so many seconds."""
         end = time.monotonic() + seconds
         while True:
             self.read()
@@ -287,13 +296,16 @@ class Scene:
                 return
             if time.monotonic() > end:
                 raise FleetError(f"no {what} within {seconds:g} s")
-            time.sleep(0.005)
+            time.sleep(pause)
+
+    def _confirmed(self) -> bool:
+        return len(self.accounts.confirmed) + self.accounts.refused >= len(self.accounts.sent)
 
     def drain(self, seconds: float) -> bool:
         """Wait until everything is confirmed and somewhere, and nothing more comes; whether that is so in time."""
         accounts = self.accounts
         try:
-            self.wait(lambda: len(accounts.confirmed) + accounts.refused >= len(accounts.sent) and not accounts.missing(), seconds, "end")
+            self.wait(lambda: self._confirmed() and not accounts.missing(), seconds, "end", 0.1)
         except FleetError:
             return False
         since, before = time.monotonic(), -1
