@@ -2,8 +2,8 @@
 
     {"sequence": 812, "life": 1763850000000, "site": "porto", "at": 1763853600.123, "event": "connected", "client": "sensor-17", ...}
 
-sequence counts all events of one life of the broker, whatever their kind. Clients with a role at this site get them, whatever they are
-subscribed to; others get none. Nobody waits for them: without a listener an event is a number.
+sequence counts all events of one life of the broker, whatever their kind. Clients with the role viewer at this site get them, if they are
+subscribed to a filter that begins with `$mqmesh/events/`; others get none. Nobody waits for them: without a listener an event is a number.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from ...mqtt.batch.run import Run
 from ..auth.operators import rights_of
 from ..auth.roles import Role
 from ..routing.publication import Publication
+from ..routing.route import Entry
 
 if TYPE_CHECKING:
     from ..site import Site
@@ -41,8 +42,11 @@ class Events:
             return
         event = {"sequence": context.events, "life": context.life, "site": self._site.config.name, "at": round(context.wall(), 3), **values}
         run = Run(topic, 1, False, [json.dumps(event, separators=(",", ":")).encode()], received=context.now)
+        named = {
+            one.session for one in router.tree.match(topic.decode()) if isinstance(one, Entry) and one.subscription.filter.startswith(TOPIC)
+        }
         for target in route.targets:
-            if self._listens(target.session.connection):
+            if target.session in named and self._listens(target.session.connection):
                 router.deliver_to(run, target, Publication())
 
     def _listens(self, connection: Any) -> bool:

@@ -47,6 +47,7 @@ SECONDS = {
     "benchmarks/test_compare.py": 25,
     "interop/test_roaming.py": 42,
     "faults/test_retained_ring.py": 40,
+    "cli/management/test_management_commands.py": 20,
     "faults/test_roaming.py": 39,
     "faults/test_disk_faults.py": 39,
     "simulation/test_simulation.py": 35,
