@@ -156,14 +156,14 @@ def simulated(seed: int) -> Iterator[tuple[VirtualLoop, Random]]:
 
 @contextlib.contextmanager
 def probes(found: set[int]) -> Iterator[None]:
-    """Note the numbers of probes: what a recipient has left when it becomes DEFUNCT. They come late at others."""
+    """Note the numbers of probes: what first leaves a recipient once it is DEFUNCT, or serves again. They come late at others."""
     closing: set[Recipient] = set()
     carry_out, give = Recipient._carry_out, Recipient.give
 
     def carried(self: Recipient, actions: tuple[Action, ...], now: float) -> None:
-        if Action.CLOSE in actions:
+        if Action.CLOSE in actions or (Action.RESTORE in actions and self.probing):
             closing.add(self)
-        elif Action.RESTORE in actions:
+        elif actions:
             closing.discard(self)
         carry_out(self, actions, now)
 
