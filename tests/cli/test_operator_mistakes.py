@@ -138,6 +138,7 @@ def _healthy(pair: Pair) -> Iterator[None]:
         links = pair.lyon.status()["links"]
         return [(one["up"], one["incarnation"], one["since"], one["error"]) for one in links if one["name"] == "porto"]
 
+    wait_until(lambda: bool(link()), PATIENCE, "link to porto")
     before = link()
     yield
     pair.works()
