@@ -367,7 +367,8 @@ class Persistence:
             touched = list(self._holding)
         for connection in touched:
             self._release_one(connection, reached)
-        while self._callbacks and self._callbacks[0][0] <= reached:
+        while self._callbacks and self._callbacks[0][0] <= self.reached:  # the batch that was empty may be begun by a callback
+            self._released = -1
             heapq.heappop(self._callbacks)[2]()
 
     def _release_one(self, connection: Connection, reached: int) -> None:

@@ -184,3 +184,20 @@ def test_parts_are_checked() -> None:
     for junk in (b"", b"\xc0", encode_part(b"n", {}), encode_part(b"n", {"rows": []})):
         with pytest.raises(Refused, match="cannot be read"):
             decode_part(junk)
+
+
+@pytest.mark.parametrize("stored", [(False, True), (True, True), (True, False)])
+async def test_an_action_at_a_site_with_a_store_is_answered_once_it_is_kept(stored: tuple[bool, bool]) -> None:
+    here, there = (MemoryStore() if one else None for one in stored)
+    async with (
+        Site(mesh=(1, settings()), management=EVERYBODY, store=here) as one,
+        Site(mesh=(2, settings(one)), management=BELIEVING, store=there) as two,
+    ):
+        await linked(one, two)
+        client = await manager(one)
+        for number in range(3):
+            away = await two.client(f"away-{number}", expiry=3600)
+            await away.cut()
+            await two.gone(f"away-{number}")
+            answer = await ask(client, do_="end-session", at="site2", client=f"away-{number}")
+            assert "ends" in answer["done"]["site2"]

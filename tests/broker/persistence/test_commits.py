@@ -167,3 +167,27 @@ async def test_another_life_goes_on_where_the_last_one_was():
         client = await site.client("away", clean=False, expiry=FOREVER)
         assert [message.payload for message in await client.messages(1)] == [b"1"]
         await client.nothing()
+
+
+async def test_what_a_callback_writes_is_waited_for_as_well():
+    """The batch is empty when the callback is called: what the callback puts into it is not kept yet."""
+    store = slow_store()
+    async with Site(store=store) as site:
+        persistence, said = site.broker.site.persistence, []
+
+        def write(key: bytes, then) -> None:
+            persistence.writer.put_value("broker", key, b"x")
+            persistence.when(persistence.mark(), then)
+
+        def first() -> None:
+            said.append("first")
+            store.hold()
+            write(b"second", lambda: said.append("second"))
+
+        write(b"first", first)
+        site.broker.context.flush()
+        await until(lambda: bool(said) and store.entered.is_set())
+        assert (said, store.value("broker", b"second")) == (["first"], None)
+        store.release()
+        await until(lambda: len(said) > 1)
+        assert (said, store.value("broker", b"second")) == (["first", "second"], b"x")
