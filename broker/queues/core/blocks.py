@@ -34,13 +34,15 @@ class Meta(NamedTuple):
     """What messages of a publisher have in common.
 
     publisher: client identifier. properties: encoded MQTT 5 properties that travel to subscribers, without the expiry. handle: the
-    publisher's name for the message, unique for it; "" without. group: its message group; "" without.
+    publisher's name for the message, unique for it; "" without. group: its message group; "" without. parcel: what brought it from another
+    site, unique; b"" for messages of this one.
     """
 
     publisher: str = ""
     properties: bytes = b""
     handle: str = ""
     group: str = ""
+    parcel: bytes = b""
 
 
 DEFAULT_PRIORITY = 4

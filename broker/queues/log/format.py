@@ -34,7 +34,7 @@ _MOVES = struct.Struct("<BHI")
 _MOVE = struct.Struct("<QIBIBQ")
 _SUBSCRIBER = struct.Struct("<BHIB")
 _NEXT = struct.Struct("<BHQ")
-_META = struct.Struct("<HIHH")
+_META = struct.Struct("<HIHHB")
 LITTLE = sys.byteorder == "little"
 
 
@@ -138,7 +138,7 @@ def put_record(queue: int, block: Block, offset: int, crc: int, members: Mapping
     for group in key.groups:
         out.append(struct.pack(f"<H{len(group)}I", len(group), *[members[name].number for name in sorted(group)]))
     for meta in block.metas:
-        texts = _text(meta.publisher), meta.properties, _text(meta.handle), _text(meta.group)
+        texts = _text(meta.publisher), meta.properties, _text(meta.handle), _text(meta.group), meta.parcel
         out.append(_META.pack(*map(len, texts)) + b"".join(texts))
     return b"".join(out)
 
@@ -245,13 +245,14 @@ def _read_put(head: bytes, at: int) -> tuple[Put, int]:
         for length in sizes:
             texts.append(head[at : at + length])
             at += length
-        publisher, properties, handle, group = texts
+        publisher, properties, handle, group, parcel = texts
         block.metas.append(
             Meta(
                 publisher.decode("utf-8", "surrogatepass"),
                 properties,
                 handle.decode("utf-8", "surrogatepass"),
                 group.decode("utf-8", "surrogatepass"),
+                parcel,
             )
         )
     block.grouped = any(meta.group for meta in block.metas)

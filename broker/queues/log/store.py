@@ -85,7 +85,8 @@ class Segment:
 class LogStore:
     """See the module. folder: of the log. durability: "fsync" or "os". say: is told of damage, one line each.
 
-    queues: by name. resident: bytes of payloads in memory. full: why nothing can be put, None: it can.
+    queues: by name. resident: bytes of payloads in memory. full: why nothing can be put, None: it can. parcels: those that the log brought
+    when it was opened.
     """
 
     def __init__(self, folder: Path, durability: str = "fsync", say: Said = print, segment_bytes: int = SEGMENT_BYTES) -> None:
@@ -94,6 +95,7 @@ class LogStore:
         self.queues: dict[str, Queue] = {}
         self.resident = 0
         self.full: str | None = None
+        self.parcels: set[bytes] = set()
         self._sync = durability == "fsync"
         self._segment_bytes = segment_bytes
         self._numbers: dict[int, Queue] = {}
@@ -163,6 +165,7 @@ class LogStore:
                 queue.unsubscribe(name, 0)
             queue.changed.clear()
         elif isinstance(record, Put):
+            self.parcels.update(meta.parcel for meta in record.block.metas if meta.parcel)
             block = record.block
             block.key = block.key._replace(groups=groups_of(record.groups, queue.names))
             block.place = place_in(segment.number, bodies, record)

@@ -73,7 +73,7 @@ def fill(store: LogStore) -> list[tuple[int, Any]]:
         queue.subscribe(name)
         queue.join(name)
     queue.put([b"one", b"two", b"three"], Meta("shop"), 1)
-    queue.put([b"x"], Meta("shop", b"\x26\0\1k\0\1v", "h-1", "g"), 1)
+    queue.put([b"x"], Meta("shop", b"\x26\0\1k\0\1v", "h-1", "g", b"\0parcel"), 1)
     done()
     queue.put([b"", b"22"], Meta("other"), 1, plan=plan_of("all"), priority=9)
     queue.put([b"later"], Meta("shop"), 1, revealed=False)
@@ -321,3 +321,18 @@ def test_kill_9_nothing_confirmed_is_lost_or_offered_again(tmp_path: Path, lines
     assert len(missing) <= 5  # the last commit, which nobody was told of
     for at in open_ones:
         assert left[at][2] == b"%d" % at * 20
+
+
+def test_the_log_knows_which_parcels_it_has(tmp_path: Path) -> None:
+    store = LogStore(tmp_path, "os")
+    store.open(lambda name: RULES.get(name, Rules()), 1)
+    store.queue("orders", RULES["orders"]).put([b"1"], Meta("shop", parcel=b"first"), 1)
+    store.queue("orders", RULES["orders"]).put([b"2"], Meta("shop"), 1)
+    batch = store.gather(2)
+    assert batch is not None
+    store.write(batch)
+    store.close()
+    again = LogStore(tmp_path, "os")
+    again.open(lambda name: RULES.get(name, Rules()), 3)
+    assert again.parcels == {b"first"}
+    again.close()
