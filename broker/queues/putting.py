@@ -7,7 +7,8 @@
     mqmesh-reveal     "no": it is PUT only, until the publisher reveals it
     mqmesh-handle     the publisher's name for it: a repeat is not put again
 
-Message Expiry Interval is how long it may wait.
+Message Expiry Interval is how long it may wait. What only the broker says to members (`OWN`) does not travel with the message, whoever
+wrote it: a member that passes a message on sends it with all that it came with.
 
 What it does not know: queues.
 """
@@ -16,16 +17,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from ...mqtt.properties import Property, encode_properties
+from ...mqtt.publish import strip
 from .core.blocks import DEFAULT_PRIORITY
 from .core.plan import Plan, plan_of
 from .core.queue import HIGHEST
+from .log.dead import PREFIX as DEAD
+from .offers import POSITION, TRIES
 from .settings import seconds_of
 
 if TYPE_CHECKING:
     from ...mqtt.publish import PublishProperties
 
 PRIORITIES = ("mqmesh-priority", "JMSPriority")
+HANDLE = "mqmesh-handle"
 GROUPS = ("mqmesh-group", "JMSXGroupID")
+OWN = (POSITION, TRIES, "mqmesh-id", "mqmesh-repeat")  # and what begins with `DEAD`
+LONGEST = 1024  # bytes of a handle, of a message group
 KNOWN_MAX = 1024
 
 
@@ -60,16 +68,16 @@ def how_of(properties: PublishProperties | None) -> How:
 
 
 def _read(properties: PublishProperties) -> How:
-    how = How(properties.without_expiry)
+    how = How(_travelling(properties))
     for name, value in properties.user_properties:
         if name in PRIORITIES:
             if not (value.isascii() and value.isdigit() and int(value) <= HIGHEST):
                 raise ValueError(f"{name}: give a number from 0 to {HIGHEST}")
             how = how._replace(priority=int(value))
-        elif name in GROUPS:
-            how = how._replace(group=value)
-        elif name == "mqmesh-handle":
-            how = how._replace(handle=value)
+        elif name in GROUPS or name == HANDLE:
+            if len(value.encode()) > LONGEST:
+                raise ValueError(f"{name}: give at most {LONGEST:,} bytes")
+            how = how._replace(handle=value) if name == HANDLE else how._replace(group=value)
         elif name == "mqmesh-reveal":
             if value not in ("yes", "no"):
                 raise ValueError('mqmesh-reveal: give "yes" or "no"')
@@ -80,3 +88,11 @@ def _read(properties: PublishProperties) -> How:
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from None
     return how
+
+
+def _travelling(properties: PublishProperties) -> bytes:
+    """The properties that go to members, without the expiry."""
+    pairs = [pair for pair in properties.user_properties if pair[0] not in OWN and not pair[0].startswith(DEAD)]
+    if len(pairs) == len(properties.user_properties):
+        return properties.without_expiry
+    return strip(properties.without_expiry, Property.USER_PROPERTY) + encode_properties({Property.USER_PROPERTY: pairs})

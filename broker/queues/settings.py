@@ -79,6 +79,9 @@ class QueueSettings:
             if rules.dead_letters and rules.dead_letters not in settings.rules:
                 text = f"there is no table [queues.{rules.dead_letters}]: declare that queue too"
                 raise section.section(name).error("dead_letters", text)
+            if len(circle := _circle(settings.rules, name)) > 1:
+                text = f"dead letters go round: {' -> '.join(circle)}; one of these queues keeps its own, or names another one"
+                raise section.section(name).error("dead_letters", text)
         section.done()
         return settings
 
@@ -106,6 +109,17 @@ def _rules(one: Section, name: str) -> Rules:
         high = one.whole("high", 1, 2**40)
         rules.load = LoadRule(rules.plan, _plan(one, "loaded"), high, one.whole("low", 0, high - 1, high // 2))
     return rules
+
+
+def _circle(rules: dict[str, Rules], name: str) -> list[str]:
+    """The queues that dead letters of a queue go through, if they come to it again; else nothing."""
+    way, seen = [name], {name}
+    while (name := rules[way[-1]].dead_letters) and name in rules:
+        way.append(name)
+        if name in seen:
+            return way if name == way[0] else []
+        seen.add(name)
+    return []
 
 
 def _plan(one: Section, key: str) -> Plan:

@@ -17,6 +17,7 @@ What it does not know: the queue, files, times.
 from __future__ import annotations
 
 from array import array
+from collections import deque
 from typing import NamedTuple
 
 from .plan import ANYBODY, Group
@@ -28,6 +29,7 @@ FREE = int(Subscriber.CLEAN)
 HELD_BYTES = bytes(sorted(HELD))
 OPEN_BYTES = bytes((FREE, WAITS)) + HELD_BYTES
 ENDED_BYTES = bytes(sorted(OUTCOMES))
+KEPT_RETURNS = 256  # of one message, in memory; the log has them all
 
 
 class Meta(NamedTuple):
@@ -72,9 +74,11 @@ class Place(NamedTuple):
 class Part:
     """One group's view of a block. lane: what has it in its heap. cursor: nothing before it is free.
 
-    queued: the lane's heap has it. returns: who returned a message, and when, by index. dead: indexes of dead letters."""
+    queued: the lane's heap has it. returns: who returned a message lately, and when, by index. tried: how often that was. dead: indexes of
+    dead letters.
+    """
 
-    __slots__ = ("block", "cursor", "dead", "free", "index", "lane", "open", "queued", "returns", "states", "takers")
+    __slots__ = ("block", "cursor", "dead", "free", "index", "lane", "open", "queued", "returns", "states", "takers", "tried")
 
     def __init__(self, block: Block, index: int, lane: Lane) -> None:
         self.block = block
@@ -87,7 +91,8 @@ class Part:
         self.cursor = 0
         self.queued = False
         self.dead: set[int] | None = None
-        self.returns: dict[int, list[tuple[int, int]]] | None = None
+        self.returns: dict[int, deque[tuple[int, int]]] | None = None
+        self.tried: dict[int, int] | None = None
 
     def begin(self, count: int, state: int) -> None:
         """All messages are in a state and nobody's."""
@@ -108,15 +113,15 @@ class Part:
 
     def tries(self, index: int) -> int:
         """How often a message was given to members, and returned."""
-        return len(self.returns.get(index, ())) if self.returns is not None else 0
+        return self.tried.get(index, 0) if self.tried is not None else 0
 
     def note_return(self, index: int, member: int, at: int) -> int:
         """A member returns a message: how often that was."""
-        if self.returns is None:
-            self.returns = {}
-        found = self.returns.setdefault(index, [])
-        found.append((member, at))
-        return len(found)
+        if self.returns is None or self.tried is None:
+            self.returns, self.tried = {}, {}
+        self.returns.setdefault(index, deque(maxlen=KEPT_RETURNS)).append((member, at))
+        self.tried[index] = tries = self.tried.get(index, 0) + 1
+        return tries
 
     def give(self, start: int, count: int, member: int) -> None:
         """A member takes free messages."""

@@ -20,31 +20,39 @@ from ..core.blocks import Meta
 from ..core.stock import Dead, Stock
 
 PREFIX = "mqmesh-dead-"
-LONGEST = 60_000  # bytes of the history; the oldest part goes first
+LONGEST = 60_000  # bytes of the history; behind the first step the oldest go
+NAME_MAX = 256  # characters of a name in the history
 
 
 def dead_meta(queue: Stock, dead: Dead) -> Meta:
     """What the dead letter's publisher said of it, and why it is dead."""
     block, index = dead.block, dead.at
     meta = block.meta(index)
-    steps: list[tuple[int, str, str]] = [(block.at, meta.publisher, "PUT")]
-    deliveries = 0
+    steps = [(block.at, meta.publisher[:NAME_MAX], "PUT")]
     for part in block.parts:
-        for number, at in (part.returns or {}).get(index, ()):
-            steps.append((at, queue.names[number], "returned"))
-            deliveries += 1
-    text = json.dumps(steps, separators=(",", ":"))
-    while len(text) > LONGEST:
-        steps = steps[:1] + steps[len(steps) // 2 :]
-        text = json.dumps(steps, separators=(",", ":"))
+        steps += [(at, queue.names[number][:NAME_MAX], "returned") for number, at in (part.returns or {}).get(index, ())]
     pairs = [
         (PREFIX + "queue", queue.name),
         (PREFIX + "position", str(block.first + index)),
         (PREFIX + "reason", dead.why),
-        (PREFIX + "deliveries", str(deliveries)),
-        (PREFIX + "history", text),
+        (PREFIX + "deliveries", str(sum([part.tries(index) for part in block.parts]))),
+        (PREFIX + "history", _history(steps)),
     ]
-    return Meta(meta.publisher, meta.properties + encode_properties({Property.USER_PROPERTY: pairs}), "", meta.group)
+    _, properties = origin_of(meta.properties)  # of an earlier death nothing is said
+    return Meta(meta.publisher, properties + encode_properties({Property.USER_PROPERTY: pairs}), "", meta.group)
+
+
+def _history(steps: list[tuple[int, str, str]]) -> str:
+    """The steps as JSON: the first one, and as many of the last ones as there is room for."""
+    first, rest = json.dumps(steps[0], separators=(",", ":")), []
+    room = LONGEST - len(first)
+    for one in reversed(steps[1:]):
+        text = json.dumps(one, separators=(",", ":"))
+        room -= len(text) + 1
+        if room < 0:
+            break
+        rest.append(text)
+    return f"[{','.join([first, *reversed(rest)])}]"
 
 
 def origin_of(properties: bytes) -> tuple[str | None, bytes]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from mqmesh.broker.queues.core.blocks import KEPT_RETURNS
 from mqmesh.broker.queues.core.plan import ALL, plan_of
 from mqmesh.broker.queues.core.rules import Rules
 from mqmesh.broker.queues.settings import QueueSettings
@@ -225,3 +227,70 @@ async def test_wills_and_messages_of_the_program_are_put(tmp_path: Path) -> None
         assert [one.payload for one in await a.messages(2)] == [b"own", b"will"]
         with pytest.raises(ValueError, match="only its queues"):
             site.broker.publish("$queue/others", b"own", 1)
+
+
+async def test_what_the_broker_says_to_members_cannot_be_said_by_a_publisher(tmp_path: Path) -> None:
+    async with Site(queues=queues(tmp_path, orders=Rules(requests=True), others=Rules())) as site:
+        shop, a = await site.client("shop"), await site.client("a")
+        forged = [("mqmesh-deliveries", "9"), ("mqmesh-position", "77"), ("mqmesh-dead-queue", "orders"), ("mqmesh-dead-reason", "said so")]
+        forged += [("mqmesh-id", "orders:1"), ("mqmesh-repeat", "1")]
+        mine = [("colour", "red"), ("mqmesh-priority", "5"), ("colour", "blue")]
+        await put(shop, b"1", properties={Property.USER_PROPERTY: [*forged, *mine, *forged], Property.CONTENT_TYPE: "text/plain"})
+        await a.subscribe("$queue/orders", qos=1)
+        (one,) = await a.messages(1)
+        assert one.properties[Property.USER_PROPERTY] == [*mine, ("mqmesh-position", "1")]
+        assert one.properties[Property.CONTENT_TYPE] == "text/plain"
+
+
+async def test_a_message_that_dies_twice_tells_of_its_last_death(tmp_path: Path) -> None:
+    rules = queues(tmp_path, a=Rules(deliveries=1, dead_letters="b"), b=Rules(deliveries=1, dead_letters="c"), c=Rules())
+    async with Site(queues=rules) as site:
+        shop, member = await site.client("shop"), await site.client("m")
+        await member.subscribe("$queue/a", "$queue/b", qos=1)
+        await put(shop, b"1", queue="a")
+        for _ in range(2):
+            (one,) = await member.messages(1, acknowledge=False)
+            member.send(Puback(one.packet_id, 0x80))
+        await member.subscribe("$queue/c", qos=1)
+        (dead,) = await member.messages(1)
+        assert said(dead, "mqmesh-dead-queue") == ["b"]
+        assert len(said(dead, "mqmesh-dead-history")) == 1
+
+
+async def test_long_names_do_not_hinder_a_death(tmp_path: Path) -> None:
+    rules = queues(tmp_path, orders=Rules(deliveries=3, dead_letters="dead"), dead=Rules())
+    async with Site(queues=rules) as site:
+        shop, a = await site.client("s" * 65_535), await site.client("\u00e4" * 30_000)
+        await a.subscribe("$queue/orders", qos=1)
+        await put(shop, b"poison")
+        for _ in range(3):
+            (one,) = await a.messages(1, acknowledge=False)
+            a.send(Puback(one.packet_id, 0x80))
+        grave = await site.client("grave")
+        await grave.subscribe("$queue/dead", qos=1)
+        (dead,) = await grave.messages(1)
+        assert said(dead, "mqmesh-dead-deliveries") == ["3"]
+        history = json.loads(said(dead, "mqmesh-dead-history")[0])
+        assert [(len(who), what) for _, who, what in history] == [(256, "PUT")] + [(256, "returned")] * 3
+
+
+async def test_a_message_that_is_returned_for_ever_does_not_fill_the_memory(tmp_path: Path) -> None:
+    async with Site(queues=queues(tmp_path, orders=Rules())) as site:
+        shop, a = await site.client("shop"), await site.client("a")
+        await a.subscribe("$queue/orders", qos=1)
+        await put(shop, b"1")
+        for _ in range(2 * KEPT_RETURNS):
+            (one,) = await a.messages(1, acknowledge=False)
+            a.send(Puback(one.packet_id, 0x80))
+        (one,) = await a.messages(1)
+        assert said(one, "mqmesh-deliveries") == [str(2 * KEPT_RETURNS)]
+
+
+@pytest.mark.parametrize("name", ["mqmesh-handle", "mqmesh-group", "JMSXGroupID"])
+async def test_a_long_name_is_refused(tmp_path: Path, name: str) -> None:
+    async with Site(queues=queues(tmp_path, orders=Rules())) as site:
+        shop = await site.client("shop")
+        shop.send(Publish("$queue/orders", b"1", 1, packet_id=9, properties={Property.USER_PROPERTY: [(name, "x" * 1025)]}))
+        answer = await shop.expect(Puback, packet_id=9)
+        assert answer.reason == 0x83
+        assert answer.properties[Property.REASON_STRING] == f"{name}: give at most 1,024 bytes"

@@ -44,6 +44,12 @@ def test_a_table_is_read() -> None:
         ({"orders": {"deliverys": 3}}, "queues.orders.deliverys", 'did you mean "deliveries"'),
         ({"orders": {"dead_letters": "grave"}}, "queues.orders.dead_letters", "there is no table"),
         ({"orders": {"dead_letters": "orders"}}, "queues.orders.dead_letters", "does not take its own dead letters"),
+        ({"a": {"dead_letters": "b"}, "b": {"dead_letters": "a"}}, "queues.a.dead_letters", "dead letters go round: a -> b -> a"),
+        (
+            {"x": {"dead_letters": "a"}, "a": {"dead_letters": "b"}, "b": {"dead_letters": "c"}, "c": {"dead_letters": "a"}},
+            "queues.a.dead_letters",
+            "a -> b -> c -> a",
+        ),
         ({"orders": {"when_full": "dead-letter"}}, "queues.orders.when_full", "name a queue for them"),
         ({"orders": {"retention": "7 weeks"}}, "queues.orders.retention", "give seconds, or a text"),
         ({"or/ders": {}}, "queues.or/ders", "give the queue a name"),
