@@ -13,17 +13,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 from ...base.quoting import quoted
 from ...mqtt.properties import Property, encode_properties
 from ...mqtt.reasons import Reason
 from .committer import Committer, Gate
-from .core.blocks import Block, Meta, Part
+from .core.blocks import Meta, Part
 from .core.queue import Queue
 from .core.rules import Rules
 from .core.states import IllegalMove, Step, Subscriber
+from .handles import Handles, Pending, key_of
 from .log.format import Damaged
 from .log.store import LogStore
 from .offers import Offer, merged, offers
@@ -77,8 +77,7 @@ class Answers:
 class Queues:
     """See the module.
 
-    handles: what publishers called messages: (queue, publisher, handle) -> block, index, the gate of its commit. answers: for trackers of
-    connections where there is no mesh.
+    handles: what publishers called messages. answers: for trackers of connections where there is no mesh.
     """
 
     def __init__(self, context: Context, settings: QueueSettings) -> None:
@@ -88,7 +87,7 @@ class Queues:
         self.store = LogStore(settings.folder, settings.durability, self._say)
         self.committer: Committer | None = None
         self.places: dict[Session, Place] = {}
-        self.handles: OrderedDict[tuple[str, str, str], tuple[Block, int, Gate | None]] = OrderedDict()
+        self.handles = Handles(context.limits.publisher_handles)
         self.answers = Answers()
         self._seats: dict[str, list[Seat]] = {}
         self._stirred: dict[str, None] = {}  # queues that may have something for a member
@@ -130,7 +129,7 @@ class Queues:
         for block in queue.blocks.values():
             for index, meta in enumerate(map(block.meta, range(block.count))) if any(one.handle for one in block.metas) else ():
                 if meta.handle:
-                    self.handles[queue.name, meta.publisher, meta.handle] = block, index, None
+                    self.handles.keep(key_of(queue.name, meta.publisher, meta.handle), block.first + index)
 
     async def settled(self, seconds: float) -> None:
         """Wait until everything so far is on the disk, and its acknowledgements are given to their connections."""
@@ -176,13 +175,12 @@ class Queues:
             raise Refused(Reason.IMPLEMENTATION_SPECIFIC_ERROR, str(error)) from None
         if self.store.full is not None:
             raise Refused(Reason.QUOTA_EXCEEDED, self.store.full)
-        key = name, publisher, how.handle
-        if how.handle:
-            known = self.handles.get(key)
-            if known is not None and known[2] is not None and not known[2].open:
-                return known[2], ""
-            if known is not None and (known[2] is None or known[2].refused is None):
-                return None, f"{name}:{known[0].first + known[1]}"
+        key = key_of(name, publisher, how.handle) if how.handle else b""
+        known = self.handles.find(key) if key else None
+        if isinstance(known, int):
+            return None, f"{name}:{known}"
+        if known is not None:
+            return known, ""
         if not run.uniform:
             run = run.parts()
         payloads = run.payloads
@@ -192,10 +190,8 @@ class Queues:
         life = 1000 * run.expiry if run.expiry else 0
         meta = Meta(publisher, how.properties, how.handle, how.group)
         block, index = queue.put(payloads, meta, now, b"", how.priority, how.delay, life, how.plan, how.revealed)
-        if how.handle:
-            self.handles[key] = block, index, self.committer.gate
-            while len(self.handles) > self.context.limits.publisher_handles:
-                self.handles.popitem(last=False)
+        if key:
+            Pending(self.handles, key, self.committer.gate, block, index)
         return self.committer.gate, ""
 
     def put_own(self, name: str, publisher: str, run: Batch) -> bool:
