@@ -37,7 +37,7 @@ from .config import BrokerConfig
 from .embedded.direct import Direct
 from .hooks import HookCalls, Hooks
 from .journal.service import Journal
-from .management.broker_lists import add_lists, add_mesh_lists
+from .management.broker_lists import add_lists, add_mesh_lists, add_queue_lists
 from .management.deeds import Deeds, add_mesh_deeds, add_recipient_deeds
 from .management.events import Events
 from .management.lists.settings import LogTail
@@ -108,6 +108,7 @@ class Broker:
         guard.management, guard.site = config.management, config.name
         self.management = ManagementService(site)
         add_lists(self.management.work, site)
+        add_queue_lists(self.management.work, site, lambda: self.queue_topic.overview)
         self.deeds = Deeds(site, self.publish)
         self.deeds.register(self.management.work)
         Events(site)

@@ -108,7 +108,8 @@ class Overview:
             message["payload"] = self._payload(block, at)
         return message
 
-    def _payload(self, block: Block, at: int) -> str:
+    def body(self, block: Block, at: int) -> bytes:
+        """The payload of a message. It changes nothing."""
         resident = block.payloads is not None
         try:
             data = self._queues.store.payloads(block)[at]
@@ -116,7 +117,10 @@ class Overview:
             raise UsageError(f"message {block.first + at} cannot be read: {error}") from None
         if not resident:
             self._queues.store.forget(block)
-        return data[:4096].decode("utf-8", "backslashreplace")
+        return data
+
+    def _payload(self, block: Block, at: int) -> str:
+        return self.body(block, at)[:4096].decode("utf-8", "backslashreplace")
 
     def trace(self, name: str, position: int, payloads: bool) -> dict[str, Any]:
         """The history of one message, as long as the log has it."""

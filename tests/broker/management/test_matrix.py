@@ -14,8 +14,9 @@ from support.management import ask
 KEY = "a key of sixteen bytes"
 LISTS = {
     *("brokers", "clients", "configuration", "custody", "groups", "links", "log", "recipients", "retained"),
-    *("routes", "sessions", "subscriptions"),
+    *("routes", "sessions", "subscriptions", "queues", "queue-members", "queue-messages", "queue-states"),
 }
+NEEDED = {"routes": {"topic": "a"}, "queue-messages": {"queue": "a"}, "queue-states": {"queue": "a", "position": 1}}
 ACTIONS = {  # action -> role that it takes
     **dict.fromkeys(("disconnect", "end-session", "drain", "resume"), "operator"),
     **dict.fromkeys(("hold-recipient", "resume-recipient", "defunct-recipient", "move-recipient"), "operator"),
@@ -67,7 +68,7 @@ async def test_every_request(role: str, believes: str) -> None:
         }, "an action that is new belongs into this table"
         for site, here in (("site1", True), ("site2", counts)):
             for name in LISTS:
-                assert await allowed(client, site, list=name, where={"topic": "a"} if name == "routes" else {}) is here, (site, name)
+                assert await allowed(client, site, list=name, where=NEEDED.get(name, {})) is here, (site, name)
             assert await allowed(client, site, list="retained", payload=True) is (here and reads), site
             for name, takes in ACTIONS.items():
                 if site == "site1" and name.endswith("-recipient"):
