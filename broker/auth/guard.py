@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from ...base.queues import ANSWER as QUEUES_ANSWER
 from ...mqtt.reasons import Reason
 from ..transport.tls.transport import TlsTransport
 from .accounts import AccountStanding
@@ -33,7 +34,6 @@ MESH_ANSWER = "$mqmesh/mesh/answer"  # the same for changes of the mesh, see `re
 RECIPIENTS_ANSWER = "$mqmesh/recipients/answer"  # the same for recipients, see `requests/recipients.py`
 TRACE_ANSWER = "$mqmesh/trace/answer"  # the same for what the journal has of messages, see `requests/trace.py`
 MANAGE_ANSWER = "$mqmesh/manage/answer"  # the same for the whole mesh, see `management/service.py`
-QUEUES_ANSWER = "$mqmesh/queues/answer"  # the same for queues, see `requests/queues.py`
 ANSWERS = (ANSWER, MESH_ANSWER, RECIPIENTS_ANSWER, QUEUES_ANSWER, TRACE_ANSWER, MANAGE_ANSWER)
 ENDED = "the token or certificate has ended: come again with a new one"
 FOREIGN = "this client identifier is not one of this user's (access.client_ids)"

@@ -6,6 +6,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ...base.queues import HAS_QUEUES
 from ...base.quoting import quoted
 from ...base.refusals import source_of
 from ...mesh.topology.listeners import CLIENTS, LINKS
@@ -368,6 +369,8 @@ def _note_wishes(connection: Connection, packet: packets.Connect, answer: dict[i
             answer[Property.USER_PROPERTY] = [(WISH, name) for name, wish in WISHES.items() if wish is connection.ack]
     keep_alive = packet.keep_alive
     if packet.version == 5:
+        if connection.site.queues is not None:
+            answer[Property.USER_PROPERTY] = [*answer.get(Property.USER_PROPERTY, ()), HAS_QUEUES]
         connection.receive_maximum = limits.receive_maximum % 65535
         most = limits.keep_alive_maximum
         if most and (not keep_alive or keep_alive > most):

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ...base.queues import PREFIX
 from ...base.quoting import quoted
 from ...mqtt import packets
 from ...mqtt.bounds import check_bounds
@@ -19,7 +20,6 @@ from ...mqtt.reasons import Reason
 from ...mqtt.topics import check_filter, has_wildcard, split_share, too_deep
 from ..publish import acknowledge
 from ..routing.route import Entry
-from ..routing.router import QUEUE
 from ..session.session import Replay
 from . import connect as handshake
 
@@ -132,7 +132,7 @@ def _subscribe(connection: Connection, session: Session, packet: packets.Subscri
     wanted: dict[str, Replay] = {}
     for subscription in packet.subscriptions:
         subscription.qos = min(subscription.qos, connection.limits.maximum_qos)
-        if site.queues is not None and subscription.filter.startswith(QUEUE):
+        if site.queues is not None and subscription.filter.startswith(PREFIX):
             subscription.qos = min(subscription.qos, 1)  # what was sent at QoS 2 may not be given to another [MQTT-4.8.2]
         if connection.version == 4 and subscription.filter.startswith("$share/"):
             check_filter(subscription.filter)
@@ -189,7 +189,7 @@ def _refusal(connection: Connection, session: Session, subscription: packets.Sub
     if has_wildcard(topic_filter) and too_deep(topic_filter, connection.limits.topic_levels):
         # well-formed, but each of its levels is a node here and at every other site
         return Reason.TOPIC_FILTER_INVALID
-    if site.queues is not None and QUEUE in topic_filter and site.queues.name_of(topic_filter) is None and _of_queue(topic_filter):
+    if site.queues is not None and PREFIX in topic_filter and site.queues.name_of(topic_filter) is None and _of_queue(topic_filter):
         return Reason.TOPIC_FILTER_INVALID
     refusal = site.router.refusal(connection.client_id, topic_filter) or site.guard.subscription(
         connection.user, connection.client_id, topic_filter
@@ -217,7 +217,7 @@ def _refusal(connection: Connection, session: Session, subscription: packets.Sub
 def _of_queue(topic_filter: str) -> bool:
     """Whether a filter asks for messages of queues."""
     share = split_share(topic_filter)
-    return (topic_filter if share is None else share[1]).startswith(QUEUE)
+    return (topic_filter if share is None else share[1]).startswith(PREFIX)
 
 
 def _refused(connection: Connection, text: str) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ...base.queues import DELIVERIES, POSITION
 from ...mqtt.batch.batch import Batch
 from ...mqtt.batch.parts import PartsBatch
 from ...mqtt.batch.run import Run
@@ -18,9 +19,6 @@ from ...mqtt.properties import Property, encode_properties
 from ...mqtt.session import Delivery, Observer
 from .core.blocks import Block, Part
 from .core.queue import Slice
-
-POSITION = "mqmesh-position"  # user property of a message of a queue whose members say by requests what becomes of it
-TRIES = "mqmesh-deliveries"  # user property of a message that is given again: how often it was given before
 
 
 class Offer(Delivery):
@@ -96,7 +94,7 @@ def offers(
         stop = at + 1 if alone or taken.tries else _alike(block, at, end)
         properties = block.meta(at).properties
         if taken.tries or named:
-            pairs = [(TRIES, str(taken.tries))] if taken.tries else []
+            pairs = [(DELIVERIES, str(taken.tries))] if taken.tries else []
             pairs += [(POSITION, str(block.first + at))] if named else []
             properties += encode_properties({Property.USER_PROPERTY: pairs})
         if properties or expiry is not None or stop == at + 1:

@@ -7,13 +7,19 @@ What it does not know: who asks and what that one may (`broker/requests/queues.p
 
 from __future__ import annotations
 
+from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from ...base.queues import PREFIX
 from ...mqtt.errors import UsageError
+from ...mqtt.length import encode_length
+from ...mqtt.properties import PacketKind, Property, decode_properties
 from .core.blocks import FREE, WAITS, Block, Meta, Part
 from .core.queue import Queue
-from .core.standing import standing
+from .core.standing import publisher_of, standing
 from .core.states import IllegalMove, Publisher, Step, Subscriber, name_of
 from .core.stock import Member
 from .core.timeline import timeline
@@ -25,6 +31,7 @@ if TYPE_CHECKING:
     from .shell import Queues
 
 MOST_PEEKED = 100  # messages of one answer
+MOST_WHOLE = 262_144  # bytes of payloads in one answer of whole messages; a larger message goes by itself
 MOST_REDRIVEN = 10_000  # messages of one request
 
 
@@ -75,17 +82,43 @@ class Overview:
         keys = ("messages", "bytes", "age", "when_full", "deliveries", "backoff", "retention", "prefetch", "single", "explicit")
         return {**self._row(queue), "members": members, "next": queue.next, "settings": {key: getattr(rules, key) for key in keys}}
 
-    def peek(self, name: str, begin: int, most: int, payloads: bool) -> dict[str, Any]:
-        """Messages that are not at an end, from a position on. payloads: with the first 4 KiB of each. It changes nothing."""
+    def peek(self, name: str, begin: int, most: int, payloads: bool, whole: bool = False) -> dict[str, Any]:
+        """Messages that are not at an end, from a position on. It changes nothing.
+
+        payloads: with the first 4 KiB of each. whole: with all of each, and with its properties; fewer at a time where they are large.
+        """
         queue = self._queue(name)
         found: list[dict[str, Any]] = []
+        size = 0
         for first in sorted(queue.blocks):
             block = queue.blocks[first]
-            for at in range(max(0, begin - first), block.count):
-                if len(found) == most:
-                    return {"messages": found, "more": first + at}
-                found.append(self._message(queue, block, at, payloads))
+            with self._reading(block):
+                for at in range(max(0, begin - first), block.count):
+                    if len(found) == most or (whole and found and size + block.lengths[at] > MOST_WHOLE):
+                        return {"messages": found, "more": first + at}
+                    row = self._message(queue, block, at, payloads and not whole)
+                    if whole:
+                        row |= self._whole(queue, block, at)
+                        size += block.lengths[at]
+                    found.append(row)
         return {"messages": found, "more": None}
+
+    def _whole(self, queue: Queue, block: Block, at: int) -> dict[str, Any]:
+        """What a client makes the message of. waits: somebody may take it now, or as soon as its back-off is over."""
+        properties = block.meta(at).properties
+        said, _ = decode_properties(encode_length(len(properties)) + properties, 0, PacketKind.PUBLISH)
+        correlation = said.get(Property.CORRELATION_DATA)
+        revealed = publisher_of(queue, block, at) is Publisher.REVEALED and block.key.due <= self._queues.now()
+        return {
+            "waits": revealed and any(part.states[at] in (FREE, WAITS) for part in block.parts),
+            "topic": (block.key.topic or (PREFIX + queue.name).encode()).decode(),
+            "payload": b64encode(self._bytes(block, at)).decode(),
+            "text": said.get(Property.PAYLOAD_FORMAT_INDICATOR) == 1,
+            "content_type": said.get(Property.CONTENT_TYPE),
+            "response_topic": said.get(Property.RESPONSE_TOPIC),
+            "correlation": b64encode(correlation).decode() if correlation is not None else None,
+            "user": said.get(Property.USER_PROPERTY, []),
+        }
 
     def _message(self, queue: Queue, block: Block, at: int, payloads: bool) -> dict[str, Any]:
         now = standing(queue, block, at)
@@ -110,17 +143,27 @@ class Overview:
 
     def body(self, block: Block, at: int) -> bytes:
         """The payload of a message. It changes nothing."""
-        resident = block.payloads is not None
-        try:
-            data = self._queues.store.payloads(block)[at]
-        except (Damaged, OSError) as error:
-            raise UsageError(f"message {block.first + at} cannot be read: {error}") from None
-        if not resident:
-            self._queues.store.forget(block)
-        return data
+        with self._reading(block):
+            return self._bytes(block, at)
 
     def _payload(self, block: Block, at: int) -> str:
-        return self.body(block, at)[:4096].decode("utf-8", "backslashreplace")
+        return self._bytes(block, at)[:4096].decode("utf-8", "backslashreplace")
+
+    def _bytes(self, block: Block, at: int) -> bytes:
+        try:
+            return self._queues.store.payloads(block)[at]
+        except (Damaged, OSError) as error:
+            raise UsageError(f"message {block.first + at} cannot be read: {error}") from None
+
+    @contextmanager
+    def _reading(self, block: Block) -> Iterator[None]:
+        """Payloads of a block are looked at: what is read from the log for that leaves memory afterwards."""
+        resident = block.payloads is not None
+        try:
+            yield
+        finally:
+            if not resident:
+                self._queues.store.forget(block)
 
     def trace(self, name: str, position: int, payloads: bool) -> dict[str, Any]:
         """The history of one message, as long as the log has it."""
@@ -155,7 +198,8 @@ class Overview:
             else [],
         }
         if payloads:
-            answer["payload"] = self._payload(block, at)
+            with self._reading(block):
+                answer["payload"] = self._payload(block, at)
         return answer
 
     # ---- deeds

@@ -17,22 +17,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from ...base.queues import DELAY, DELIVERIES, HANDLE, POSITION, PRIORITY
 from ...mqtt.properties import Property, encode_properties
 from ...mqtt.publish import strip
 from .core.blocks import DEFAULT_PRIORITY
 from .core.plan import Plan, plan_of
 from .core.queue import HIGHEST
 from .log.dead import PREFIX as DEAD
-from .offers import POSITION, TRIES
 from .settings import seconds_of
 
 if TYPE_CHECKING:
     from ...mqtt.publish import PublishProperties
 
-PRIORITIES = ("mqmesh-priority", "JMSPriority")
-HANDLE = "mqmesh-handle"
+PRIORITIES = (PRIORITY, "JMSPriority")
 GROUPS = ("mqmesh-group", "JMSXGroupID")
-OWN = (POSITION, TRIES, "mqmesh-id", "mqmesh-repeat")  # and what begins with `DEAD`
+OWN = (POSITION, DELIVERIES, "mqmesh-id", "mqmesh-repeat")  # and what begins with `DEAD`
 LONGEST = 1024  # bytes of a handle, of a message group
 KNOWN_MAX = 1024
 
@@ -82,9 +81,9 @@ def _read(properties: PublishProperties) -> How:
             if value not in ("yes", "no"):
                 raise ValueError('mqmesh-reveal: give "yes" or "no"')
             how = how._replace(revealed=value == "yes")
-        elif name in ("mqmesh-delay", "mqmesh-plan"):
+        elif name in (DELAY, "mqmesh-plan"):
             try:
-                how = how._replace(delay=int(1000 * seconds_of(value))) if name == "mqmesh-delay" else how._replace(plan=plan_of(value))
+                how = how._replace(delay=int(1000 * seconds_of(value))) if name == DELAY else how._replace(plan=plan_of(value))
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from None
     return how

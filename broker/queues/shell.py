@@ -15,6 +15,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
+from ...base.queues import PREFIX
 from ...base.quoting import quoted
 from ...mqtt.properties import Property, encode_properties
 from ...mqtt.reasons import Reason
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mqmesh.broker")
 
-PREFIX = "$queue/"
 TRIM = 10.0  # seconds between looks for segments that nobody needs
 UNUSABLE_REASON = Reason.PAYLOAD_FORMAT_INVALID
 

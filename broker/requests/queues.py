@@ -5,7 +5,8 @@ A client publishes a JSON object to `$mqmesh/queues`, with Response Topic and Co
 
     {"do": "list"}                                              {"queues": [{...}]}
     {"do": "show", "name": "orders"}                            {"queue": {...}}: with members and settings
-    {"do": "peek", "name": "orders", "from": 1, "most": 20}     {"messages": [...], "more": 21}: disturbs nothing
+    {"do": "peek", "name": "orders", "from": 1, "most": 20}     {"messages": [...], "more": 21}: disturbs nothing. With
+                                                                "whole": true all of each message, for payload readers
     {"do": "trace", "name": "orders", "position": 17}           {"states": [...], "subscribers": {...}}: with times
     {"do": "redrive", "name": "dead", "to": "orders"}           {"redriven": 3}: dead letters go back; "position": one of them
     {"do": "purge", "name": "orders"}                           {"purged": 3}: what nobody has is withdrawn
@@ -26,11 +27,11 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any
 
+from ...base.queues import ANSWER, TOPIC
 from ...base.quoting import quoted
 from ...mqtt.batch.batch import Batch
 from ...mqtt.batch.run import Run
 from ...mqtt.errors import UsageError
-from ..auth.guard import QUEUES_ANSWER
 from ..auth.operators import DENIED, rights_of
 from ..auth.roles import Role
 from ..queues.overview import MOST_PEEKED, Overview
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mqmesh.broker")
 
-TOPIC = "$mqmesh/queues"
 LOOKS, DEEDS, ACTS = ("list", "show", "peek", "trace"), ("redrive", "purge"), ("reveal", "withdraw", "again")
 WORKS = ("processing", "done", "unusable", "return", "journalled")  # what members say
 MOST_WORKED = 10_000  # messages of one request
@@ -60,6 +60,7 @@ KINDS: dict[str, tuple[type, str]] = {
     "to": (str, "the name of a queue"),
     "member": (str, "the name of a member"),
     "dry_run": (bool, "true or false"),
+    "whole": (bool, "true or false"),
 }
 
 Asked = dict[str, Any]
@@ -77,7 +78,7 @@ class QueueTopic:
 
     def serve(self, connection: Connection, run: Batch, properties: PublishProperties | None) -> bool:
         """Answer requests: whether the client takes the answers."""
-        topic, block = reply_to(connection, properties, QUEUES_ANSWER)
+        topic, block = reply_to(connection, properties, ANSWER)
         if not own_targets(self._router, connection, topic):
             return False
         for payload in run.payloads:
@@ -188,5 +189,8 @@ def _look(overview: Overview, do: str, asked: Asked, payloads: bool) -> dict[str
     if do == "show":
         return {"queue": overview.show(asked["name"])}
     if do == "peek":
-        return overview.peek(asked["name"], asked.get("from", 0), max(1, min(asked.get("most", 20), MOST_PEEKED)), payloads)
+        whole = asked.get("whole", False)
+        if whole and not payloads:
+            return {"error": DENIED}
+        return overview.peek(asked["name"], asked.get("from", 0), max(1, min(asked.get("most", 20), MOST_PEEKED)), payloads, whole)
     return overview.trace(asked["name"], asked["position"], payloads)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...base.metabroker import REQUEST, RESPONSE
+from ...base.queues import PREFIX
 from ...mqtt.batch.batch import Batch
 from ...mqtt.packets import Subscription
 from ...mqtt.session import Delivery
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["Entry", "Recipients", "Route", "Router", "Target"]
 
 ANSWERS = ("/publish", "/puback", "/suback", "/unsuback", "/status", "/discack", "/resack")  # of a session of the metabroker
-QUEUE = "$queue/"  # how the topics of queues begin, where the broker has any
 ROUTES_MAX = 100_000  # cached topics; beyond, the cache starts anew
 ROUTE_BYTES_MAX = 32 * 2**20  # bytes of the cached topics
 SCAN_MAX = 2_000  # cached topics that are compared with a changed filter; beyond, the cache starts anew
@@ -138,7 +138,7 @@ class Router:
         if share is None:
             self.tree.add(full, face, entry)
             self._note_filtered(session, full)
-            if self.queues is not None and full.startswith(QUEUE):
+            if self.queues is not None and full.startswith(PREFIX):
                 self.queues.subscribed(session, full, subscription.qos, identifier)
             elif is_new:
                 self._hold(full)
@@ -185,7 +185,7 @@ class Router:
         if share is None:
             self.tree.remove(full, session.face)
             self.filtered.pop((session.face, full), None)
-            if self.queues is not None and full.startswith(QUEUE):
+            if self.queues is not None and full.startswith(PREFIX):
                 self.queues.unsubscribed(session, full)
             else:
                 self._release(full)
@@ -367,7 +367,7 @@ class Router:
 
     def _queued(self, topic: str) -> bool:
         """Whether messages of a topic go into a queue, and to nobody else."""
-        return self.queues is not None and topic.startswith(QUEUE)
+        return self.queues is not None and topic.startswith(PREFIX)
 
     def _sort_out(self, making: Making, values: list[Any]) -> None:
         """Add subscriptions and groups that match to what is known of a route."""

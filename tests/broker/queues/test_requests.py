@@ -7,13 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mqmesh.base.queues import HAS_QUEUES
+from mqmesh.broker.auth.operators import DENIED
 from mqmesh.broker.queues.core.blocks import Meta
 from mqmesh.broker.queues.core.plan import ALL, plan_of
 from mqmesh.broker.queues.core.rules import Rules
 from mqmesh.broker.queues.core.states import Publisher, Step, Subscriber, name_of
 from mqmesh.broker.queues.core.timeline import timeline
 from mqmesh.broker.queues.log.store import LogStore
+from mqmesh.broker.queues.overview import MOST_WHOLE
 from mqmesh.broker.queues.settings import QueueSettings
+from mqmesh.broker.requests.queues import _look
 from mqmesh.mqtt.packets import Puback, Publish
 from mqmesh.mqtt.properties import Property
 from support.broker_site import Client, Site
@@ -54,6 +58,33 @@ async def test_list_show_and_peek_change_nothing(tmp_path: Path) -> None:
         assert [one.payload for one in await a.messages(3, acknowledge=False)] == [b"1", b"22", b"333"]
         shown = (await ask(operator, do="show", name="orders"))["queue"]
         assert (shown["in_flight"], shown["members"]) == (3, [{"name": "a", "active": True, "in_flight": 3, "subscriber": True}])
+
+
+async def test_peek_gives_whole_messages_to_readers_of_payloads(tmp_path: Path) -> None:
+    async with Site(queues=queues(tmp_path, orders=Rules())) as site:
+        shop, operator = await site.client("shop"), await asking(site)
+        assert shop.connack is not None
+        assert shop.connack.properties[Property.USER_PROPERTY] == [HAS_QUEUES]
+        said = {Property.CORRELATION_DATA: b"\xff", Property.RESPONSE_TOPIC: "answers", Property.USER_PROPERTY: [("a", "1"), ("a", "2")]}
+        await shop.publish("$queue/orders", b"\x00\xff", qos=1, properties=said)
+        await shop.publish("$queue/orders", b"later", qos=1, properties={Property.USER_PROPERTY: [("mqmesh-delay", "1h")]})
+        for _ in range(3):
+            await shop.publish("$queue/orders", bytes(MOST_WHOLE - 7), qos=1)
+        answer = await ask(operator, do="peek", name="orders", whole=True)
+        one, later, large = answer["messages"]
+        assert (one["payload"], one["correlation"], one["response_topic"]) == ("AP8=", "/w==", "answers")
+        assert (one["topic"], one["text"], one["content_type"], one["user"]) == ("$queue/orders", False, None, [["a", "1"], ["a", "2"]])
+        assert [row["waits"] for row in (one, later, large)] == [True, False, True]
+        assert answer["more"] == 4, "an answer has so many bytes"
+        assert [row["position"] for row in (await ask(operator, do="peek", name="orders", whole=True, **{"from": 4}))["messages"]] == [4]
+        a = await site.client("a")
+        await a.subscribe("$queue/orders", qos=1)
+        await a.messages(4, acknowledge=False)
+        answer = await ask(operator, do="peek", name="orders", whole=True)
+        assert not any(row["waits"] for row in answer["messages"])
+        overview = site.broker.queue_topic.overview
+        assert overview is not None
+        assert _look(overview, "peek", {"name": "orders", "whole": True}, payloads=False) == {"error": DENIED}
 
 
 async def test_trace_tells_every_state(tmp_path: Path) -> None:

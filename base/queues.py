@@ -1,0 +1,21 @@
+"""The words of queues over MQTT, which brokers and the client share (docs/queues.md).
+
+Topics, and user properties of PUBLISH and CONNACK.
+"""
+
+from __future__ import annotations
+
+PREFIX = "$queue/"  # how the topic of a queue begins
+TOPIC = "$mqmesh/queues"  # requests: how are the queues, what is in one
+ANSWER = "$mqmesh/queues/answer"
+
+HAS_QUEUES = ("mqmesh-queues", "1")  # CONNACK of a broker that has queues
+
+# what publishers say of a message
+HANDLE = "mqmesh-handle"  # their name for it: a repeat is not put again
+DELAY = "mqmesh-delay"  # until it may be taken: "5s"
+PRIORITY = "mqmesh-priority"  # 0 to 9
+
+# what the broker says of a message
+DELIVERIES = "mqmesh-deliveries"  # of one that is given again: how often it was given before
+POSITION = "mqmesh-position"  # in a queue whose members say by requests what becomes of a message
