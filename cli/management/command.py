@@ -26,7 +26,8 @@ Dry = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, an
 STATUS = "Status: 0 done; 1 refused, or a site did not answer (it is named); 2 wrong command line."
 
 
-def _show(name: str, asked: dict[str, Any], columns: str | None, limit: int, as_json: bool, options: ConnectionOptions) -> None:
+def show_rows(name: str, asked: dict[str, Any], columns: str | None, limit: int, as_json: bool, options: ConnectionOptions) -> None:
+    """Print rows of a list, and say which sites are missing."""
     found, answer = rows(name, asked, limit, options)
     if as_json:
         print(json.dumps({**answer, "rows": found}))
@@ -52,7 +53,7 @@ def _lister(name: str, text: str, example: str) -> Callable[..., None]:
         options: ConnectionOptions,
     ) -> None:
         asked = {"list": name, "where": pairs(name, where), "sort": sort, **sites_of(at)}
-        _show(name, asked, columns, limit, as_json, options)
+        show_rows(name, asked, columns, limit, as_json, options)
 
     show.__doc__ = f"{text}\n\n    \b\n      mqmesh {name} {example}\n\n    {STATUS}\n    "
     show.__name__ = name
@@ -88,7 +89,7 @@ def retained(
     Status: 0 done; 1 refused, or a site did not answer (it is named); 2 wrong command line.
     """
     asked = {"list": "retained", "where": pairs("retained", where), "sort": sort, "payload": payload, **sites_of(at)}
-    _show("retained", asked, columns, limit, as_json, options)
+    show_rows("retained", asked, columns, limit, as_json, options)
 
 
 @with_option_groups
@@ -108,13 +109,13 @@ def routes(
 
     Status: 0 done; 1 refused, or a site did not answer (it is named); 2 wrong command line.
     """
-    _show("routes", {"list": "routes", "where": {"topic": topic}, **sites_of(at)}, columns, limit, as_json, options)
+    show_rows("routes", {"list": "routes", "where": {"topic": topic}, **sites_of(at)}, columns, limit, as_json, options)
 
 
 def list_sessions(client: list[str], by: str, limit: int, at: str, as_json: bool, options: ConnectionOptions) -> None:
     """`mqmesh sessions --at`: the sessions of sites."""
     where = {"client": client[0]} if client else {}
-    _show("sessions", {"list": "sessions", "where": where, "sort": f"-{by}", **sites_of(at)}, None, limit, as_json, options)
+    show_rows("sessions", {"list": "sessions", "where": where, "sort": f"-{by}", **sites_of(at)}, None, limit, as_json, options)
 
 
 app = command_group()
@@ -149,7 +150,7 @@ def list_(
       mqmesh manage list log --at lyon --sort -number level=warning
     """
     asked = {"list": name, "where": pairs(name, where), "sort": sort, **sites_of(at)}
-    _show(name, asked, columns, limit, as_json, options)
+    show_rows(name, asked, columns, limit, as_json, options)
 
 
 @app.command()

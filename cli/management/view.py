@@ -14,6 +14,24 @@ SHOWN: dict[str, tuple[str, ...]] = {  # the columns of a list that are shown un
     "links": ("name", "address", "up", "cost", "round_trip", "messages_out", "messages_in", "bytes_out", "bytes_in", "dropped", "unsent"),
     "brokers": ("name", "number", "reachable", "hops", "cost", "via", "filters", "waiting"),
     "custody": ("name", "number", "reachable", "messages", "bytes", "waits", "on_disk", "under_way", "dropped"),
+    "queues": (
+        "name",
+        "plan",
+        "waiting",
+        "in_flight",
+        "members",
+        "oldest",
+        "put",
+        "done",
+        "returned",
+        "unusable",
+        "expired",
+        "dead",
+        "refused",
+    ),
+    "queue-members": ("queue", "member", "active", "in_flight", "subscriber"),
+    "queue-messages": ("position", "state", "publisher", "age", "priority", "bytes", "deliveries", "subscribers"),
+    "queue-states": ("who", "role", "state", "at", "needs"),
 }
 WIDEST = 60  # characters of a cell
 
@@ -46,6 +64,8 @@ def cell(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    if isinstance(value, dict):
+        text = ", ".join(f"{key} {one}" for key, one in value.items()) or "-"
     text = "".join(letter if letter.isprintable() else "?" for letter in text)
     return text if len(text) <= WIDEST else text[: WIDEST - 3] + "..."
 

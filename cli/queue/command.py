@@ -45,6 +45,11 @@ def queue(
     ] = [],  # noqa: B006
     begin: Annotated[int, typer.Option("--from", metavar="POSITION", min=0, help="With peek: from this position on.")] = 0,
     most: Annotated[int, typer.Option("--most", metavar="N", min=1, max=100, help="With peek: so many messages.")] = 20,
+    at: Annotated[
+        str | None,
+        typer.Option("--at", metavar="SITE", help="With ls, show, peek, trace: of other sites; several with commas, or '*' for all."),
+    ] = None,
+    payload: Annotated[bool, typer.Option("--payload", help="With peek --at: with payloads, for payload readers.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="With purge and redrive: only say how many messages it is about.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
     options: ConnectionOptions,
@@ -60,10 +65,18 @@ def queue(
       mqmesh queue purge orders --dry-run    how many messages would be withdrawn
       mqmesh queue withdraw orders 17        nobody gets message 17 any more
       mqmesh queue again orders 17 worker-1  message 17, that worker-1 could not use, is for it again
+      mqmesh queue ls --at '*'               the queues of all sites of the mesh
 
     Status: 0 done; 1 the broker refuses, cannot be reached, or knows no such queue or message; 2 wrong command line.
     """
     request = request_of(words)
+    if at is not None:
+        if request["do"] not in ("list", "show", "peek", "trace"):
+            raise fail(f"queue: --at goes with ls, show, peek and trace: ask a broker of the site itself for {words[0]}", WRONG_USE)
+        from .elsewhere import look
+
+        look(request, at, begin, most, payload, as_json, options)
+        return
     if request["do"] == "peek":
         request.update({"from": begin, "most": most})
     if dry_run:

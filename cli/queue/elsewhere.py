@@ -1,0 +1,50 @@
+"""`mqmesh queue --at`: queues of other sites, by the management protocol (docs/management.md)."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from ..management.asking import request as ask
+from ..management.asking import sites_of
+from ..management.command import show_rows
+from ..management.view import absent, table
+from ..output import FAILED, fail
+
+if TYPE_CHECKING:
+    from ..connection_options import ConnectionOptions
+
+MOST = 1000  # queues, or states of a message
+
+
+def look(request: dict[str, Any], at: str, begin: int, most: int, payload: bool, as_json: bool, options: ConnectionOptions) -> None:
+    """Print what is asked. request: as for the broker itself. begin, most, payload: of a peek."""
+    do, name = request["do"], request.get("name")
+    if do == "show":
+        _show(str(name), at, as_json, options)
+        return
+    asked: dict[str, Any] = {"list": {"list": "queues", "peek": "queue-messages", "trace": "queue-states"}[do], **sites_of(at)}
+    if do == "peek":
+        asked |= {"where": {"queue": name, "position": f">={begin}"}, "payload": payload}
+    elif do == "trace":
+        asked["where"] = {"queue": name, "position": request["position"]}
+    show_rows(asked["list"], asked, None, most if do == "peek" else MOST, as_json, options)
+
+
+def _show(name: str, at: str, as_json: bool, options: ConnectionOptions) -> None:
+    """A queue at each site that has one of this name, and its members."""
+    asked = [{"list": "queues", "where": {"name": name}}, {"list": "queue-members", "where": {"queue": name}}]
+    queues, members = ask("queue", [{**one, **sites_of(at)} for one in asked], options)
+    if as_json:
+        print(json.dumps({"queues": queues["rows"], "members": members["rows"]}))
+    elif queues["rows"]:
+        print(table("queues", queues["rows"], None))
+        for row in queues["rows"]:
+            settings = ", ".join(
+                f"{key} {value}" for key, value in {**row["bounds"], "dead letters": row["dead_letters"] or "none"}.items()
+            )
+            print(f"{row['site']}: {settings}")
+        print(table("queue-members", members["rows"], None) if members["rows"] else "no members")
+    missing = absent(queues)
+    if missing or not queues["rows"]:
+        raise fail("queue: " + ("; ".join(missing) or f"there is no queue {name!r} at {at}"), FAILED)
