@@ -296,7 +296,7 @@ class Persistence:
         self._commit_needed = False
 
     def need_commit(self) -> None:
-        """The message that is being taken needs more than its recipients: its answer waits for the commit."""
+        """The message that is being taken needs more than its recipients: its answer waits for the commit of this piece of work."""
         self._commit_needed = True
 
     @property
@@ -314,7 +314,7 @@ class Persistence:
         """Send once what was done since `begin` is kept, and after the answers before."""
         runs = self._runs
         if self._commit_needed:
-            answer = Answer(data, self.mark(), set())
+            answer = Answer(data, self.writer.number, set())
         elif runs:
             answer = Answer(data, self.writer.number, runs)
         else:
@@ -335,7 +335,7 @@ class Persistence:
 
     def claim(self) -> int:
         """The ticket that an answer to the message that is being taken has to wait for, 0 for none; the caller sees to it."""
-        ticket = self.mark() if self._commit_needed or self._runs else 0
+        ticket = self.writer.number if self._commit_needed or self._runs else 0
         self.begin()
         return ticket
 

@@ -357,6 +357,8 @@ class Recipients:
         return persistence.next_commit if persistence is not None else 0
 
     def fail_over(self, recipient: Recipient, delivery: Delivery, sent: bool, reason: str) -> bool:
+        if self.keeping.persistence is not None:
+            self.keeping.persistence.need_commit()  # a post is written at the end of this piece of work
         to = self.operating.moving.get(recipient.name)
         if to is not None:
             return self.operating.give(recipient, to, delivery)

@@ -7,8 +7,10 @@ from typing import Any
 
 from mqmesh.broker.config import MeshSettings, PeerSettings, parse
 from mqmesh.broker.recipients.shell import Recipients
+from mqmesh.mqtt.packets import Puback, Publish
 from mqmesh.store.memory import MemoryStore
 from support.broker_site import Client, Site, until
+from support.storage.failing_store import FailingStore
 
 from .test_recipients import served, users
 
@@ -22,7 +24,7 @@ class Mesh:
         table = {"message_interval": 1, "fault_interval": 3, "defunct_interval": 10, "application": list(applications), **table}
         self.settings = parse({"recipients": table}).recipients
         self.count = count
-        self.stores = [MemoryStore() if stores else None for _ in range(count)]
+        self.stores = [FailingStore(MemoryStore()) if stores else None for _ in range(count)]
         self.sites: list[Site] = []
         self._stack = AsyncExitStack()
 
@@ -101,6 +103,26 @@ async def test_f6_a_dead_recipient_costs_nothing() -> None:
         assert [one.payload for one in got] == [b"%d" % number for number in range(10)]
         assert {users(one)["mqmesh-failed-over"] for one in got} == {"a,b"}
         assert "mqmesh-repeated" not in users(got[0])
+
+
+async def test_f6_a_message_that_goes_elsewhere_at_once_is_acknowledged_after_its_commit() -> None:
+    """Else a broker that is killed in between has promised a message that is nowhere."""
+    async with Mesh(app("a", 1, "b"), app("b", 2), count=2, stores=True) as mesh:
+        at, store = mesh.at(1), mesh.stores[0]
+        a, b = await served(at, "a"), await served(mesh.at(2), "b")
+        sender = await at.client("shop")
+        await hung(mesh, sender, "a", a)
+        persistence = at.broker.site.persistence
+        assert persistence is not None
+        assert store is not None
+        await until(lambda: not persistence.mark())
+        store.hold()
+        sender.send(Publish("app/a/x", b"1", 1, packet_id=7))
+        await until(store.entered.is_set)
+        await sender.nothing()
+        store.release()
+        await sender.expect(Puback)
+        assert (await b.messages(1))[0].payload == b"1"
 
 
 async def test_f16_f8_all_dead_returns_to_the_originator_at_its_own_site() -> None:
