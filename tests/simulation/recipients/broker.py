@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -15,12 +16,14 @@ from mqmesh.broker.client.connection import Connection
 from mqmesh.broker.config import BrokerConfig
 from mqmesh.broker.mesh import identity
 from mqmesh.broker.mesh.link import LinkProtocol
+from mqmesh.broker.mesh.shell import MeshShell
 from mqmesh.broker.persistence import commits
 from mqmesh.broker.recipients.machine import Action
 from mqmesh.broker.recipients.recipient import Recipient
 from mqmesh.broker.routing.shared import ShareGroup
 from mqmesh.broker.server import Broker
 from mqmesh.broker.session.session import Session
+from mqmesh.mesh.wire import keys
 from mqmesh.mqtt.session import Delivery
 from mqmesh.store import Writer
 from mqmesh.store.memory import MemoryStore
@@ -31,7 +34,6 @@ from .virtual import LIFE, Life, VirtualLoop
 if TYPE_CHECKING:
     from random import Random
 
-COMMIT = 0.002  # seconds that a commit takes, about
 WALL = 1.7e9  # seconds since 1970 at the loop's zero
 
 
@@ -45,15 +47,16 @@ class _Jobs:
         """Do it."""
         if job is not None:
             loop = asyncio.get_running_loop()
-            loop.call_later(job if isinstance(job, float) else COMMIT * (0.5 + SimulatedWriter.chance()), self._done, job)
+            loop.call_later(job if isinstance(job, float) else SimulatedWriter.commit * (0.5 + SimulatedWriter.chance()), self._done, job)
 
     def _done(self, job: Any) -> None:
         self._writer.done(job)
 
 
 class SimulatedWriter(Writer):
-    """A writer without a thread. chance: from 0 to 1, by the seed."""
+    """A writer without a thread. chance: from 0 to 1, by the seed. commit: seconds that a commit takes, about."""
 
+    commit = 0.002
     chance: Callable[[], float] = staticmethod(lambda: 0.5)
 
     def start(self, seen: Callable[[Iterable[StoredDelivery]], Iterable[StoredDelivery]] | None = None) -> None:
@@ -136,6 +139,9 @@ def simulated(seed: int) -> Iterator[tuple[VirtualLoop, Random]]:
     with (
         mock.patch.object(commits, "Writer", SimulatedWriter),
         mock.patch.object(SimulatedWriter, "chance", staticmethod(chance.random)),
+        mock.patch.object(SimulatedWriter, "commit", SimulatedWriter.commit),  # a scenario may change it
+        mock.patch.object(keys, "verified", functools.cache(keys.verified)),  # all brokers hear the same statements
+        mock.patch.object(MeshShell, "status", return_value={}),  # nobody reads it
         mock.patch.object(ports.Context, "wall", wall),
         mock.patch.object(LinkProtocol, "__hash__", number),
         mock.patch.object(Connection, "__hash__", number),

@@ -1,6 +1,7 @@
 """One seed: a mesh of 3 to 8 brokers, applications that stand in for each other, publishers, and a time in which everything breaks.
 
-Chance draws the links, who serves which application where, its alternatives (with loops), and what happens: applications hang, leave,
+Chance draws the links, the network, the disks and the load (in one piece or in many, quick or slow, busy or nearly idle), who serves
+which application where, its alternatives (with loops), and what happens: applications hang, leave,
 wake and return, links are cut, brokers are killed and started again, the directory that some applications stand in is away, publishers go
 on. Then all is repaired, and everything arrives.
 
@@ -21,15 +22,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import networkx as nx
-from mqmesh.broker.config import BrokerConfig, MeshSettings, PeerSettings
+from mqmesh.broker.config import BrokerConfig, Limits, MeshSettings, PeerSettings
 from mqmesh.broker.recipients.registered import registered_of
 from mqmesh.broker.recipients.settings import Application, Intervals, RecipientSettings
 from mqmesh.mqtt.packets import Publish
 from mqmesh.mqtt.properties import Property
 
-from .broker import Place, probes, simulated
+from .broker import Place, SimulatedWriter, probes, simulated
 from .clients import Listener, Publisher
 from .directory import Directory, Seat
+from .virtual import STEP
 
 INTERVALS = Intervals(0.4, 1.2, 3.0)
 SETTLED = 3.0  # seconds that the mesh has before it begins
@@ -90,6 +92,9 @@ class Scenario:
         slow = chance.choice((1.0, 1.0, 30.0))  # how much longer bytes are under way
         delay = self.loop.network.delay
         self.loop.network.delay = lambda: slow * delay()
+        self.loop.network.grain = chance.choice((STEP, 0.0005, 0.005))  # what is written in a short time arrives in one piece, or in many
+        SimulatedWriter.commit *= chance.choice((1, 1, 5, 20))
+        self.rate = chance.choice((3, 8, 20))  # bursts of messages a second
         self.listed = chance.random() < 0.3  # there is a directory, and some applications stand in it only
         count = chance.randint(3, 8)
         names = [f"b{number}" for number in range(count)]
@@ -107,7 +112,7 @@ class Scenario:
         for number, name in enumerate(names):
             peers = [PeerSettings(f"mqtt://{other}:1883") for one, other in self.links if one == name]
             mesh = MeshSettings("simulated", "a key for all of them", peers=peers, retry_last=0.5)
-            config = BrokerConfig(name, number + 1, [f"mqtt://{name}:1883"], mesh=mesh, recipients=settings)
+            config = BrokerConfig(name, number + 1, [f"mqtt://{name}:1883"], mesh=mesh, recipients=settings, limits=Limits(sys_interval=0))
             place = self.places[name] = Place(self.loop, config)
             if self.listed:
                 place.registrar = Seat(self.loop, self.directory)
@@ -187,7 +192,7 @@ class Scenario:
     async def _publish(self) -> None:
         chance = self.chance
         while True:
-            await asyncio.sleep(chance.expovariate(20))
+            await asyncio.sleep(chance.expovariate(self.rate))
             for _ in range(chance.choice((1, 1, 1, 5, 30))):
                 name = chance.choice(list(self.publishers))
                 to = chance.choice(list(self.applications))

@@ -4,8 +4,9 @@ Time moves only when nothing is left to do at the moment; then it jumps to the n
 belongs to, in a context variable. When a life ends (`Life.end`, a kill -9), none of its callbacks run any more, and its connections
 break: nothing is said, written or committed that was not at that moment.
 
-The network carries bytes in order, after a delay. A place is a name: a broker's, or a client's. `Network.cut` breaks all connections
-between two places and refuses new ones until `mend`. A receiver that does not read (`pause_reading`) leaves bytes in its socket; beyond
+The network carries bytes in order, after a delay; what is written while earlier bytes are about to arrive may arrive with them, in one
+piece (`Network.grain`). A place is a name: a broker's, or a client's. `Network.cut` breaks all connections between two places and refuses
+new ones until `mend`. A receiver that does not read (`pause_reading`) leaves bytes in its socket; beyond
 `SOCKET` they stay with the sender, whose protocol is paused as asyncio does it. When the other end closes, what has arrived is read first,
 even if that is much later, as a process does that was stopped.
 """
@@ -147,13 +148,15 @@ class Server:
 
 
 class Network:
-    """Who listens, and which paths are cut. delay(a, b): seconds that bytes take."""
+    """Who listens, and which paths are cut. delay(): seconds that bytes take. grain: seconds between two arrivals of one connection; what
+    would arrive sooner after what is on its way arrives with it."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self.loop = loop
         self.servers: dict[str, Server] = {}
         self.apart: set[frozenset[str]] = set()
         self.delay: Callable[[], float] = lambda: 0.001
+        self.grain = STEP
         self._addresses = itertools.count(1)
 
     def listen(self, factory: Callable[[], Any], host: str, port: int) -> Server:
@@ -206,6 +209,7 @@ class End(asyncio.Transport):
         self._held = 0  # bytes written to this end, and not read
         self._reading, self._closing, self._gone, self._lost, self._told = True, False, False, False, False
         self._last = 0.0  # when the last bytes arrive: they stay in order
+        self._coming: list[bytes] = []  # what arrives then, in one piece
 
     def run(self, what: Callable[..., object], *args: Any) -> None:
         """Call something of this end soon, in its life."""
@@ -224,10 +228,15 @@ class End(asyncio.Transport):
         if self._gone:  # as the kernel says at the second write to a peer that is gone
             self.run(self._lose, ConnectionResetError(104, "Connection reset by peer"))
             return
-        peer, loop = self.peer, self.network.loop
+        peer, network = self.peer, self.network
         peer._held += len(data)
-        peer._last = max(loop.time() + self.network.delay(), peer._last + STEP)
-        loop.call_at(peer._last, peer._arrive, bytes(data), context=peer.context.copy())
+        arrives = network.loop.time() + network.delay()
+        if peer._coming and arrives < peer._last + network.grain:
+            peer._coming.append(bytes(data))
+        else:
+            peer._last = max(arrives, peer._last + STEP)
+            peer._coming = [bytes(data)]
+            network.loop.call_at(peer._last, peer._arrive, peer._coming, context=peer.context.copy())
         self._flow()
 
     def writelines(self, list_of_data: Any) -> None:
@@ -280,10 +289,12 @@ class End(asyncio.Transport):
 
     # The network's side
 
-    def _arrive(self, data: bytes) -> None:
+    def _arrive(self, pieces: list[bytes]) -> None:
+        if pieces is self._coming:
+            self._coming = []
         if self._lost:
             return
-        self._inbox.append(data)
+        self._inbox.append(b"".join(pieces))
         self._read()
 
     def _read(self) -> None:
