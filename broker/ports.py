@@ -427,6 +427,16 @@ class RetainedStore(Protocol):
         """Delete it."""
 
 
+class Posts(Protocol):
+    """Carries messages between brokers, in custody (`mesh/peer_message.py`)."""
+
+    def send(self, brokers: int, kind: str, body: bytes, must: bool = False, room: Callable[[], None] | None = None) -> bool:
+        """Post to brokers, bit n for broker n. False: no room; `room` is called when there is some. Raises UsageError."""
+
+    def register(self, kind: str, handler: Any, ahead: bool = False) -> None:
+        """Have posts of a kind handled."""
+
+
 class DeliveryRules(Protocol):
     """What decides at delivery where the rules of access allow a subscription in part."""
 

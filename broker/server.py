@@ -247,19 +247,25 @@ class Broker:
 
     def _open_queues(self) -> None:
         """Find the queues of an earlier life, if the configuration has a table for them. Raises StartError."""
-        settings = self.config.queues
-        if settings is None:
+        settings, mesh = self.config.queues, self.site.mesh
+        if settings is None and mesh is None:
             return
         from .queues.overview import Overview as QueueOverview
+        from .queues.settings import QueueSettings
         from .queues.shell import Queues
 
-        queues = Queues(self.context, settings)
+        settings = settings or QueueSettings()
+        queues = Queues(self.context, settings, self.site.router.filters_changed)
         try:
             queues.start()
         except OSError as error:
             raise StartError(f"queues: {os_error(str(settings.folder), error)}") from error
         self.site.queues = self.site.router.queues = queues
-        self.queue_topic.overview = QueueOverview(queues, self.config.name)
+        if self.config.queues is not None:
+            self.queue_topic.overview = QueueOverview(queues, self.config.name)
+        if mesh is not None:
+            mesh.queues = queues.sites
+            queues.sites.join_mesh(mesh.node, mesh.peer_messages)
 
     def _open_store(self) -> None:
         """Find the sessions, queues and retained messages of an earlier life. Raises StartError."""
@@ -276,6 +282,8 @@ class Broker:
                 self.site.queues.answers.persistence = persistence
             self.site.persistence = self.site.sessions.store = self.session_topic.persistence = persistence
             recover(persistence, self.site.guard, self.config.name, self.site.mesh is not None)
+            if self.site.queues is not None:
+                self.site.queues.sites.start(persistence, self.site.queues.store.parcels)
             self.site.handles.restore(store)
             self.site.handles.persistence = persistence
             if self.site.mesh is not None:
@@ -457,7 +465,8 @@ class Broker:
             while self.site.recipients.settle() and self.site.mesh is not None:
                 self.site.mesh.drain()
         if self.site.queues is not None:
-            self.site.queues.settle()
+            while self.site.queues.settle() and self.site.mesh is not None:
+                self.site.mesh.drain()
         if self.site.persistence is not None:
             self.site.persistence.flush()
         self.write()

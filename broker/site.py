@@ -130,7 +130,7 @@ class Site:
     sent_before, received_before: PUBLISH packets of connections that are gone.
     mesh, roaming: None outside a mesh.
     persistence: what is stored; None without a store.
-    queues: None without a table `[queues]`.
+    queues: of this site, and clients of those elsewhere; None outside a mesh without a table `[queues]`.
     recipients: who is watched; None without a table `[recipients]`. overview: the same for operators.
     tls, websocket: None without listeners or links of that kind.
     registrar: the directory; None without one.

@@ -132,7 +132,7 @@ def _subscribe(connection: Connection, session: Session, packet: packets.Subscri
     wanted: dict[str, Replay] = {}
     for subscription in packet.subscriptions:
         subscription.qos = min(subscription.qos, connection.limits.maximum_qos)
-        if site.queues is not None and subscription.filter.startswith(PREFIX):
+        if site.queues is not None and subscription.filter.startswith(PREFIX) and site.queues.owns(subscription.filter):
             subscription.qos = min(subscription.qos, 1)  # what was sent at QoS 2 may not be given to another [MQTT-4.8.2]
         if connection.version == 4 and subscription.filter.startswith("$share/"):
             check_filter(subscription.filter)
@@ -189,7 +189,7 @@ def _refusal(connection: Connection, session: Session, subscription: packets.Sub
     if has_wildcard(topic_filter) and too_deep(topic_filter, connection.limits.topic_levels):
         # well-formed, but each of its levels is a node here and at every other site
         return Reason.TOPIC_FILTER_INVALID
-    if site.queues is not None and PREFIX in topic_filter and site.queues.name_of(topic_filter) is None and _of_queue(topic_filter):
+    if PREFIX in topic_filter and _misuses_queue(site, topic_filter):
         return Reason.TOPIC_FILTER_INVALID
     refusal = site.router.refusal(connection.client_id, topic_filter) or site.guard.subscription(
         connection.user, connection.client_id, topic_filter
@@ -214,10 +214,13 @@ def _refusal(connection: Connection, session: Session, subscription: packets.Sub
     return None
 
 
-def _of_queue(topic_filter: str) -> bool:
-    """Whether a filter asks for messages of queues."""
+def _misuses_queue(site: Site, topic_filter: str) -> bool:
+    """Whether a filter is for queues, and for none that there is."""
     share = split_share(topic_filter)
-    return (topic_filter if share is None else share[1]).startswith(PREFIX)
+    full = topic_filter if share is None else share[1]
+    if site.queues is None or not full.startswith(PREFIX) or not site.queues.owns(full):
+        return False
+    return share is not None or site.queues.name_of(full) is None
 
 
 def _refused(connection: Connection, text: str) -> None:

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from ..ledger import Account
     from ..persistence.commits import Persistence
     from ..ports import Admission, Connection, Context, Neighbours
+    from ..queues.sites.sites import Sites
     from ..recipients.shell import Recipients as Watched
     from ..routing.retained import Retained
     from ..routing.router import Route, Router
@@ -143,6 +144,7 @@ class MeshShell:
         self.peer_messages = PeerMessages(context, self.node, self.saved)
         self.roaming: Roaming | None = None
         self.recipients: Watched | None = None
+        self.queues: Sites | None = None
         self._waking = False
         self.watchman = Watchman(self)
         self.receipts = Receipts(context, self.node, connections, settings.receipts_wait, settings.receipts_kept)
@@ -556,6 +558,8 @@ class MeshShell:
                 self.roaming.event(action)
             if self.recipients is not None:
                 self.recipients.announcing.event(action)
+            if self.queues is not None:
+                self.queues.event(action)
             level = logging.WARNING if "text" in action.fields else logging.INFO  # a text is for whoever has to mend something
             log.log(level, "event=%s %s", action.name, " ".join(f"{key}={value}" for key, value in action.fields.items()))
             if action.name == "epoch_raised":

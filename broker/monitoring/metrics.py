@@ -193,7 +193,7 @@ QUEUE_COUNTS = {
 
 
 def _queues(site: Site) -> Iterator[Metric]:
-    if site.queues is None:
+    if site.queues is None or not site.queues.settings.rules:
         return
     queues = [site.queues.store.queues[name] for name in site.queues.settings.rules]
     now = site.queues.now()

@@ -13,7 +13,7 @@ from ...mqtt.properties import Property
 from ...mqtt.reasons import Reason
 from ...mqtt.session import PUBACKS, PUBRECS
 from ..mesh.receipts import Item, Tracker
-from ..queues.shell import Refused
+from ..queues.refused import Refused
 from .acknowledge import answers, refuse
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ What it does not know: which queue, when.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from ...base.queues import DELIVERIES, POSITION
 from ...mqtt.batch.batch import Batch
@@ -17,16 +18,18 @@ from ...mqtt.batch.parts import PartsBatch
 from ...mqtt.batch.run import Run
 from ...mqtt.properties import Property, encode_properties
 from ...mqtt.session import Delivery, Observer
-from .core.blocks import Block, Part
+from .core.blocks import Block
 from .core.queue import Slice
 
 
 class Offer(Delivery):
-    """Messages of a part of a block. base: index in the block of the first message of its run. refused: what its client refused."""
+    """Messages of a part of a block, or of what stands for one of another site. base: index there of the first message of its run. refused:
+    what its client refused.
+    """
 
     __slots__ = ("base", "part_of", "refused", "seat")
 
-    def __init__(self, run: Batch, suffix: bytes, seat: object, part_of: Part, base: int, start: int = 0, count: int | None = None) -> None:
+    def __init__(self, run: Batch, suffix: bytes, seat: object, part_of: Any, base: int, start: int = 0, count: int | None = None) -> None:
         super().__init__(run, 1, False, suffix, None, start, count)
         self.seat = seat
         self.part_of = part_of

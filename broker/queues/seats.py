@@ -5,17 +5,43 @@ What it does not know: commits, publishers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import logging
+from typing import TYPE_CHECKING, Any, Protocol
 
+from ...base.quoting import quoted
 from .core.queue import Queue
+from .core.states import IllegalMove, Step, Subscriber
 from .core.stock import Member
-from .offers import Tap
+from .offers import Offer, Tap
 
 if TYPE_CHECKING:
     from ..session.session import Session
+    from .core.blocks import Part
+
+log = logging.getLogger("mqmesh.broker")
 
 PRIORITY_PREFETCH = 16  # messages that a plain MQTT client has at most of a queue with priorities: what is sent is not overtaken
 TURN = 256  # messages that one member gets before the next one gets some
+
+
+class Sitting(Protocol):
+    """A client's subscription to a queue of this site or another one. What becomes of its messages is said to where the queue is."""
+
+    place: Place
+    qos: int
+    suffix: bytes
+
+    @property
+    def name(self) -> str: ...
+
+    def acknowledged(self, part: Any, start: int, count: int, now: int) -> None:
+        """PUBACK has come."""
+
+    def outcome(self, part: Any, start: int, count: int, outcome: Subscriber, now: int) -> None:
+        """DONE or UNUSABLE, whatever the queue's `acknowledge`."""
+
+    def returned(self, part: Any, start: int, count: int, now: int) -> None:
+        """The client refuses messages: others may have them."""
 
 
 class Place:
@@ -25,7 +51,7 @@ class Place:
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self.seats: dict[str, Seat] = {}
+        self.seats: dict[str, Sitting] = {}
         self.tap = Tap(session.outbound.observer)
         session.outbound.observer = self.tap
 
@@ -33,31 +59,111 @@ class Place:
         """The session is a member of nothing any more."""
         self.session.outbound.observer = self.tap.inner
 
-
-class Seat:
-    """A client at one queue. suffix: its subscription identifier, encoded. qos: 0: what is sent is done."""
-
-    __slots__ = ("member", "place", "qos", "queue", "suffix")
-
-    def __init__(self, place: Place, queue: Queue, member: Member, qos: int, suffix: bytes) -> None:
-        self.place = place
-        self.queue = queue
-        self.member = member
-        self.qos = qos
-        self.suffix = suffix
-
-    def room(self) -> int:
+    def room(self, qos: int) -> int:
         """How many messages may be sent to the client now."""
-        session = self.place.session
+        session = self.session
         connection = session.connection
         if connection is None or connection.closing or connection.congested:
             return 0
-        if not self.qos:
+        if not qos:
             return TURN
         outbound = session.outbound
         if outbound.bytes >= session.window_bytes and outbound.in_flight:
             return 0
+        return outbound.room
+
+
+class Bench:
+    """A member of a queue of this broker, wherever its client is: what it says of messages that it has."""
+
+    __slots__ = ("member", "queue")
+
+    def __init__(self, queue: Queue, member: Member) -> None:
+        self.queue = queue
+        self.member = member
+
+    @property
+    def name(self) -> str:
+        """Of the queue."""
+        return self.queue.name
+
+    def most(self) -> int:
+        """How many messages it may have at most, as the queue says."""
         prefetch = self.queue.rules.prefetch
-        if self.queue.mixed:
-            prefetch = min(prefetch, PRIORITY_PREFETCH)
-        return min(outbound.room, prefetch - self.member.held, TURN)
+        return min(prefetch, PRIORITY_PREFETCH) if self.queue.mixed else prefetch
+
+    def acknowledged(self, part: Part, start: int, count: int, now: int) -> None:
+        """See `Sitting`."""
+        if not self.queue.rules.requests:
+            self.outcome(part, start, count, Subscriber.DONE, now)
+            return
+        try:
+            for at in range(start, start + count):
+                if part.states[at] == Subscriber.GET:
+                    self.queue.advance(self.member, part, at, 1, Step.FETCH, now)
+        except IllegalMove as error:
+            self._late(error)
+
+    def outcome(self, part: Part, start: int, count: int, outcome: Subscriber, now: int) -> None:
+        """See `Sitting`."""
+        try:
+            self.queue.settle(self.member, part, start, count, outcome, now)
+        except IllegalMove as error:
+            self._late(error)
+
+    def returned(self, part: Part, start: int, count: int, now: int) -> None:
+        """See `Sitting`."""
+        try:
+            self.queue.give_back(self.member, part, start, count, now)
+        except IllegalMove as error:
+            self._late(error)
+
+    def _late(self, error: IllegalMove) -> None:
+        """An administrator has taken it away meanwhile."""
+        log.debug("event=queue-late queue=%s member=%s text=%s", quoted(self.queue.name), quoted(self.member.name), error)
+
+
+class Seat(Bench):
+    """A client of this broker at one of its queues. suffix: its subscription identifier, encoded. qos: 0: what is sent is done."""
+
+    __slots__ = ("place", "qos", "suffix")
+
+    def __init__(self, place: Place, queue: Queue, member: Member, qos: int, suffix: bytes) -> None:
+        super().__init__(queue, member)
+        self.place = place
+        self.qos = qos
+        self.suffix = suffix
+
+    def room(self) -> int:
+        """How many messages it may get now."""
+        room = self.place.room(self.qos)
+        return min(room, self.most() - self.member.held, TURN) if self.qos else room
+
+    @property
+    def alone(self) -> bool:
+        """Whether it gets each message by itself."""
+        connection = self.place.session.connection
+        return connection is None or connection.special
+
+    def send(self, offer: Offer, now: int) -> None:
+        """Give it messages; it has room for them."""
+        send(self, offer, now)
+
+
+def send(seat: Sitting, offer: Offer, now: int) -> None:
+    """Send messages to a client that has room for them."""
+    session = seat.place.session
+    connection = session.connection
+    if not seat.qos:
+        sent = connection is not None and connection.send_qos0(offer.run, False, seat.suffix)
+        seat.outcome(offer.part_of, offer.base, offer.count, Subscriber.DONE if sent else Subscriber.UNUSABLE, now)
+        return
+    one: Any
+    rest: Any = offer
+    while rest is not None:
+        one, rest = session.outbound.send(rest)
+        if connection is None or not connection.send_delivery(one):
+            seat.place.tap.quiet = True  # larger than the client takes
+            session.outbound.give_up(1, one.first, one.count)
+            seat.place.tap.quiet = False
+            seat.outcome(one.part_of, one.base + one.start, one.count, Subscriber.UNUSABLE, now)

@@ -13,24 +13,32 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...base.queues import PREFIX
 from ...base.quoting import quoted
+from ...mqtt.length import encode_length
 from ...mqtt.properties import Property, encode_properties
+from ...mqtt.publish import publish_properties
 from ...mqtt.reasons import Reason
 from .committer import Committer, Gate
-from .core.blocks import Meta, Part
+from .core.blocks import Meta
 from .core.queue import Queue
 from .core.rules import Rules
-from .core.states import IllegalMove, Step, Subscriber
+from .core.states import Subscriber
 from .handles import Handles, Pending, key_of
 from .log.format import Damaged
 from .log.store import LogStore
 from .offers import Offer, merged, offers
-from .putting import how_of
-from .seats import TURN, Place, Seat
+from .putting import How, how_of
+from .refused import Refused
+from .seats import TURN, Place, Seat, Sitting
 from .settings import QueueSettings
+from .sites.away import AwaySeat
+from .sites.guests import Guest
+from .sites.sites import Sites
 
 if TYPE_CHECKING:
     from ...mqtt.batch.batch import Batch
@@ -38,20 +46,12 @@ if TYPE_CHECKING:
     from ..persistence.commits import Persistence
     from ..ports import Context
     from ..session.session import Session
+    from .sites.wire import PutPost
 
 log = logging.getLogger("mqmesh.broker")
 
 TRIM = 10.0  # seconds between looks for segments that nobody needs
 UNUSABLE_REASON = Reason.PAYLOAD_FORMAT_INVALID
-
-
-class Refused(Exception):
-    """A message is not put. reason: for the publisher."""
-
-    def __init__(self, reason: Reason, text: str) -> None:
-        super().__init__(text)
-        self.reason = reason
-        self.text = text
 
 
 class Answers:
@@ -77,19 +77,23 @@ class Answers:
 class Queues:
     """See the module.
 
-    handles: what publishers called messages. answers: for trackers of connections where there is no mesh.
+    settings: without a folder there are no queues here, but clients of queues elsewhere. handles: what publishers called messages. answers:
+    for trackers of connections where there is no mesh. sites: queues of other sites. homes_changed: told topics whose messages go another
+    way now.
     """
 
-    def __init__(self, context: Context, settings: QueueSettings) -> None:
-        assert settings.folder is not None
+    def __init__(self, context: Context, settings: QueueSettings, homes_changed: Callable[[set[str]], None]) -> None:
         self.context = context
         self.settings = settings
-        self.store = LogStore(settings.folder, settings.durability, self._say)
+        self.store = LogStore(settings.folder or Path(), settings.durability, self._say)
+        self.sites = Sites(
+            context, list(settings.rules), self, self._put_parcel, lambda names: homes_changed({PREFIX + one for one in names})
+        )
         self.committer: Committer | None = None
         self.places: dict[Session, Place] = {}
         self.handles = Handles(context.limits.publisher_handles)
         self.answers = Answers()
-        self._seats: dict[str, list[Seat]] = {}
+        self._seats: dict[str, list[Seat | Guest]] = {}
         self._stirred: dict[str, None] = {}  # queues that may have something for a member
         self._heard: dict[Place, None] = {}
         self._turn = 0
@@ -114,6 +118,8 @@ class Queues:
     def start(self) -> None:
         """Find the queues of an earlier life. Raises OSError."""
         now = self.now()
+        if self.settings.folder is None:
+            return
         self.store.open(lambda name: self.settings.rules.get(name, Rules()), now)
         for name, rules in self.settings.rules.items():
             queue = self.store.queue(name, rules)
@@ -156,23 +162,55 @@ class Queues:
             self._give_back(place)
         if self.committer is not None:
             self.committer.close()
-        self.store.close()
+            self.store.close()
 
     def name_of(self, topic: str) -> str | None:
-        """The queue of a topic or filter `$queue/NAME`; None: it is none, or not one of this broker's."""
+        """The queue of a topic or filter `$queue/NAME`, here or at another site; None: it is none."""
         name = topic[len(PREFIX) :] if topic.startswith(PREFIX) else ""
-        return name if name in self.settings.rules else None
+        return name if name in self.settings.rules or self.sites.homes.home(name) is not None else None
+
+    def owns(self, topic: str) -> bool:
+        """Whether a topic is for queues alone: where there are none, `$queue/NAME` is as any other."""
+        return bool(self.settings.rules) or self.name_of(topic) is not None
+
+    def queue_here(self, name: str) -> Queue | None:
+        """A queue that has its home here."""
+        return self.store.queues[name] if name in self.settings.rules else None
+
+    def full_here(self) -> dict[str, bool]:
+        """All queues that have their home here, with whether they take no more."""
+        full = self.store.full is not None
+        return {name: full or self.sites.arrivals.waits(name) or self.store.queues[name].full for name in self.settings.rules}
 
     # ---- publishers
 
     def put(self, name: str, publisher: str, run: Batch, properties: PublishProperties | None) -> tuple[Gate | None, str]:
         """Put messages: the gate that their acknowledgement waits at (None: it may go), and what to call a repeated one. Raises Refused."""
-        assert self.committer is not None
-        queue, now = self.store.queues[name], self.now()
         try:
             how = how_of(properties)
         except ValueError as error:
             raise Refused(Reason.IMPLEMENTATION_SPECIFIC_ERROR, str(error)) from None
+        if not run.uniform:
+            run = run.parts()
+        if name not in self.settings.rules:
+            self.sites.put(name, publisher, run, properties)
+            return None, ""
+        return self._put(name, publisher, how, run.payloads, run.expiry, b"")
+
+    def _put_parcel(self, post: PutPost) -> Gate | None:
+        """Put messages of another site. The gate of their commit; None: they were put before. Raises Refused."""
+        if post.name not in self.settings.rules:
+            raise Refused(Reason.TOPIC_NAME_INVALID, f"there is no queue {post.name!r} any more: declare it, or its messages wait")
+        data = encode_length(len(post.properties)) + post.properties
+        how = how_of(publish_properties(data, 0, len(data)) if post.properties else None)
+        gate, _ = self._put(post.name, post.publisher, how, post.payloads, post.expiry, post.parcel)
+        return gate
+
+    def _put(
+        self, name: str, publisher: str, how: How, payloads: list[bytes], expiry: int | None, parcel: bytes
+    ) -> tuple[Gate | None, str]:
+        assert self.committer is not None
+        queue, now = self.store.queues[name], self.now()
         if self.store.full is not None:
             raise Refused(Reason.QUOTA_EXCEEDED, self.store.full)
         key = key_of(name, publisher, how.handle) if how.handle else b""
@@ -181,14 +219,11 @@ class Queues:
             return None, f"{name}:{known}"
         if known is not None:
             return known, ""
-        if not run.uniform:
-            run = run.parts()
-        payloads = run.payloads
-        text = queue.refusal(len(payloads), run.payload_bytes)
+        text = queue.refusal(len(payloads), sum(map(len, payloads)))
         if text is not None:
             raise Refused(Reason.QUOTA_EXCEEDED, text)
-        life = 1000 * run.expiry if run.expiry else 0
-        meta = Meta(publisher, how.properties, how.handle, how.group)
+        life = 1000 * expiry if expiry else 0
+        meta = Meta(publisher, how.properties, how.handle, how.group, parcel)
         block, index = queue.put(payloads, meta, now, b"", how.priority, how.delay, life, how.plan, how.revealed)
         if key:
             Pending(self.handles, key, self.committer.gate, block, index)
@@ -206,33 +241,38 @@ class Queues:
 
     def subscribed(self, session: Session, topic_filter: str, qos: int, identifier: int) -> None:
         """A client is a member, or has other options."""
-        name = self.name_of(topic_filter)
-        if name is None:  # it was a queue in an earlier life
-            return
+        name = topic_filter[len(PREFIX) :]
         place = self.places.get(session)
         if place is None:
             place = self.places[session] = Place(session)
-        queue = self.store.queues[name]
         suffix = encode_properties({Property.SUBSCRIPTION_IDENTIFIER: [identifier]}) if identifier else b""
         qos = min(qos, 1)
         seat = place.seats.get(name)
         if seat is not None:
             seat.qos, seat.suffix = qos, suffix
             return
-        queue.subscribe(session.client_id)
-        seat = place.seats[name] = Seat(place, queue, queue.member(session.client_id), qos, suffix)
+        queue = self.queue_here(name)
+        if queue is None:
+            seat = self.sites.seat(place, name, qos, suffix)
+        else:
+            queue.subscribe(session.client_id)
+            seat = Seat(place, queue, queue.member(session.client_id), qos, suffix)
+        place.seats[name] = seat
         if session.connection is not None:
             self._sit(seat)
 
     def unsubscribed(self, session: Session, topic_filter: str) -> None:
         """A client is no member of a queue any more."""
-        name, place = self.name_of(topic_filter), self.places.get(session)
-        if place is None or name is None or name not in place.seats:
+        name, place = topic_filter[len(PREFIX) :], self.places.get(session)
+        if place is None or name not in place.seats:
             return
         self._return(place, name)
         seat = place.seats.pop(name)
-        self._stand(seat)
-        if session.client_id not in self.settings.subscribers.get(name, ()):
+        if isinstance(seat, AwaySeat):
+            self.sites.leave(seat)
+        elif isinstance(seat, Seat):
+            self.stand(seat)
+        if isinstance(seat, Seat) and session.client_id not in self.settings.subscribers.get(name, ()):
             seat.queue.unsubscribe(session.client_id, self.now())
         if not place.seats:
             place.leave()
@@ -251,7 +291,8 @@ class Queues:
         if place is not None:
             self._give_back(place)
             for seat in place.seats.values():
-                self._stand(seat)
+                if isinstance(seat, Seat):
+                    self.stand(seat)
 
     def resumed(self, session: Session) -> None:
         """A client's connection takes more."""
@@ -259,18 +300,27 @@ class Queues:
         for name in place.seats if place is not None else ():
             self._stirred[name] = None
 
-    def _sit(self, seat: Seat) -> None:
+    def _sit(self, seat: Sitting) -> None:
+        if isinstance(seat, AwaySeat):
+            self.sites.sit(seat)
+        elif isinstance(seat, Seat):
+            self.sit(seat)
+
+    def sit(self, seat: Seat | Guest) -> None:
+        """A member takes messages of a queue here from now on."""
         seats = self._seats.setdefault(seat.queue.name, [])
         if seat not in seats:
             seats.append(seat)
             seat.queue.join(seat.member.name)
         self._stirred[seat.queue.name] = None
 
-    def _stand(self, seat: Seat) -> None:
+    def stand(self, seat: Seat | Guest) -> None:
+        """It takes no more: what it has goes back."""
         seats = self._seats.get(seat.queue.name, [])
         if seat in seats:
             seats.remove(seat)
         seat.queue.leave(seat.member, self.now())
+        self.stir(seat.queue.name)
 
     def _give_back(self, place: Place) -> None:
         for name in place.seats:
@@ -285,6 +335,10 @@ class Queues:
             if isinstance(flight, Offer) and flight.seat is seat:
                 outbound.acknowledge(1, flight.first, flight.count)
         place.tap.quiet = False
+        if isinstance(seat, AwaySeat):
+            seat.leave(False)
+            return
+        assert isinstance(seat, Seat)
         seat.queue.leave(seat.member, self.now())
         if place.session.connection is not None:
             seat.queue.join(seat.member.name)
@@ -302,8 +356,8 @@ class Queues:
 
     # ---- the end of a piece of work
 
-    def settle(self) -> None:
-        """Take what members have acknowledged, and give them more."""
+    def settle(self) -> bool:
+        """Take what members have acknowledged, and give them more: whether something is on its way to other sites."""
         for place in self.places.values():
             if place.tap.heard:
                 self._listen(place)
@@ -312,6 +366,7 @@ class Queues:
             del self._stirred[name]
             self._feed(name)
         self._set_timer()
+        return self.sites.settle()
 
     def begin_commit(self) -> None:
         """Write what is new."""
@@ -322,13 +377,13 @@ class Queues:
         """What a client has acknowledged is DONE; what it has refused goes back."""
         heard, place.tap.heard = place.tap.heard, []
         now = self.now()
-        done: dict[tuple[Seat, Part], list[tuple[int, int]]] = {}
+        done: dict[tuple[Sitting, object], list[tuple[int, int]]] = {}
         for offer, begin, end in heard:
             seat: Any = offer.seat
-            self._stirred[seat.queue.name] = None
+            self._stirred[seat.name] = None
             base = offer.base + offer.start
             for at in [one for one in offer.refused or () if begin <= one < end]:
-                self._refuse(seat, offer, base + at, (offer.refused or {})[at], now)
+                self._refuse(seat, offer.part_of, base + at, (offer.refused or {})[at], now)
             spans = done.setdefault((seat, offer.part_of), [])
             if offer.refused is None:
                 spans.append((base + begin, base + end))
@@ -336,31 +391,20 @@ class Queues:
                 spans += [(base + at, base + at + 1) for at in range(begin, end) if at not in offer.refused]
         for (seat, part), spans in done.items():
             for start, stop in merged(spans):
-                self._done(seat, part, start, stop - start, now)
+                seat.acknowledged(part, start, stop - start, now)
 
-    def _done(self, seat: Seat, part: Part, start: int, count: int, now: int) -> None:
-        try:
-            if seat.queue.rules.requests:
-                for at in range(start, start + count):
-                    if part.states[at] == Subscriber.GET:
-                        seat.queue.advance(seat.member, part, at, 1, Step.FETCH, now)
-                return
-            seat.queue.settle(seat.member, part, start, count, Subscriber.DONE, now)
-        except IllegalMove as error:  # an administrator has taken it away meanwhile
-            log.debug("event=queue-late queue=%s member=%s text=%s", quoted(seat.queue.name), quoted(seat.member.name), error)
-
-    def _refuse(self, seat: Seat, offer: Offer, index: int, reason: int, now: int) -> None:
-        try:
-            if reason == UNUSABLE_REASON:
-                seat.queue.settle(seat.member, offer.part_of, index, 1, Subscriber.UNUSABLE, now)
-            else:
-                seat.queue.give_back(seat.member, offer.part_of, index, 1, now)
-        except IllegalMove as error:
-            log.debug("event=queue-late queue=%s member=%s text=%s", quoted(seat.queue.name), quoted(seat.member.name), error)
+    def _refuse(self, seat: Sitting, part: object, index: int, reason: int, now: int) -> None:
+        if reason == UNUSABLE_REASON:
+            seat.outcome(part, index, 1, Subscriber.UNUSABLE, now)
+        else:
+            seat.returned(part, index, 1, now)
 
     def _feed(self, name: str) -> None:
         """Give the members of a queue what they have room for, in turns."""
-        queue, seats = self.store.queues[name], self._seats.get(name, [])
+        queue, seats = self.queue_here(name), self._seats.get(name, [])
+        if queue is None:
+            self.sites.feed(name)
+            return
         while seats and queue.waiting:
             given = 0
             share = max(1, min(TURN, -(-queue.waiting // len(seats))))
@@ -373,7 +417,7 @@ class Queues:
             if not given:
                 return
 
-    def _give(self, seat: Seat, most: int) -> int:
+    def _give(self, seat: Seat | Guest, most: int) -> int:
         now = self.now()
         slices = seat.queue.take(seat.member, most, now)
         for one in slices:
@@ -384,31 +428,11 @@ class Queues:
                 log.error("event=queue-unreadable queue=%s text=%s", quoted(seat.queue.name), error)
                 seat.queue.settle(seat.member, one.part, one.start, one.length, Subscriber.UNUSABLE, now)
                 continue
-            connection = seat.place.session.connection
             topic = (PREFIX + seat.queue.name).encode()
-            alone = connection is None or connection.special
-            for offer in offers(one, payloads, topic, seat.suffix, seat, self.context.now, now, alone, seat.queue.rules.requests):
-                self._send(seat, offer, now)
+            for offer in offers(one, payloads, topic, seat.suffix, seat, self.context.now, now, seat.alone, seat.queue.rules.requests):
+                seat.send(offer, now)
             self.store.served(block)
         return sum(one.length for one in slices)
-
-    def _send(self, seat: Seat, offer: Offer, now: int) -> None:
-        session = seat.place.session
-        connection = session.connection
-        if not seat.qos:
-            sent = connection is not None and connection.send_qos0(offer.run, False, seat.suffix)
-            outcome = Subscriber.DONE if sent else Subscriber.UNUSABLE
-            seat.queue.settle(seat.member, offer.part_of, offer.base, offer.count, outcome, now)
-            return
-        one: Any
-        rest: Any = offer
-        while rest is not None:
-            one, rest = session.outbound.send(rest)
-            if connection is None or not connection.send_delivery(one):
-                seat.place.tap.quiet = True  # larger than the client takes
-                session.outbound.give_up(1, one.first, one.count)
-                seat.place.tap.quiet = False
-                seat.queue.settle(seat.member, one.part_of, one.base + one.start, one.count, Subscriber.UNUSABLE, now)
 
     # ---- commits and time
 
@@ -424,7 +448,8 @@ class Queues:
         """Called every now and then."""
         now = self.now()
         self._fire(now)
-        if self.context.now >= self._trim_at:
+        self.sites.tick()
+        if self.context.now >= self._trim_at and not self.sites.arrivals.unsettled:  # which the log is still to be asked about
             self._trim_at = self.context.now + TRIM
             self.store.trim(now)
 

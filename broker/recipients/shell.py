@@ -49,12 +49,11 @@ if TYPE_CHECKING:
     from ...mesh.node.node import Node
     from ..auth.guard import Guard
     from ..persistence.commits import Persistence
-    from ..ports import Context
+    from ..ports import Context, Posts
     from ..routing.route import Entry, Route
     from ..routing.router import Router
     from ..session.session import Session
     from ..session.table import Sessions
-    from .handover.outbox import Posts
 
 log = logging.getLogger("mqmesh.broker")
 

@@ -52,6 +52,9 @@ class Members(Protocol):
     def name_of(self, topic: str) -> str | None:
         """The queue of a topic `$queue/NAME`; None: there is none."""
 
+    def owns(self, topic: str) -> bool:
+        """Whether a topic that begins with `$queue/` is for queues alone."""
+
     def subscribed(self, session: Any, topic_filter: str, qos: int, identifier: int) -> None:
         """A session is a member of a queue, or has other options."""
 
@@ -140,7 +143,7 @@ class Router:
             self._note_filtered(session, full)
             if self.queues is not None and full.startswith(PREFIX):
                 self.queues.subscribed(session, full, subscription.qos, identifier)
-            elif is_new:
+            if is_new:
                 self._hold(full)
             self._changed(full)
             return is_new
@@ -187,8 +190,7 @@ class Router:
             self.filtered.pop((session.face, full), None)
             if self.queues is not None and full.startswith(PREFIX):
                 self.queues.unsubscribed(session, full)
-            else:
-                self._release(full)
+            self._release(full)
             self._changed(full)
             return True
         name, topic_filter = share
@@ -367,7 +369,7 @@ class Router:
 
     def _queued(self, topic: str) -> bool:
         """Whether messages of a topic go into a queue, and to nobody else."""
-        return self.queues is not None and topic.startswith(PREFIX)
+        return self.queues is not None and topic.startswith(PREFIX) and self.queues.owns(topic)
 
     def _sort_out(self, making: Making, values: list[Any]) -> None:
         """Add subscriptions and groups that match to what is known of a route."""

@@ -275,6 +275,7 @@ class Block:
         assert self.payloads is not None
         start, count = self.count, len(payloads)
         self.payloads += payloads
+        self.size += sum(map(len, payloads))
         if not self.metas:
             self.metas.append(meta)
         elif self.which is not None or meta != self.metas[0]:
@@ -296,7 +297,6 @@ class Block:
         assert self.payloads is not None
         self.first = first
         self.lengths = array("I", map(len, self.payloads))
-        self.size = sum(self.lengths)
 
     def holds(self, position: int) -> bool:
         """Whether a position is in it."""

@@ -100,17 +100,29 @@ class Queue(Stock):
         if rules.when_full != REFUSE or not (rules.messages or rules.bytes):
             return None
         text = None
-        if rules.messages and self.waiting + self.held + self._gathering + count > rules.messages:
-            text = f"the queue holds {self.waiting + self.held:,} of {rules.messages:,} messages"
-        elif rules.bytes and self.size + size > rules.bytes:
-            text = f"the queue holds {self.size:,} of {rules.bytes:,} bytes"
+        messages, held = self._all
+        if rules.messages and messages + count > rules.messages:
+            text = f"the queue holds {messages:,} of {rules.messages:,} messages"
+        elif rules.bytes and held + size > rules.bytes:
+            text = f"the queue holds {held:,} of {rules.bytes:,} bytes"
         if text is not None:
             self.counts["refused"] += count
         return text
 
     @property
-    def _gathering(self) -> int:
-        return sum(block.count for block in (*self.filled, *self.opened.values()))
+    def full(self) -> bool:
+        """Whether it has room for nothing more."""
+        rules = self.rules
+        if rules.when_full != REFUSE or not (rules.messages or rules.bytes):
+            return False
+        messages, held = self._all
+        return bool(rules.messages and messages >= rules.messages) or bool(rules.bytes and held >= rules.bytes)
+
+    @property
+    def _all(self) -> tuple[int, int]:
+        """How many messages, and bytes, there are with those that are not committed yet."""
+        new = (*self.coming, *self.filled, *self.opened.values())
+        return self.waiting + self.held + sum([block.count for block in new]), self.size + sum([block.size for block in new])
 
     def put(
         self,
@@ -160,6 +172,7 @@ class Queue(Stock):
             block.close(self.next)
             self.next += block.count
             self.number_groups(block)
+        self.coming += sealed
         return sealed
 
     def number_groups(self, block: Block) -> None:
@@ -168,10 +181,15 @@ class Queue(Stock):
 
     def committed(self, block: Block, now: int) -> None:
         """A block is kept: its messages may be taken, when they are revealed and due."""
+        self.coming.remove(block)
         self.add(block, now)
         self.counts["put"] += block.count
         if self.rules.when_full != REFUSE:
             self._make_room(now)
+
+    def gone(self, block: Block) -> None:
+        """The commit of a block has failed: it was never put."""
+        self.coming.remove(block)
 
     def _make_room(self, now: int) -> None:
         """Beyond the bounds the oldest go: they are withdrawn, or dead."""

@@ -77,6 +77,7 @@ class Stock:
         self.dead: list[Dead] = []
         self.opened: dict[Key, Block] = {}
         self.filled: list[Block] = []
+        self.coming: list[Block] = []  # sealed, and not committed
         self.changed: list[tuple[str, bool]] = []
         self.waiting = self.held = self.size = 0
         self.counts = dict.fromkeys(("put", "done", "unusable", "expired", "returned", "dead", "refused", "withdrawn"), 0)

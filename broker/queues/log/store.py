@@ -319,6 +319,8 @@ class LogStore:
     def failed(self, batch: Batch, error: OSError) -> None:
         """A batch is not on the disk: its blocks are gone, its moves wait. Until the next one succeeds nothing can be put."""
         self._pending = None
+        for queue, block in batch.blocks:
+            queue.gone(block)
         for queue, moves in batch.moves:
             queue.moves[:0] = moves
         for queue, changed in batch.changed:

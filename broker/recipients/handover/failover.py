@@ -34,12 +34,12 @@ from ....mqtt.session import Delivery
 from ..recipient import Recipient
 from .arrivals import Arrivals
 from .order import DEAD, Held, Order
-from .outbox import Outbox, Posts
+from .outbox import Outbox
 from .parcels import Parcel, decode
 from .records import Record, Step, choose
 
 if TYPE_CHECKING:
-    from ...ports import Context
+    from ...ports import Context, Posts
     from .returns import Returns
 
 log = logging.getLogger("mqmesh.broker")

@@ -12,24 +12,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 import msgpack
 
 from ....mqtt.errors import UsageError
 from .parcels import Parcel
 
+if TYPE_CHECKING:
+    from ...ports import Posts
+
 log = logging.getLogger("mqmesh.broker")
-
-
-class Posts(Protocol):
-    """Carries messages between brokers (`broker/mesh/peer_message.py`)."""
-
-    def send(self, brokers: int, kind: str, body: bytes, must: bool = False, room: Callable[[], None] | None = None) -> bool:
-        """Post to brokers, bit n for broker n. False: no room; `room` is called when there is some. Raises UsageError."""
-
-    def register(self, kind: str, handler: Any, ahead: bool = False) -> None:
-        """Have posts of a kind handled."""
 
 
 class Outbox:

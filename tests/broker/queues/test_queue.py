@@ -337,10 +337,23 @@ def test_a_message_group_stays_with_one_member() -> None:
     assert bodies(queue.take(b, 9, 2)) == [b"x0", b"x1", b"x2", b"x3"]
 
 
+def test_what_is_not_committed_yet_counts_too() -> None:
+    queue = Queue("q", Rules(messages=3, bytes=10))
+    for payload in (b"1234", b"1234"):
+        queue.put([payload], Meta("shop"), 1)
+    assert queue.refusal(1, 3) == "the queue holds 8 of 10 bytes"
+    (block,) = queue.seal(1)
+    assert queue.refusal(1, 3) == "the queue holds 8 of 10 bytes"
+    assert queue.refusal(2, 0) == "the queue holds 2 of 3 messages"
+    queue.gone(block)
+    assert queue.refusal(3, 10) is None
+
+
 def test_full_refuses_drops_or_buries() -> None:
     queue = Queue("q", Rules(messages=2))
     put(queue, b"1", b"2")
     assert queue.refusal(1, 1) == "the queue holds 2 of 2 messages"
+    assert queue.full
     for when_full, dead in ((DROP_OLDEST, 0), (DEAD_LETTER, 1)):
         queue = Queue("q", Rules(messages=2, when_full=when_full))
         put(queue, b"1", b"2")

@@ -1,0 +1,113 @@
+"""The home's side of members at other sites: a guest takes messages like a client of this broker, and they travel to its site as posts.
+
+A guest is gone when its site says so, cannot be reached, or lives anew: what it had goes back at once. What its site says under an earlier
+token does not count.
+
+What it does not know: sessions, connections.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..core.states import Subscriber
+from ..seats import TURN, Bench
+from . import wire
+from .wire import Entry, GivePost, JoinPost, What
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..core.queue import Queue
+    from ..core.stock import Member
+    from ..offers import Offer
+
+WINDOW = 1 << 20  # bytes that a guest has at most, about
+PIECE = 1 << 18  # bytes of messages in one post, about
+
+
+class Guest(Bench):
+    """A client of another site. site: the number of its broker. life: of that. token: of its being here.
+
+    most_there: messages that it takes at once. fed: told when there is something to be posted.
+    """
+
+    __slots__ = ("_entries", "_fed", "_size", "client", "life", "most_there", "site", "token")
+
+    alone = False
+
+    def __init__(self, queue: Queue, member: Member, site: int, post: JoinPost, fed: Callable[[Guest], None]) -> None:
+        super().__init__(queue, member)
+        self.site = site
+        self.life = post.life
+        self.client = post.client
+        self.token = post.token
+        self.most_there = max(1, post.most)
+        self._fed = fed
+        self._entries: list[Entry] = []
+        self._size = 0
+
+    @property
+    def suffix(self) -> bytes:
+        """Its subscription identifier is known at its site."""
+        return b""
+
+    def room(self) -> int:
+        """How many messages it may get now."""
+        average = self.queue.size // max(1, self.queue.waiting + self.queue.held)
+        most = min(self.most(), self.most_there, max(1, WINDOW // max(1, average)))
+        return min(most - self.member.held, TURN)
+
+    def send(self, offer: Offer, now: int) -> None:
+        """See `Seat.send`: it goes with the next posts."""
+        if not self._entries:
+            self._fed(self)
+        run = offer.run
+        payloads = [bytes(payload) for payload in run.payloads]
+        topic = run.topic or run.topics[0]
+        self._entries.append(Entry(offer.part_of.block.first + offer.base, topic, run.properties, run.expiry, payloads))
+        self._size += sum(map(len, payloads))
+
+    def posts(self) -> list[bytes]:
+        """The posts with what it was given since the last time."""
+        entries, self._entries = self._entries, []
+        size, self._size = self._size, 0
+        if size <= PIECE:
+            return [wire.encode(GivePost(self.name, self.client, self.token, entries))]
+        return [wire.encode(GivePost(self.name, self.client, self.token, [piece])) for entry in entries for piece in _pieces(entry)]
+
+    def said(self, what: What, first: int, count: int, now: int) -> None:
+        """What becomes of messages that it has. What it does not have any more is passed over."""
+        position, end = first, first + count
+        while position < end:
+            block = self.queue.find(position)
+            if block is None:
+                position += 1
+                continue
+            at = position - block.first
+            part = next((one for one in block.parts if one.takers[at] == self.member.number), None)
+            if part is None:
+                position += 1
+                continue
+            length = min(end - position, block.count - at)
+            if not part.has(at, length, self.member.number):
+                length = 1
+            if what is What.ACKNOWLEDGED:
+                self.acknowledged(part, at, length, now)
+            elif what is What.UNUSABLE:
+                self.outcome(part, at, length, Subscriber.UNUSABLE, now)
+            else:
+                self.returned(part, at, length, now)
+            position += length
+
+
+def _pieces(entry: Entry) -> list[Entry]:
+    """An entry as several of at most `PIECE` bytes, or one message."""
+    found, start, size = [], 0, 0
+    for at, payload in enumerate(entry.payloads):
+        if size and size + len(payload) > PIECE:
+            found.append(entry._replace(first=entry.first + start, payloads=entry.payloads[start:at]))
+            start, size = at, 0
+        size += len(payload)
+    found.append(entry._replace(first=entry.first + start, payloads=entry.payloads[start:]))
+    return found

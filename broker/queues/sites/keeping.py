@@ -1,0 +1,67 @@
+"""What a broker keeps in its store of queues at several sites.
+
+    table    key                value
+    queues   "h" number         the queues that another broker is the home of
+    queues   "p" parcel         a parcel that has come and is not in the log of the queues yet
+    queues   "r" parcel         a parcel that came back from a home that is gone: it waits for another one
+
+What it does not know: what these mean.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgpack
+
+if TYPE_CHECKING:
+    from ...persistence.commits import Persistence
+
+TABLE = "queues"
+ARRIVED, BACK = b"p", b"r"
+
+
+class Kept:
+    """What an earlier life has left. arrived, back: parcels by their numbers, in no particular order."""
+
+    def __init__(self) -> None:
+        self.homes: dict[int, list[str]] = {}
+        self.arrived: dict[bytes, bytes] = {}
+        self.back: dict[bytes, bytes] = {}
+
+
+class Keeping:
+    """The table of one broker; it does nothing while there is no store."""
+
+    def __init__(self) -> None:
+        self.persistence: Persistence | None = None
+
+    def read(self, persistence: Persistence) -> Kept:
+        """What is there. Raises StoreError."""
+        self.persistence = persistence
+        kept = Kept()
+        for key, value in list(persistence.store.values(TABLE)):
+            if key[:1] == b"h":
+                kept.homes[int.from_bytes(key[1:], "big")] = msgpack.unpackb(value)
+            elif key[:1] == ARRIVED:
+                kept.arrived[key[1:]] = value
+            elif key[:1] == BACK:
+                kept.back[key[1:]] = value
+        return kept
+
+    def _put(self, key: bytes, value: bytes | None) -> None:
+        """Keep a value, or forget it, in the batch that is open."""
+        if self.persistence is None:
+            return
+        if value is None:
+            self.persistence.writer.delete_value(TABLE, key)
+        else:
+            self.persistence.writer.put_value(TABLE, key, value)
+
+    def put_homes(self, number: int, names: list[str]) -> None:
+        """The queues of a broker; none: it is the home of none."""
+        self._put(b"h" + number.to_bytes(2, "big"), msgpack.packb(names) if names else None)
+
+    def put_parcel(self, kind: bytes, parcel: bytes, body: bytes | None) -> None:
+        """A parcel; None: it need not be kept any more."""
+        self._put(kind + parcel, body)

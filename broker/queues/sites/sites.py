@@ -1,0 +1,369 @@
+"""Queues across sites (docs/queues.md, "Across sites"): what one broker does for queues elsewhere, and for clients elsewhere.
+
+    publisher's broker   `put`       takes messages into custody for the home of the queue
+    home                 `arrivals`  puts them; `guests` are its members elsewhere
+    member's broker      `away`      its clients at queues elsewhere
+
+Brokers tell each other which queues they are the home of when they meet; a broker without queues says so only to one that has some. After
+that, each asks again for its clients; so a cut, a restart of either end and a new home all end the same way.
+
+What it does not know: what a state allows, when something is on the disk.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ....base.quoting import quoted
+from ....mqtt.errors import UsageError
+from ....mqtt.reasons import Reason
+from ..refused import Refused
+from ..seats import Place
+from . import wire
+from .arrivals import Arrivals, Put
+from .away import AwaySeat
+from .guests import Guest
+from .homes import Homes
+from .keeping import BACK, Keeping
+
+if TYPE_CHECKING:
+    from ....mesh.node.actions import Event
+    from ....mqtt.batch.batch import Batch
+    from ....mqtt.publish import PublishProperties
+    from ...persistence.commits import Persistence
+    from ...ports import Context, Posts
+    from ..core.queue import Queue
+
+log = logging.getLogger("mqmesh.broker")
+
+
+class Here(Protocol):
+    """The queues of this broker, as those see them who speak for other sites."""
+
+    def now(self) -> int:
+        """Milliseconds since 1970."""
+
+    def queue_here(self, name: str) -> Queue | None:
+        """A queue that has its home here."""
+
+    def full_here(self) -> dict[str, bool]:
+        """All of them, with whether they take no more."""
+
+    def sit(self, seat: Any) -> None:
+        """A member takes messages of a queue here."""
+
+    def stand(self, seat: Any) -> None:
+        """It takes no more: what it has goes back."""
+
+    def stir(self, name: str) -> None:
+        """A queue here may have something for a member, or a client here may take more of one elsewhere."""
+
+
+class Members(Protocol):
+    """The other brokers of the mesh (`mesh/node/node.py`)."""
+
+    def known(self) -> int:
+        """Those that can be posted to, reachable or not, as a set."""
+
+    def live(self) -> int:
+        """Those that can be reached."""
+
+
+class Sites:
+    """See the module. here: the queues of this broker. put: puts a parcel into one. changed: told names whose home is another one now."""
+
+    def __init__(self, context: Context, own: list[str], here: Here, put: Put, changed: Callable[[set[str]], None]) -> None:
+        self.context = context
+        self.keeping = Keeping()
+        self.homes = Homes(own, self.keeping)
+        self.arrivals = Arrivals(self.keeping, put)
+        self.posts: Posts | None = None
+        self._here = here
+        self._changed = changed
+        self._node: Members | None = None
+        self._seats: dict[str, dict[str, AwaySeat]] = {}  # queue -> client -> its seat
+        self._guests: dict[tuple[str, str, int], Guest] = {}  # (queue, client, its site)
+        self._told: set[int] = set()
+        self._full: dict[str, bool] = {}
+        self._back: dict[bytes, wire.PutPost] = {}
+        self._fed: dict[Guest, None] = {}  # guests that messages are to be posted for
+        self._talking: dict[AwaySeat, None] = {}  # seats here whose clients have said something
+        self._posted = False
+
+    # ---- life
+
+    def join_mesh(self, node: Members, posts: Posts) -> None:
+        """The broker is a member of a mesh."""
+        self._node, self.posts = node, posts
+        for kind, received, returned in (
+            (wire.HOMES, self._homes, None),
+            (wire.PUT, lambda origin, body: self.arrivals.arrive(body), self._put_returned),
+            (wire.JOIN, self._join, None),
+            (wire.LEAVE, self._leave, None),
+            (wire.GIVE, self._give, None),
+            (wire.SAID, self._said, None),
+        ):
+            posts.register(kind, _Handler(kind, received, returned))
+
+    def start(self, persistence: Persistence, parcels: set[bytes]) -> None:
+        """The store is there. parcels: those that the log of the queues has. Raises StoreError."""
+        kept = self.keeping.read(persistence)
+        self.homes.restore(kept.homes)
+        self.arrivals.restore(kept.arrived, parcels)
+        for body in kept.back.values():
+            post = wire.decode_put(body)
+            self._back[post.parcel] = post
+
+    def event(self, event: Event) -> None:
+        """Members of the mesh come and go."""
+        number: Any = event.fields.get("number")
+        if event.name == "member_up":
+            self._told.discard(number)
+            self.context.loop.call_soon(self._meet, number)
+        elif event.name == "member_down":
+            self._told.discard(number)
+            self._drop(number)
+        elif event.name == "member_forgotten":
+            self._drop(number)
+            self._moved(self.homes.told(number, {}))
+
+    def _meet(self, number: int) -> None:
+        self.context.refresh()
+        if self._here.full_here():
+            self._tell(1 << number)
+        self.context.flush()
+
+    def _tell(self, brokers: int) -> None:
+        """Say which queues this broker is the home of."""
+        assert self._node is not None
+        brokers &= self._node.known()
+        if brokers and self.posts is not None:
+            self._full = self._here.full_here()
+            self._told.update(number for number in range(brokers.bit_length()) if brokers >> number & 1)
+            self._send(brokers, wire.HOMES, wire.encode(wire.HomesPost(self.context.life, self._full)))
+
+    def _send(self, brokers: int, kind: str, body: bytes) -> None:
+        assert self.posts is not None
+        try:
+            self.posts.send(brokers, kind, body, must=True)
+            self._posted = True
+        except UsageError as error:
+            log.warning("event=queue-post-unsent kind=%s text=%s", kind, error)
+
+    def _drop(self, number: int, but: int | None = None) -> None:
+        """The guests of a site are gone. but: those of this life of its broker stay."""
+        for key, guest in list(self._guests.items()):
+            if guest.site == number and guest.life != but:
+                self._gone(key)
+
+    def _gone(self, key: tuple[str, str, int]) -> None:
+        self._here.stand(self._guests.pop(key))
+
+    # ---- homes
+
+    def _homes(self, origin: int, body: bytes) -> None:
+        post = wire.decode_homes(body)
+        self._drop(origin, but=post.life)
+        moved = self.homes.told(origin, post.queues)
+        if post.queues and origin not in self._told:
+            self._tell(1 << origin)
+        self._moved(moved)
+        for name in self.homes.at(origin):
+            if name not in moved:
+                self._sit_again(name)
+
+    def _moved(self, names: set[str]) -> None:
+        """Queues have another home, or none."""
+        if not names:
+            return
+        self._changed(names)
+        for name in names:
+            self._sit_again(name)
+        for post in [one for one in self._back.values() if self.homes.home(one.name) is not None or self._here.queue_here(one.name)]:
+            self._place(post)
+
+    def _sit_again(self, name: str) -> None:
+        """Ask the home of a queue anew for the clients here."""
+        for seat in self._seats.get(name, {}).values():
+            if self.homes.home(name) is None:
+                seat.lost()
+            elif seat.place.session.connection is not None:
+                seat.join(self.context.life)
+
+    def _post(self, name: str, kind: str, body: bytes) -> None:
+        """To the home of a queue."""
+        home = self.homes.home(name)
+        if home is not None and self.posts is not None:
+            self._send(1 << home, kind, body)
+
+    # ---- publishers here
+
+    def put(self, name: str, publisher: str, run: Batch, properties: PublishProperties | None) -> None:
+        """Take messages into custody for a queue elsewhere. Raises Refused."""
+        home = self.homes.home(name)
+        if home is None or self.posts is None:
+            raise Refused(Reason.TOPIC_NAME_INVALID, f"there is no queue {name!r}")
+        if self.homes.full(name):
+            raise Refused(Reason.QUOTA_EXCEEDED, f"the home of queue {name!r} takes no more messages for now")
+        persistence = self.keeping.persistence
+        if persistence is not None and persistence.closed:
+            raise Refused(Reason.QUOTA_EXCEEDED, "the store of this broker takes no more messages for now")
+        if persistence is not None:
+            persistence.need_commit()
+        payloads = [bytes(payload) for payload in run.payloads]
+        block = properties.without_expiry if properties is not None else b""
+        post = wire.PutPost(secrets.token_bytes(12), name, publisher, block, run.expiry, payloads)
+        try:
+            taken = self.posts.send(1 << home, wire.PUT, wire.encode(post))
+        except UsageError as error:
+            raise Refused(Reason.TOPIC_NAME_INVALID, f"the home of queue {name!r} is gone: {error}") from None
+        if not taken:
+            raise Refused(Reason.QUOTA_EXCEEDED, f"too many messages wait here for the home of queue {name!r}")
+        self._posted = True
+
+    def _put_returned(self, destination: int, body: bytes, reason: str) -> None:
+        """A parcel will not arrive: another home has it, or it waits for one."""
+        post = wire.decode_put(body)
+        log.warning("event=queue-parcel-returned queue=%s number=%d reason=%s", quoted(post.name), destination, reason)
+        self._back[post.parcel] = post
+        self.keeping.put_parcel(BACK, post.parcel, body)
+        self._place(post)
+
+    def _place(self, post: wire.PutPost) -> None:
+        """Give a parcel that came back to the home of its queue, if there is one."""
+        home = self.homes.home(post.name)
+        if self._here.queue_here(post.name) is not None:
+            self.arrivals.arrive(wire.encode(post))
+        elif home is not None and self._node is not None and self._node.known() >> home & 1:
+            self._send(1 << home, wire.PUT, wire.encode(post))
+        else:
+            return
+        del self._back[post.parcel]
+        self.keeping.put_parcel(BACK, post.parcel, None)
+
+    # ---- members here
+
+    def seat(self, place: Place, name: str, qos: int, suffix: bytes) -> AwaySeat:
+        """A client here is a member of a queue elsewhere, as soon as its home is known."""
+        seat = AwaySeat(place, name, qos, suffix, self._post, self._talks)
+        self._seats.setdefault(name, {})[seat.client] = seat
+        return seat
+
+    def _talks(self, seat: AwaySeat) -> None:
+        self._talking[seat] = None
+
+    def _feeds(self, guest: Guest) -> None:
+        self._fed[guest] = None
+
+    def sit(self, seat: AwaySeat) -> None:
+        """Its client is there."""
+        if self.homes.home(seat.name) is not None:
+            seat.join(self.context.life)
+
+    def leave(self, seat: AwaySeat) -> None:
+        """It is no member any more."""
+        seat.leave(True)
+        seats = self._seats.get(seat.name, {})
+        if seats.get(seat.client) is seat:
+            del seats[seat.client]
+        if not seats:
+            self._seats.pop(seat.name, None)
+
+    def feed(self, name: str) -> None:
+        """Clients here may take more of a queue elsewhere."""
+        for seat in list(self._seats.get(name, {}).values()):
+            seat.pump(self._here.now())
+
+    def _give(self, origin: int, body: bytes) -> None:
+        post = wire.decode_give(body)
+        seat = self._seats.get(post.name, {}).get(post.client)
+        if seat is not None and self.homes.home(post.name) == origin:
+            seat.given(post.token, post.entries, self.context.now)
+            self._here.stir(post.name)
+
+    # ---- members elsewhere
+
+    def _join(self, origin: int, body: bytes) -> None:
+        post = wire.decode_join(body)
+        queue = self._here.queue_here(post.name)
+        if queue is None:
+            return
+        key = post.name, post.client, origin
+        if key in self._guests:
+            self._gone(key)
+        name = self._member_name(queue, post.client, origin)
+        queue.subscribe(name)
+        guest = Guest(queue, queue.member(name), origin, post, self._feeds)
+        self._guests[key] = guest
+        self._here.sit(guest)
+
+    def _member_name(self, queue: Queue, client: str, origin: int) -> str:
+        """Under which name a client of another site is a member: its own, unless a client of the same name is there."""
+        member = queue.members.get(client)
+        return f"{client}@{origin}" if member is not None and member.active else client
+
+    def _leave(self, origin: int, body: bytes) -> None:
+        post = wire.decode_leave(body)
+        key = post.name, post.client, origin
+        guest = self._guests.get(key)
+        queue = self._here.queue_here(post.name)
+        if guest is not None and guest.token == post.token:
+            self._gone(key)
+            if post.for_good:
+                guest.queue.unsubscribe(guest.member.name, self._here.now())
+        elif guest is None and queue is not None and post.for_good:
+            member = queue.members.get(post.client)
+            if member is not None and not member.active:
+                queue.unsubscribe(post.client, self._here.now())
+
+    def _said(self, origin: int, body: bytes) -> None:
+        post = wire.decode_said(body)
+        guest = self._guests.get((post.name, post.client, origin))
+        if guest is None or guest.token != post.token:
+            return
+        now = self._here.now()
+        for first, count in post.ranges:
+            guest.said(post.what, first, count, now)
+        self._here.stir(post.name)
+
+    # ---- the end of a piece of work
+
+    def settle(self) -> bool:
+        """Post what guests are given and what clients here have said: whether something was posted since the last time."""
+        fed, self._fed = self._fed, {}
+        for guest in fed:
+            for body in guest.posts():
+                self._send(1 << guest.site, wire.GIVE, body)
+        talking, self._talking = self._talking, {}
+        for seat in talking:
+            seat.tell()
+        posted, self._posted = self._posted, False
+        return posted
+
+    def tick(self) -> None:
+        """From time to time."""
+        self.arrivals.look()
+        if self._told and self._node is not None and self._here.full_here() != self._full:
+            self._tell(self._node.live())
+
+
+class _Handler:
+    """Takes the posts of one kind."""
+
+    def __init__(self, kind: str, received: Callable[[int, bytes], None], returned: Callable[[int, bytes, str], None] | None) -> None:
+        self._kind = kind
+        self._received = received
+        self._returned = returned
+
+    def received(self, origin: int, body: bytes) -> None:
+        try:
+            self._received(origin, body)
+        except ValueError as error:
+            log.warning("event=queue-post-refused kind=%s origin=%d text=%s", self._kind, origin, error)
+
+    def returned(self, destination: int, body: bytes, reason: str) -> None:
+        if self._returned is not None:  # of the others, each end says anew what it wants when it meets the other
+            self._returned(destination, body, reason)

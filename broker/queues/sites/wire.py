@@ -1,0 +1,174 @@
+"""What brokers say to each other about queues: posts (`broker/mesh/peer_message.py`), in custody as QoS 2 messages are.
+
+    post            from -> to              body
+    queues/homes    home -> everybody       [life, {name: full}]: all queues that a broker is the home of; answered with the like
+    queues/put      publisher's -> home     [parcel, name, publisher, properties, expiry | nil, payloads]
+    queues/join     member's -> home        [life, name, client, token, most]: it takes messages, at most so many at once
+    queues/leave    member's -> home        [name, client, token, for good]: it takes no more; what it has goes back
+    queues/give     home -> member's        [name, client, token, entries]
+    queues/said     member's -> home        [name, client, token, what, [[first position, count], ...]]
+
+A token stands for one time that a client sits at a queue: what is said under an earlier one does not count. A parcel has a number of its
+own, so that it is put once.
+
+What it does not know: who says what when.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import msgpack
+
+HOMES, PUT, JOIN, LEAVE, GIVE, SAID = [f"queues/{kind}" for kind in ("homes", "put", "join", "leave", "give", "said")]
+
+
+class What(IntEnum):
+    """What becomes of messages that a member had."""
+
+    ACKNOWLEDGED = 1
+    UNUSABLE = 2
+    RETURNED = 3
+
+
+class HomesPost(NamedTuple):
+    """All queues of a broker, with whether they are full. life: of the broker."""
+
+    life: int
+    queues: dict[str, bool]
+
+
+class PutPost(NamedTuple):
+    """Messages for a queue. parcel: their number, unique. expiry: seconds left, None: for ever."""
+
+    parcel: bytes
+    name: str
+    publisher: str
+    properties: bytes
+    expiry: int | None
+    payloads: list[bytes]
+
+
+class JoinPost(NamedTuple):
+    """A client takes messages, at most `most` at once. life: of its broker."""
+
+    life: int
+    name: str
+    client: str
+    token: bytes
+    most: int
+
+
+class LeavePost(NamedTuple):
+    """A client takes no more. for_good: it is no subscriber of the queue any more."""
+
+    name: str
+    client: str
+    token: bytes
+    for_good: bool
+
+
+class Entry(NamedTuple):
+    """Messages that are alike. first: position of the first one; the others follow."""
+
+    first: int
+    topic: bytes
+    properties: bytes
+    expiry: int | None
+    payloads: list[bytes]
+
+
+class GivePost(NamedTuple):
+    """Messages for a member."""
+
+    name: str
+    client: str
+    token: bytes
+    entries: list[Entry]
+
+
+class SaidPost(NamedTuple):
+    """What becomes of messages that a member had, by position."""
+
+    name: str
+    client: str
+    token: bytes
+    what: What
+    ranges: list[tuple[int, int]]
+
+
+def encode(post: tuple[Any, ...]) -> bytes:
+    """Pack a post."""
+    packed: bytes = msgpack.packb(post)
+    return packed
+
+
+def _fields(body: bytes, *kinds: type) -> list[Any]:
+    """The fields of a post. Raises ValueError."""
+    try:
+        found = msgpack.unpackb(body)
+    except (ValueError, msgpack.UnpackException):
+        raise ValueError("a post that cannot be read: is another version of mqmesh running there?") from None
+    if not isinstance(found, list) or len(found) < len(kinds):
+        raise ValueError("a post of another form: is another version of mqmesh running there?")
+    for value, kind in zip(found, kinds, strict=False):
+        if kind is not object and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
+            raise ValueError(f"a post with {type(value).__name__} in the place of {kind.__name__}")
+    return found[: len(kinds)]
+
+
+def _expiry(value: object) -> int | None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+        raise ValueError("a post with a wrong expiry")
+    return value
+
+
+def _payloads(values: list[Any]) -> list[bytes]:
+    if not values or not all(isinstance(one, bytes) for one in values):
+        raise ValueError("a post with payloads that are none")
+    return values
+
+
+def decode_homes(body: bytes) -> HomesPost:
+    """Raises ValueError, as all of these."""
+    life, queues = _fields(body, int, dict)
+    if not all(isinstance(name, str) and isinstance(full, bool) for name, full in queues.items()):
+        raise ValueError("a post with queues that are none")
+    return HomesPost(life, queues)
+
+
+def decode_put(body: bytes) -> PutPost:
+    parcel, name, publisher, properties, expiry, payloads = _fields(body, bytes, str, str, bytes, object, list)
+    return PutPost(parcel, name, publisher, properties, _expiry(expiry), _payloads(payloads))
+
+
+def decode_join(body: bytes) -> JoinPost:
+    return JoinPost(*_fields(body, int, str, str, bytes, int))
+
+
+def decode_leave(body: bytes) -> LeavePost:
+    return LeavePost(*_fields(body, str, str, bytes, bool))
+
+
+def decode_give(body: bytes) -> GivePost:
+    name, client, token, entries = _fields(body, str, str, bytes, list)
+    found = []
+    for entry in entries:
+        if not isinstance(entry, list) or len(entry) != len(Entry._fields):
+            raise ValueError("a post with entries that are none")
+        first, topic, properties, expiry, payloads = entry
+        if not (isinstance(first, int) and isinstance(topic, bytes) and isinstance(properties, bytes) and isinstance(payloads, list)):
+            raise ValueError("a post with entries that are none")
+        found.append(Entry(first, topic, properties, _expiry(expiry), _payloads(payloads)))
+    return GivePost(name, client, token, found)
+
+
+def decode_said(body: bytes) -> SaidPost:
+    name, client, token, what, ranges = _fields(body, str, str, bytes, int, list)
+    found = []
+    for one in ranges:
+        if not isinstance(one, list) or len(one) != 2 or not all(isinstance(value, int) and value >= 0 for value in one):
+            raise ValueError("a post with positions that are none")
+        found.append((one[0], one[1]))
+    return SaidPost(name, client, token, What(what), found)

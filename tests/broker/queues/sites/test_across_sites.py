@@ -1,0 +1,259 @@
+"""Queues for clients of all sites: one home, PUT from everywhere, members everywhere (docs/queues.md, "Across sites")."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from mqmesh.broker.config import MeshSettings, PeerSettings
+from mqmesh.broker.queues.core.plan import ALL
+from mqmesh.broker.queues.core.queue import Queue
+from mqmesh.broker.queues.core.rules import Rules
+from mqmesh.broker.queues.settings import QueueSettings
+from mqmesh.broker.queues.shell import Queues
+from mqmesh.broker.queues.sites.wire import PutPost, encode
+from mqmesh.mqtt.packets import Puback, Publish
+from mqmesh.mqtt.properties import Property
+from mqmesh.store.memory import MemoryStore
+from mqmesh.store.records import Batch
+from support.broker_site import Client, Site, until
+
+KEY = "0123456789abcdef"
+
+
+class Mesh:
+    """Brokers site1, site2, ... in a line. home: the site of the queues; the last one may be started anew."""
+
+    def __init__(self, folder: Path, count: int = 2, home: int = 1, **rules: Rules) -> None:
+        self.home = home
+        self.settings = QueueSettings(dict(rules), folder=folder / "queues", durability="os")
+        self.count = count
+        self.stores = [MemoryStore() for _ in range(count)]
+        self.sites: list[Site] = []
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Mesh:
+        for number in range(1, self.count + 1):
+            await self.start(number)
+        await self.ready()
+        return self
+
+    async def start(self, number: int) -> Site:
+        """Start a broker, or start it anew with the store of its earlier life."""
+        peers = [PeerSettings(self.sites[number - 2].broker.addresses[0])] if number > 1 else []
+        settings = MeshSettings("m", KEY, peers=peers, silence=1000, start_wait=0.0)
+        queues = self.settings if number == self.home else None
+        site = Site(mesh=(number, settings), store=self.stores[number - 1], queues=queues)
+        await self._stack.enter_async_context(site)
+        self.sites[number - 1 : number] = [site]
+        return site
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._stack.__aexit__(*error)
+
+    def at(self, number: int) -> Site:
+        return self.sites[number - 1]
+
+    def queue(self, name: str = "orders") -> Queue:
+        return shell(self.at(self.home)).store.queues[name]
+
+    async def ready(self) -> None:
+        """Every broker knows the homes."""
+        await until(lambda: all(shell(site).name_of(f"$queue/{name}") for site in self.sites for name in self.settings.rules))
+
+
+def shell(site: Site) -> Queues:
+    queues = site.broker.site.queues
+    assert queues is not None
+    return queues
+
+
+def said(packet: Publish, name: str) -> list[str]:
+    return [value for key, value in packet.properties.get(Property.USER_PROPERTY, []) if key == name]
+
+
+async def put(client: Client, *payloads: bytes, queue: str = "orders", **more: object) -> None:
+    for payload in payloads:
+        assert await client.publish(f"$queue/{queue}", payload, qos=1, **more) == 0
+
+
+async def test_a_message_from_another_site_is_put_once_and_in_order(tmp_path: Path) -> None:
+    async with Mesh(tmp_path, 3, orders=Rules()) as mesh:
+        shop, worker = await mesh.at(3).client("shop"), await mesh.at(1).client("worker")
+        await put(shop, *(b"%d" % number for number in range(20)), properties={Property.CONTENT_TYPE: "text/plain"})
+        await worker.subscribe("$queue/orders", qos=1)
+        got = await worker.messages(20)
+        assert [(one.topic, one.payload) for one in got] == [("$queue/orders", b"%d" % number) for number in range(20)]
+        assert got[0].properties[Property.CONTENT_TYPE] == "text/plain"
+        await until(lambda: mesh.queue().counts["done"] == 20)
+        await until(lambda: not list(mesh.stores[0].values("queues")))  # no parcel is kept for longer than it takes
+
+
+async def test_a_member_at_another_site_works_like_one_at_home(tmp_path: Path) -> None:
+    async with Mesh(tmp_path, 3, orders=Rules(deliveries=2, dead_letters="dead"), dead=Rules()) as mesh:
+        shop, far = await mesh.at(2).client("shop"), await mesh.at(3).client("far")
+        await far.subscribe("$queue/orders", qos=2, identifier=7)
+        await put(shop, b"1", b"22", b"poison")
+        got = await far.messages(3, acknowledge=False)
+        assert [one.payload for one in got] == [b"1", b"22", b"poison"]
+        assert got[0].properties[Property.SUBSCRIPTION_IDENTIFIER] == [7]
+        assert got[0].qos == 1
+        far.send(Puback(got[0].packet_id))
+        far.send(Puback(got[1].packet_id, 0x99))
+        far.send(Puback(got[2].packet_id, 0x80))
+        (again,) = await far.messages(1, acknowledge=False)
+        assert (again.payload, said(again, "mqmesh-deliveries")) == (b"poison", ["1"])
+        far.send(Puback(again.packet_id, 0x80))
+        await far.subscribe("$queue/dead", qos=1)
+        (dead,) = await far.messages(1)
+        assert (dead.payload, said(dead, "mqmesh-dead-queue")) == (b"poison", ["orders"])
+        counts = mesh.queue().counts
+        assert (counts["done"], counts["unusable"], counts["returned"]) == (1, 1, 2)
+
+
+async def test_members_of_two_sites_share_and_what_a_lost_one_had_goes_to_the_other_site(tmp_path: Path) -> None:
+    async with Mesh(tmp_path, orders=Rules()) as mesh:
+        shop, near, far = await mesh.at(1).client("shop"), await mesh.at(1).client("near"), await mesh.at(2).client("far")
+        for one in (near, far):
+            await one.subscribe("$queue/orders", qos=1)
+        await until(lambda: len(mesh.queue().members) == 2)
+        await put(shop, *(b"%d" % number for number in range(10)))
+        await until(lambda: near.waiting() + far.waiting() == 10)
+        assert near.waiting()
+        assert far.waiting()
+        had = [one.payload for one in await far.messages(far.waiting(), acknowledge=False)]
+        await near.messages(near.waiting())
+        await far.cut()
+        again = await near.messages(len(had))
+        assert [one.payload for one in again] == had
+        assert {*said(again[0], "mqmesh-deliveries")} == {"1"}
+
+
+async def test_a_plan_for_everybody_counts_members_of_all_sites(tmp_path: Path) -> None:
+    async with Mesh(tmp_path, 3, news=Rules(plan=ALL)) as mesh:
+        shop = await mesh.at(2).client("shop")
+        clients = [await mesh.at(number).client(f"at{number}") for number in (1, 2, 3)]
+        for one in clients:
+            await one.subscribe("$queue/news", qos=1)
+        await until(lambda: set(mesh.queue("news").subscribers) == {"at1", "at2", "at3"})
+        await put(shop, b"1", queue="news")
+        assert [[one.payload for one in await client.messages(1)] for client in clients] == [[b"1"]] * 3
+        await clients[2].unsubscribe("$queue/news")
+        await until(lambda: set(mesh.queue("news").subscribers) == {"at1", "at2"})
+
+
+async def test_two_clients_of_the_same_name_are_two_members(tmp_path: Path) -> None:
+    async with Mesh(tmp_path, orders=Rules(prefetch=1)) as mesh:
+        shop, one, two = await mesh.at(1).client("shop"), await mesh.at(1).client("same"), await mesh.at(2).client("same")
+        await one.subscribe("$queue/orders", qos=1)
+        await two.subscribe("$queue/orders", qos=1)
+        await until(lambda: set(mesh.queue().members) == {"same", "same@2"})
+        await put(shop, b"1", b"2")
+        assert {(await client.messages(1))[0].payload for client in (one, two)} == {b"1", b"2"}
+
+
+async def test_a_full_queue_refuses_at_other_sites_and_what_was_taken_waits(tmp_path: Path) -> None:
+    async with Mesh(tmp_path, orders=Rules(messages=2)) as mesh:
+        shop, worker = await mesh.at(2).client("shop"), await mesh.at(1).client("worker")
+        await put(shop, b"1", b"2", b"3")  # which its site takes: it does not know yet
+        await until(lambda: shell(mesh.at(1)).sites.arrivals.waits("orders"))
+        await mesh.at(1).later(1)
+        await until(lambda: shell(mesh.at(2)).sites.homes.full("orders"))
+        assert await shop.publish("$queue/orders", b"4", qos=1) == 0x97
+        await worker.subscribe("$queue/orders", qos=1)
+        assert [one.payload for one in await worker.messages(2)] == [b"1", b"2"]
+        await mesh.at(1).later(1)
+        assert [one.payload for one in await worker.messages(1)] == [b"3"]
+        await mesh.at(1).later(1)
+        await until(lambda: not shell(mesh.at(2)).sites.homes.full("orders"))
+        await put(shop, b"4")
+
+
+async def test_a_topic_of_no_queue_is_refused_or_is_any_other(tmp_path: Path) -> None:
+    async with Mesh(tmp_path, orders=Rules()) as mesh:
+        near, far = await mesh.at(1).client("near"), await mesh.at(2).client("far")
+        assert await near.publish("$queue/none", b"1", qos=1) == 0x90
+        assert [one.value for one in (await near.subscribe("$queue/none", qos=1)).reasons] == [0x8F]
+        assert [one.value for one in (await far.subscribe("$queue/none", qos=2)).reasons] == [2]
+        other = await mesh.at(2).client("other")
+        assert await other.publish("$queue/none", b"1", qos=1) == 0
+        assert (await far.messages(1))[0].payload == b"1"
+        assert [one.value for one in (await far.subscribe("$share/g/$queue/orders", qos=1)).reasons] == [0x8F]
+
+
+async def test_the_home_starts_anew_and_members_elsewhere_go_on(tmp_path: Path) -> None:
+    async with Mesh(tmp_path, home=2, orders=Rules()) as mesh:
+        shop, far = await mesh.at(1).client("shop"), await mesh.at(1).client("far")
+        await far.subscribe("$queue/orders", qos=1)
+        await put(shop, b"1", b"2")
+        first, _ = await far.messages(2, acknowledge=False)
+        far.send(Puback(first.packet_id))
+        await until(lambda: mesh.queue().counts["done"] == 1)
+        await mesh.at(2).broker.stop()
+        await until(lambda: not mesh.at(1).broker.site.mesh.node.live())  # type: ignore[union-attr]
+        await put(shop, b"3")  # it waits in custody
+        await mesh.start(2)
+        got = await far.messages(2)
+        assert sorted(one.payload for one in got) == [b"2", b"3"]
+        await until(lambda: not mesh.queue().blocks)
+
+
+async def test_a_site_that_starts_anew_has_no_members_until_they_come(tmp_path: Path) -> None:
+    async with Mesh(tmp_path, orders=Rules()) as mesh:
+        shop, far = await mesh.at(1).client("shop"), await mesh.at(2).client("far", clean=False, expiry=1000)
+        await far.subscribe("$queue/orders", qos=1)
+        await put(shop, b"1")
+        await far.messages(1, acknowledge=False)
+        await mesh.at(2).broker.stop()
+        near = await mesh.at(1).client("near")
+        await near.subscribe("$queue/orders", qos=1)
+        assert (await near.messages(1))[0].payload == b"1"
+        await near.unsubscribe("$queue/orders")
+        site = await mesh.start(2)
+        await mesh.ready()
+        await put(shop, b"2")
+        again = await site.client("far", clean=False, expiry=1000)
+        assert again.connack is not None
+        assert again.connack.session_present
+        assert (await again.messages(1))[0].payload == b"2"
+
+
+async def test_what_the_store_has_and_the_log_lacks_is_put_after_a_crash(tmp_path: Path) -> None:
+    """The home was killed after the commit of its store, and before or after that of the queues' log."""
+    lost = PutPost(b"L" * 12, "orders", "shop", b"", None, [b"lost"])
+    had = PutPost(b"H" * 12, "orders", "shop", b"", None, [b"had"])
+    async with Mesh(tmp_path, orders=Rules()) as mesh:
+        shell(mesh.at(1)).sites.arrivals.arrive(encode(had))
+        mesh.at(1).broker.context.flush()
+        await until(lambda: mesh.queue().counts["put"] == 1)
+    store = mesh.stores[0]
+    kept = Batch(1)
+    kept.values["queues"] = {b"p" + post.parcel: encode(post) for post in (lost, had)}
+    store.open()
+    store.commit(kept)
+    store.close()
+    mesh = Mesh(tmp_path, orders=Rules())
+    mesh.stores[0] = store
+    async with mesh:
+        worker = await mesh.at(1).client("worker")
+        await worker.subscribe("$queue/orders", qos=1)
+        assert sorted(one.payload for one in await worker.messages(2)) == [b"had", b"lost"]
+        await until(lambda: not list(store.values("queues")))
+
+
+async def test_messages_of_a_home_that_is_forgotten_wait_for_another(tmp_path: Path) -> None:
+    async with Mesh(tmp_path, home=2, orders=Rules()) as mesh:
+        shop = await mesh.at(1).client("shop")
+        await mesh.at(2).broker.stop()
+        node = mesh.at(1).broker.site.mesh.node  # type: ignore[union-attr]
+        await until(lambda: not node.live())
+        await put(shop, b"1", b"2")
+        node.forget(2, mesh.at(1).broker.context.refresh())
+        mesh.at(1).broker.flush()
+        await until(lambda: len([key for key, _ in mesh.stores[0].values("queues") if key[:1] == b"r"]) == 2)
+        mesh.stores[1] = MemoryStore()
+        await mesh.start(2)
+        worker = await mesh.at(2).client("worker")
+        await worker.subscribe("$queue/orders", qos=1)
+        assert sorted(one.payload for one in await worker.messages(2)) == [b"1", b"2"]
+        await until(lambda: not [key for key, _ in mesh.stores[0].values("queues") if key[:1] == b"r"])
