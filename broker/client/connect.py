@@ -369,7 +369,7 @@ def _note_wishes(connection: Connection, packet: packets.Connect, answer: dict[i
             answer[Property.USER_PROPERTY] = [(WISH, name) for name, wish in WISHES.items() if wish is connection.ack]
     keep_alive = packet.keep_alive
     if packet.version == 5:
-        if connection.site.queues is not None:
+        if connection.site.queues is not None and connection.site.queues.known:
             answer[Property.USER_PROPERTY] = [*answer.get(Property.USER_PROPERTY, ()), HAS_QUEUES]
         connection.receive_maximum = limits.receive_maximum % 65535
         most = limits.keep_alive_maximum

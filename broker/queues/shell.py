@@ -173,6 +173,11 @@ class Queues:
         """Whether a topic is for queues alone: where there are none, `$queue/NAME` is as any other."""
         return bool(self.settings.rules) or self.name_of(topic) is not None
 
+    @property
+    def known(self) -> bool:
+        """Whether there are queues, here or at another site."""
+        return bool(self.settings.rules) or self.sites.homes.known
+
     def queue_here(self, name: str) -> Queue | None:
         """A queue that has its home here."""
         return self.store.queues[name] if name in self.settings.rules else None

@@ -58,6 +58,11 @@ class Homes:
         """The number of the broker that is home of a queue; None: none is known, or it is this one."""
         return self._home.get(name)
 
+    @property
+    def known(self) -> bool:
+        """Whether there are queues elsewhere."""
+        return bool(self._home)
+
     def full(self, name: str) -> bool:
         """Whether its home has said that it takes no more."""
         number = self._home.get(name)
