@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 JOBS = ("messages", "usage")
 WORKERS = 2
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC"  # every JVM here lives for seconds; the collector is that of our own sessions
 
 
 def environment() -> dict[str, str]:
@@ -36,6 +37,7 @@ def environment() -> dict[str, str]:
 
     made = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_NO_DAEMONIZE": "1"}
     use_java(made)
+    made["JDK_JAVA_OPTIONS"] = QUICK
     return made
 
 
