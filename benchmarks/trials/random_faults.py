@@ -43,7 +43,7 @@ RING = [("a", "b"), ("b", "c"), ("c", "d"), ("d", "e"), ("e", "a")]
 KINDS = ("link cut", "partition", "kill -9", "restart", "slow link", "full disk")
 PATIENCE = 60.0  # seconds without any progress after which what is missing is lost
 RECOVERY = 60.0  # seconds that a store has to work again; it tries itself every five
-STEP = 0.02  # seconds between two lots of messages
+STEP = 0.05  # seconds between two lots of messages
 app = typer.Typer(add_completion=False)
 
 
@@ -153,14 +153,16 @@ class Trial:
 
     async def publish(self) -> None:
         """Publish at the rate, for ever."""
-        last = time.monotonic()
+        last, due = time.monotonic(), 0.0
         while True:
             await asyncio.sleep(STEP)
             now = time.monotonic()
+            due += self.rate * min(now - last, 2 * STEP)
+            last, count = now, int(due)
+            due -= count
             for publisher in self.publishers.values():
-                if self.running and publisher.up and publisher.limit - publisher.sent < 500:
-                    publisher.go(publisher.limit + max(1, round(self.rate * min(now - last, 0.1))))
-            last = now
+                if self.running and count and publisher.up and publisher.limit - publisher.sent < 500:
+                    publisher.go(publisher.limit + count)
 
     async def round(self, fault: Fault) -> Verdict:
         """One fault under load, its repair, and all that must have arrived behind it."""

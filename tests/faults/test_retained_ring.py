@@ -1,5 +1,5 @@
 """Retained messages in a ring of five processes: one is cut off or killed while others change them; then all answer alike, and only what
-differs has travelled."""
+differs has travelled. `make nightly` does it with five times as many topics."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.examples import FACTOR
 from support.paho_client import Paho
 from support.scenes import RING, Scene, mesh
 from support.services import require, wait_until
 
 pytestmark = pytest.mark.slow
 
-TOPICS = 10_000
+TOPICS = 10_000 if FACTOR > 1 else 2_000
 COMPARE = 2.0  # seconds between two comparisons
 PATIENCE = 90.0
 CHANGED = 10
+FEW_BYTES = 60_000  # all records would be more than 200,000
 
 
 def scene_in(folder: Path) -> Scene:
@@ -140,11 +142,11 @@ def moved(scene: Scene) -> dict[str, int]:
 
 
 def assert_only_the_difference(before: dict[str, int], after: dict[str, int], changed: int) -> None:
-    """Two neighbours may bring the same record to the site that comes back; 10,000 records would be more than a megabyte."""
+    """Two neighbours may bring the same record to the site that comes back."""
     difference = {name: after[name] - before[name] for name in before}
     print(difference)
     assert 0 < difference["retained_sent"] <= 4 * changed, difference
-    assert difference["retained_bytes"] < 200_000, difference
+    assert difference["retained_bytes"] < FEW_BYTES, difference
 
 
 def test_a_site_is_cut_off(full: tuple[Scene, dict[str, bytes]]) -> None:
@@ -152,19 +154,19 @@ def test_a_site_is_cut_off(full: tuple[Scene, dict[str, bytes]]) -> None:
     before = moved(scene)
     with Paho(port(scene, "c")) as watcher:
         watcher.subscribe("r/+/new", 1)
-        watcher.subscribe("r/1000", 1)
-        assert watcher.next().payload == b"first 1000"
+        watcher.subscribe("r/100", 1)
+        assert watcher.next().payload == b"first 100"
         cut = scene.cut(("b", "c"), ("c", "d"))
         cut.begin()
         wait_away(scene, "c")
-        change(scene, "a", kept, 1000, b"from a")
-        change(scene, "c", kept, 2000, b"from c")
+        change(scene, "a", kept, 100, b"from a")
+        change(scene, "c", kept, 200, b"from c")
         own = [watcher.next() for _ in range(2)]
         assert {message.payload for message in own} == {b"from c 8", b"from c 9"}
         cut.end()
         wait_equal(scene, len(kept))
         told = sorted((message.topic, message.payload, message.retain) for message in [watcher.next() for _ in range(3)])
-        assert told == [("r/1000", b"from a 0", False), ("r/1008/new", b"from a 8", False), ("r/1009/new", b"from a 9", False)]
+        assert told == [("r/100", b"from a 0", False), ("r/108/new", b"from a 8", False), ("r/109/new", b"from a 9", False)]
         watcher.nothing_until("marker/watcher")
     assert_alike(scene, kept)
     assert_only_the_difference(before, moved(scene), 2 * CHANGED)
@@ -172,21 +174,21 @@ def test_a_site_is_cut_off(full: tuple[Scene, dict[str, bytes]]) -> None:
 
 def test_a_broker_is_killed(full: tuple[Scene, dict[str, bytes]]) -> None:
     scene, kept = full
-    change(scene, "c", kept, 3000, b"before the kill")  # the last answer has come: it is on the disk
+    change(scene, "c", kept, 300, b"before the kill")  # the last answer has come: it is on the disk
     scene.fleet.kill("c")
-    change(scene, "e", kept, 4000, b"meanwhile")
-    change(scene, "a", kept, 3000, b"over what c said")
+    change(scene, "e", kept, 400, b"meanwhile")
+    change(scene, "a", kept, 300, b"over what c said")
     scene.fleet.restart("c")
     wait_equal(scene, len(kept))
     counters = scene.statuses()["c"]["counters"]  # they begin with the process
     assert_alike(scene, kept)
     assert 0 < counters["retained_received"] <= 4 * CHANGED, counters
-    assert counters["retained_bytes"] < 200_000, counters
+    assert counters["retained_bytes"] < FEW_BYTES, counters
 
 
 def test_all_are_killed_at_once(full: tuple[Scene, dict[str, bytes]]) -> None:
     scene, kept = full
-    change(scene, "b", kept, 5000, b"last words")
+    change(scene, "b", kept, 500, b"last words")
     for site in scene.sites:
         scene.fleet.kill(site)
     for site in scene.sites:
@@ -198,7 +200,7 @@ def test_a_site_loses_its_disk(full: tuple[Scene, dict[str, bytes]]) -> None:
     scene, kept = full
     kill = scene.kill("d", wipe=True)
     kill.begin()
-    change(scene, "a", kept, 6000, b"without d")
+    change(scene, "a", kept, 600, b"without d")
     kill.end()
     assert_alike(scene, kept)
     assert not scene.fleet.take_exits()
