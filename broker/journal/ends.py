@@ -74,7 +74,7 @@ def stories(tables: Iterable[Any]) -> dict[MessageId, Story]:
         made = expand(table)
         for row in zip(*(made.column(name).to_pylist() for name in columns), strict=True):
             kind, origin, epoch, stream, sequence, broker, sender, receiver, qos, value, recipient = row
-            if origin < 0 or kind in (Kind.CUSTODY_TAKEN, Kind.CUSTODY_RELEASED):
+            if origin < 0 or kind in (Kind.CUSTODY_TAKEN, Kind.CUSTODY_RELEASED, Kind.QUEUE_STATE):
                 continue
             message = MessageId(origin, epoch, stream, sequence)
             story = found.get(message)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 VERSION = 1  # of the schema; a reader takes its own and older ones
 NONE = 0  # the id of no name
 NOBODY = -1  # the number of no broker
-MESSAGE_ID = re.compile(r"(\d{1,5})\.(\d{1,19})\.([012])\.(\d{1,19})")
+MESSAGE_ID = re.compile(r"(\d{1,5})\.(\d{1,19})\.([0-3])\.(\d{1,19})")
 DIMENSIONS = ("topic", "client", "account", "recipient", "reason")  # kinds of names
 
 
@@ -56,6 +56,28 @@ class Stream(IntEnum):
     QOS0 = 0
     CUSTODY = 1  # QoS 1 and 2
     LOCAL = 2  # the journal's own number, of a message that nobody at another broker wants
+    QUEUE = 3  # positions of a queue; the epoch is the number of the queue at its broker
+
+
+class QueueState(IntEnum):
+    """`value` of a queue state (docs/queues.md, "States")."""
+
+    CLEAN = 0
+    PUT = 1
+    REVEALED = 2
+    UNAVAILABLE = 3
+    JOURNALLED_BY_PUBLISHER = 4
+    DELETED = 5
+    GET = 11
+    FETCHED = 12
+    IN_PROCESS = 13
+    UNUSABLE = 14
+    DONE = 15
+    EXPIRED = 16
+    JOURNALLED = 17
+
+
+QUEUE_STATES = {int(one): one.name.replace("_", " ") for one in QueueState}
 
 
 class Protocol(IntEnum):

@@ -19,6 +19,7 @@ from .mark import Mark, Source, Span
 from .tally import ONE, Tally, amount_of
 from .topics import Topics
 from .writing.columns import Fact, Note, Passed
+from .writing.queue_states import Queued
 
 if TYPE_CHECKING:
     from ...mesh.node.core import Passage
@@ -39,7 +40,7 @@ class Recorder:
     """What one broker notes. number, epoch: the broker's, of this life.
 
     noted: events that wait for the writer. lost: that found no room so far. wake: asks the writer to come soon.
-    offset: from the loop's clock to the wall clock, in seconds.
+    offset: from the loop's clock to the wall clock, in seconds. ranges_written: states of queues that the writer has taken so far.
     """
 
     def __init__(self, context: Clock, topics: Topics, number: int, most: int) -> None:
@@ -50,16 +51,18 @@ class Recorder:
         self.number = number
         self.epoch = 0
         self.tally = Tally()
-        self.noted: deque[Note | Passed | Fact] = deque()  # appended to by the loop, taken from by the writer's thread
+        self.noted: deque[Note | Passed | Queued | Fact] = deque()  # appended to by the loop, taken from by the writer's thread
         self.lost = 0
         self.wake: Callable[[], None] = lambda: None
+        self.ranges_written = 0
+        self._ranges = 0
         self._most = most
         self._half = most // 2
         self._local = 0  # the number of the last message that nobody elsewhere wants
 
     # What is noted
 
-    def _add(self, one: Note | Passed | Fact) -> None:
+    def _add(self, one: Note | Passed | Queued | Fact) -> None:
         noted = self.noted
         if len(noted) >= self._most:
             self.lost += 1
@@ -96,6 +99,15 @@ class Recorder:
             self.event(Kind.GATEWAY_SESSION, reason=name, detail={"text": text[:1000]})
         elif name.startswith(("remote-", "connect-", "subscribe-")):
             self.event(Kind.GATEWAY_EVENT, reason=name, detail={"text": text[:1000]})
+
+    def queued(self, queued: Queued) -> None:
+        """A commit of the queues: its ranges count as events."""
+        count = queued.ranges
+        if self._ranges - self.ranges_written + count > self._most and self._ranges != self.ranges_written:
+            self.lost += count
+            return
+        self._ranges += count
+        self._add(queued)
 
     # What is published here
 

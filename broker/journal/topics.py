@@ -9,6 +9,7 @@ from ...mqtt.topics import matches
 from .kinds import name_id
 from .settings import TOPIC, JournalSettings, TopicRule
 
+ALL = TopicRule("$queue/#", "full")
 COUNTED = TopicRule("#", "counted", 0.0)
 KNOWN = 100_000  # topics whose rule is remembered
 PREFIXES = 10_000  # parts of topics that the counters tell apart; all others are "(other)"
@@ -24,6 +25,7 @@ class Topics:
         self._rules = settings.topics
         self._levels = settings.dimension
         self._known: dict[bytes, TopicRule] = {}
+        self._queues: dict[str, TopicRule] = {}
         self.prefixes: dict[str, int] = {}
         self.full = any(rule.mode != "counted" for rule in settings.topics)
 
@@ -36,6 +38,14 @@ class Topics:
             text = topic.decode("utf-8", "replace")
             matching = (rule for rule in self._rules if matches(rule.filter, text))
             found = self._known[topic] = COUNTED if text.startswith("$") else next(matching, COUNTED)
+        return found
+
+    def queue_rule(self, name: str) -> TopicRule:
+        """The rule of the states of a queue's messages: of a filter that begins with `$queue/`; without one they are journalled in full."""
+        found = self._queues.get(name)
+        if found is None:
+            matching = (rule for rule in self._rules if rule.filter.startswith("$") and matches(rule.filter, f"$queue/{name}"))
+            found = self._queues[name] = next(matching, ALL)
         return found
 
     def noted(self, topic: bytes) -> bool:

@@ -53,7 +53,7 @@ class Gate:
 
 class Committer:
     """Writes what a store gathers. call: runs a function in the loop, from any thread. now: milliseconds since 1970. done: called after
-    each commit in the loop; with an error, if it has failed.
+    each commit in the loop; with an error, if it has failed. noted: called with each batch that is on the disk.
     """
 
     def __init__(self, store: LogStore, call: Callable[..., Any], now: Callable[[], int], done: Callable[[OSError | None], None]) -> None:
@@ -61,6 +61,7 @@ class Committer:
         self.commits = 0
         self.gate = Gate()
         self.error: OSError | None = None
+        self.noted: Callable[[Batch], None] = lambda _: None
         self._call = call
         self._now = now
         self._done = done
@@ -114,6 +115,7 @@ class Committer:
             self.error = None
             self.store.applied(batch, self._now())
             gate.let_go()
+            self.noted(batch)
         else:
             self._retry_at = time.monotonic() + RETRY
             self.error = error
@@ -133,3 +135,4 @@ class Committer:
             error, _ = self._write(batch)
             if error is None:
                 self.store.applied(batch, self._now())
+                self.noted(batch)

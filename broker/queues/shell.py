@@ -31,6 +31,7 @@ from .core.states import Subscriber
 from .handles import Handles, Pending, key_of
 from .log.format import Damaged
 from .log.store import LogStore
+from .noting import Noting
 from .offers import Offer, merged, offers
 from .putting import How, how_of
 from .refused import Refused
@@ -130,6 +131,8 @@ class Queues:
             if name not in self.settings.rules:
                 log.warning("event=queue-undeclared queue=%s text=it is in the log and not in the file: nobody can use it", quoted(name))
         self.committer = Committer(self.store, self.context.loop.call_soon_threadsafe, self.now, self._committed)
+        if self.context.journal is not None:
+            self.committer.noted = Noting(self.context.journal, self.store.queues).note
 
     def _remember(self, queue: Queue) -> None:
         for block in queue.blocks.values():

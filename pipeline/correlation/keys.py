@@ -15,7 +15,7 @@ _STREAM, _ORIGIN = 46, 48
 _EPOCH_MASK = (1 << _STREAM) - 1
 KEY = ("source", "sequence")
 ID = ("origin", "origin_epoch", "stream", "sequence")
-_ID_PATTERN = r"^(\d{1,5})\.(\d{1,19})\.([012])\.(\d{1,19})$"
+_ID_PATTERN = r"^(\d{1,5})\.(\d{1,19})\.([0-3])\.(\d{1,19})$"
 
 
 def source() -> Column:

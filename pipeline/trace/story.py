@@ -9,15 +9,18 @@ It knows events, not where they come from.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ...broker.journal.kinds import NOBODY, NONE, Kind, MessageId
+from ...broker.journal.kinds import NOBODY, NONE, QUEUE_STATES, Kind, MessageId, QueueState
 
 COMPLETE, NOT_RECEIVED, NO_END, UNKNOWN, REFUSED = "complete", "not received", "no end", "publication unknown", "refused"
 STATUS = (COMPLETE, NOT_RECEIVED, NO_END, UNKNOWN, REFUSED)
 ENDS = (Kind.ACKNOWLEDGED, Kind.DROPPED, Kind.EXPIRED, Kind.RETURNED, Kind.FAILED_OVER)
+OUTCOMES = (QueueState.UNUSABLE, QueueState.DONE, QueueState.EXPIRED, QueueState.JOURNALLED)
+_KNOWN = frozenset(map(int, Kind))
 _ORDER = {Kind.PUBLISHED: 0, Kind.REFUSED: 0, Kind.CUSTODY_TAKEN: 1, Kind.RECEIVED: 2, Kind.FORWARDED: 3, Kind.DELIVERED: 4}
 
 Row = Mapping[str, Any]
@@ -106,7 +109,8 @@ def story(message: MessageId, rows: list[Row], names: Callable[[int], str | None
     published = [row for row in rows if row["kind"] == Kind.PUBLISHED]
     made = Story(str(message), source=source)
     made.topic, made.account = name(first("topic") or NONE), name(first("account") or NONE)
-    made.publisher = name(published[0]["client"]) if published else None
+    put = [row for row in rows if _is_put(row)]
+    made.publisher = name((published or put)[0]["client"]) if published or put else None
     made.published, made.size = first("published") or 0, first("size") or 0
     made.qos = published[0]["qos"] if published else max((row["qos"] for row in rows), default=0)
     made.call, made.session = first("call") or 0, first("session") or 0
@@ -123,6 +127,8 @@ def standing(rows: Iterable[Row]) -> tuple[str, str | None]:
     """Whether a message is complete, and why it is not (docs/journal.md). rows: all of its events."""
     rows = list(rows)
     kinds = {row["kind"] for row in rows}
+    if kinds == {Kind.QUEUE_STATE}:
+        return _queued(rows)
     if Kind.PUBLISHED not in kinds:
         return (REFUSED, None) if Kind.REFUSED in kinds else (UNKNOWN, "its publication is not in the journal")
     wanted = max(row["value"] for row in rows if row["kind"] == Kind.PUBLISHED)
@@ -134,6 +140,24 @@ def standing(rows: Iterable[Row]) -> tuple[str, str | None]:
     if len(ends) < targets:
         return NO_END, f"{len(ends)} of {targets} recipients have an end"
     return COMPLETE, None
+
+
+def _is_put(row: Row) -> bool:
+    return bool(row["kind"] == Kind.QUEUE_STATE and row["value"] == QueueState.PUT)
+
+
+def _queued(rows: list[Row]) -> tuple[str, str | None]:
+    """The same of a message in a queue: each of its groups has an outcome."""
+    put = next((row for row in rows if _is_put(row)), None)
+    if put is None:
+        return UNKNOWN, "its publication is not in the journal"
+    groups = json.loads(put["detail"] or "{}").get("groups", 1)
+    last: dict[int, int] = {}
+    for row in sorted(rows, key=lambda row: (row["time"], row["event"])):
+        if row["value"] >= QueueState.GET or row["value"] == QueueState.CLEAN:
+            last[json.loads(row["detail"] or "{}").get("group", 0)] = row["value"]
+    ended = sum(state in OUTCOMES for state in last.values())
+    return (COMPLETE, None) if ended >= groups else (NO_END, f"{ended} of {groups} groups of subscribers are through")
 
 
 def _unique(rows: Iterable[Row]) -> list[Row]:
@@ -165,16 +189,17 @@ def _place(row: Row, shifts: Mapping[int, int], depth: Mapping[int, int]) -> tup
 
 
 def _step(row: Row, name: Callable[[int], str | None], moved: int) -> Step:
-    kind = row["kind"]
+    kind, queued = row["kind"], row["kind"] == Kind.QUEUE_STATE
+    said = QUEUE_STATES.get(row["value"], "queue state") if queued else Kind(kind).name if kind in _KNOWN else f"kind {kind}"
     return Step(
-        name=Kind(kind).name.lower().replace("_", " ") if kind in {int(one) for one in Kind} else f"kind {kind}",
+        name=said.lower().replace("_", " "),
         time=row["time"],
         broker=row["broker"],
         client=name(row["client"]),
         from_broker=row["from_broker"] if row["from_broker"] not in (NOBODY, row["broker"]) else None,
         to_broker=row["to_broker"] if row["to_broker"] != NOBODY else None,
         recipient=name(row["recipient"]),
-        reason=name(row["reason"]),
+        reason=None if queued else name(row["reason"]),
         qos=row["qos"],
         value=row["value"],
         moved=moved,

@@ -17,6 +17,7 @@ from ..kinds import DIMENSIONS, NOBODY, Kind, MessageId, Stream, call_id, hop_id
 from ..mark import Mark, Source
 from ..schema import EVENTS, arrow_schema
 from ..topics import Topics, sampled_parts
+from .queue_states import Queued, QueueRows
 
 if TYPE_CHECKING:
     from ....mesh.node.core import Passage
@@ -93,8 +94,9 @@ class Columns:
         self._topics = topics
         self.account = account
         self._made: list[tuple[Any, ...]] = []
+        self._queues = QueueRows(broker, topics, self.names, self._timed)
 
-    def batch(self, noted: list[Note | Passed | Fact], offset: float) -> Any:
+    def batch(self, noted: list[Note | Passed | Queued | Fact], offset: float) -> Any:
         """The rows of what was noted, as a table. offset: from the loop's clock to the wall clock, in seconds."""
         import pyarrow as pa
 
@@ -106,6 +108,8 @@ class Columns:
                     self._note(one)
             elif isinstance(one, Passed):
                 self._passed(one)
+            elif isinstance(one, Queued):
+                self._queues.add(one)
             else:
                 self._fact(one)
         made, self._made = self._made, []
@@ -119,6 +123,11 @@ class Columns:
         self.rows += 1
         mono = int(now * 1_000_000)
         self._made.append((kind, mono + self._shift, mono, self.broker, self.epoch, self.rows, *values))
+
+    def _timed(self, kind: int, time: int, values: tuple[Any, ...]) -> None:
+        """A row whose time is known. time: microseconds since 1970."""
+        self.rows += 1
+        self._made.append((kind, time, time - self._shift, self.broker, self.epoch, self.rows, *values))
 
     def _plain(self, note: Note) -> bool:
         """`_note` for what is common, with few steps: a run that is journalled in full, of one stretch. False: it is not."""

@@ -28,6 +28,7 @@ from ..settings import JournalSettings
 from ..tally import Key, rows
 from .columns import Columns, Fact
 from .housekeeping import Housekeeping
+from .queue_states import Queued
 from .recovery import Recovered, close_life, mark_life, recover
 from .segment import OpenSegment, parquet, store_events, table_of, warm_up
 
@@ -133,6 +134,7 @@ class Writer:
         """A table of what was noted (None: nothing was), and how many events are missing before it, which it says."""
         noted = self.recorder.noted
         items = [noted.popleft() for _ in range(min(len(noted), TAKEN))]
+        self.recorder.ranges_written += sum([one.ranges for one in items if isinstance(one, Queued)])
         missing = self.recorder.lost + self.lost - self._said
         if missing:
             detail = {"why": "the disk is slower than the traffic" if self.error is None else self.error}

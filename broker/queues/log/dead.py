@@ -42,6 +42,13 @@ def dead_meta(queue: Stock, dead: Dead) -> Meta:
     return Meta(meta.publisher, properties + encode_properties({Property.USER_PROPERTY: pairs}), "", meta.group)
 
 
+def position_of(properties: bytes) -> int:
+    """The position that a dead letter had in the queue that it comes from; 0: it is not said."""
+    found, _ = decode_properties(encode_length(len(properties)) + properties, 0, PacketKind.PUBLISH)
+    text = next((value for name, value in found.get(Property.USER_PROPERTY, []) if name == PREFIX + "position"), "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
+
+
 def _history(steps: list[tuple[int, str, str]]) -> str:
     """The steps as JSON: the first one, and as many of the last ones as there is room for."""
     first, rest = json.dumps(steps[0], separators=(",", ":")), []
