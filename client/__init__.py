@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .api.aio import AsyncConsumer, AsyncContext, AsyncProducer
+from .api.aio import AsyncConsumer, AsyncContext, AsyncProducer, AsyncQueueBrowser
+from .api.browser import QueueBrowser
 from .api.connection import Connection, ConnectionMetaData
 from .api.consumer import MessageConsumer
 from .api.context import Context, Producer
@@ -45,6 +46,7 @@ __all__ = [
     "AsyncConsumer",
     "AsyncContext",
     "AsyncProducer",
+    "AsyncQueueBrowser",
     "BytesMessage",
     "Connection",
     "ConnectionFactory",
@@ -70,6 +72,7 @@ __all__ = [
     "ObjectMessage",
     "Producer",
     "Queue",
+    "QueueBrowser",
     "Recipient",
     "ResourceAllocationError",
     "Returned",

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ..core.errors import JMSError
 from ..core.settings import AckMode
-from ..message.destinations import Destination, Topic
+from ..message.destinations import Destination, Queue, Topic
 from ..message.messages import Message
+from .browser import QueueBrowser
 from .connection import Connection
 from .consumer import MessageConsumer
 from .context import Context, Producer
@@ -116,6 +117,27 @@ class AsyncConsumer:
         await self.close()
 
 
+class AsyncQueueBrowser:
+    """``async for message in browser``."""
+
+    def __init__(self, browser: QueueBrowser) -> None:
+        self.browser = browser
+
+    async def __aiter__(self) -> AsyncIterator[Message]:
+        messages = iter(self.browser)
+        while (message := await asyncio.to_thread(next, messages, None)) is not None:
+            yield message
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self.browser.close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
 class AsyncContext(MessageMaker):
     """``async with AsyncContext(factory) as context``. It makes messages as `Context` does.
 
@@ -149,6 +171,9 @@ class AsyncContext(MessageMaker):
     def create_topic(self, name: str) -> Topic:
         return self.context.create_topic(name)
 
+    def create_queue(self, name: str) -> Queue:
+        return self.context.create_queue(name)
+
     def create_temporary_topic(self) -> Topic:
         return self.context.create_temporary_topic()
 
@@ -170,6 +195,9 @@ class AsyncContext(MessageMaker):
     async def recipient(self, name: str, alternatives: Iterable[str] = (), **declared: Any) -> AsyncConsumer:
         """See `Context.recipient`."""
         return AsyncConsumer(await asyncio.to_thread(functools.partial(self.context.recipient, name, alternatives, **declared)))
+
+    async def create_browser(self, queue: Queue, selector: str = "") -> AsyncQueueBrowser:
+        return AsyncQueueBrowser(await asyncio.to_thread(self.context.create_browser, queue, selector))
 
     async def unsubscribe(self, name: str) -> None:
         await asyncio.to_thread(self.context.unsubscribe, name)

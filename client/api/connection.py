@@ -17,7 +17,7 @@ from ..core.directory import Directory
 from ..core.errors import IllegalStateError, InvalidDestinationError, JMSError, error_from_outcome
 from ..core.settings import AckMode, Settings, Waiter
 from ..core.transport import Incoming, Link, LinkSpec, Outcome, Transport
-from ..message.destinations import TEMPORARY, Destination, TemporaryTopic, filter_to_consume
+from ..message.destinations import TEMPORARY, Destination, Queue, TemporaryTopic, filter_to_consume, no_queues
 from .session import Session, unique_client_id
 from .subscriptions import SubscriptionRegistry
 
@@ -162,8 +162,13 @@ class Connection:
             self._temporary.add(topic.name)
         return topic
 
-    def check_temporary(self, destination: Destination, consuming: bool) -> None:
-        """Raises `InvalidDestinationError` for a deleted temporary topic, and for consuming from another connection's."""
+    def check_destination(self, destination: Destination, consuming: bool) -> None:
+        """Raises `InvalidDestinationError` for a deleted temporary topic, and for consuming from another connection's.
+
+        For a queue, raises `JMSError` where the broker has none.
+        """
+        if isinstance(destination, Queue) and not self.publisher.has_queues:
+            raise no_queues(f"{'consuming from' if consuming else 'sending to'} the queue {destination.name!r}")
         if not destination.name.startswith(TEMPORARY):
             return
         ours = destination.name.startswith(f"{TEMPORARY}{self.uid}/")

@@ -8,13 +8,14 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Self, TypeVar, cast
 
+from ...mqtt.reasons import Reason
 from ..core.errors import IllegalStateError, JMSError, error_from_outcome
 from ..core.settings import Waiter
 from ..core.transport import NEVER, Incoming, Link, LinkSpec, Outcome
-from ..message.destinations import Topic
+from ..message.destinations import Destination
 from ..message.messages import Message
 from ..message.selector import Selector
-from .inbox import Inbox, ReceivedMessage
+from .inbox import Inbox, QueueInbox, ReceivedMessage
 from .subscriptions import Subscription
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ log = logging.getLogger("mqmesh.client")
 
 B = TypeVar("B")
 
+GIVEN_BACK = Reason.UNSPECIFIED_ERROR  # of a PUBACK: somebody gets the message again
+
 MessageListener = Callable[[Message], None]
 
 
@@ -32,6 +35,8 @@ class MessageConsumer:
 
     The methods of the last part are those of `transport.LinkHandler`. The network thread calls them.
     """
+
+    broker_counts = False  # the broker counts deliveries, and says when there were too many
 
     def __init__(self, session: Session, subscription: Subscription, release: Callable[[], None]) -> None:
         self.session, self.subscription, self._release = session, subscription, release
@@ -47,13 +52,14 @@ class MessageConsumer:
         self._was_up = False
         self._last_failure = ""
         expiry = settings.durable_keep if subscription.durable else settings.session_keep
-        self._spec = LinkSpec(subscription.client_id, min(expiry, NEVER), subscription.durable, settings.prefetch, user=subscription.user)
+        prefetch = subscription.prefetch or settings.prefetch
+        self._spec = LinkSpec(subscription.client_id, min(expiry, NEVER), subscription.durable, prefetch, user=subscription.user)
         self.link: Link
 
     # the application's side
 
     @property
-    def destination(self) -> Topic:
+    def destination(self) -> Destination:
         return self.subscription.topic
 
     @property
@@ -173,6 +179,20 @@ class MessageConsumer:
         for token in self.inbox.acknowledge(done):
             self.link.acknowledge(token)
 
+    def recover(self, back: ReceivedMessage) -> None:
+        """Have a message delivered again. With the session's condition held."""
+        if not self.closed:
+            self.inbox.recover([back], now())
+
+    def drop(self, tokens: list[object]) -> None:
+        """Expired messages, and others that are not delivered. With the session's condition held."""
+        for token in tokens:
+            self.link.acknowledge(token)
+
+    def is_lost(self, held: ReceivedMessage) -> bool:
+        """Whether the broker has given a message that is not acknowledged to others."""
+        return False
+
     # the link's side
 
     def received(self, incoming: Incoming) -> None:
@@ -211,6 +231,43 @@ class MessageConsumer:
         self._connected.set()
         if self.on_available is not None:
             self.on_available()
+
+
+class QueueConsumer(MessageConsumer):
+    """A consumer of a queue: a member of it (docs/queues.md). Acknowledged is DONE.
+
+    What is rolled back or recovered, and what a listener does not take, is given back: the broker gives it to somebody again, and counts.
+    When the connection breaks, the broker takes everything back that is not acknowledged.
+    """
+
+    broker_counts = True
+
+    def __init__(self, session: Session, subscription: Subscription, release: Callable[[], None]) -> None:
+        super().__init__(session, subscription, release)
+        self.inbox: QueueInbox = QueueInbox(None, "", 0, session.connection.settings.once_window)
+
+    def recover(self, back: ReceivedMessage) -> None:
+        """Give a message back."""
+        self.drop(self.inbox.give_back([back]))
+
+    def drop(self, tokens: list[object]) -> None:
+        """Give messages back."""
+        for token in tokens:
+            self.link.acknowledge(token, GIVEN_BACK)
+
+    def is_lost(self, held: ReceivedMessage) -> bool:
+        """See `MessageConsumer`."""
+        return not held.tokens
+
+    def connected(self, resumed: bool) -> None:
+        """Nothing is lost with a session: the queue has the messages."""
+        super().connected(True)
+
+    def disconnected(self, text: str, word: str = "") -> None:
+        """The broker has everything back."""
+        super().disconnected(text, word)
+        with self.session.cond:
+            self.inbox.connection_lost()
 
 
 def now() -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from ..core.errors import IllegalStateError, MessageFormatError
 from ..core.settings import AckMode
@@ -12,6 +12,7 @@ from ..message.bodies import BytesMessage, MapMessage
 from ..message.destinations import Destination, Queue, TemporaryTopic, Topic
 from ..message.messages import DeliveryMode, Message, TextMessage
 from ..message.properties import Properties, PropertyValues
+from .browser import QueueBrowser
 from .consumer import MessageConsumer
 from .message_factory import MessageMaker
 from .producer import CompletionListener, SendOptions
@@ -180,6 +181,9 @@ class Context(MessageMaker):
     def create_temporary_topic(self) -> TemporaryTopic:
         return self.session.create_temporary_topic()
 
+    def create_temporary_queue(self) -> NoReturn:
+        self.session.create_temporary_queue()
+
     # consumers
 
     def _started(self, consumer: MessageConsumer) -> MessageConsumer:
@@ -204,6 +208,10 @@ class Context(MessageMaker):
         recipient = self.session.create_recipient(name, alternatives, **declared)
         self._started(recipient)
         return recipient
+
+    def create_browser(self, queue: Queue, selector: str = "") -> QueueBrowser:
+        """See `Session.create_browser`."""
+        return self.session.create_browser(queue, selector)
 
     def unsubscribe(self, name: str) -> None:
         self.session.unsubscribe(name)

@@ -32,7 +32,8 @@ class ReceivedMessage:
     key: what a repeat has in common with it.
     tokens: acknowledge it and its repeats to the broker; none for QoS 0.
     count: deliveries so far.
-    gone: it is acknowledged.
+    expires: when it is not delivered any more, in milliseconds since 1970; 0: never.
+    gone: it is acknowledged, or given back.
     """
 
     incoming: Incoming
@@ -41,6 +42,7 @@ class ReceivedMessage:
     key: object
     tokens: list[object]
     count: int = 0
+    expires: int = 0
     gone: bool = False
 
 
@@ -86,12 +88,19 @@ class Inbox:
             return incoming.token
         self._order += 1
         key = key if key not in self._held else self._order
-        held = ReceivedMessage(
-            incoming, message, self._order, key, [] if incoming.token is None else [incoming.token], int(incoming.duplicate)
-        )
+        tokens = [] if incoming.token is None else [incoming.token]
+        held = ReceivedMessage(incoming, message, self._order, key, tokens, self._deliveries(incoming, message))
+        held.expires = self._expires(incoming, message, now)
         self._held[key] = held
         self._queue(held, now)
         return None
+
+    def _deliveries(self, incoming: Incoming, message: Message) -> int:
+        """How often a message was delivered before it came."""
+        return int(incoming.duplicate)
+
+    def _expires(self, incoming: Incoming, message: Message, now: int) -> int:
+        return message.expiration
 
     def _wanted(self, incoming: Incoming, message: Message) -> bool:
         if self._identifier and incoming.subscriptions and self._identifier not in incoming.subscriptions:
@@ -111,7 +120,7 @@ class Inbox:
         return self._delayed[0][0] if self._delayed else None
 
     def next_message(self, now: int) -> tuple[ReceivedMessage | None, list[object]]:
-        """The next message to deliver, or None; and the tokens of expired messages and probes."""
+        """The next message to deliver, or None; and the tokens of expired messages and probes, for `MessageConsumer.drop`."""
         while self._delayed and self._delayed[0][0] <= now:
             held = heapq.heappop(self._delayed)[2]
             heapq.heappush(self._ready, (-held.message.priority, held.order, held))
@@ -119,12 +128,15 @@ class Inbox:
         while self._ready:
             held = heapq.heappop(self._ready)[2]
             probe = held.incoming.topic == self.probe_topic and not held.incoming.payload
-            if not probe and not 0 < held.message.expiration <= now:
+            if not probe and not 0 < held.expires <= now:
                 return self._deliver(held), tokens
             self.probes += probe
             self.expired += not probe
-            tokens += self.acknowledge([held])
+            tokens += self._drop(held)
         return None, tokens
+
+    def _drop(self, held: ReceivedMessage) -> list[object]:
+        return self.acknowledge([held])
 
     def _deliver(self, held: ReceivedMessage) -> ReceivedMessage:
         held.count += 1
@@ -157,6 +169,46 @@ class Inbox:
             if not held.gone:
                 held.message = decode(held.incoming)  # a new one: the application may have changed the last
                 self._queue(held, now)
+
+
+class QueueInbox(Inbox):
+    """The messages of one consumer of a queue. What it does not acknowledge goes back to the broker, which gives it to somebody.
+
+    The broker counts the deliveries, and keeps delayed messages until they are due. Messages expire by the time that the broker says they
+    have left, in seconds: so the consumer's clock does not count.
+    """
+
+    def _deliveries(self, incoming: Incoming, message: Message) -> int:
+        return message.delivery_count
+
+    def _expires(self, incoming: Incoming, message: Message, now: int) -> int:
+        expiry = incoming.properties.expiry
+        return now + 1000 * expiry if expiry is not None else 0
+
+    def _queue(self, held: ReceivedMessage, now: int) -> None:
+        heapq.heappush(self._ready, (-held.message.priority, held.order, held))
+
+    def _drop(self, held: ReceivedMessage) -> list[object]:
+        return self.give_back([held])  # the broker sees that it has expired
+
+    def give_back(self, back: Iterable[ReceivedMessage]) -> list[object]:
+        """Forget messages that are not consumed. Returns the tokens to give them back with."""
+        tokens: list[object] = []
+        for held in back:
+            if not held.gone:
+                held.gone = True
+                del self._held[held.key]
+                tokens += held.tokens
+        return tokens
+
+    def connection_lost(self) -> None:
+        """The broker has taken everything back. What is delivered by now is held without a token, until it comes again or is given up."""
+        for *_, held in self._ready:
+            held.gone = True
+            del self._held[held.key]
+        self._ready.clear()
+        for held in self._held.values():
+            held.tokens.clear()
 
 
 def lookup(message: Message) -> Callable[[str], Any]:

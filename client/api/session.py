@@ -26,14 +26,14 @@ from ..message.destinations import (
     Topic,
     durable_client_id,
     filter_to_consume,
-    no_queues,
     topic_to_send,
 )
 from ..message.messages import DeliveryMode, Message
 from ..message.selector import Selector
 from ..message.wire import encode
 from .async_sends import AsyncSends
-from .consumer import MessageConsumer, now
+from .browser import QueueBrowser, QueueRequests
+from .consumer import MessageConsumer, QueueConsumer, now
 from .dispatcher import Dispatcher, Job
 from .inbox import ReceivedMessage
 from .message_factory import MessageMaker
@@ -85,6 +85,7 @@ class Session(MessageMaker):
         self._deferred: list[Delivered] = []  # DUPS_OK: consumed, to be acknowledged together
         self._failures: dict[ReceivedMessage, int] = {}  # how often the listener has raised
         self._outbox: list[_Pending] = []  # sends of the transaction
+        self._browsers: list[QueueBrowser] = []
         self._closing_links: list[tuple[MessageConsumer, Waiter]] = []  # of closed consumers
         self.async_sends = AsyncSends(self.cond, self.dispatcher, connection.settings.async_sends)
         self._turn = itertools.count()  # gives each consumer with a listener its turn
@@ -96,18 +97,16 @@ class Session(MessageMaker):
         return Topic(name)
 
     def create_queue(self, name: str) -> Queue:
-        """Raises `JMSError`: queues need an mqmesh broker with queues."""
-        raise no_queues(f"the queue {name!r}")
+        """name: of a queue of the broker. Using it raises `JMSError` where the broker has no queues."""
+        return Queue(name)
 
     def create_temporary_topic(self) -> TemporaryTopic:
         self.check_open()
         return self.connection.create_temporary_topic()
 
     def create_temporary_queue(self) -> NoReturn:
-        raise no_queues("a temporary queue")
-
-    def create_browser(self, queue: Queue, selector: str = "") -> NoReturn:
-        raise no_queues(f"browsing {queue.name!r}")
+        """Raises `JMSError`: a broker's file declares its queues."""
+        raise JMSError("there are no temporary queues: a broker's file declares its queues; use a temporary topic", "queues")
 
     def create_producer(self, destination: Destination | None = None) -> MessageProducer:
         """destination None: given with each send."""
@@ -116,9 +115,7 @@ class Session(MessageMaker):
             topic_to_send(destination)
         return MessageProducer(self, destination)
 
-    def create_publisher(self, topic: Topic | None = None) -> MessageProducer:
-        """JMS 1.1's name."""
-        return self.create_producer(topic)
+    create_publisher = create_sender = create_producer  # JMS 1.1
 
     # sending
 
@@ -126,7 +123,7 @@ class Session(MessageMaker):
         """Called by producers: set the headers, then send; in a transaction keep the message until `commit`."""
         self.check_open()
         topic_to_send(destination)
-        self.connection.check_temporary(destination, consuming=False)
+        self.connection.check_destination(destination, consuming=False)
         self._set_headers(message, destination, options)
         qos = self.connection.settings.persistent_qos if message.delivery_mode == DeliveryMode.PERSISTENT else 0
         publication = encode(message, qos, now())
@@ -154,25 +151,16 @@ class Session(MessageMaker):
     def commit(self) -> None:
         """Send the messages of the transaction, then acknowledge those that it has received.
 
-        Raises `TransactionRolledBackError` when the broker refuses a message or does not answer in time. Received messages then come again.
+        Raises `TransactionRolledBackError` when the broker refuses a message, does not answer in time, or has given messages of a queue to
+        others. Received messages then come again.
         """
         self._check_transacted()
         pending, self._outbox = self._outbox, []
-        answers = [Waiter() for _ in pending]
-        for item, answer in zip(pending, answers, strict=True):
-            self.connection.publisher.publish(item.publication, answer)
-        deadline = time.monotonic() + self.connection.settings.send_timeout
-        errors: list[JMSError | None] = []
-        for item, answer in zip(pending, answers, strict=True):
-            try:
-                answer.wait(
-                    max(deadline - time.monotonic(), 0.0), f"committing a send to {item.publication.topic!r}", "it may still be sent"
-                )
-                errors.append(None)
-            except JMSError as error:
-                errors.append(error)
         with self.cond:
-            failed = next((error for error in errors if error is not None), None)
+            lost = self._lost(self._unacknowledged)
+        errors = self._send_all(pending) if lost is None else [lost] * len(pending)
+        with self.cond:
+            failed = lost or next((error for error in errors if error is not None), None) or self._lost(self._unacknowledged)
             if failed is None:
                 self._acknowledge(self._unacknowledged)
             else:
@@ -187,6 +175,30 @@ class Session(MessageMaker):
         if failed is not None:
             sent = tuple(str(item.message.message_id) for item, error in zip(pending, errors, strict=True) if error is None)
             raise TransactionRolledBackError(f"the commit failed: {failed}", failed.error_code, sent) from failed
+
+    def _send_all(self, pending: list[_Pending]) -> list[JMSError | None]:
+        """Send messages of a transaction, and wait for the answers: the error of each."""
+        answers = [Waiter() for _ in pending]
+        for item, answer in zip(pending, answers, strict=True):
+            self.connection.publisher.publish(item.publication, answer)
+        deadline = time.monotonic() + self.connection.settings.send_timeout
+        errors: list[JMSError | None] = []
+        for item, answer in zip(pending, answers, strict=True):
+            try:
+                answer.wait(
+                    max(deadline - time.monotonic(), 0.0), f"committing a send to {item.publication.topic!r}", "it may still be sent"
+                )
+                errors.append(None)
+            except JMSError as error:
+                errors.append(error)
+        return errors
+
+    def _lost(self, delivered: list[Delivered]) -> JMSError | None:
+        """The error for messages of a queue that the broker has given to others, because the connection broke. With the condition held."""
+        lost = [held.message.message_id for consumer, held in delivered if consumer.is_lost(held)]
+        if not lost:
+            return None
+        return JMSError(f"the connection broke: {len(lost)} messages of queues are for others, or come again", "connection_lost")
 
     def rollback(self) -> None:
         """Drop the sends of the transaction. Received messages come again."""
@@ -214,18 +226,25 @@ class Session(MessageMaker):
             raise IllegalStateError("a completion listener cannot commit or roll back its own session (7.3.4)")
 
     def acknowledge_all(self) -> None:
-        """`Message.acknowledge` in mode CLIENT: acknowledge everything delivered so far."""
-        self.check_open()
-        with self.cond:
-            self._acknowledge(self._unacknowledged)
-        self._await_closing_links()
+        """`Message.acknowledge` in mode CLIENT: acknowledge everything delivered so far. Raises `JMSError` for messages of a queue that the
+        broker has given to others, because the connection broke; the rest is acknowledged."""
+        self._acknowledge_by_application(None)
 
     def _acknowledge_one(self, delivered: Delivered) -> None:
+        self._acknowledge_by_application(delivered)
+
+    def _acknowledge_by_application(self, only: Delivered | None) -> None:
         self.check_open()
         with self.cond:
-            if delivered in self._unacknowledged:
-                self._acknowledge([delivered])
+            done = self._unacknowledged if only is None else [only] if only in self._unacknowledged else []
+            lost = self._lost(done)
+            for consumer, held in done if lost is not None else ():
+                if consumer.is_lost(held):
+                    consumer.recover(held)
+            self._acknowledge(done)
         self._await_closing_links()
+        if lost is not None:
+            raise lost
 
     def _acknowledge(self, done: list[Delivered]) -> None:
         """With the condition held."""
@@ -244,8 +263,7 @@ class Session(MessageMaker):
     def _recover(self) -> None:
         back, self._unacknowledged = self._unacknowledged, []
         for consumer, held in back:
-            if not consumer.closed:
-                consumer.inbox.recover([held], now())
+            consumer.recover(held)
         self._close_finished_links({consumer for consumer, _ in back})
         self.cond.notify_all()
         for consumer in self.consumers:
@@ -300,8 +318,7 @@ class Session(MessageMaker):
 
     def _take_next(self, consumer: MessageConsumer) -> ReceivedMessage | None:
         held, tokens = consumer.inbox.next_message(now())
-        for token in tokens:
-            consumer.link.acknowledge(token)
+        consumer.drop(tokens)
         return held
 
     def _seconds_until_due(self, consumers: list[MessageConsumer]) -> float | None:
@@ -374,17 +391,22 @@ class Session(MessageMaker):
                 self._acknowledge_later(delivered)
 
     def _listener_failed(self, consumer: MessageConsumer, held: ReceivedMessage, error: BaseException) -> None:
-        """In AUTO and DUPS_OK deliver the message again at once, up to `redeliveries` times. Others continue with the next (8.7)."""
+        """In AUTO and DUPS_OK deliver the message again at once, up to `redeliveries` times, or give it back to its queue.
+
+        In other modes continue with the next one (8.7).
+        """
         if self.acknowledge_mode not in (AckMode.AUTO, AckMode.DUPS_OK):
             return
         with self.cond:
             delivered = next((each for each in self._unacknowledged if each[1] is held), None)
             if delivered is None:
                 return
-            self._failures[held] = self._failures.get(held, 0) + 1
-            if self._failures[held] <= self.connection.settings.redeliveries and not consumer.closed:
+            if not consumer.broker_counts:
+                self._failures[held] = self._failures.get(held, 0) + 1
+            if consumer.broker_counts or (self._failures[held] <= self.connection.settings.redeliveries and not consumer.closed):
                 self._unacknowledged.remove(delivered)
-                consumer.inbox.recover([held], now())
+                consumer.recover(held)
+                self._close_finished_links({consumer})
                 return
             self._acknowledge([delivered])
         given_up = JMSError(
@@ -396,12 +418,28 @@ class Session(MessageMaker):
     # consumers
 
     def create_consumer(self, destination: Destination, selector: str = "", no_local: bool = False) -> MessageConsumer:
-        """A consumer whose subscription ends with it. no_local: without the messages that this connection sends."""
+        """A consumer whose subscription ends with it, or of a queue. no_local: without the messages that this connection sends.
+
+        A queue has no selectors and no no_local: a message that one consumer does not want waits for the others.
+        """
+        if isinstance(destination, Queue):
+            return self._create_queue_consumer(destination, selector, no_local)
         filter_ = self._check_filter(destination, selector)
         link_id = self.connection.link_id()
         return self._add_consumer(Subscription(Topic(filter_), filter_, link_id, selector=selector, no_local=no_local))
 
-    create_subscriber = create_consumer  # JMS 1.1
+    create_subscriber = create_receiver = create_consumer  # JMS 1.1
+
+    def _create_queue_consumer(self, queue: Queue, selector: str, no_local: bool) -> MessageConsumer:
+        self.check_open()
+        address = filter_to_consume(queue)
+        self.connection.check_destination(queue, consuming=True)
+        if selector.strip() or no_local:
+            raise JMSError(f"a consumer of the queue {queue.name!r} takes what comes: queues have no selectors and no no_local", "selector")
+        connection = self.connection
+        name = connection.client_id
+        link_id = connection.subscriptions.free_queue_client_id(name, queue.name) if name else connection.link_id()
+        return self._add_consumer(Subscription(queue, address, link_id, prefetch=connection.settings.queue_prefetch), QueueConsumer)
 
     def create_durable_consumer(self, topic: Topic, name: str, selector: str = "", no_local: bool = False) -> MessageConsumer:
         """A consumer of a subscription that collects messages until `unsubscribe(name)`, also without a consumer. One consumer at a time.
@@ -489,18 +527,20 @@ class Session(MessageMaker):
             raise InvalidDestinationError(f"there is no durable subscription {name!r}")
 
     def _check_filter(self, destination: Destination, selector: str) -> str:
-        """The topic filter of a destination that may be consumed from. Raises `JMSError` for a wrong destination or selector."""
+        """The topic filter of a topic that may be consumed from. Raises `JMSError` for a wrong destination or selector."""
         self.check_open()
+        if isinstance(destination, Queue):
+            raise InvalidDestinationError(f"a subscription with a name is to a topic, not to the queue {destination.name!r}")
         filter_ = filter_to_consume(destination)
-        self.connection.check_temporary(destination, consuming=True)
+        self.connection.check_destination(destination, consuming=True)
         if selector.strip():
             Selector(selector)
         return filter_
 
-    def _add_consumer(self, subscription: Subscription) -> MessageConsumer:
+    def _add_consumer(self, subscription: Subscription, kind: type[MessageConsumer] = MessageConsumer) -> MessageConsumer:
         registry = self.connection.subscriptions
         registry.register(subscription)
-        return self._opened(MessageConsumer(self, subscription, functools.partial(registry.unregister, subscription)))
+        return self._opened(kind(self, subscription, functools.partial(registry.unregister, subscription)))
 
     def _opened(self, consumer: C) -> C:
         consumer.open()
@@ -508,6 +548,26 @@ class Session(MessageMaker):
             self.consumers.append(consumer)
             self.cond.notify_all()
         return consumer
+
+    def create_browser(self, queue: Queue, selector: str = "") -> QueueBrowser:
+        """What waits in a queue, as far as the selector matches. Nothing is taken out; the session need not be started."""
+        self.check_open()
+        if not isinstance(queue, Queue):
+            raise InvalidDestinationError(f"{queue!r} is no queue: use session.create_queue(name)")
+        topic_to_send(queue)
+        connection = self.connection
+        connection.check_destination(queue, consuming=True)
+        requests = QueueRequests(connection.transport, connection.link_id(), connection.settings)
+        browser = QueueBrowser(queue, selector, requests, self._closed_browser)
+        with self.cond:
+            self._browsers.append(browser)
+        browser.open()
+        return browser
+
+    def _closed_browser(self, browser: QueueBrowser) -> None:
+        with self.cond:
+            if browser in self._browsers:
+                self._browsers.remove(browser)
 
     def close_consumer(self, consumer: MessageConsumer) -> None:
         with self.cond:
@@ -564,6 +624,8 @@ class Session(MessageMaker):
         self.async_sends.close()
         self.dispatcher.end()
         try:
+            for browser in list(self._browsers):
+                browser.close()
             for consumer in consumers:
                 consumer.closed = True
                 consumer.finish()

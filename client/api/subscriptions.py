@@ -5,27 +5,29 @@ from __future__ import annotations
 import hashlib
 import itertools
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import quote
 
 from ..core.errors import IllegalStateError, JMSError, error_from_outcome
 from ..core.settings import Waiter
 from ..core.transport import Incoming, LinkSpec, Outcome, Transport
-from ..message.destinations import Topic, durable_client_id
+from ..message.destinations import Destination, durable_client_id, queue_client_id
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
     """What a consumer consumes.
 
-    topic: the topic or topic filter of the application.
+    topic: the topic, topic filter or queue of the application.
     filter: the filter that is sent to the broker, ``$share/...`` for a shared subscription.
     client_id: MQTT client identifier of the consumer's link.
     name: of a durable or shared subscription.
     user: User Properties of CONNECT.
+    prefetch: Receive Maximum; 0: that of the settings.
     """
 
-    topic: Topic
+    topic: Destination
     filter: str
     client_id: str
     durable: bool = False
@@ -34,6 +36,7 @@ class Subscription:
     selector: str = ""
     no_local: bool = False
     user: tuple[tuple[str, str], ...] = ()
+    prefetch: int = 0
 
     @property
     def identifier(self) -> int:
@@ -73,9 +76,15 @@ class SubscriptionRegistry:
 
     def free_client_id(self, client_id: str, name: str, instance: str) -> str:
         """The MQTT client identifier for one more consumer of a shared durable subscription."""
+        return self._free(shared_client_id(client_id, name, instance, number) for number in itertools.count())
+
+    def free_queue_client_id(self, client_id: str, queue: str) -> str:
+        """The MQTT client identifier for one more consumer of a queue."""
+        return self._free(queue_client_id(client_id, queue, number) for number in itertools.count(1))
+
+    def _free(self, candidates: Iterator[str]) -> str:
         with self._lock:
             used = {each.client_id for each in self._subscriptions.values()}
-        candidates = (shared_client_id(client_id, name, instance, number) for number in itertools.count())
         return next(candidate for candidate in candidates if candidate not in used)
 
 

@@ -25,11 +25,12 @@ class Settings:
     """Settings of a connection.
 
     prefetch: messages that the broker sends to one consumer before it waits for acknowledgements (Receive Maximum), 1 to 65535.
+    queue_prefetch: the same for a consumer of a queue. What one consumer has prefetched no other gets.
     once_window: acknowledged messages that a consumer remembers to recognise repeats; 0 turns once-only off.
     persistent_qos: QoS of PERSISTENT messages, 1 or 2.
     connect_timeout: seconds for a connection or a subscription.
     send_timeout: seconds for the broker's acknowledgement of one message.
-    redeliveries: how often a message is delivered again after its listener raised, before it is given up.
+    redeliveries: how often a message is delivered again after its listener raised, before it is given up; of a queue the broker counts.
     session_keep: seconds that the broker keeps sessions that are not durable while the connection is broken.
     durable_keep: the same for durable subscriptions; for ever by default.
     instance: identifies the program among those that share a shared durable subscription. Each needs its own, the same after a restart.
@@ -37,6 +38,7 @@ class Settings:
     """
 
     prefetch: int = 256
+    queue_prefetch: int = 16
     once_window: int = 16384
     persistent_qos: int = 1
     connect_timeout: float = 30.0
@@ -50,6 +52,7 @@ class Settings:
     def __post_init__(self) -> None:
         ranges = {
             "prefetch": (1, 65535),
+            "queue_prefetch": (1, 65535),
             "once_window": (0, 1 << 30),
             "persistent_qos": (1, 2),
             "connect_timeout": (0.001, 1e9),

@@ -135,8 +135,15 @@ class Link(Protocol):
 
     def unsubscribe(self, filter_: str, done: Done) -> None: ...
 
-    def acknowledge(self, token: object) -> None:
-        """Acknowledge a message. Without effect when the connection that brought it is lost: the broker sends the message again."""
+    @property
+    def has_queues(self) -> bool:
+        """Whether the broker said, when the link was connected last, that it has queues."""
+
+    def acknowledge(self, token: object, reason: int = 0) -> None:
+        """Acknowledge a message. Without effect when the connection that brought it is lost: the broker sends the message again.
+
+        reason: an MQTT 5 reason code. With 0x80 and above, which is for messages of queues, the broker takes the message back.
+        """
 
     def close(self, forget: bool, done: Done) -> None:
         """Disconnect after all earlier requests. forget: the broker drops the session."""

@@ -1,4 +1,4 @@
-"""Destinations: topics, temporary topics, and names of queues."""
+"""Destinations: topics, temporary topics, and queues."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import quote
 
+from ...base.queues import PREFIX
 from ...mqtt.errors import MqttError
 from ...mqtt.topics import check_filter, check_topic
 from ..core.errors import InvalidDestinationError, JMSError
@@ -18,6 +19,11 @@ class Destination:
     """Where messages go. name: an MQTT topic name. To consume, it may be an MQTT topic filter (``plant/+/temperature``)."""
 
     name: str
+
+    @property
+    def address(self) -> str:
+        """The MQTT topic name."""
+        return self.name
 
     def __str__(self) -> str:
         return self.name
@@ -32,7 +38,12 @@ class Topic(Destination):
 
 
 class Queue(Destination):
-    """Each message goes to one consumer. No broker offers queues to this client yet."""
+    """Each message goes to one consumer, and waits until there is one. name: of a queue of an mqmesh broker (docs/queues.md)."""
+
+    @property
+    def address(self) -> str:
+        """The MQTT topic name."""
+        return PREFIX + self.name
 
     @property
     def queue_name(self) -> str:
@@ -61,34 +72,38 @@ class TemporaryTopic(Topic):
 
 
 class TemporaryQueue(Queue):
-    """A queue of one connection. No broker offers queues to this client yet."""
+    """A queue of one connection. Brokers declare queues in their files, so there is none."""
 
 
 def no_queues(what: str) -> JMSError:
     """The error for everything that needs queues."""
     return JMSError(
-        f"{what} needs an mqmesh broker with queues; use a topic, or a shared durable subscription for a pool of consumers", "queues"
+        f"{what} needs an mqmesh broker with queues, and a direct connection to it; "
+        "use a topic, or a shared durable subscription for a pool of consumers",
+        "queues",
     )
 
 
+def destination_of(topic: str) -> Destination:
+    """The destination that an MQTT topic name stands for."""
+    return Queue(topic.removeprefix(PREFIX)) if topic.startswith(PREFIX) else Topic(topic)
+
+
 def topic_to_send(destination: Destination | None) -> str:
-    """The topic name of a destination. Raises `InvalidDestinationError` if it cannot be sent to."""
-    if not isinstance(destination, Topic):
-        if isinstance(destination, Queue):
-            raise no_queues(f"sending to the queue {destination.name!r}")
-        raise InvalidDestinationError(f"{destination!r} is not a destination: use session.create_topic(name)")
+    """The MQTT topic name of a destination. Raises `InvalidDestinationError` if it cannot be sent to."""
+    _check_kind(destination)
+    assert destination is not None
     try:
-        return check_topic(destination.name.encode())
+        return check_topic(destination.address.encode())
     except (MqttError, UnicodeEncodeError) as error:
         raise InvalidDestinationError(f"cannot send to {destination.name!r}: {error}") from error
 
 
 def filter_to_consume(destination: Destination) -> str:
     """The topic filter of a destination. Raises `InvalidDestinationError` if it cannot be consumed from."""
-    if not isinstance(destination, Topic):
-        if isinstance(destination, Queue):
-            raise no_queues(f"consuming from the queue {destination.name!r}")
-        raise InvalidDestinationError(f"{destination!r} is not a destination: use session.create_topic(name)")
+    _check_kind(destination)
+    if isinstance(destination, Queue):
+        return topic_to_send(destination)
     try:
         if destination.name.startswith("$share/"):
             raise InvalidDestinationError("$share/ stands for shared subscriptions: use create_shared_consumer")
@@ -98,6 +113,13 @@ def filter_to_consume(destination: Destination) -> str:
     return destination.name
 
 
+def _check_kind(destination: object) -> None:
+    if not isinstance(destination, Topic | Queue):
+        raise InvalidDestinationError(f"{destination!r} is not a destination: use session.create_topic(name) or create_queue(name)")
+    if isinstance(destination, Topic) and destination.name.startswith(PREFIX):
+        raise InvalidDestinationError(f"{destination.name!r} is a queue: use create_queue({destination.name.removeprefix(PREFIX)!r})")
+
+
 def durable_client_id(client_id: str, name: str, instance: str = "") -> str:
     """The MQTT client identifier of a durable subscription: ``jms/{client id}/{name}``, with ``/{instance}`` for a shared one.
 
@@ -105,3 +127,11 @@ def durable_client_id(client_id: str, name: str, instance: str = "") -> str:
     """
     parts = [client_id, name, *([instance] if instance else [])]
     return "jms/" + "/".join(quote(part, safe="") for part in parts)
+
+
+def queue_client_id(client_id: str, queue: str, number: int) -> str:
+    """The MQTT client identifier of a consumer of a queue, under which it is a member: ``{client id}:{queue}``, the next one with ``:2``.
+
+    The client identifier is percent-encoded. It is the same after a restart: a queue remembers the names of its members.
+    """
+    return f"{quote(client_id, safe='')}:{queue}" + (f":{number}" if number > 1 else "")

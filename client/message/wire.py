@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from ...base.queues import DELAY, DELIVERIES, HANDLE, POSITION, PRIORITY
 from ...mqtt.errors import MqttError
 from ...mqtt.topics import check_topic
 from ..core.errors import InvalidDestinationError, JMSError, MessageFormatError
 from ..core.transport import Incoming, Properties, Publication
 from .bodies import BytesMessage, MapMessage, StreamMessage
-from .destinations import Destination, Topic
+from .destinations import Destination, Queue, destination_of, topic_to_send
 from .messages import DEFAULT_PRIORITY, DeliveryMode, Message, ObjectMessage, TextMessage
 from .values import Typed, of_text, text_of
 
@@ -25,6 +26,11 @@ HEADERS = (
     "JMSBody",
     "JMSTypes",
     "JMSCorrelation",
+    HANDLE,
+    DELAY,
+    PRIORITY,
+    DELIVERIES,
+    POSITION,
 )
 LONGEST = 65535  # bytes of a UTF-8 string in MQTT [MQTT-1.5.4]
 
@@ -47,6 +53,10 @@ def encode(message: Message, qos: int, now: int) -> Publication:
         headers.append(("JMSDeliveryTime", str(message.delivery_time)))
     if isinstance(message.correlation_id, bytes):
         headers.append(("JMSCorrelation", "bytes"))
+    if isinstance(message.destination, Queue):
+        headers.append((HANDLE, message.message_id or ""))
+        if message.delivery_time > message.timestamp:
+            headers.append((DELAY, f"{message.delivery_time - message.timestamp}ms"))
     types, values = _encode_properties(message)
     if types:
         headers.append(("JMSTypes", types))
@@ -60,7 +70,7 @@ def encode(message: Message, qos: int, now: int) -> Publication:
     properties = Properties(
         text or None, expiry, message.content_type, _reply_topic(message.reply_to), correlation, tuple(headers + values)
     )
-    return Publication(str(message.destination), message.encode_body(), qos, properties)
+    return Publication(topic_to_send(message.destination), message.encode_body(), qos, properties)
 
 
 def _encode_properties(message: Message) -> tuple[str, list[tuple[str, str]]]:
@@ -79,7 +89,7 @@ def _reply_topic(reply_to: Destination | None) -> str | None:
     if reply_to is None:
         return None
     try:
-        return check_topic(reply_to.name.encode())
+        return check_topic(reply_to.address.encode())
     except MqttError as error:
         raise InvalidDestinationError(f"reply_to {reply_to.name!r}: {error}") from error
 
@@ -92,18 +102,19 @@ def decode(incoming: Incoming) -> Message:
     for name, value in incoming.properties.user:
         (found if name in HEADERS else values).setdefault(name, value)
     message = _decode_body(incoming, found.get("JMSBody"))
-    message.destination = Topic(incoming.topic)
+    message.destination = destination_of(incoming.topic)
     message.message_id = found.get("JMSMessageID") or None
     message.timestamp = _number(found.get("JMSTimestamp"))
     non_persistent = found.get("JMSDeliveryMode", "1" if incoming.qos == 0 else "2") == "1"
     message.delivery_mode = DeliveryMode.NON_PERSISTENT if non_persistent else DeliveryMode.PERSISTENT
-    message.priority = min(_number(found.get("JMSPriority"), DEFAULT_PRIORITY), 9)
+    message.priority = min(_number(found.get("JMSPriority", found.get(PRIORITY)), DEFAULT_PRIORITY), 9)
+    message.delivery_count = _number(found.get(DELIVERIES))
     message.jms_type = found.get("JMSType")
     message.expiration = _number(found.get("JMSExpiration"))
     message.delivery_time = _number(found.get("JMSDeliveryTime")) or message.timestamp
     message.correlation_id = _correlation(incoming.properties.correlation, found.get("JMSCorrelation"))
     if incoming.properties.response_topic:
-        message.reply_to = Topic(incoming.properties.response_topic)
+        message.reply_to = destination_of(incoming.properties.response_topic)
     message.properties.typed = _decode_properties(values, found.get("JMSTypes", ""))
     message.freeze()
     return message

@@ -67,6 +67,8 @@ class MetabrokerTransport:
 class RemoteLink:
     """A `transport.Link`, and the `transport.LinkHandler` of the link to the community broker."""
 
+    has_queues = False  # a metabroker has no way to give a message back
+
     def __init__(self, transport: MetabrokerTransport, spec: LinkSpec, handler: LinkHandler) -> None:
         self._transport, self._handler = transport, handler
         network = transport.community.network
@@ -96,7 +98,7 @@ class RemoteLink:
     def unsubscribe(self, filter_: str, done: Done) -> None:
         self._call(lambda now: self._machine.unsubscribe(filter_, done, now))
 
-    def acknowledge(self, token: object) -> None:
+    def acknowledge(self, token: object, reason: int = 0) -> None:
         self._call(lambda now: self._machine.acknowledge(token))
 
     def close(self, forget: bool, done: Done) -> None:

@@ -25,8 +25,11 @@ from paho.mqtt.properties import Properties as PahoProperties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from ...base.backoff import Backoff
+from ...base.queues import HAS_QUEUES
+from ...mqtt.codec import encode
 from ...mqtt.errors import MqttError
 from ...mqtt.length import LARGEST_PACKET, LONGEST_LENGTH, encode_length
+from ...mqtt.packets import Puback
 from ...mqtt.properties import Property, encode_properties
 from ...mqtt.reasons import Reason
 from ..core.transport import Done, Incoming, LinkHandler, LinkSpec, Outcome, Properties, Publication
@@ -96,6 +99,7 @@ class PahoLink:
         self._events = 0  # of the socket that the selector watches
         self._window = 0  # the broker's Receive Maximum
         self._largest = LARGEST_PACKET  # the broker's Maximum Packet Size
+        self.has_queues = False
         self._waiting: deque[_Sending] = deque()
         self._under_way: dict[int, _Sending] = {}  # by packet identifier, in the order of sending
         self._subscriptions: dict[str, tuple[int, int, Done | None]] = {}  # filter -> QoS, identifier, done until it is answered
@@ -123,8 +127,8 @@ class PahoLink:
     def unsubscribe(self, filter_: str, done: Done) -> None:
         self._transport.call(lambda: self._unsubscribe(filter_, done))
 
-    def acknowledge(self, token: object) -> None:
-        self._transport.call(lambda: self._acknowledge(token))
+    def acknowledge(self, token: object, reason: int = 0) -> None:
+        self._transport.call(lambda: self._acknowledge(token, reason))
 
     def close(self, forget: bool, done: Done) -> None:
         self._transport.call(lambda: self._close(forget, done))
@@ -159,9 +163,14 @@ class PahoLink:
         if self._up:
             self._send_unsubscribe(filter_)
 
-    def _acknowledge(self, token: object) -> None:
-        if isinstance(token, _Token) and token.connection == self._connection and self._up:
+    def _acknowledge(self, token: object, reason: int) -> None:
+        if not isinstance(token, _Token) or token.connection != self._connection or not self._up:
+            return
+        if not reason:
             self._client.ack(token.packet, token.qos)
+        else:  # paho sends no reason codes
+            puback = encode(Puback(token.packet, Reason(reason)), 5)
+            self._client._packet_queue(puback[0], puback, token.packet, token.qos)
 
     def _close(self, forget: bool, done: Done) -> None:
         if self._ended or not self._up:
@@ -395,6 +404,7 @@ class PahoLink:
         self._up, self._up_since = True, time.monotonic()
         self._window = min(getattr(properties, "ReceiveMaximum", 65535), IN_FLIGHT)
         self._largest = getattr(properties, "MaximumPacketSize", LARGEST_PACKET)
+        self.has_queues = HAS_QUEUES in getattr(properties, "UserProperty", ())
         if not flags.session_present:
             self._send_again()
         for filter_, (*_, done) in list(self._subscriptions.items()):

@@ -40,15 +40,17 @@ class RunningBroker:
 
 
 @contextlib.contextmanager
-def running_broker(folder: Path, kind: str | None = None, web: bool = False, largest: int = 16_000_000) -> Iterator[RunningBroker]:
+def running_broker(
+    folder: Path, kind: str | None = None, web: bool = False, largest: int = 16_000_000, queues: str = ""
+) -> Iterator[RunningBroker]:
     """Start a broker, yield it once it listens, stop it. `folder` takes its log and configuration. web: with a WebSocket listener too.
 
-    largest: bytes of a packet that it takes.
+    largest: bytes of a packet that it takes. queues: tables of an mqmesh broker's file, with a data folder for them.
     """
     kind = kind or os.environ.get("MQMESH_TEST_BROKER", "mqmesh")
     log = folder / f"{kind}.log"
     with log.open("w") as stderr:
-        process, ports = _mosquitto(folder, stderr, web, largest) if kind == "mosquitto" else _mqmesh(folder, stderr, web, largest)
+        process, ports = _mosquitto(folder, stderr, web, largest) if kind == "mosquitto" else _mqmesh(folder, stderr, web, largest, queues)
         try:
             yield RunningBroker(kind, ports[0], process, log, web=ports[-1] if web else 0)
             assert process.poll() is None, f"{kind} died with status {process.returncode}: {log.read_text()[-2000:]}"
@@ -63,12 +65,14 @@ def running_broker(folder: Path, kind: str | None = None, web: bool = False, lar
                 process.stdout.close()
 
 
-def _mqmesh(folder: Path, stderr: object, web: bool, largest: int) -> tuple[subprocess.Popen[str], list[int]]:
+def _mqmesh(folder: Path, stderr: object, web: bool, largest: int, queues: str) -> tuple[subprocess.Popen[str], list[int]]:
     config = folder / "mqmesh.toml"
-    config.write_text(f"[limits]\nmax_packet_size = {largest}\n")
+    config.write_text(f"[limits]\nmax_packet_size = {largest}\n{queues}")
     command = [sys.executable, "-m", "mqmesh.cli.main", "broker", "--config", str(config), "--listen", "mqtt://127.0.0.1:0"]
     if web:
         command += ["--listen", "ws://127.0.0.1:0"]
+    if queues:
+        command += ["--data", str(folder / "data")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)  # type: ignore[call-overload]
     line = process.stdout.readline()
     assert line.startswith("ready mqtt://127.0.0.1:"), f"the broker printed {line!r}"

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from mqmesh.client import Selector, TextMessage, Topic
-from mqmesh.client.api.inbox import Inbox, ReceivedMessage
+from mqmesh.client.api.inbox import Inbox, QueueInbox, ReceivedMessage
 from mqmesh.client.core.transport import Incoming, Properties
 from mqmesh.client.message.wire import encode
 
@@ -174,3 +174,38 @@ def test_due_messages_come_by_priority_then_arrival(messages: list[tuple[int, in
     while (held := inbox.next_message(4001)[0]) is not None:
         found.append(held.order - 1)
     assert found == sorted(range(len(messages)), key=lambda number: (-messages[number][0], number))
+
+
+def test_what_a_queue_takes_back_with_the_connection_is_forgotten() -> None:
+    inbox = QueueInbox()
+    for number in (1, 2, 3):
+        inbox.add(publication(f"ID:{number}", number), 0)
+    done, held = take(inbox), take(inbox)
+    assert inbox.acknowledge([done]) == [1]
+    inbox.connection_lost()
+    assert inbox.next_message(5000) == (None, []), "the third one is for whom the broker gives it to"
+    assert held.tokens == []
+    assert inbox.add(publication("ID:1", 1, "first again"), 0) == "first again", "the acknowledgement was lost: it is done"
+    assert inbox.add(publication("ID:2", 2, "second again"), 0) is None
+    assert inbox.add(publication("ID:3", 3, "third again"), 0) is None
+    assert take(inbox).incoming.token == "third again"
+    assert inbox.acknowledge([held]) == ["second again"]
+
+
+def test_what_is_given_back_to_a_queue_may_come_again() -> None:
+    inbox = QueueInbox()
+    inbox.add(publication("ID:1", 1), 0)
+    held = take(inbox)
+    assert inbox.give_back([held, held]) == [1]
+    assert len(inbox) == 0
+    inbox.add(publication("ID:1", 2), 0)
+    assert take(inbox).incoming.packet == 2
+
+
+def test_a_queues_message_expires_by_the_brokers_time_and_is_given_back() -> None:
+    inbox = QueueInbox()
+    inbox.add(publication("ID:1", 1, expiration=3000, delivery_time=9000), 10_000)  # two seconds left, says the broker
+    assert inbox.next_message(12_000) == (None, [1])
+    assert (len(inbox), inbox.expired, inbox.next_due()) == (0, 1, None)
+    inbox.add(publication("ID:1", 2, expiration=3000), 10_000)
+    assert take(inbox, 11_999).incoming.packet == 2

@@ -170,8 +170,10 @@ def test_the_names_of_jms_1_1(factory: ConnectionFactory, name: str) -> None:
 
 
 def test_queues_say_what_they_need(context: Context) -> None:
-    with pytest.raises(JMSError, match="needs an mqmesh broker with queues"):
-        context.create_queue("q")
+    queue = context.create_queue("q")
+    for use in (context.create_consumer, context.create_browser, lambda queue: context.create_producer().send(queue, "a")):
+        with pytest.raises(JMSError, match="needs an mqmesh broker with queues"):
+            use(queue)
 
 
 def test_6_2_9_one_session_to_one_consumer_keeps_the_order(connection: Connection, name: str) -> None:
