@@ -485,7 +485,7 @@ class Site:
             return
         self.flushing = True
         try:
-            while self.node is not None and (actions := self.node.take()):
+            while self.node is not None and self.node.stirred and (actions := self.node.take()):
                 for action in actions:
                     self._do(action)
             self._save()
