@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mqmesh.broker")
 
+AT_ONCE = 2048  # messages that are given, or expire, before everybody else has a turn
 TRIM = 10.0  # seconds between looks for segments that nobody needs
 UNUSABLE_REASON = Reason.PAYLOAD_FORMAT_INVALID
 
@@ -98,6 +100,7 @@ class Queues:
         self._stirred: dict[str, None] = {}  # queues that may have something for a member
         self._heard: dict[Place, None] = {}
         self._turn = 0
+        self._goes_on = False
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0
         self._trim_at = 0.0
@@ -227,7 +230,7 @@ class Queues:
             return None, f"{name}:{known}"
         if known is not None:
             return known, ""
-        text = queue.refusal(len(payloads), sum(map(len, payloads)))
+        text = queue.refusal(len(payloads), sum(map(len, payloads))) or (queue.unknown(how.plan) if how.plan is not None else None)
         if text is not None:
             raise Refused(Reason.QUOTA_EXCEEDED, text)
         life = 1000 * expiry if expiry else 0
@@ -281,11 +284,19 @@ class Queues:
         elif isinstance(seat, Seat):
             self.stand(seat)
         if isinstance(seat, Seat) and session.client_id not in self.settings.subscribers.get(name, ()):
-            seat.queue.unsubscribe(session.client_id, self.now())
+            self.leave_plan(seat.queue, session.client_id)
         if not place.seats:
             place.leave()
             del self.places[session]
         self._stirred[name] = None
+
+    def leave_plan(self, queue: Queue, name: str) -> None:
+        """A subscriber is none any more: what waits for it alone expires, little by little where that is much."""
+        steps = queue.unsubscribe(name, self.now())
+        for _ in islice(steps, AT_ONCE):
+            pass
+        turns = self.context.turns
+        turns.run(turns.current, steps, f"client={quoted(name)} work=queue-leave")
 
     def came(self, session: Session) -> None:
         """A client is there again."""
@@ -369,12 +380,22 @@ class Queues:
         for place in self.places.values():
             if place.tap.heard:
                 self._listen(place)
-        while self._stirred:
+        left = AT_ONCE
+        while self._stirred and left > 0:
             name = next(iter(self._stirred))
             del self._stirred[name]
-            self._feed(name)
+            left -= self._feed(name, left)
+        if self._stirred and not self._goes_on:
+            self._goes_on = True
+            self.context.loop.call_soon(self._go_on)
         self._set_timer()
         return self.sites.settle()
+
+    def _go_on(self) -> None:
+        """Members get more, now that everybody else had a turn."""
+        self._goes_on = False
+        self.context.refresh()
+        self.context.flush()
 
     def begin_commit(self) -> None:
         """Write what is new."""
@@ -407,23 +428,28 @@ class Queues:
         else:
             seat.returned(part, index, 1, now)
 
-    def _feed(self, name: str) -> None:
-        """Give the members of a queue what they have room for, in turns."""
+    def _feed(self, name: str, most: int) -> int:
+        """Give the members of a queue what they have room for, in turns: how many messages. most: then they are given more later."""
         queue, seats = self.queue_here(name), self._seats.get(name, [])
         if queue is None:
             self.sites.feed(name)
-            return
+            return 0
+        left = most
         while seats and queue.waiting:
-            given = 0
+            before = left
             share = max(1, min(TURN, -(-queue.waiting // len(seats))))
             self._turn += 1
             first = self._turn % len(seats)
             for seat in seats[first:] + seats[:first]:
-                room = min(share, seat.room())
+                if left <= 0:
+                    self._stirred[name] = None
+                    return most - left
+                room = min(share, left, seat.room())
                 if room > 0:
-                    given += self._give(seat, room)
-            if not given:
-                return
+                    left -= self._give(seat, room)
+            if left == before:
+                break
+        return most - left
 
     def _give(self, seat: Seat | Guest, most: int) -> int:
         now = self.now()
@@ -463,7 +489,7 @@ class Queues:
 
     def _fire(self, now: int) -> None:
         for name, queue in self.store.queues.items():
-            if queue.deadline and queue.deadline <= now and queue.handle_timer(now):
+            if queue.deadline and queue.deadline <= now and queue.handle_timer(now, AT_ONCE // 2):
                 self._stirred[name] = None
 
     def _set_timer(self) -> None:

@@ -16,9 +16,11 @@ What it does not know: the queue, files, times.
 
 from __future__ import annotations
 
+import heapq
 from array import array
 from collections import deque
 from typing import NamedTuple
+from zlib import crc32
 
 from .plan import ANYBODY, Group
 from .states import HELD, OUTCOMES, Subscriber
@@ -29,6 +31,8 @@ FREE = int(Subscriber.CLEAN)
 HELD_BYTES = bytes(sorted(HELD))
 OPEN_BYTES = bytes((FREE, WAITS)) + HELD_BYTES
 ENDED_BYTES = bytes(sorted(OUTCOMES))
+GROUP_BUCKETS = 65_536
+SPARE = 1024  # parts without free messages that a lane may have
 KEPT_RETURNS = 256  # of one message, in memory; the log has them all
 
 
@@ -204,24 +208,38 @@ def runs_of(states: bytes | bytearray, wanted: bytes) -> list[tuple[int, int, in
     return found
 
 
+def bucket_of(group: str) -> int:
+    """Message groups are many; those of one bucket go to one member together."""
+    return crc32(group.encode("utf-8", "surrogatepass")) % GROUP_BUCKETS
+
+
 class Lane:
     """One group of members of a queue. ready: heap of parts with free messages, the highest priority first, then the oldest.
 
-    owners: message group -> the member that has its messages. grouped: blocks here whose messages have groups.
+    owners: message group, by `bucket_of` -> the member that has its messages. blocks: those that are not at an end. grouped: of these,
+    the ones whose messages have groups.
     """
 
-    __slots__ = ("group", "grouped", "owners", "ready", "waiting")
+    __slots__ = ("blocks", "group", "grouped", "owners", "ready", "waiting")
 
     def __init__(self, group: Group) -> None:
         self.group = group
         self.ready: list[tuple[int, int, Part]] = []
-        self.owners: dict[str, int] = {}
+        self.owners: dict[int, int] = {}
+        self.blocks = 0
         self.grouped = 0
         self.waiting = 0  # messages that are clean
 
-    def takes(self, name: str) -> bool:
-        """Whether a member belongs to it."""
-        return not self.group or name in self.group
+    def prune(self) -> None:
+        """Let go of parts without free messages: those that would be next, and all when most are such."""
+        ready = self.ready
+        while ready and not ready[0][2].free:
+            heapq.heappop(ready)[2].queued = False
+        if len(ready) > 2 * self.blocks + SPARE:
+            for _, _, part in ready:
+                part.queued = part.free > 0
+            ready[:] = [one for one in ready if one[2].free]
+            heapq.heapify(ready)
 
 
 class Block:

@@ -17,16 +17,20 @@ What it does not know: clients, connections, files, clocks. Times are millisecon
 
 from __future__ import annotations
 
-import heapq
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from .blocks import DEFAULT_PRIORITY, FREE, NOBODY, WAITS, Block, Key, Lane, Meta, Part
+from .blocks import DEFAULT_PRIORITY, FREE, NOBODY, WAITS, Block, Key, Lane, Meta, Part, bucket_of
 from .plan import Plan
 from .rules import DROP_OLDEST, REFUSE
 from .states import OUTCOMES, IllegalMove, Publisher, Step, Subscriber, name_of, step
-from .stock import Member, Move, Stock
+from .stock import MOST_LANES, Member, Move, Stock
 
 BLOCK_MAX = 8192  # messages that gather in one block
+BLOCK_BYTES = 4 << 20  # of payloads, from which on no more gather in it
+MOST_NAMES = 10_000  # of members, from which on plans of publishers bring no others
+MOST_DROPPED = 8192  # messages that make room at one commit
+EVERYTHING = 2**62
 HIGHEST = 9  # of priorities
 
 
@@ -67,8 +71,8 @@ class Queue(Stock):
             for start, count in part.held_by(member.number):
                 self.give_back(member, part, start, count, now)
         for lane in member.lanes:
-            for group in [one for one, owner in lane.owners.items() if owner == member.number]:
-                del lane.owners[group]
+            for bucket in [one for one, owner in lane.owners.items() if owner == member.number]:
+                del lane.owners[bucket]
 
     def subscribe(self, name: str) -> bool:
         """A plan "all" has this subscriber from now on: whether that is new."""
@@ -79,18 +83,25 @@ class Queue(Stock):
         self.changed.append((name, True))
         return True
 
-    def unsubscribe(self, name: str, now: int) -> bool:
-        """A plan "all" has it no more; what waits for it alone expires."""
+    def unsubscribe(self, name: str, now: int) -> Iterator[None]:
+        """A plan "all" has it no more; what waits for it alone expires, in the steps that are returned."""
         if name not in self.subscribers:
-            return False
+            return iter(())
         del self.subscribers[name]
         self.changed.append((name, False))
         lane = self.lanes.get(frozenset((name,)))
-        for block in list(self.blocks.values()) if lane is not None else ():
+        return self._expire_lane(lane, self.next, now) if lane is not None else iter(())
+
+    def _expire_lane(self, lane: Lane, end: int, now: int) -> Iterator[None]:
+        """What waits in a lane expires, of messages before the position `end`."""
+        block = self.block_from(0)
+        while block is not None and block.first < end:
+            after = block.first + block.count
             for part in block.parts:
                 if part.lane is lane:
                     self.expire_part(part, 0, block.count, now)
-        return True
+            yield
+            block = self.block_from(after)
 
     # ---- put
 
@@ -121,8 +132,23 @@ class Queue(Stock):
     @property
     def _all(self) -> tuple[int, int]:
         """How many messages, and bytes, there are with those that are not committed yet."""
-        new = (*self.coming, *self.filled, *self.opened.values())
-        return self.waiting + self.held + sum([block.count for block in new]), self.size + sum([block.size for block in new])
+        return self.waiting + self.held + self.gathering, self.size + self.gathering_size
+
+    def unknown(self, plan: Plan) -> str | None:
+        """Why a plan that a publisher gives cannot be followed; None: it can, and its groups are known from now on."""
+        groups = [group for group in plan.groups or () if group not in self.lanes]
+        if not groups:
+            return None
+        if len(self.lanes) + len(groups) > MOST_LANES + len(self.subscribers):
+            self._drop_lanes()
+        if len(self.lanes) + len(groups) > MOST_LANES + len(self.subscribers):
+            return f"the queue has messages for {len(self.lanes):,} different groups: wait until they are worked"
+        names = sum(name not in self.members for group in groups for name in group)
+        if names and len(self.names) + names > MOST_NAMES:
+            return f"the queue knows {len(self.names):,} members: a plan cannot bring more"
+        for group in groups:
+            self._lane(group)
+        return None
 
     def put(
         self,
@@ -156,12 +182,16 @@ class Queue(Stock):
             topic,
         )
         block = self.opened.get(key)
-        if block is not None and block.count + len(payloads) > BLOCK_MAX:
+        if block is not None and (block.count + len(payloads) > BLOCK_MAX or block.size > BLOCK_BYTES):
             self.filled.append(block)
             block = None
         if block is None:
             block = self.opened[key] = Block(key, now)
-        return block, block.add(payloads, meta)
+        before = block.size
+        index = block.add(payloads, meta)
+        self.gathering += len(payloads)
+        self.gathering_size += block.size - before
+        return block, index
 
     def seal(self, now: int) -> list[Block]:
         """End the open blocks: they have positions, and are to be committed."""
@@ -172,7 +202,6 @@ class Queue(Stock):
             block.close(self.next)
             self.next += block.count
             self.number_groups(block)
-        self.coming += sealed
         return sealed
 
     def number_groups(self, block: Block) -> None:
@@ -181,7 +210,7 @@ class Queue(Stock):
 
     def committed(self, block: Block, now: int) -> None:
         """A block is kept: its messages may be taken, when they are revealed and due."""
-        self.coming.remove(block)
+        self._gathered(block)
         self.add(block, now)
         self.counts["put"] += block.count
         if self.rules.when_full != REFUSE:
@@ -189,7 +218,11 @@ class Queue(Stock):
 
     def gone(self, block: Block) -> None:
         """The commit of a block has failed: it was never put."""
-        self.coming.remove(block)
+        self._gathered(block)
+
+    def _gathered(self, block: Block) -> None:
+        self.gathering -= block.count
+        self.gathering_size -= block.size
 
     def _make_room(self, now: int) -> None:
         """Beyond the bounds the oldest go: they are withdrawn, or dead."""
@@ -197,16 +230,18 @@ class Queue(Stock):
         over = max(0, self.waiting + self.held - rules.messages) if rules.messages else 0
         if not over and not (rules.bytes and self.size > rules.bytes):
             return
-        for block in list(self.blocks.values()):
-            most = block.count if rules.bytes and self.size > rules.bytes else over
+        block, left = self.block_from(0), MOST_DROPPED
+        while block is not None and left > 0:
+            most = block.count if rules.bytes and self.size > rules.bytes else min(over, left)
             if most <= 0:
                 return
             clean = sorted({index for part in block.parts for at, count, _ in part.runs(FREE, WAITS) for index in range(at, at + count)})
-            for at in clean[:most]:
-                over -= 1
+            for start, count in spans(clean[:most]):
+                over, left = over - count, left - count
                 if rules.when_full != DROP_OLDEST:
-                    self._bury(block, at, 1, "the queue is full")
-                self.withdraw(block, at, 1, now)
+                    self._bury(block, start, count, "the queue is full")
+                self.withdraw(block, start, count, now)
+            block = self.block_from(block.first + block.count)
 
     # ---- take
 
@@ -214,9 +249,8 @@ class Queue(Stock):
         """The lane whose next message is the first for a member."""
         best = None
         for lane in member.lanes:
+            lane.prune()
             ready = lane.ready
-            while ready and not ready[0][2].free:
-                heapq.heappop(ready)[2].queued = False
             if ready and (best is None or ready[0][:2] < best.ready[0][:2]):
                 best = lane
         return best
@@ -266,7 +300,7 @@ class Queue(Stock):
             at = part.states.find(FREE, part.cursor)
             while at >= 0 and taken < most:
                 group = part.block.meta(at).group
-                if not group or lane.owners.setdefault(group, member.number) == member.number:
+                if not group or lane.owners.setdefault(bucket_of(group), member.number) == member.number:
                     cursor = part.cursor
                     taken += self.give(member, part, at, 1, now, found)
                     part.cursor = cursor
@@ -359,16 +393,15 @@ class Queue(Stock):
         """UNAVAILABLE: nobody gets these messages any more. Who has one may finish."""
         if block.withdrawn is None:
             block.withdrawn = set()
-        fresh = [at for at in range(start, start + count) if at not in block.withdrawn]
-        for at in fresh:
-            block.withdrawn.add(at)
-            self.moves.append(Move(block.first + at, 1, 0, NOBODY, Publisher.UNAVAILABLE, now))
-        if block.hidden is not None:
-            block.hidden.difference_update(fresh)
-        self.counts["withdrawn"] += len(fresh)
-        for part in block.parts:
-            for at in fresh:
-                self.expire_part(part, at, 1, now)
+        for at, length in spans([one for one in range(start, start + count) if one not in block.withdrawn]):
+            fresh = range(at, at + length)
+            block.withdrawn.update(fresh)
+            self.moves.append(Move(block.first + at, length, 0, NOBODY, Publisher.UNAVAILABLE, now))
+            if block.hidden is not None:
+                block.hidden.difference_update(fresh)
+            self.counts["withdrawn"] += length
+            for part in block.parts:
+                self.expire_part(part, at, length, now)
 
     def reveal(self, block: Block, start: int, count: int, now: int) -> None:
         """The publisher makes messages available that were only PUT. Raises IllegalMove."""
@@ -406,21 +439,37 @@ class Queue(Stock):
     @property
     def deadline(self) -> int:
         """When `handle_timer` is to be called; 0: never."""
-        return self._timers[0][0] if self._timers else 0
+        return self._timers.next
 
-    def handle_timer(self, now: int) -> bool:
-        """Delays that are over, and lives: whether something was due."""
+    def handle_timer(self, now: int, most: int = EVERYTHING) -> bool:
+        """Delays that are over, and lives: whether something was due. most: how much of it is looked at now."""
         any_due = False
-        while self._timers and self._timers[0][0] <= now:
-            when, _, block, part, start, count = heapq.heappop(self._timers)
+        while most > 0 and 0 < self._timers.next <= now:
             any_due = True
-            if block.first not in self.blocks:
+            when, item = self._timers.pop()
+            most -= 1
+            if isinstance(item, tuple):
+                if item[0].block.first in self.blocks:
+                    self._free(*item)
                 continue
-            if part is not None:
-                self._free(part, start, count)
-                continue
-            if block.key.due == when:
-                self._wake(block, 0, block.count)
-            if block.key.expires and block.key.expires <= now:
-                self.expire(block, 0, block.count, now)
+            most -= item.count // 8
+            if item.key.due == when:
+                self._wake(item, 0, item.count)
+            if 0 < item.key.expires <= now:
+                self.expire(item, 0, item.count, now)
         return any_due
+
+
+def spans(indexes: list[int]) -> list[tuple[int, int]]:
+    """Indexes in order as (first, count) of those in a row."""
+    found: list[tuple[int, int]] = []
+    begin = end = -1
+    for one in indexes:
+        if one != end:
+            if end > begin:
+                found.append((begin, end - begin))
+            begin = one
+        end = one + 1
+    if end > begin:
+        found.append((begin, end - begin))
+    return found

@@ -8,16 +8,18 @@ What it does not know: who may do what. Times are milliseconds since 1970.
 from __future__ import annotations
 
 import heapq
-import itertools
-from bisect import bisect_right, insort
 from typing import NamedTuple
 
 from .blocks import DEFAULT_PRIORITY, FREE, NOBODY, OPEN_BYTES, WAITS, Block, Key, Lane, Part
-from .plan import Group
+from .order import Order
+from .plan import ANYBODY, Group
 from .rules import Rules
 from .states import Subscriber
+from .timers import Timers
 
 KEPT_UNUSABLE = 10_000  # blocks that stay in memory because somebody could not use a message of them
+MOST_LANES = 1024  # groups that plans of publishers may make, beside those of subscribers
+SECOND, SOON = 1000, 10_000  # milliseconds
 
 
 class Move(NamedTuple):
@@ -77,14 +79,14 @@ class Stock:
         self.dead: list[Dead] = []
         self.opened: dict[Key, Block] = {}
         self.filled: list[Block] = []
-        self.coming: list[Block] = []  # sealed, and not committed
         self.changed: list[tuple[str, bool]] = []
         self.waiting = self.held = self.size = 0
+        self.gathering = self.gathering_size = 0  # of what is put and not committed
         self.counts = dict.fromkeys(("put", "done", "unusable", "expired", "returned", "dead", "refused", "withdrawn"), 0)
         self.kept: dict[int, Block] = {}  # settled, with messages that somebody could not use
-        self._firsts: list[int] = []
-        self._timers: list[tuple[int, int, Block, Part | None, int, int]] = []
-        self._serial = itertools.count()
+        self._firsts = Order()
+        self._kept_firsts = Order()
+        self._timers: Timers[Block | tuple[Part, int, int]] = Timers()
         self.mixed = False
         self._active: list[Member] = []
 
@@ -96,19 +98,26 @@ class Stock:
         if found is None:
             found = self.members[name] = Member(len(self.names), name)
             self.names.append(name)
-            found.lanes = [lane for lane in self.lanes.values() if lane.takes(name)]
+            found.lanes = [self.lanes[ANYBODY]] if ANYBODY in self.lanes else []  # who is in another group is known since it was made
         return found
 
     def _lane(self, group: Group) -> Lane:
         lane = self.lanes.get(group)
         if lane is None:
+            members = [self.member(name) for name in group] if group else list(self.members.values())
             lane = self.lanes[group] = Lane(group)
-            for name in group:
-                self.member(name)
-            for member in self.members.values():
-                if lane.takes(member.name):
-                    member.lanes.append(lane)
+            for member in members:
+                member.lanes.append(lane)
         return lane
+
+    def _drop_lanes(self) -> None:
+        """Forget groups that no message is for."""
+        used = {group for block in (*self.filled, *self.opened.values()) for group in block.key.groups}
+        for group, lane in list(self.lanes.items()):
+            if group and not lane.blocks and group not in used:
+                del self.lanes[group]
+                for name in group:
+                    self.members[name].lanes.remove(lane)
 
     # ---- blocks
 
@@ -123,35 +132,42 @@ class Stock:
             part.begin(block.count, FREE if key.revealed and not due and first else WAITS)
             part.lane.waiting += block.count
             part.lane.grouped += block.grouped
+            part.lane.blocks += 1
             self._queue(part)
         block.left = block.count * len(block.parts)
         self.waiting += block.left
         self.size += block.size
         self.mixed = self.mixed or key.priority != DEFAULT_PRIORITY
         self.blocks[block.first] = block
-        if self._firsts and block.first < self._firsts[-1]:
-            insort(self._firsts, block.first)
-        else:
-            self._firsts.append(block.first)
+        self._firsts.add(block.first)
         if due:
-            self._set_timer(key.due, block)
+            self._timers.add(key.due, block)
         if key.expires:
-            self._set_timer(key.expires, block)
+            self._timers.add(_expiry(block), block)
         if not block.left:
             self._settled(block)
 
     def _settled(self, block: Block) -> None:
         """All subscribers are through: JOURNALLED."""
         del self.blocks[block.first]
-        at = bisect_right(self._firsts, block.first) - 1
-        del self._firsts[at]
+        self._firsts.remove(block.first)
         self.size -= block.size
+        self._timers.remove(block.key.due, block)
+        self._timers.remove(_expiry(block), block)
         for part in block.parts:
             part.lane.grouped -= block.grouped
+            part.lane.blocks -= 1
+            part.lane.prune()
         if block.unusable:
             self.kept[block.first] = block
+            self._kept_firsts.add(block.first)
             if len(self.kept) > KEPT_UNUSABLE:
-                del self.kept[next(iter(self.kept))]
+                self.drop_kept(next(iter(self.kept)))
+
+    def drop_kept(self, first: int) -> None:
+        """Forget a block that is kept for messages that somebody could not use."""
+        del self.kept[first]
+        self._kept_firsts.remove(first)
 
     def _bury(self, block: Block, start: int, count: int, why: str) -> None:
         self.counts["dead"] += count
@@ -199,7 +215,7 @@ class Stock:
         else:
             self.moves.append(Move(first, 1, part.index, member.number, FREE, now))
         if backoff:
-            self._set_timer(now + backoff, part.block, part, at, 1)
+            self._timers.add(now + backoff, (part, at, 1))
         else:
             self._free(part, at, 1)
 
@@ -218,12 +234,16 @@ class Stock:
         ended = not self.rules.explicit or part.states[index] == Subscriber.JOURNALLED
         block.unusable.discard((part.index, index))
         if block.first not in self.blocks:
-            del self.kept[block.first]
+            self.drop_kept(block.first)
             self.blocks[block.first] = block
-            insort(self._firsts, block.first)
+            self._firsts.add(block.first)
             self.size += block.size
             for one in block.parts:
+                one.lane = self._lane(one.lane.group)  # it may have been forgotten
                 one.lane.grouped += block.grouped
+                one.lane.blocks += 1
+        if block.key.expires:
+            self._timers.add(_expiry(block), block)
         part.mark(index, 1, WAITS)
         part.open += ended
         block.left += ended
@@ -250,16 +270,23 @@ class Stock:
 
     def find(self, position: int) -> Block | None:
         """The block of a position, if it is in memory."""
-        at = bisect_right(self._firsts, position) - 1
-        block = self.blocks[self._firsts[at]] if at >= 0 else None
-        if block is None or not block.holds(position):
-            block = next((one for one in self.kept.values() if one.holds(position)), None)
-        return block
+        for firsts, blocks in ((self._firsts, self.blocks), (self._kept_firsts, self.kept)):
+            first = firsts.floor(position)
+            if first is not None and blocks[first].holds(position):
+                return blocks[first]
+        return None
+
+    def block_from(self, position: int) -> Block | None:
+        """The first block that is not at an end with a message at this position or above it; None: there is none."""
+        first = self._firsts.floor(position)
+        if first is None or not self.blocks[first].holds(position):
+            first = self._firsts.above(position)
+        return self.blocks[first] if first is not None else None
 
     @property
     def oldest(self) -> int:
         """When the oldest message that is not at an end was put; 0: there is none."""
-        return self.blocks[self._firsts[0]].at if self._firsts else 0
+        return self.blocks[self._firsts.first].at if self._firsts else 0
 
     def check(self) -> None:
         """Assert what the counters say; for tests."""
@@ -276,12 +303,16 @@ class Stock:
                 assert FREE not in part.states[: part.cursor]
         assert (waiting, held) == (self.waiting, self.held)
         assert held == sum(member.held for member in self.members.values())
-        assert self._firsts == sorted(self.blocks)
+        assert list(self._firsts) == sorted(self.blocks)
+        assert list(self._kept_firsts) == sorted(self.kept)
+        for lane in self.lanes.values():
+            assert lane.blocks == sum(part.lane is lane for block in self.blocks.values() for part in block.parts)
 
-    # ---- time
 
-    def _set_timer(self, when: int, block: Block, part: Part | None = None, start: int = 0, count: int = 0) -> None:
-        heapq.heappush(self._timers, (when, next(self._serial), block, part, start, count))
+def _expiry(block: Block) -> int:
+    """When a block's expiry is looked at: if it lives for long at the next whole second, so that many blocks have one time."""
+    expires = block.key.expires
+    return expires if expires - block.at < SOON else -(-expires // SECOND) * SECOND
 
 
 def runs_within(part: Part, start: int, count: int, *wanted: int) -> list[tuple[int, int, int]]:

@@ -162,7 +162,8 @@ class LogStore:
             if record.on:
                 queue.subscribe(name)
             else:
-                queue.unsubscribe(name, 0)
+                for _ in queue.unsubscribe(name, 0):
+                    pass
             queue.changed.clear()
         elif isinstance(record, Put):
             self.parcels.update(meta.parcel for meta in record.block.metas if meta.parcel)
@@ -394,7 +395,7 @@ class LogStore:
             del self._segments[number]
             for queue in self.queues.values():
                 for first in [one for one, block in queue.kept.items() if block.place is not None and block.place.segment == number]:
-                    del queue.kept[first]
+                    queue.drop_kept(first)
             gone += 1
         return gone
 

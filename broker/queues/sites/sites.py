@@ -58,6 +58,9 @@ class Here(Protocol):
     def stand(self, seat: Any) -> None:
         """It takes no more: what it has goes back."""
 
+    def leave_plan(self, queue: Queue, name: str) -> None:
+        """A subscriber is none any more."""
+
     def stir(self, name: str) -> None:
         """A queue here may have something for a member, or a client here may take more of one elsewhere."""
 
@@ -313,11 +316,11 @@ class Sites:
         if guest is not None and guest.token == post.token:
             self._gone(key)
             if post.for_good:
-                guest.queue.unsubscribe(guest.member.name, self._here.now())
+                self._here.leave_plan(guest.queue, guest.member.name)
         elif guest is None and queue is not None and post.for_good:
             member = queue.members.get(post.client)
             if member is not None and not member.active:
-                queue.unsubscribe(post.client, self._here.now())
+                self._here.leave_plan(queue, post.client)
 
     def _said(self, origin: int, body: bytes) -> None:
         post = wire.decode_said(body)

@@ -1,0 +1,180 @@
+"""No step of a queue grows with what waits in it, and nothing stays in memory that nobody needs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mqmesh.broker.queues.core.blocks import SPARE, Block, Meta
+from mqmesh.broker.queues.core.plan import ALL, Plan, plan_of
+from mqmesh.broker.queues.core.queue import BLOCK_BYTES, MOST_DROPPED, MOST_NAMES, Queue
+from mqmesh.broker.queues.core.rules import DROP_OLDEST, Rules
+from mqmesh.broker.queues.core.states import Subscriber
+from mqmesh.broker.queues.core.stock import MOST_LANES
+from mqmesh.broker.queues.settings import QueueSettings
+from mqmesh.broker.queues.shell import AT_ONCE
+from mqmesh.mqtt.packets import Puback, Publish
+from mqmesh.mqtt.properties import Property
+from support.broker_site import Site
+
+
+def put(queue: Queue, count: int = 1, now: int = 1, alone: bool = False, **more: object) -> list[Block]:
+    """Messages, in one block or each alone."""
+    found = []
+    for _ in range(count if alone else 1):
+        queue.put([b"x"] * (1 if alone else count), Meta("shop"), now, **more)  # type: ignore[arg-type]
+        for block in queue.seal(now):
+            queue.committed(block, now)
+            found.append(block)
+    return found
+
+
+def test_a_block_that_is_through_is_not_held_by_its_expiry() -> None:
+    queue = Queue("orders", Rules(age=30 * 86_400, delay=1))
+    (block,) = put(queue, 3)
+    queue.handle_timer(1001)
+    member = queue.join("a")
+    for one in queue.take(member, 3, 1001):
+        queue.settle(member, one.part, one.start, one.length, Subscriber.DONE, 1002)
+    assert not queue.blocks
+    assert queue.deadline == 0
+    assert not len(queue._timers)
+    assert not queue.lanes[block.key.groups[0]].ready
+
+
+def test_what_expires_and_nobody_takes_is_not_held() -> None:
+    queue = Queue("orders", Rules())
+    put(queue)  # it waits, before all others
+    put(queue, 3 * SPARE, alone=True, life=20_000)
+    queue.handle_timer(30_000)
+    (lane,) = queue.lanes.values()
+    assert len(lane.ready) <= SPARE + 2
+    queue.check()
+
+
+def test_what_expires_at_one_time_does_so_in_pieces() -> None:
+    queue = Queue("orders", Rules())
+    put(queue, 100, alone=True, life=20_000)
+    calls = 0
+    while queue.deadline:
+        assert queue.deadline == 21_000  # the next whole second: they have one time
+        assert queue.handle_timer(30_000, 16)
+        calls += 1
+        queue.check()
+    assert calls == 7
+    assert queue.counts["expired"] == 100
+
+
+def test_a_short_life_ends_at_its_time() -> None:
+    queue = Queue("orders", Rules())
+    put(queue, life=1234)
+    assert queue.deadline == 1235
+
+
+def test_a_range_is_withdrawn_as_a_range() -> None:
+    queue = Queue("orders", Rules())
+    (block,) = put(queue, 8192)
+    queue.withdraw(block, 5, 1, 2)
+    queue.moves.clear()
+    queue.withdraw(block, 0, 8192, 3)
+    assert [(move.first, move.length) for move in queue.moves] == [(1, 5), (1, 5), (7, 8186), (7, 8186)]
+    assert queue.counts["withdrawn"] == 8192
+    queue.check()
+
+
+def test_room_is_made_a_little_at_each_commit() -> None:
+    queue = Queue("orders", Rules(when_full=DROP_OLDEST))
+    for _ in range(3):
+        put(queue, MOST_DROPPED)
+    queue.rules = Rules(messages=10, when_full=DROP_OLDEST)  # the file has changed
+    for left in (2 * MOST_DROPPED + 1, MOST_DROPPED + 2, 10):
+        put(queue)
+        assert queue.waiting == left
+        queue.check()
+
+
+def test_who_leaves_a_plan_is_left_by_its_messages_in_steps() -> None:
+    queue = Queue("orders", Rules(plan=ALL))
+    queue.subscribe("a")
+    queue.subscribe("b")
+    put(queue, 50, alone=True)
+    steps = queue.unsubscribe("a", 2)
+    for _ in range(20):
+        next(steps)
+    assert queue.waiting == 80
+    queue.check()
+    queue.subscribe("a")
+    put(queue, 5, now=3)
+    assert list(steps) == [None] * 30
+    assert queue.waiting == 60  # of those before, b's; of the new ones both
+    queue.check()
+
+
+def test_plans_of_publishers_bring_no_end_of_groups_and_names() -> None:
+    queue = Queue("orders", Rules())
+    for number in range(3 * MOST_LANES):  # each is worked at once: its group is forgotten
+        plan = plan_of(f"a | b{number % 2000}")
+        assert queue.unknown(plan) is None
+        put(queue, plan=plan)
+        member = queue.join("a")
+        for one in queue.take(member, 1, 1):
+            queue.settle(member, one.part, one.start, one.length, Subscriber.DONE, 1)
+    assert len(queue.lanes) <= MOST_LANES
+    assert len(queue.members["a"].lanes) <= MOST_LANES
+    for number in range(2 * MOST_LANES):
+        plan = plan_of(f"a | c{number}")
+        if (text := queue.unknown(plan)) is not None:
+            break
+        put(queue, plan=plan)
+    assert text == f"the queue has messages for {MOST_LANES:,} different groups: wait until they are worked"
+    queue.check()
+    fresh = Queue("orders", Rules())
+    many = Plan((frozenset(f"x{number}" for number in range(MOST_NAMES)),))
+    assert fresh.unknown(many) == "the queue knows 1 members: a plan cannot bring more"
+    assert len(fresh.names) == 1
+
+
+def test_blocks_are_bounded_in_bytes() -> None:
+    queue = Queue("orders", Rules(bytes=10 * BLOCK_BYTES))
+    for _ in range(6):
+        assert queue.refusal(1, BLOCK_BYTES) is None
+        queue.put([bytes(BLOCK_BYTES)], Meta("shop"), 1)
+    for _ in range(4):
+        queue.put([bytes(BLOCK_BYTES)], Meta("shop"), 1)
+    assert queue.refusal(1, 1) is not None  # what gathers counts too
+    assert max(block.count for block in queue.seal(1)) == 2
+
+
+async def test_members_are_fed_in_pieces(tmp_path: Path) -> None:
+    """Very many messages are due at once: one piece of work gives a part of them."""
+    settings = QueueSettings({"orders": Rules(prefetch=65_535)}, folder=tmp_path / "queues", durability="os")
+    async with Site(queues=settings) as site:
+        queues = site.broker.site.queues
+        assert queues is not None
+        shop, a = await site.client("shop"), await site.client("a")
+        for _ in range(4):
+            run = [Publish("$queue/orders", b"x", 0)] * 2000
+            shop.send(*run)
+        await shop.nothing()
+        feed, most = queues._feed, list[int]()
+
+        def fed(name: str, left: int) -> int:
+            most.append(feed(name, left))
+            return most[-1]
+
+        queues._feed = fed  # type: ignore[method-assign]
+        await a.subscribe("$queue/orders", qos=0)
+        assert len(await a.messages(8000)) == 8000
+        assert max(most) <= AT_ONCE
+
+
+async def test_a_plan_that_is_refused_says_why(tmp_path: Path) -> None:
+    settings = QueueSettings({"orders": Rules()}, folder=tmp_path / "queues", durability="os")
+    async with Site(queues=settings) as site:
+        shop = await site.client("shop")
+        for half in "xy":
+            names = " | ".join(f"{half}{number}" for number in range(MOST_NAMES // 2 + 10))
+            user = {Property.USER_PROPERTY: [("mqmesh-plan", names)]}
+            shop.send(Publish("$queue/orders", b"1", 1, packet_id=9, properties=user))
+            answer = await shop.expect(Puback, packet_id=9)
+        assert answer.reason == 0x97
+        assert "a plan cannot bring more" in answer.properties[Property.REASON_STRING]
