@@ -265,6 +265,8 @@ class Broker:
             self.queue_topic.overview = QueueOverview(queues, self.config.name)
         if mesh is not None:
             mesh.queues = queues.sites
+            self.queue_topic.elsewhere = queues.ask_home
+            queues.sites.asking.carry_out = self.queue_topic.carry_out
             queues.sites.join_mesh(mesh.node, mesh.peer_messages)
 
     def _open_store(self) -> None:

@@ -259,6 +259,10 @@ class Overview:
         self._queues.stir(name)
         return {"message": self._message(queue, block, at, False)}
 
+    def member(self, name: str, client: str, origin: int) -> str:
+        """Under which name a client of another site is a member of a queue."""
+        return self._queues.sites.member(name, client, origin)
+
     def after_commit(self, waiting: Waiting) -> None:
         """Have something go when everything so far is on the disk."""
         committer = self._queues.committer

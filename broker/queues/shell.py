@@ -12,6 +12,7 @@ What it does not know: the bytes of MQTT, files (`log/`), what a state allows (`
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Callable
 from itertools import islice
@@ -178,6 +179,14 @@ class Queues:
     def owns(self, topic: str) -> bool:
         """Whether a topic is for queues alone: where there are none, `$queue/NAME` is as any other."""
         return bool(self.settings.rules) or self.name_of(topic) is not None
+
+    def ask_home(self, client: str, asked: dict[str, Any], send: Callable[[bytes], None]) -> bool:
+        """Have the home of a queue of another site do what a client here asks; send: takes the answer. False: it is not elsewhere."""
+        home = self.sites.homes.home(asked["name"])
+        if home is None:
+            return False
+        self.sites.asking.ask(home, client, json.dumps(asked).encode(), send)
+        return True
 
     @property
     def known(self) -> bool:

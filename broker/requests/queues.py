@@ -25,6 +25,8 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...base.queues import ANSWER, TOPIC
@@ -67,13 +69,14 @@ Asked = dict[str, Any]
 
 
 class QueueTopic:
-    """Answers what is asked on `TOPIC`. overview: None without queues."""
+    """Answers what is asked on `TOPIC`. overview: None without queues. elsewhere: has the home of a queue of another site do something."""
 
     def __init__(self, context: Context, router: Router, guard: Guard) -> None:
         self._context = context
         self._router = router
         self._guard = guard
         self.overview: Overview | None = None
+        self.elsewhere: Callable[[str, Asked, Callable[[bytes], None]], bool] | None = None
         router.services[TOPIC] = self.serve
 
     def serve(self, connection: Connection, run: Batch, properties: PublishProperties | None) -> bool:
@@ -82,21 +85,46 @@ class QueueTopic:
         if not own_targets(self._router, connection, topic):
             return False
         for payload in run.payloads:
-            found = self._answer(connection, payload)
-            text = json.dumps(found, separators=(",", ":")).encode()
-            answer = Answered(self, connection, topic, block, text)
-            if self.overview is None or found.get("state") not in WORKS:
-                answer.go()
-            else:  # what a member says counts once it is told so, and that is after the commit
-                self.overview.after_commit(answer)
+            send = partial(self.send, connection, topic, block)
+            found = self._answer(connection, payload, send)
+            if found is not None:
+                self._say(found, send)
         return True
+
+    def _say(self, found: dict[str, Any], send: Callable[[bytes], None]) -> None:
+        """Answer; what a member says counts once it is told so, and that is after the commit."""
+        answer = Answered(send, json.dumps(found, separators=(",", ":")).encode())
+        if self.overview is None or found.get("state") not in WORKS:
+            answer.go()
+        else:
+            self.overview.after_commit(answer)
+
+    def carry_out(self, origin: int, client: str, asked: Asked, send: Callable[[bytes], None]) -> None:
+        """Do what a client of another site asks: what members and publishers may. send: takes the answer."""
+        do, name = asked.get("do"), asked.get("name")
+        wrong = RIGHT if do not in WORKS + ACTS or not isinstance(name, str) else _wrong(str(do), asked)
+        if wrong is not None or self.overview is None:
+            self._say({"error": wrong or NO_QUEUES}, send)
+            return
+        try:
+            self._say(self._work_or_act(self.overview, asked, self.overview.member(str(name), client, origin), client), send)
+        except UsageError as error:
+            self._say({"error": str(error)}, send)
+
+    def _work_or_act(self, overview: Overview, asked: Asked, member: str, publisher: str | None) -> dict[str, Any]:
+        """member: who says what becomes of messages. publisher: whose messages they have to be; None: anybody's."""
+        do, name, first = str(asked["do"]), str(asked["name"]), int(asked["position"])
+        if do in WORKS:
+            return overview.work(name, do, first, asked.get("last", first), member)
+        return overview.act(name, do, first, asked.get("member", ""), publisher)
 
     def send(self, connection: Connection, topic: bytes, block: bytes, text: bytes) -> None:
         """Give a client an answer."""
         for target in own_targets(self._router, connection, topic):
             self._router.deliver_to(Run(topic, 1, False, [text], block, received=self._context.now), target, Publication())
 
-    def _answer(self, connection: Connection, payload: bytes) -> dict[str, Any]:
+    def _answer(self, connection: Connection, payload: bytes, send: Callable[[bytes], None]) -> dict[str, Any] | None:
+        """The answer; None: `send` gets it later."""
         try:
             asked = json.loads(payload)
         except (ValueError, RecursionError):
@@ -119,16 +147,17 @@ class QueueTopic:
         operator = may(Role.OPERATOR)
         if (do in LOOKS and not (free or may(Role.VIEWER))) or (do in DEEDS and not operator):
             return {"error": DENIED}
-        if self.overview is None:
-            return {"error": NO_QUEUES}
         try:
+            if do in WORKS + ACTS and self.elsewhere is not None and self.elsewhere(connection.client_id, asked, send):
+                return None
+            if self.overview is None:
+                return {"error": NO_QUEUES}
             if do in LOOKS:
                 if do == "list":
                     return {"queues": [row for row in self.overview.list() if free or may(Role.VIEWER, row["name"])]}
                 return _look(self.overview, do, asked, free or may(Role.PAYLOAD_READER))
             if do in WORKS:
-                first = asked["position"]
-                return self.overview.work(asked["name"], do, first, asked.get("last", first), connection.client_id)
+                return self._work_or_act(self.overview, asked, connection.client_id, None)
             return self._act(self.overview, do, asked, connection, operator)
         except UsageError as error:
             return {"error": str(error)}
@@ -136,8 +165,7 @@ class QueueTopic:
     def _act(self, overview: Overview, do: str, asked: Asked, connection: Connection, operator: bool) -> dict[str, Any]:
         name, dry_run = asked["name"], asked.get("dry_run", False)
         if do in ACTS:
-            whose = None if operator else connection.client_id
-            answer = overview.act(name, do, asked["position"], asked.get("member", ""), whose)
+            answer = self._work_or_act(overview, asked, "", None if operator else connection.client_id)
         elif do == "purge":
             answer = overview.purge(name, dry_run)
         else:
@@ -153,12 +181,10 @@ class QueueTopic:
 
 
 class Answered:
-    """An answer that waits for a commit."""
+    """An answer that waits for a commit. send: takes it."""
 
-    def __init__(self, topic: QueueTopic, connection: Connection, to: bytes, block: bytes, text: bytes) -> None:
-        self._topic = topic
-        self._connection = connection
-        self._to, self._block, self._text = to, block, text
+    def __init__(self, send: Callable[[bytes], None], text: bytes) -> None:
+        self._send, self._text = send, text
 
     def refused(self, text: str) -> None:
         """The commit has failed, and is tried again: what was said counts for now, and is told as an error."""
@@ -166,7 +192,7 @@ class Answered:
 
     def go(self) -> None:
         """Send it."""
-        self._topic.send(self._connection, self._to, self._block, self._text)
+        self._send(self._text)
 
 
 def _wrong(do: str, asked: Asked) -> str | None:

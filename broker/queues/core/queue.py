@@ -429,6 +429,8 @@ class Queue(Stock):
         part = taken[0] if taken else None
         if part is None or member is None or block.unusable is None or (part.index, index) not in block.unusable:
             raise IllegalMove(f"REVEAL AGAIN: message {block.first + index} is not UNUSABLE for {name!r}")
+        if 0 < block.key.expires <= now:
+            raise IllegalMove(f"REVEAL AGAIN: the time of message {block.first + index} is over")
         step(Subscriber(part.states[index]), Step.REVEAL_AGAIN)
         self.open_again(block, part, index, member)
         self.moves.append(Move(block.first + index, 1, part.index, NOBODY, Publisher.REVEALED, now))

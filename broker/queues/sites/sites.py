@@ -24,6 +24,7 @@ from ..refused import Refused
 from ..seats import Place
 from . import wire
 from .arrivals import Arrivals, Put
+from .asking import ASK, TOLD, Asking
 from .away import AwaySeat
 from .guests import Guest
 from .homes import Homes
@@ -83,6 +84,7 @@ class Sites:
         self.keeping = Keeping()
         self.homes = Homes(own, self.keeping)
         self.arrivals = Arrivals(self.keeping, put)
+        self.asking = Asking(context)
         self.posts: Posts | None = None
         self._here = here
         self._changed = changed
@@ -101,6 +103,7 @@ class Sites:
     def join_mesh(self, node: Members, posts: Posts) -> None:
         """The broker is a member of a mesh."""
         self._node, self.posts = node, posts
+        self.asking.join_mesh(posts)
         for kind, received, returned in (
             (wire.HOMES, self._homes, None),
             (wire.PUT, lambda origin, body: self.arrivals.arrive(body), self._put_returned),
@@ -108,6 +111,8 @@ class Sites:
             (wire.LEAVE, self._leave, None),
             (wire.GIVE, self._give, None),
             (wire.SAID, self._said, None),
+            (ASK, self.asking.asked, None),
+            (TOLD, self.asking.told, None),
         ):
             posts.register(kind, _Handler(kind, received, returned))
 
@@ -302,6 +307,11 @@ class Sites:
         guest = Guest(queue, queue.member(name), origin, post, self._feeds)
         self._guests[key] = guest
         self._here.sit(guest)
+
+    def member(self, name: str, client: str, origin: int) -> str:
+        """Under which name a client of another site is a member here; its own name, if it is none."""
+        guest = self._guests.get((name, client, origin))
+        return guest.member.name if guest is not None else client
 
     def _member_name(self, queue: Queue, client: str, origin: int) -> str:
         """Under which name a client of another site is a member: its own, unless a client of the same name is there."""

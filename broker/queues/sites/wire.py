@@ -8,6 +8,8 @@
     queues/give     home -> member's        [name, client, token, entries]
     queues/said     member's -> home        [name, client, token, what, [[first position, count], ...]]
 
+Requests: see `asking.py`.
+
 A token stands for one time that a client sits at a queue: what is said under an earlier one does not count. A parcel has a number of its
 own, so that it is put once.
 
@@ -104,8 +106,8 @@ def encode(post: tuple[Any, ...]) -> bytes:
     return packed
 
 
-def _fields(body: bytes, *kinds: type) -> list[Any]:
-    """The fields of a post. Raises ValueError."""
+def fields(body: bytes, *kinds: type) -> list[Any]:
+    """The fields of a post. kinds: of each; object: any. Raises ValueError."""
     try:
         found = msgpack.unpackb(body)
     except (ValueError, msgpack.UnpackException):
@@ -132,27 +134,27 @@ def _payloads(values: list[Any]) -> list[bytes]:
 
 def decode_homes(body: bytes) -> HomesPost:
     """Raises ValueError, as all of these."""
-    life, queues = _fields(body, int, dict)
+    life, queues = fields(body, int, dict)
     if not all(isinstance(name, str) and isinstance(full, bool) for name, full in queues.items()):
         raise ValueError("a post with queues that are none")
     return HomesPost(life, queues)
 
 
 def decode_put(body: bytes) -> PutPost:
-    parcel, name, publisher, properties, expiry, payloads = _fields(body, bytes, str, str, bytes, object, list)
+    parcel, name, publisher, properties, expiry, payloads = fields(body, bytes, str, str, bytes, object, list)
     return PutPost(parcel, name, publisher, properties, _expiry(expiry), _payloads(payloads))
 
 
 def decode_join(body: bytes) -> JoinPost:
-    return JoinPost(*_fields(body, int, str, str, bytes, int))
+    return JoinPost(*fields(body, int, str, str, bytes, int))
 
 
 def decode_leave(body: bytes) -> LeavePost:
-    return LeavePost(*_fields(body, str, str, bytes, bool))
+    return LeavePost(*fields(body, str, str, bytes, bool))
 
 
 def decode_give(body: bytes) -> GivePost:
-    name, client, token, entries = _fields(body, str, str, bytes, list)
+    name, client, token, entries = fields(body, str, str, bytes, list)
     found = []
     for entry in entries:
         if not isinstance(entry, list) or len(entry) != len(Entry._fields):
@@ -165,7 +167,7 @@ def decode_give(body: bytes) -> GivePost:
 
 
 def decode_said(body: bytes) -> SaidPost:
-    name, client, token, what, ranges = _fields(body, str, str, bytes, int, list)
+    name, client, token, what, ranges = fields(body, str, str, bytes, int, list)
     found = []
     for one in ranges:
         if not isinstance(one, list) or len(one) != 2 or not all(isinstance(value, int) and value >= 0 for value in one):

@@ -239,7 +239,8 @@ class Against(RuleBasedStateMachine):
                 self.queue.reveal(block, at, 1, self.now)
         elif message.publisher is Publisher.JOURNALLED:
             for name in sorted(message.of):
-                if message.ended.get(name) is Subscriber.UNUSABLE and message.of[name] is Subscriber.JOURNALLED_IMPLIED:
+                over = 0 < message.expires <= self.now
+                if message.ended.get(name) is Subscriber.UNUSABLE and message.of[name] is Subscriber.JOURNALLED_IMPLIED and not over:
                     self.queue.reveal_again(block, at, name, self.now)
                     message.again(name)
                     return

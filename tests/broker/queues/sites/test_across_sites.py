@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -257,3 +258,28 @@ async def test_messages_of_a_home_that_is_forgotten_wait_for_another(tmp_path: P
         await worker.subscribe("$queue/orders", qos=1)
         assert sorted(one.payload for one in await worker.messages(2)) == [b"1", b"2"]
         await until(lambda: not [key for key, _ in mesh.stores[0].values("queues") if key[:1] == b"r"])
+
+
+async def test_what_a_member_elsewhere_says_by_request_is_confirmed_by_the_home(tmp_path: Path) -> None:
+    async with Mesh(tmp_path, orders=Rules(requests=True)) as mesh:
+        shop, far, other = await mesh.at(2).client("shop"), await mesh.at(2).client("far"), await mesh.at(1).client("far")
+        await far.subscribe("$mqmesh/queues/answer")
+        await other.subscribe("$queue/orders", qos=1)
+        await far.subscribe("$queue/orders", qos=1)
+        await put(shop, b"1", b"2", b"3")
+        await until(lambda: far.waiting() + other.waiting() == 3)
+        got = await far.messages(far.waiting())
+        first = int(said(got[0], "mqmesh-position")[0])
+
+        async def ask(client: Client, **asked: object) -> dict[str, object]:
+            await client.publish("$mqmesh/queues", json.dumps({"name": "orders", **asked}).encode())
+            found: dict[str, object] = json.loads((await client.messages(1))[0].payload)
+            return found
+
+        assert await ask(far, do="done", position=first) == {"queue": "orders", "first": first, "last": first, "state": "done"}
+        assert mesh.queue().counts["done"] == 1
+        assert "does not have message" in str((await ask(far, do="done", position=first))["error"])
+        await shop.subscribe("$mqmesh/queues/answer")
+        assert "not yours" in str((await ask(far, do="withdraw", position=2 if first != 2 else 3))["error"])
+        found = await ask(shop, do="withdraw", position=2 if first != 2 else 3)
+        assert "message" in found
