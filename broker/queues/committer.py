@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from .log.carry import Carry
 from .log.store import Batch, LogStore
 
 LONE = 0.001  # seconds that a write may take in the loop
@@ -67,9 +68,10 @@ class Committer:
         self._done = done
         self._busy: tuple[Batch, Gate] | None = None
         self._closed = False
+        self._looking = False
         self._retry_at = 0.0
         self._lately = 1.0  # seconds that a commit took, on average
-        self._work: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[Batch | Carry | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="queues", daemon=True)
         self._thread.start()
 
@@ -78,21 +80,40 @@ class Committer:
         """Whether a batch is being written."""
         return self._busy is not None
 
+    def _look(self) -> None:
+        """Have the thread read for what is carried, a bit at a time, between batches."""
+        carry = self.store.carry
+        if carry is not None and not carry.looked and not self._looking:
+            self._looking = True
+            self._work.put(carry)
+
+    def _looked(self, error: OSError | None) -> None:
+        self._looking = False
+        if error is not None:
+            self.store.carry = None
+        if not self._closed:
+            self.begin()
+
     def begin(self) -> None:
         """Write what is new, unless a batch is being written: then that follows it."""
-        if self._busy is not None or not self.store.dirty or (self.error is not None and time.monotonic() < self._retry_at):
+        self._look()
+        carrying = self.store.carry is not None and self.store.carry.looked
+        if self._busy is not None or not (carrying or self.store.dirty) or (self.error is not None and time.monotonic() < self._retry_at):
             return
         batch = self.store.gather(self._now())
         if batch is None:
             return
         self._busy, self.gate = (batch, self.gate), Gate()
-        if batch.size <= SMALL and self._lately < LONE and not batch.new:
+        if batch.size <= SMALL and self._lately < LONE and not batch.new and batch.carry is None:
             self._finish(batch, *self._write(batch))
         else:
             self._work.put(batch)
 
     def _run(self) -> None:
         while (batch := self._work.get()) is not None:
+            if isinstance(batch, Carry):
+                self._call(self._looked, _looked_at(batch))
+                continue
             error, seconds = self._write(batch)
             self._call(self._finish, batch, error, seconds)
 
@@ -136,3 +157,11 @@ class Committer:
             if error is None:
                 self.store.applied(batch, self._now())
                 self.noted(batch)
+
+
+def _looked_at(carry: Carry) -> OSError | None:
+    try:
+        carry.look()
+    except OSError as error:
+        return error
+    return None

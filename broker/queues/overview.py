@@ -93,7 +93,7 @@ class Overview:
         for first in sorted(queue.blocks):
             block = queue.blocks[first]
             with self._reading(block):
-                for at in range(max(0, begin - first), block.count):
+                for at in [one for start, count in queue.open_runs(block) for one in range(max(start, begin - first), start + count)]:
                     if len(found) == most or (whole and found and size + block.lengths[at] > MOST_WHOLE):
                         return {"messages": found, "more": first + at}
                     row = self._message(queue, block, at, payloads and not whole)

@@ -484,6 +484,8 @@ class Queues:
         self._written.set()
         if error is not None:
             log.error("event=queues-failed text=%s", error.strerror or error)
+        if self.store.trim_soon:
+            self._trim()
         self._stirred.update(dict.fromkeys(self._seats))
         self.context.flush()
 
@@ -492,9 +494,14 @@ class Queues:
         now = self.now()
         self._fire(now)
         self.sites.tick()
-        if self.context.now >= self._trim_at and not self.sites.arrivals.unsettled:  # which the log is still to be asked about
+        if self.context.now >= self._trim_at:
+            self._trim()
+
+    def _trim(self) -> None:
+        if not self.sites.arrivals.unsettled:  # which the log is still to be asked about
             self._trim_at = self.context.now + TRIM
-            self.store.trim(now)
+            self.store.trim(self.now())
+            self.begin_commit()
 
     def _fire(self, now: int) -> None:
         for name, queue in self.store.queues.items():

@@ -8,10 +8,12 @@ What it does not know: files.
 
 from __future__ import annotations
 
-from .blocks import FREE, HELD_BYTES, NOBODY, WAITS, Block, Part
+from collections.abc import Iterable
+
+from .blocks import FREE, HELD_BYTES, NOBODY, WAITS, Block, Part, Place
 from .queue import Queue
 from .states import OUTCOMES, Publisher, Subscriber
-from .stock import Member, Move
+from .stock import Member, Move, gaps, runs_within
 
 _HELD = frozenset(HELD_BYTES)
 _OUTCOMES = frozenset(map(int, OUTCOMES))
@@ -37,6 +39,49 @@ def replay(queue: Queue, move: Move) -> None:
     queue.moves.clear()
 
 
+def replay_carried(queue: Queue, block: Block, runs: list[tuple[int, int]], place: Place, moves: Iterable[Move]) -> None:
+    """A block is written again: these messages of it are left. What is known of it already stands; else the moves say it."""
+    known = queue.blocks.get(block.first)
+    if known is None:
+        queue.number_groups(block)
+        queue.add(block, block.at)
+        _close_others(queue, block, runs)
+        block.place = place
+        for move in moves:
+            replay(queue, move)
+        return
+    _close_others(queue, known, runs)
+    queue.thin(known, runs, place)
+
+
+def _close_others(queue: Queue, block: Block, runs: list[tuple[int, int]]) -> None:
+    """All but these messages of a block are at an end, whatever the rules of today say of them."""
+    others = gaps(runs, block.count)
+    for part in block.parts:
+        marks = queue.open_marks(part)
+        for start, count in others:
+            states = part.states[start : start + count]
+            for at, length, _ in runs_within(part, start, count, *_HELD):
+                for one in range(at, at + length):
+                    queue.let_go(_who(queue, part.takers[one]), part, 1)
+            free, waits, opened = states.count(FREE), states.count(WAITS), sum(marks[start : start + count])
+            part.mark(start, count, Subscriber.JOURNALLED)
+            part.free -= free
+            part.lane.waiting -= free + waits
+            queue.waiting -= free + waits
+            part.open -= opened
+            block.left -= opened
+    if block.hidden is not None:
+        for start, count in others:
+            block.hidden.difference_update(range(start, start + count))
+
+
+def _who(queue: Queue, number: int) -> Member:
+    """The member of a number. If the record of its name is damaged, the number is its name."""
+    name = queue.names.get(number)
+    return queue.members[name] if name is not None and name in queue.members else queue.know(number, name or f"member {number}")
+
+
 def _publisher(queue: Queue, block: Block, start: int, move: Move) -> None:
     indexes = range(start, start + move.length)
     if move.state == Publisher.UNAVAILABLE:
@@ -49,7 +94,7 @@ def _publisher(queue: Queue, block: Block, start: int, move: Move) -> None:
 
 
 def _member(queue: Queue, part: Part, start: int, move: Move) -> None:
-    member = queue.member(queue.names[move.member])
+    member = _who(queue, move.member)
     if move.state == Subscriber.GET:
         for at in range(start, start + move.length):
             if part.states[at] == WAITS:
@@ -68,11 +113,13 @@ def _member(queue: Queue, part: Part, start: int, move: Move) -> None:
             part.note_unusable(start, move.length)
         queue.ended(part, start, move.length)
     else:
-        queue.journal(member.name, part, start, move.length, move.at)
+        for at in range(start, start + move.length):
+            if part.takers[at] == member.number:  # else it is gone
+                queue.journal(member.name, part, at, 1, move.at)
 
 
 def _returned(queue: Queue, part: Part, start: int, move: Move) -> None:
-    member: Member = queue.member(queue.names[move.member])
+    member = _who(queue, move.member)
     for at in range(start, start + move.length):
         if part.states[at] in _HELD:
             queue.let_go(member, part, 1)

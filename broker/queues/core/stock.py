@@ -8,15 +8,17 @@ What it does not know: who may do what. Times are milliseconds since 1970.
 from __future__ import annotations
 
 import heapq
+from array import array
 from typing import NamedTuple
 
-from .blocks import DEFAULT_PRIORITY, FREE, NOBODY, OPEN_BYTES, WAITS, Block, Key, Lane, Part
+from .blocks import DEFAULT_PRIORITY, ENDED_BYTES, FREE, NOBODY, OPEN_BYTES, WAITS, Block, Key, Lane, Part, Place
 from .order import Order
 from .plan import ANYBODY, Group
 from .rules import Rules
 from .states import Subscriber
 from .timers import Timers
 
+_IS_OPEN = bytes(state in OPEN_BYTES for state in range(256))
 KEPT_UNUSABLE = 10_000  # blocks that stay in memory because somebody could not use a message of them
 MOST_LANES = 1024  # groups that plans of publishers may make, beside those of subscribers
 SECOND, SOON = 1000, 10_000  # milliseconds
@@ -63,7 +65,7 @@ class Member:
 
 
 class Stock:
-    """What a queue has. See `Queue`."""
+    """What a queue has. See `Queue`. names: of members, by number. named_in: the last segment of the log that says so."""
 
     def __init__(self, name: str, rules: Rules, number: int = 1) -> None:
         self.name = name
@@ -73,7 +75,8 @@ class Stock:
         self.blocks: dict[int, Block] = {}
         self.lanes: dict[Group, Lane] = {}
         self.members: dict[str, Member] = {}
-        self.names: list[str] = [""]
+        self.names: dict[int, str] = {NOBODY: ""}
+        self.named_in: dict[int, int] = {}
         self.subscribers: dict[str, None] = {}
         self.moves: list[Move] = []
         self.dead: list[Dead] = []
@@ -88,6 +91,7 @@ class Stock:
         self._kept_firsts = Order()
         self._timers: Timers[Block | tuple[Part, int, int]] = Timers()
         self.mixed = False
+        self._highest = NOBODY  # number of a member
         self._active: list[Member] = []
 
     # ---- members
@@ -96,10 +100,32 @@ class Stock:
         """The member with this name, known from now on."""
         found = self.members.get(name)
         if found is None:
-            found = self.members[name] = Member(len(self.names), name)
-            self.names.append(name)
+            found = self.know(self._highest + 1, name)
+        return found
+
+    def know(self, number: int, name: str) -> Member:
+        """A number stands for the member with this name."""
+        self.names[number] = name
+        self._highest = max(self._highest, number)
+        found = self.members.get(name)
+        if found is None:
+            found = self.members[name] = Member(number, name)
             found.lanes = [self.lanes[ANYBODY]] if ANYBODY in self.lanes else []  # who is in another group is known since it was made
         return found
+
+    def forget_members(self, oldest: int) -> None:
+        """Let go of members that no segment from this one on names, unless they are here, or subscribers."""
+        self._drop_lanes()
+        told = {move.member for move in self.moves} | {self.members[name].number for name, _ in self.changed}
+        grouped = {name for group in self.lanes for name in group}
+        for member in list(self.members.values()):
+            name, number = member.name, member.number
+            here = member.active or member.held or member.reserved
+            needed = here or name in self.subscribers or name in grouped or number in told
+            if needed or self.named_in.get(number, 0) >= oldest:
+                continue
+            del self.members[name], self.names[member.number]
+            self.named_in.pop(number, None)
 
     def _lane(self, group: Group) -> Lane:
         lane = self.lanes.get(group)
@@ -177,6 +203,42 @@ class Stock:
         if part.free and not part.queued:
             part.queued = True
             heapq.heappush(part.lane.ready, (-part.block.key.priority, part.block.first, part))
+
+    def open_marks(self, part: Part) -> bytearray:
+        """One byte a message: 1: it is not at an end for this part."""
+        marks = part.states.translate(_IS_OPEN)
+        if self.rules.explicit:
+            for at in [one for one, state in enumerate(part.states) if state in ENDED_BYTES]:
+                marks[at] = part.takers[at] != NOBODY and not part.implied(at)
+        return marks
+
+    def open_runs(self, block: Block) -> list[tuple[int, int]]:
+        """The messages of a block that are not at an end: (index, count) in order."""
+        marks = [self.open_marks(part) for part in block.parts]
+        merged = bytes(map(max, *marks)) if len(marks) > 1 else bytes(marks[0]) if marks else b""
+        found = []
+        at = merged.find(1)
+        while at >= 0:
+            end = merged.find(0, at)
+            end = len(merged) if end < 0 else end
+            found.append((at, end - at))
+            at = merged.find(1, end)
+        return found
+
+    def thin(self, block: Block, runs: list[tuple[int, int]], place: Place) -> None:
+        """The log has these messages of a block only, at another place. The others are at an end, and gone."""
+        for start, count in gaps(runs, block.count):
+            block.lengths[start : start + count] = array("I", bytes(4 * count))
+        self.drop_unusable(block, runs)
+        if block.first in self.blocks:
+            self.size += place.size - block.size
+        block.size, block.place, block.payloads = place.size, place, None
+
+    def drop_unusable(self, block: Block, runs: list[tuple[int, int]]) -> None:
+        """Of a block these messages are kept: others that somebody could not use cannot be revealed again."""
+        if block.unusable is not None:
+            gone = {at for start, count in gaps(runs, block.count) for at in range(start, start + count)}
+            block.unusable = {one for one in block.unusable if one[1] not in gone} or None
 
     # ---- steps of messages
 
@@ -313,6 +375,16 @@ def _expiry(block: Block) -> int:
     """When a block's expiry is looked at: if it lives for long at the next whole second, so that many blocks have one time."""
     expires = block.key.expires
     return expires if expires - block.at < SOON else -(-expires // SECOND) * SECOND
+
+
+def gaps(runs: list[tuple[int, int]], count: int) -> list[tuple[int, int]]:
+    """What lies between runs of messages 0 to count - 1: (index, count)."""
+    found, at = [], 0
+    for start, length in [*runs, (count, 0)]:
+        if start > at:
+            found.append((at, start - at))
+        at = start + length
+    return found
 
 
 def runs_within(part: Part, start: int, count: int, *wanted: int) -> list[tuple[int, int, int]]:

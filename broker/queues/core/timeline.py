@@ -9,7 +9,7 @@ What it does not know: the log, the queue.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from .blocks import NOBODY, Block
 from .states import HELD, OUTCOMES, Act, Publisher, Step, Subscriber, act, step
@@ -110,7 +110,7 @@ class Timeline:
                 self._move(name, Step.IMPLY, at)
 
 
-def timeline(block: Block, moves: Iterable[Move], names: list[str], members: Iterable[str], explicit: bool = False) -> Timeline:
+def timeline(block: Block, moves: Iterable[Move], names: Mapping[int, str], members: Iterable[str], explicit: bool = False) -> Timeline:
     """The history of a message. Raises IllegalMove.
 
     moves: of it, in order. names: of members, by number. members: who belongs to a pool of everybody.

@@ -3,8 +3,10 @@
 A frame is one commit. It is whole or it is not there, so what stands in one frame happens together, in several queues too.
 
     frame    magic "MQF1" | head size u32 | body size u32 | commit u64 | CRC-32 of these and the head u32 | head | bodies
-    head     records: NAME, NEXT, PUT, MOVES, SUBSCRIBER; little endian
+    head     records: NAME, NEXT, PUT, MOVES, SUBSCRIBER, CARRIED; little endian
     bodies   the payloads of its PUTs, one after the other; each PUT has their CRC-32
+
+CARRIED is what is left of a block that was put long ago, with all moves of it so far: it is written again, so that old files can go.
 
 A reader that wants states only skips the bodies.
 
@@ -16,17 +18,18 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 from zlib import crc32
 
 from ..core.blocks import Block, Key, Meta, Place
 from ..core.plan import Group
 from ..core.stock import Member, Move
+from .sparse import Runs, rest_of, spread
 
 MAGIC = b"MQF1"
 FRAME = struct.Struct("<4sIIQI")  # magic, head size, body size, commit, CRC
-NAME, PUT, MOVES, SUBSCRIBER, NEXT = 1, 2, 3, 4, 5
+NAME, PUT, MOVES, SUBSCRIBER, NEXT, CARRIED = 1, 2, 3, 4, 5, 6
 ORDERED, REVEALED, UNIFORM, VARIOUS = 1, 2, 4, 8
 _NAME = struct.Struct("<BHIH")  # kind, queue, number, length of the text; number 0: the queue's own name
 _PUT = struct.Struct("<BHQIQBBQQIIIHHI")
@@ -34,6 +37,7 @@ _MOVES = struct.Struct("<BHI")
 _MOVE = struct.Struct("<QIBIBQ")
 _SUBSCRIBER = struct.Struct("<BHIB")
 _NEXT = struct.Struct("<BHQ")
+_CARRIED = struct.Struct("<BHIII")  # kind, queue, messages of the block, runs, moves; a PUT of what is left follows them
 _META = struct.Struct("<HIHHB")
 LITTLE = sys.byteorder == "little"
 
@@ -66,13 +70,25 @@ class Subscribed(NamedTuple):
 
 
 class Put(NamedTuple):
-    """A block as it was put. groups: numbers of members. offset: of its body among the bodies."""
+    """A block as it was put. groups: numbers of members. offset: of its body among the bodies.
+
+    runs: what is left of it, written again; None: it is all there. moves: of these messages until then.
+    """
 
     queue: int
     block: Block
     groups: list[list[int]]
     offset: int
     crc: int
+    runs: Runs | None = None
+    moves: Sequence[Move] = ()
+
+    def has(self, position: int) -> bool:
+        """Whether a message is in it."""
+        at = position - self.block.first
+        if self.runs is None:
+            return 0 <= at < self.block.count
+        return any(start <= at < start + count for start, count in self.runs)
 
 
 class Moves(NamedTuple):
@@ -143,6 +159,14 @@ def put_record(queue: int, block: Block, offset: int, crc: int, members: Mapping
     return b"".join(out)
 
 
+def carried_record(queue: int, block: Block, runs: Runs, moves: list[Move], offset: int, crc: int, members: Mapping[str, Member]) -> bytes:
+    """What is left of a block. moves: of these messages so far. offset, crc: of its body."""
+    fields = _CARRIED.pack(CARRIED, queue, block.count, len(runs), len(moves))
+    numbers = _numbers(array("I", [number for run in runs for number in run]))
+    packed = b"".join([_MOVE.pack(*move) for move in moves])
+    return b"".join((fields, numbers, packed, put_record(queue, rest_of(block, runs), offset, crc, members)))
+
+
 def _numbers(values: array[int]) -> bytes:
     if not LITTLE:
         values = values[:]
@@ -185,8 +209,15 @@ def check_head(fields: bytes, head: bytes) -> None:
         raise Damaged("the checksum of a frame is wrong")
 
 
-def records(head: bytes) -> Iterator[Record]:
-    """What stands in a frame's head. Raises Damaged."""
+class Span(NamedTuple):
+    """Positions of one queue, with both ends."""
+
+    low: int
+    high: int
+
+
+def records(head: bytes, spans: Mapping[int, Span] | None = None) -> Iterator[Record]:
+    """What stands in a frame's head. spans: moves that begin outside of their queue's span are left out. Raises Damaged."""
     at = 0
     try:
         while at < len(head):
@@ -195,10 +226,17 @@ def records(head: bytes) -> Iterator[Record]:
                 _, queue, count = _MOVES.unpack_from(head, at)
                 at += _MOVES.size
                 end = at + count * _MOVE.size
-                yield Moves(queue, [Move(*one) for one in _MOVE.iter_unpack(head[at:end])])
+                found: Iterable[tuple[int, ...]] = _MOVE.iter_unpack(head[at:end])
+                if spans is not None:
+                    low, high = spans.get(queue, (1, 0))
+                    found = [one for one in found if low <= one[0] <= high] if low <= high else ()
+                yield Moves(queue, [Move(*one) for one in found])
                 at = end
             elif kind == PUT:
                 put, at = _read_put(head, at)
+                yield put
+            elif kind == CARRIED:
+                put, at = _read_carried(head, at)
                 yield put
             elif kind == NAME:
                 _, queue, number, size = _NAME.unpack_from(head, at)
@@ -259,6 +297,16 @@ def _read_put(head: bytes, at: int) -> tuple[Put, int]:
     return Put(queue, block, groups, offset, crc), at
 
 
+def _read_carried(head: bytes, at: int) -> tuple[Put, int]:
+    _, _, count, runs_count, moves_count = _CARRIED.unpack_from(head, at)
+    numbers, at = _array(head, at + _CARRIED.size, 2 * runs_count)
+    runs = list(zip(numbers[::2], numbers[1::2], strict=True))
+    end = at + moves_count * _MOVE.size
+    moves = [Move(*one) for one in _MOVE.iter_unpack(head[at:end])]
+    put, at = _read_put(head, end)
+    return put._replace(block=spread(put.block, count, runs), runs=runs, moves=moves), at
+
+
 def _array(head: bytes, at: int, count: int) -> tuple[array[int], int]:
     values: array[int] = array("I")
     values.frombytes(head[at : at + 4 * count])
@@ -274,6 +322,6 @@ def place_in(segment: int, bodies: int, put: Put) -> Place:
     return Place(segment, bodies + put.offset, put.block.size, put.crc)
 
 
-def groups_of(numbers: Iterable[list[int]], names: list[str]) -> tuple[Group, ...]:
+def groups_of(numbers: Iterable[list[int]], names: Mapping[int, str]) -> tuple[Group, ...]:
     """Groups by name."""
     return tuple(frozenset(names[number] for number in group) for group in numbers)

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
 
 from ..core.blocks import Place
-from .format import FRAME, MAGIC, Damaged, Header, Put, Record, check_head, header_of, records
+from .format import FRAME, MAGIC, Damaged, Header, Put, Record, Span, check_head, header_of, records
 
 HEADER = struct.Struct("<8sQQI4x")  # magic, number, created (ms since 1970), CRC of these
 FILE_MAGIC = b"MQMESHQ1"
@@ -27,6 +27,32 @@ SUFFIX = ".queue"
 STEP = 1 << 20  # bytes read at once while looking for the next frame
 
 Said = Callable[[str], None]
+
+
+class Segment:
+    """A segment, as it is kept in memory.
+
+    spans: number of a queue -> the positions that are put or moved here. open: messages in it that are not at an end, counted for each
+    group. needed: their bytes, about. last_at: when the last one came to an end. stuck: what is needed of it cannot be read.
+    """
+
+    __slots__ = ("fd", "last_at", "needed", "number", "open", "size", "spans", "stuck")
+
+    def __init__(self, number: int, fd: int) -> None:
+        self.number = number
+        self.fd = fd
+        self.size = HEADER.size
+        self.open = -1
+        self.needed = 0
+        self.last_at = 0
+        self.stuck = False
+        self.spans: dict[int, Span] = {}
+
+    def note(self, queue: int, low: int, high: int) -> None:
+        """Positions of a queue are told of here."""
+        known = self.spans.get(queue)
+        if known is None or low < known.low or known.high < high:
+            self.spans[queue] = Span(low, high) if known is None else Span(min(low, known.low), max(high, known.high))
 
 
 class Frame(NamedTuple):
@@ -71,11 +97,20 @@ def sync_folder(folder: Path) -> None:
         os.close(fd)
 
 
-def scan(fd: int, last: bool, say: Said, sync: bool = True, until: int | None = None) -> Iterator[Frame]:
+def scan(
+    fd: int,
+    last: bool,
+    say: Said,
+    sync: bool = True,
+    until: int | None = None,
+    begin: int = HEADER.size,
+    spans: Mapping[int, Span] | None = None,
+) -> Iterator[Frame]:
     """The whole frames of a segment, in order.
 
     last: it is the newest segment: the bodies are checked too, and an end that is not whole is cut off. say: is told what is wrong.
-    sync: have what is cut off survive a power loss. until: nothing from this place on is looked at.
+    sync: have what is cut off survive a power loss. begin, until: only frames between these places are looked at.
+    spans: only moves that begin within them are wanted.
     """
     size = os.fstat(fd).st_size if until is None else until
     fields = os.pread(fd, HEADER.size, 0)
@@ -84,10 +119,10 @@ def scan(fd: int, last: bool, say: Said, sync: bool = True, until: int | None = 
             say(f"the first {HEADER.size} bytes are not those of a segment")
         if size <= HEADER.size:
             return
-    at = HEADER.size
+    at = begin
     while at < size:
         try:
-            found = _frame_at(fd, at, size, last)
+            found = _frame_at(fd, at, size, last, spans)
         except Damaged as error:
             after = _next_frame(fd, at + 1, size, last)
             if after is None:
@@ -108,14 +143,14 @@ def scan(fd: int, last: bool, say: Said, sync: bool = True, until: int | None = 
         at += found.header.size
 
 
-def _frame_at(fd: int, at: int, size: int, bodies: bool) -> Frame:
+def _frame_at(fd: int, at: int, size: int, bodies: bool, spans: Mapping[int, Span] | None = None) -> Frame:
     fields = os.pread(fd, FRAME.size, at)
     header = header_of(fields)
     if at + header.size > size:
         raise Damaged("it ends inside a frame")
     head = os.pread(fd, header.head, at + FRAME.size)
     check_head(fields, head)
-    found = Frame(at, at + FRAME.size + header.head, header, list(records(head)))
+    found = Frame(at, at + FRAME.size + header.head, header, list(records(head, spans)))
     if bodies:
         for record in found.records:
             if isinstance(record, Put):

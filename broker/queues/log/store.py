@@ -16,16 +16,18 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from operator import add, itemgetter
 from pathlib import Path
 from zlib import crc32
 
-from ..core.blocks import Block, Place
+from ..core.blocks import NOBODY, Block, Place
 from ..core.queue import Queue
-from ..core.replay import replay
+from ..core.replay import replay, replay_carried
 from ..core.rules import Rules
 from ..core.stock import Dead, Move
 from . import segments
+from .carry import CARRY_BYTES, MESSAGE_BYTES, Carry, End, Piece
 from .dead import dead_meta
 from .format import (
     FRAME,
@@ -44,18 +46,23 @@ from .format import (
     put_record,
     subscriber_record,
 )
-from .segments import HEADER, Said, path_of
+from .segments import HEADER, Said, Segment, path_of
 
 SEGMENT_BYTES = 32 << 20
 RESIDENT_BYTES = 64 << 20  # payloads that wait in memory; more are in the log only
 RESERVE_BYTES = 4 << 20
 MOST_QUEUES = 65_535
+SHARE = 4  # a segment is worth carrying if it is so many times what is needed of it
+_FIRST_OF, _LENGTH_OF, _MEMBER_OF = map(itemgetter, (0, 1, 3))  # of a Move
 
 
 class Batch:
-    """One commit. data: its bytes. segment, offset: where they go. new: the segment begins with it."""
+    """One commit. data: its bytes. segment, offset: where they go. new: the segment begins with it.
 
-    __slots__ = ("blocks", "changed", "data", "moves", "new", "offset", "segment", "size")
+    dead: dead letters that are among its blocks. carry, pieces: what is written again with it. named: members that these name.
+    """
+
+    __slots__ = ("blocks", "carry", "changed", "data", "dead", "moves", "named", "new", "offset", "pieces", "segment", "size")
 
     def __init__(self, segment: int, offset: int, new: bool) -> None:
         self.segment = segment
@@ -66,27 +73,17 @@ class Batch:
         self.blocks: list[tuple[Queue, Block]] = []
         self.moves: list[tuple[Queue, list[Move]]] = []
         self.changed: list[tuple[Queue, list[tuple[str, bool]]]] = []
-
-
-class Segment:
-    """A segment, as it is kept in memory. open: blocks in it that are not at an end. last_at: when they all were."""
-
-    __slots__ = ("created", "fd", "firsts", "last_at", "number", "open", "size")
-
-    def __init__(self, number: int, fd: int) -> None:
-        self.number = number
-        self.fd = fd
-        self.size = HEADER.size
-        self.open = 0
-        self.last_at = 0
-        self.firsts: dict[int, int] = {}  # number of a queue -> its first position here
+        self.dead: list[tuple[Queue, list[Dead]]] = []
+        self.carry: Carry | None = None
+        self.pieces: list[Piece] = []
+        self.named: list[tuple[Queue, int]] = []
 
 
 class LogStore:
     """See the module. folder: of the log. durability: "fsync" or "os". say: is told of damage, one line each.
 
     queues: by name. resident: bytes of payloads in memory. full: why nothing can be put, None: it can. parcels: those that the log brought
-    when it was opened.
+    when it was opened. carry: what is on its way from the oldest segment to the end. trim_soon: it is there, and the segment may go.
     """
 
     def __init__(self, folder: Path, durability: str = "fsync", say: Said = print, segment_bytes: int = SEGMENT_BYTES) -> None:
@@ -96,14 +93,18 @@ class LogStore:
         self.resident = 0
         self.full: str | None = None
         self.parcels: set[bytes] = set()
+        self.carry: Carry | None = None
+        self.trim_soon = False
         self._sync = durability == "fsync"
         self._segment_bytes = segment_bytes
         self._numbers: dict[int, Queue] = {}
         self._segments: dict[int, Segment] = {}
         self._current: Segment | None = None
-        self._named: set[tuple[int, int]] = set()  # names that stand in the current segment
+        self._named: set[tuple[int, int]] = set()  # what the current segment names: queue, and member or 0
         self._commit = 1
         self._retry_new = False
+        self._appended = 0  # bytes
+        self._carry_when = 0  # so many have to be appended before more is carried: the last time did not pay
         self._pending: Batch | None = None
         self._rules: Callable[[str], Rules] = lambda name: Rules()
 
@@ -121,7 +122,7 @@ class LogStore:
                 queue.leave(member, now)
             queue.dead.clear()
             queue.handle_timer(now)
-        self._count_segments()
+        self._count_segments(now)
         self._make_reserve()
 
     def _read_segment(self, number: int, last: bool) -> None:
@@ -145,14 +146,15 @@ class LogStore:
         self._segments[number] = segment
 
     def _read(self, segment: Segment, bodies: int, record: Record) -> None:
+        if record.queue not in self._numbers and not (isinstance(record, Name) and not record.number):
+            self._read_queue(record.queue, f"queue-{record.queue}")
         if isinstance(record, Name):
             if not record.number:
-                if record.queue not in self._numbers:
-                    self._add(Queue(record.text, self._rules(record.text), record.queue))
+                self._read_queue(record.queue, record.text)
                 return
             queue = self._numbers[record.queue]
-            if record.number == len(queue.names):
-                queue.member(record.text)
+            queue.know(record.number, record.text)
+            queue.named_in[record.number] = segment.number
             return
         queue = self._numbers[record.queue]
         if isinstance(record, Next):
@@ -170,13 +172,26 @@ class LogStore:
             block = record.block
             block.key = block.key._replace(groups=groups_of(record.groups, queue.names))
             block.place = place_in(segment.number, bodies, record)
-            segment.firsts.setdefault(queue.number, block.first)
-            queue.number_groups(block)
+            segment.note(queue.number, block.first, block.first + block.count - 1)
             queue.next = max(queue.next, block.first + block.count)
+            if record.runs is not None:
+                replay_carried(queue, block, record.runs, block.place, record.moves)
+                return
+            queue.number_groups(block)
             queue.add(block, block.at)
         elif isinstance(record, Moves):
+            note_moves(segment, queue, record.moves)
             for move in record.moves:
                 replay(queue, move)
+
+    def _read_queue(self, number: int, name: str) -> None:
+        known = self._numbers.get(number)
+        if known is None:
+            self._add(Queue(name, self._rules(name), number))
+        elif known.name != name:  # it had no name: that record is damaged
+            del self.queues[known.name]
+            known.name, known.rules = name, self._rules(name)
+            self.queues[name] = known
 
     def _add(self, queue: Queue) -> Queue:
         self.queues[queue.name] = self._numbers[queue.number] = queue
@@ -202,19 +217,24 @@ class LogStore:
 
     def gather(self, now: int) -> Batch | None:
         """What is to be written, as one commit; None: nothing is."""
+        buried = []
         for queue in list(self.queues.values()):
             if queue.dead:
                 dead, queue.dead = queue.dead, []
                 self._bury(queue, dead, now)
-        batch = self._begin()
-        head: list[bytes] = []
+                buried.append((queue, dead))
+        carrying = self.carry is not None and self.carry.looked
+        if not self.dirty and not carrying:
+            return None
+        batch, head = self._begin()
+        batch.dead = buried
         bodies: list[bytes] = []
         body_size = 0
         for queue in self.queues.values():
             if not (queue.moves or queue.opened or queue.changed):
                 continue
             blocks = queue.seal(now)
-            self._name(queue, head)
+            self._name(queue, blocks, batch.segment, head)
             for block in blocks:
                 assert block.payloads is not None
                 body = b"".join(block.payloads)
@@ -232,42 +252,65 @@ class LogStore:
                 head += [subscriber_record(queue.number, queue.members[name].number, on) for name, on in queue.changed]
                 batch.changed.append((queue, queue.changed))
                 queue.changed = []
-        if not head:
+        if carrying:
+            self._take_along(batch, head)
+        if not head and not batch.pieces:
             return None
         whole = b"".join(head)
         bodies_at = batch.offset + FRAME.size + len(whole)
         for _, block in batch.blocks:
             assert block.place is not None
             block.place = block.place._replace(offset=bodies_at + block.place.offset)
-        batch.data = [frame(self._commit, whole, body_size), *bodies]
+        batch.data = [frame(self._commit, whole, body_size), *bodies] if head else []
         batch.size = FRAME.size + len(whole) + body_size
         self._pending = batch
         return batch
 
-    def _begin(self) -> Batch:
+    def _begin(self) -> tuple[Batch, list[bytes]]:
+        """A batch, and what a segment that begins with it says first: all queues, their positions and subscribers."""
         current = self._current
-        if current is None or current.size >= self._segment_bytes or self._retry_new:
-            self._named.clear()
-            return Batch(max(self._segments, default=0) + 1, HEADER.size, True)
-        return Batch(current.number, current.size, False)
+        if current is not None and current.size < self._segment_bytes and not self._retry_new:
+            return Batch(current.number, current.size, False), []
+        batch = Batch(max(self._segments, default=0) + 1, HEADER.size, True)
+        self._named.clear()
+        head: list[bytes] = []
+        for queue in self.queues.values():
+            queue.forget_members(min(self._segments, default=batch.segment))
+            self._name(queue, (), batch.segment, head)
+        return batch, head
 
-    def _name(self, queue: Queue, head: list[bytes]) -> None:
-        """A segment says itself what its numbers stand for."""
-        number = queue.number
-        if (number, 0) not in self._named:
-            self._named.add((number, 0))
-            head += [name_record(number, 0, queue.name), next_record(number, queue.next)]
-            head += [name_record(number, at, name) for at, name in enumerate(queue.names) if at]
-            head += [subscriber_record(number, queue.members[name].number, True) for name in queue.subscribers]
-            self._named.add((number, len(queue.names)))
+    def _name(self, queue: Queue, blocks: Iterable[Block], segment: int, head: list[bytes]) -> None:
+        """A segment says itself what its numbers stand for, before it uses them."""
+        number, members = queue.number, queue.members
+        used = set(map(_MEMBER_OF, queue.moves))
+        for block in blocks:
+            used.update([members[name].number for group in block.key.groups for name in group])
+        used.update([members[name].number for name, _ in queue.changed])
+        if (number, NOBODY) not in self._named:
+            self._named.add((number, NOBODY))
+            head += [name_record(number, NOBODY, queue.name), next_record(number, queue.next)]
+            subscribers = [members[name].number for name in queue.subscribers]
+            self._name_members(queue, subscribers, segment, head)
+            head += [subscriber_record(number, one, True) for one in subscribers]
+        self._name_members(queue, used, segment, head)
+
+    def _name_members(self, queue: Queue, numbers: Iterable[int], segment: int, head: list[bytes]) -> None:
+        for one in numbers:
+            if (queue.number, one) not in self._named:
+                self._named.add((queue.number, one))
+                queue.named_in[one] = segment
+                head.append(name_record(queue.number, one, queue.names[one]))
+
+    def _take_along(self, batch: Batch, head: list[bytes]) -> None:
+        """Some of what is carried goes with a batch."""
+        assert self.carry is not None
+        batch.pieces = self.carry.choose()
+        if not batch.pieces:
+            self.carry = None
             return
-        at = len(queue.names)
-        while (number, at) not in self._named:
-            at -= 1
-        if at < len(queue.names):
-            head += [name_record(number, one, queue.names[one]) for one in range(at, len(queue.names))]
-            self._named.discard((number, at))
-            self._named.add((number, len(queue.names)))
+        batch.carry = self.carry
+        for piece in batch.pieces:
+            self._name(piece.queue, (), batch.segment, head)
 
     def _bury(self, queue: Queue, dead: list[Dead], now: int) -> None:
         """Dead letters enter their queue."""
@@ -287,43 +330,74 @@ class LogStore:
             self._retry_new = False
         current = self._current
         assert current is not None
-        data = b"".join(batch.data) if len(batch.data) > 1 else batch.data[0]
-        view, at = memoryview(data), batch.offset
         try:
-            while view:
-                done = os.pwrite(current.fd, view, at)
-                view, at = view[done:], at + done
+            at = _append(current.fd, batch.data, batch.offset)
+            if batch.carry is not None:
+                data, batch.named = batch.carry.frame(batch.pieces, End(batch.segment, at), self._commit + 1, self._named)
+                end = _append(current.fd, data, at)
+                batch.carry.written += end - at
+                at = end
             if self._sync:
                 os.fdatasync(current.fd)
         except OSError:
             self._retry_new = True  # what the disk has of it is unknown: it is cut off, and nothing follows it
             os.ftruncate(current.fd, batch.offset)
             raise
+        self._appended += at - batch.offset
         current.size = at
-        self._commit += 1
+        self._commit += 2
 
     def applied(self, batch: Batch, now: int) -> None:
         """A batch is on the disk."""
         self._pending = None
         segment = self._segments[batch.segment]
         for queue, block in batch.blocks:
-            segment.firsts.setdefault(queue.number, block.first)
-            segment.open += 1
+            segment.note(queue.number, block.first, block.first + block.count - 1)
             if self.resident + block.size > RESIDENT_BYTES:
                 block.payloads = None
             else:
                 self.resident += block.size
             queue.committed(block, now)
+        for queue, moves in batch.moves:
+            note_moves(segment, queue, moves)
         if self.full is not None and self._make_reserve():
             self.full = None
+        if batch.carry is not None:
+            self._carried(batch, segment)
+
+    def _carried(self, batch: Batch, segment: Segment) -> None:
+        """What is written again is at its new place."""
+        assert batch.carry is not None
+        source = self._segments[batch.carry.number]
+        for queue, number in batch.named:
+            self._named.add((queue.number, number))
+            queue.named_in[number] = batch.segment
+        for piece in batch.pieces:
+            block = piece.block
+            if piece.place is None:
+                source.stuck = True
+                self.say(f"{path_of(self.folder, source.number)}: the messages of {piece.queue.name!r} at {block.first} cannot be read")
+                continue
+            segment.note(piece.queue.number, block.first, block.first + block.count - 1)
+            source.open -= block.left
+            if block.payloads is not None:
+                self.resident -= block.size
+            piece.queue.thin(block, piece.runs, piece.place)
+        if not batch.carry.left:
+            self.carry = None
+            if 2 * batch.carry.written > source.size:
+                self._carry_when = self._appended + source.size
+            self.trim_soon = True
 
     def failed(self, batch: Batch, error: OSError) -> None:
         """A batch is not on the disk: its blocks are gone, its moves wait. Until the next one succeeds nothing can be put."""
-        self._pending = None
+        self._pending = self.carry = None
         for queue, block in batch.blocks:
             queue.gone(block)
         for queue, moves in batch.moves:
             queue.moves[:0] = moves
+        for queue, dead in batch.dead:
+            queue.dead[:0] = dead
         for queue, changed in batch.changed:
             queue.changed[:0] = changed
         self._named.clear()
@@ -369,26 +443,37 @@ class LogStore:
 
     # ---- segments that nobody needs
 
-    def _count_segments(self) -> None:
+    def _count_segments(self, now: int) -> None:
+        """What is still needed of each segment."""
+        left = dict.fromkeys(self._segments, 0)
+        needed = dict.fromkeys(self._segments, 0)
         for queue in self.queues.values():
             for block in queue.blocks.values():
                 if block.place is not None:
-                    self._segments[block.place.segment].open += 1
+                    left[block.place.segment] += block.left
+                    needed[block.place.segment] += min(block.left, block.count) * (block.size // block.count + MESSAGE_BYTES)
+        for number, segment in self._segments.items():
+            if segment.open != left[number]:
+                segment.open, segment.last_at = left[number], now
+            segment.needed = needed[number]
 
     def trim(self, now: int) -> int:
-        """Delete the oldest segments whose messages are at an end, and whose retention is over: how many."""
-        for segment in self._segments.values():
-            segment.open = 0
-        self._count_segments()
+        """Delete the oldest segments whose messages are at an end, and whose retention is over: how many.
+
+        If little is needed of the oldest one, or of all together, what is needed of it is written again: then it can go too.
+        """
+        pending = self._pending is not None and self._pending.dead
+        if self.carry is not None or pending or any(queue.dead for queue in self.queues.values()):
+            return 0
+        self.trim_soon = False
+        self._count_segments(now)
         gone = 0
-        for segment in self._segments.values():
-            segment.last_at = 0 if segment.open else segment.last_at or now
-        for number in sorted(self._segments):
+        for number in sorted(self._segments)[:-1]:  # the last one knows all positions
             segment = self._segments[number]
-            if segment is self._current or segment.open:
+            if segment is self._current or now < segment.last_at + 1000 * self._retention(segment):
                 break
-            keep = max((self._numbers[one].rules.retention for one in segment.firsts if one in self._numbers), default=0.0)
-            if now < segment.last_at + 1000 * keep:
+            if segment.open:
+                self._plan_carry(segment)
                 break
             os.close(segment.fd)
             path_of(self.folder, number).unlink(missing_ok=True)
@@ -399,6 +484,24 @@ class LogStore:
             gone += 1
         return gone
 
+    def _retention(self, segment: Segment) -> float:
+        return max((self._numbers[one].rules.retention for one in segment.spans if one in self._numbers), default=0.0)
+
+    def _plan_carry(self, segment: Segment) -> None:
+        """Begin to carry what is needed of the oldest segment, if that is worth it."""
+        every = self._segments.values()
+        worth = SHARE * segment.needed < segment.size or SHARE * sum(one.needed for one in every) < sum(one.size for one in every)
+        room = self.full is None or segment.needed <= CARRY_BYTES  # else what is set aside for states would go
+        if not worth or not room or segment.stuck or self._current is None or self._appended < self._carry_when:
+            return
+        blocks = [
+            (queue, block)
+            for queue in self.queues.values()
+            for block in queue.blocks.values()
+            if block.place is not None and block.place.segment == segment.number
+        ]
+        self.carry = Carry(segment.number, blocks, self._segments, End(self._current.number, self._current.size))
+
     # ---- history
 
     def history(self, queue: Queue, position: int) -> tuple[Block | None, list[Move]]:
@@ -406,24 +509,26 @@ class LogStore:
         block: Block | None = None
         moves: list[Move] = []
         pending = self._pending
-        begin = max((one.number for one in self._segments.values() if one.firsts.get(queue.number, position + 1) <= position), default=None)
         for number in sorted(self._segments):
-            if begin is None or number < begin:
-                continue
             segment = self._segments[number]
+            span = segment.spans.get(queue.number)
+            if span is None or not span.low <= position <= span.high:
+                continue
             until = pending.offset if pending is not None and pending.segment == number else segment.size
             for one in segments.scan(segment.fd, False, self.say, until=until):
                 for record in one.records:
-                    if isinstance(record, Put) and record.queue == queue.number and record.block.holds(position):
+                    if record.queue != queue.number:
+                        continue
+                    if isinstance(record, Put) and record.has(position):
                         block = record.block
                         block.key = block.key._replace(groups=groups_of(record.groups, queue.names))
                         block.place = place_in(number, one.bodies, record)
-                    elif isinstance(record, Moves) and record.queue == queue.number:
-                        moves += [move for move in record.moves if move.first <= position < move.first + move.length]
+                        moves = _of(position, record.moves)
+                    elif isinstance(record, Moves):
+                        moves += _of(position, record.moves)
         for whose, written in pending.moves if pending is not None else ():
-            moves += [move for move in written if whose is queue and move.first <= position < move.first + move.length]
-        moves += [move for move in queue.moves if move.first <= position < move.first + move.length]
-        return block, moves
+            moves += _of(position, written) if whose is queue else []
+        return block, moves + _of(position, queue.moves)
 
     def close(self) -> None:
         """Close the files."""
@@ -431,3 +536,21 @@ class LogStore:
             os.close(segment.fd)
         self._segments.clear()
         self._current = None
+
+
+def note_moves(segment: Segment, queue: Queue, moves: list[Move]) -> None:
+    """A segment tells of these positions."""
+    segment.note(queue.number, min(map(_FIRST_OF, moves)), max(map(add, map(_FIRST_OF, moves), map(_LENGTH_OF, moves))) - 1)
+
+
+def _of(position: int, moves: Iterable[Move]) -> list[Move]:
+    return [move for move in moves if move.first <= position < move.first + move.length]
+
+
+def _append(fd: int, data: list[bytes], at: int) -> int:
+    """Write at a place: where it ends. Raises OSError."""
+    view = memoryview(b"".join(data) if len(data) != 1 else data[0])
+    while view:
+        done = os.pwrite(fd, view, at)
+        view, at = view[done:], at + done
+    return at

@@ -145,13 +145,19 @@ class Against(RuleBasedStateMachine):
             meta = Meta(f"publisher-{copy}")
             payloads = [b"%d" % index for index in range(count)]
             self.queue.put(payloads, meta, self.now, b"t", priority, delay, life, how, revealed)
-        for block in self.queue.seal(self.now):
+        for block in self.kept():
             groups = [set(group) or set(MEMBERS) for group in block.key.groups]
-            self.note()
-            self.queue.committed(block, self.now)
-            self.written.append(block)
             for position in range(block.first, block.first + block.count):
                 self.messages[position] = Message(groups, how.ordered, revealed, priority, self.now + delay, self.now + life if life else 0)
+
+    def kept(self) -> list[Block]:
+        """Commit: the blocks that are new."""
+        blocks = self.queue.seal(self.now)
+        self.note()
+        for block in blocks:
+            self.queue.committed(block, self.now)
+        self.written += blocks
+        return blocks
 
     @rule(name=st.sampled_from(MEMBERS), most=st.integers(1, 6))
     def take(self, name: str, most: int) -> None:
@@ -239,6 +245,8 @@ class Against(RuleBasedStateMachine):
                 self.queue.reveal(block, at, 1, self.now)
         elif message.publisher is Publisher.JOURNALLED:
             for name in sorted(message.of):
+                if not self.may_come_again(block, at):
+                    return
                 over = 0 < message.expires <= self.now
                 if message.ended.get(name) is Subscriber.UNUSABLE and message.of[name] is Subscriber.JOURNALLED_IMPLIED and not over:
                     self.queue.reveal_again(block, at, name, self.now)
@@ -246,6 +254,10 @@ class Against(RuleBasedStateMachine):
                     return
                 with pytest.raises(IllegalMove):
                     self.queue.reveal_again(block, at, name, self.now)
+
+    def may_come_again(self, block: Block, at: int) -> bool:
+        """Whether a message that somebody could not use is still there."""
+        return True
 
     @rule(more=st.integers(1, 60))
     def time_passes(self, more: int) -> None:
@@ -263,7 +275,7 @@ class Against(RuleBasedStateMachine):
         """What was written, done again, leads to the same."""
         self.note()
         again = Queue("orders", Rules(deliveries=3))
-        for name in self.queue.names[1:]:
+        for name in self.queue.members:
             again.member(name)
         for one in self.written:
             if isinstance(one, Move):
