@@ -5,23 +5,21 @@ A browser asks its broker over a link of its own, page by page, with requests to
 
 from __future__ import annotations
 
-import itertools
-import json
-import queue as fifo
 import threading
 from base64 import b64decode
 from collections.abc import Callable, Iterator
 from typing import Any, Self
 
-from ...base.queues import ANSWER, TOPIC
+from ...base.queues import ANSWER
 from ..core.errors import IllegalStateError, JMSError, error_from_outcome
 from ..core.settings import Settings, Waiter
-from ..core.transport import Incoming, LinkSpec, Outcome, Properties, Publication, Transport
+from ..core.transport import Incoming, LinkSpec, Outcome, Properties, Transport
 from ..message.destinations import Queue
 from ..message.messages import Message
 from ..message.selector import Selector
 from ..message.wire import decode
 from .inbox import lookup
+from .questions import Questions
 
 PAGE = 100  # messages of one answer at most
 
@@ -88,15 +86,14 @@ def _message_of(row: dict[str, Any]) -> Message:
 
 
 class QueueRequests:
-    """Requests to a broker about its queues, one at a time. It is the handler of its link, see `transport.LinkHandler`."""
+    """Requests to a broker about its queues, over a link of its own. It is the handler of that link, see `transport.LinkHandler`."""
 
     def __init__(self, transport: Transport, client_id: str, settings: Settings) -> None:
         self._settings = settings
         self._connected = threading.Event()
         self._error: JMSError | None = None
         self._last_failure = ""
-        self._numbers = itertools.count(1)
-        self._answers: fifo.SimpleQueue[Incoming | JMSError] = fifo.SimpleQueue()
+        self._questions = Questions()
         self._link = transport.open(LinkSpec(client_id, settings.session_keep), self)
 
     def open(self) -> None:
@@ -112,21 +109,9 @@ class QueueRequests:
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
         """The broker's answer to a request. Raises `JMSError` with what it says is wrong."""
-        number = str(next(self._numbers)).encode()
-        self._link.publish(Publication(TOPIC, json.dumps(request).encode(), 1, Properties(True, None, None, ANSWER, number)), self._sent)
-        while True:
-            try:
-                answer = self._answers.get(timeout=self._settings.send_timeout)
-            except fifo.Empty:
-                raise JMSError(f"the broker has not answered within {self._settings.send_timeout:g} s", "timeout") from None
-            if isinstance(answer, JMSError):
-                raise answer
-            if answer.properties.correlation == number:
-                break
-        found: dict[str, Any] = json.loads(answer.payload)
-        if "error" in found:
-            raise JMSError(f"queue {request['name']!r}: {found['error']}", "queues")
-        return found
+        if self._error is not None:
+            raise self._error
+        return self._questions.ask(self._link, request).wait(self._settings.send_timeout)
 
     def close(self) -> None:
         """End the link."""
@@ -134,14 +119,10 @@ class QueueRequests:
         self._link.close(True, done)
         done.wait(self._settings.connect_timeout, "closing the browser", "its connection is being ended")
 
-    def _sent(self, outcome: Outcome) -> None:
-        if outcome.failed:
-            self._answers.put(error_from_outcome(outcome, f"asking about queues{outcome.text and ': '}{outcome.text}"))
-
     def received(self, incoming: Incoming) -> None:
         """An answer."""
-        self._answers.put(incoming)
         self._link.acknowledge(incoming.token)
+        self._questions.answered(incoming)
 
     def connected(self, resumed: bool) -> None:
         self._connected.set()
@@ -154,5 +135,5 @@ class QueueRequests:
 
     def failed(self, outcome: Outcome) -> None:
         self._error = error_from_outcome(outcome, f"asking about queues{outcome.text and ': '}{outcome.text}")
-        self._answers.put(self._error)
+        self._questions.fail(self._error)
         self._connected.set()

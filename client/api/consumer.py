@@ -6,8 +6,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Self, TypeVar, cast
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar, cast
 
+from ...base.queues import ANSWER, POSITION
 from ...mqtt.reasons import Reason
 from ..core.errors import IllegalStateError, JMSError, error_from_outcome
 from ..core.settings import Waiter
@@ -16,6 +18,7 @@ from ..message.destinations import Destination
 from ..message.messages import Message
 from ..message.selector import Selector
 from .inbox import Inbox, QueueInbox, ReceivedMessage
+from .questions import Question, Questions, ranges
 from .subscriptions import Subscription
 
 if TYPE_CHECKING:
@@ -176,7 +179,10 @@ class MessageConsumer:
 
     def acknowledge(self, done: list[ReceivedMessage]) -> None:
         """Acknowledge messages to the broker. With the session's condition held."""
-        for token in self.inbox.acknowledge(done):
+        self._done(self.inbox.acknowledge(done))
+
+    def _done(self, tokens: list[object]) -> None:
+        for token in tokens:
             self.link.acknowledge(token)
 
     def recover(self, back: ReceivedMessage) -> None:
@@ -186,12 +192,15 @@ class MessageConsumer:
 
     def drop(self, tokens: list[object]) -> None:
         """Expired messages, and others that are not delivered. With the session's condition held."""
-        for token in tokens:
-            self.link.acknowledge(token)
+        self._done(tokens)
 
     def is_lost(self, held: ReceivedMessage) -> bool:
         """Whether the broker has given a message that is not acknowledged to others."""
         return False
+
+    def unconfirmed(self) -> list[Question]:
+        """Acknowledgements that the broker has yet to answer: MQTT answers none."""
+        return []
 
     # the link's side
 
@@ -201,7 +210,7 @@ class MessageConsumer:
                 return  # not acknowledged: a durable subscription receives it again
             token = self.inbox.add(incoming, now())
             if token is not None:
-                self.link.acknowledge(token)
+                self._done([token])
             self.session.cond.notify_all()
         if self.on_available is not None:
             self.on_available()
@@ -233,11 +242,25 @@ class MessageConsumer:
             self.on_available()
 
 
+class _Positioned(NamedTuple):
+    """The token of a message whose position in its queue is known. inner: of the link."""
+
+    inner: object
+    position: int
+
+
+def _inner(token: object) -> object:
+    return token.inner if isinstance(token, _Positioned) else token
+
+
 class QueueConsumer(MessageConsumer):
     """A consumer of a queue: a member of it (docs/queues.md). Acknowledged is DONE.
 
     What is rolled back or recovered, and what a listener does not take, is given back: the broker gives it to somebody again, and counts.
     When the connection breaks, the broker takes everything back that is not acknowledged.
+
+    A queue whose members say by requests what becomes of a message gives each its position. Then PUBACK is not enough: DONE is a request on
+    the same link, and its answer confirms that the message is never offered again.
     """
 
     broker_counts = True
@@ -245,6 +268,8 @@ class QueueConsumer(MessageConsumer):
     def __init__(self, session: Session, subscription: Subscription, release: Callable[[], None]) -> None:
         super().__init__(session, subscription, release)
         self.inbox: QueueInbox = QueueInbox(None, "", 0, session.connection.settings.once_window)
+        self._questions = Questions()
+        self._asks = False
 
     def recover(self, back: ReceivedMessage) -> None:
         """Give a message back."""
@@ -253,7 +278,35 @@ class QueueConsumer(MessageConsumer):
     def drop(self, tokens: list[object]) -> None:
         """Give messages back."""
         for token in tokens:
-            self.link.acknowledge(token, GIVEN_BACK)
+            self.link.acknowledge(_inner(token), GIVEN_BACK)
+
+    def _done(self, tokens: list[object]) -> None:
+        for first, last in ranges(sorted({token.position for token in tokens if isinstance(token, _Positioned)})):
+            self._questions.ask(self.link, {"do": "done", "name": self.destination.name, "position": first, "last": last})
+        for token in tokens:
+            self.link.acknowledge(_inner(token))
+
+    def unconfirmed(self) -> list[Question]:
+        """See `MessageConsumer`."""
+        return self._questions.unanswered()
+
+    def received(self, incoming: Incoming) -> None:
+        """A message, or the answer to what was said of one."""
+        if incoming.topic == ANSWER:
+            self._questions.answered(incoming)
+            return
+        position = next((value for name, value in incoming.properties.user if name == POSITION), "")
+        if position.isascii() and position.isdigit():
+            incoming = replace(incoming, token=_Positioned(incoming.token, int(position)))
+            if not self._asks:  # answers are QoS 0: they do not wait for room among messages
+                self._asks = True
+                self.link.subscribe(ANSWER, 0, 0, lambda outcome: None)
+        super().received(incoming)
+
+    def failed(self, outcome: Outcome) -> None:
+        """See `transport.LinkHandler`."""
+        super().failed(outcome)
+        self._questions.fail(error_from_outcome(outcome, outcome.text))
 
     def is_lost(self, held: ReceivedMessage) -> bool:
         """See `MessageConsumer`."""
@@ -268,6 +321,7 @@ class QueueConsumer(MessageConsumer):
         super().disconnected(text, word)
         with self.session.cond:
             self.inbox.connection_lost()
+        self._questions.fail(JMSError("the connection broke: what was being acknowledged is done, or comes again", "connection_lost"))
 
 
 def now() -> int:

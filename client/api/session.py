@@ -159,13 +159,13 @@ class Session(MessageMaker):
         with self.cond:
             lost = self._lost(self._unacknowledged)
         errors = self._send_all(pending) if lost is None else [lost] * len(pending)
+        failed = lost or next((error for error in errors if error is not None), None)
         with self.cond:
-            failed = lost or next((error for error in errors if error is not None), None) or self._lost(self._unacknowledged)
-            if failed is None:
-                self._acknowledge(self._unacknowledged)
-            else:
+            failed = failed or self._lost(self._unacknowledged)
+            if failed is not None:
                 self._recover()
-        self._await_closing_links()
+            consumers = self._settle(self._unacknowledged)
+        failed = self._confirm(consumers) or failed
         for item, outcome in zip(pending, errors, strict=True):
             if item.listener is not None:
                 self.async_sends.complete(item.message, item.listener, outcome)
@@ -241,20 +241,40 @@ class Session(MessageMaker):
             for consumer, held in done if lost is not None else ():
                 if consumer.is_lost(held):
                     consumer.recover(held)
-            self._acknowledge(done)
-        self._await_closing_links()
-        if lost is not None:
-            raise lost
+            consumers = self._settle(done)
+        failed = self._confirm(consumers) or lost
+        if failed is not None:
+            raise failed
 
     def _acknowledge(self, done: list[Delivered]) -> None:
         """With the condition held."""
-        done = list(done)
+        self._close_finished_links(self._settle(done))
+
+    def _settle(self, done: list[Delivered]) -> set[MessageConsumer]:
+        """Acknowledge messages: the consumers that had them. With the condition held."""
+        held_by: dict[MessageConsumer, list[ReceivedMessage]] = {}
         for consumer, held in done:
-            consumer.acknowledge([held])
+            held_by.setdefault(consumer, []).append(held)
             self._failures.pop(held, None)
+        for consumer, messages in held_by.items():
+            consumer.acknowledge(messages)
         finished = set(map(id, done))
         self._unacknowledged = [delivered for delivered in self._unacknowledged if id(delivered) not in finished]
-        self._close_finished_links({consumer for consumer, _ in done})
+        return set(held_by)
+
+    def _confirm(self, consumers: set[MessageConsumer]) -> JMSError | None:
+        """Wait for the answers of queues that answer acknowledgements: the error of one of them. Without the condition."""
+        error = None
+        deadline = time.monotonic() + self.connection.settings.send_timeout
+        for question in [question for consumer in consumers for question in consumer.unconfirmed()]:
+            try:
+                question.wait(max(deadline - time.monotonic(), 0.0))
+            except JMSError as failed:
+                error = failed
+        with self.cond:
+            self._close_finished_links(consumers)
+        self._await_closing_links()
+        return error
 
     def _acknowledge_deferred(self) -> None:
         self._acknowledge(self._deferred)

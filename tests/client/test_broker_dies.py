@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
-from mqmesh.client import AckMode, Connection, ConnectionFactory, Message, Topic
+from mqmesh.client import AckMode, Connection, ConnectionFactory, Message, Queue, Topic
 from support.jms_client import Collected
 from support.services import PATIENCE, free_port, require, wait_for_port
 
@@ -26,7 +26,7 @@ AHEAD = 250
 class Restartable:
     """A broker at a fixed port that keeps its state in `folder`."""
 
-    def __init__(self, kind: str, folder: Path) -> None:
+    def __init__(self, kind: str, folder: Path, config: str = "") -> None:
         self.kind, self.port = kind, free_port()
         if kind == "mosquitto":
             config = folder / "mosquitto.conf"
@@ -38,6 +38,9 @@ class Restartable:
         else:
             address = f"mqtt://127.0.0.1:{self.port}"
             self._command = [sys.executable, "-m", "mqmesh.cli.main", "broker", "--listen", address, "--data", str(folder / "data")]
+            if config:
+                (folder / "mqmesh.toml").write_text(config)
+                self._command += ["--config", str(folder / "mqmesh.toml")]
             self._deadly = signal.SIGKILL
         self.start()
 
@@ -146,3 +149,33 @@ def test_a_broker_without_memory_gets_the_subscriptions_again(tmp_path: Path) ->
             assert message.body == "still here"
     finally:
         broker.stop()
+
+
+def test_what_a_queue_has_confirmed_never_comes_again(tmp_path: Path) -> None:
+    mortal = Restartable("mqmesh", tmp_path, '[queues.orders]\nacknowledge = "request"\n')
+    orders = Queue("orders")
+    try:
+        factory = ConnectionFactory(f"mqtt://127.0.0.1:{mortal.port}", send_timeout=PATIENCE, retry_last=0.5, once_window=0)
+        with factory.create_context(AckMode.SESSION_TRANSACTED) as context:
+            for number in range(30):
+                context.create_producer().send(orders, str(number))
+            context.commit()
+            consumer = context.create_consumer(orders)
+            found: list[str] = []
+            for _ in range(DEATHS):
+                for _ in range(10):
+                    message = consumer.receive(PATIENCE)
+                    assert message is not None
+                    found.append(message.body)
+                context.commit()
+                mortal.die()
+                mortal.start()
+            assert sorted(found, key=int) == [str(number) for number in range(30)], "each once"
+            context.create_producer().send(orders, "last")
+            context.commit()
+            last = consumer.receive(PATIENCE)
+            assert last is not None
+            assert last.body == "last"
+            context.commit()
+    finally:
+        mortal.stop()

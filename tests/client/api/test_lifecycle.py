@@ -197,9 +197,11 @@ def test_7_8_and_7_9_time_to_live_and_delivery_delay(factory: ConnectionFactory,
     delay = 300
     while True:
         context.connection.stop()
-        context.create_producer().set_time_to_live(1).send(topic, "dead")
+        dead = context.create_text_message("dead")
+        context.create_producer().set_time_to_live(1).send(topic, dead)
         context.create_producer().set_delivery_delay(delay).send(topic, "later")
         context.create_producer().send(topic, "now")
+        wait_until(lambda dead=dead: time.time() * 1000 > dead.expiration, PATIENCE, "end of its life")  # type: ignore[misc]
         context.connection.start()
         found = [consumer.receive(PATIENCE) for _ in range(2)]
         later = next(message for message in found if message is not None and message.body == "later")

@@ -27,6 +27,7 @@ from mqmesh.client import (
     TransactionRolledBackError,
 )
 from mqmesh.client.api.browser import QueueRequests
+from mqmesh.client.api.consumer import QueueConsumer
 from mqmesh.client.core.settings import Waiter
 from mqmesh.client.message.wire import encode
 from support.brokers import RunningBroker, running_broker
@@ -44,6 +45,9 @@ dead_letters = "dead"
 
 [queues.small]
 messages = 1
+
+[queues.confirmed]
+acknowledge = "request"
 """ + "".join(f"\n[queues.fresh-{number}]\n" for number in range(FRESH))
 
 
@@ -326,6 +330,57 @@ def test_an_acknowledgement_that_came_too_late_is_an_error(broker: Broker, shop:
             message.acknowledge()
         assert error.value.error_code == "connection_lost"
         message.acknowledge()  # there is nothing left to acknowledge
+
+
+def counts(shop: Context, queue: Queue) -> tuple[int, int, int]:
+    """Messages of a queue that wait, that consumers have, and that are done."""
+    requests = QueueRequests(shop.connection.transport, shop.connection.link_id(), shop.connection.settings)
+    requests.open()
+    shown = requests.ask({"do": "show", "name": queue.name})["queue"]
+    requests.close()
+    return shown["waiting"], shown["in_flight"], shown["done"]
+
+
+@pytest.mark.parametrize("mode", [AckMode.SESSION_TRANSACTED, AckMode.CLIENT, AckMode.INDIVIDUAL])
+def test_a_commit_is_confirmed_by_a_queue_that_takes_requests(broker: Broker, shop: Context, mode: AckMode) -> None:
+    queue = Queue("confirmed")
+    *_, done = counts(shop, queue)
+    put(shop, queue, *map(str, range(5)))
+    with broker.factory(queue_prefetch=2).create_context(mode) as context:
+        consumer = context.create_consumer(queue)
+        for number in (0, 1, 2, 3):
+            message = received(consumer)
+            assert message.body == str(number)
+            assert "mqmesh-position" not in message.properties
+            if mode is not AckMode.SESSION_TRANSACTED:
+                message.acknowledge()
+            elif number % 2:
+                context.commit()
+        assert consumer.unconfirmed() == []
+        assert counts(shop, queue) == (0, 1, done + 4)
+        with shop.create_browser(queue) as browser:
+            assert list(browser) == [], "one is left, and the consumer has it"
+        last = received(consumer)
+        context.rollback() if mode is AckMode.SESSION_TRANSACTED else context.recover()
+        last = received(consumer)
+        assert (last.body, last.delivery_count) == ("4", 2)
+        context.commit() if mode is AckMode.SESSION_TRANSACTED else last.acknowledge()
+        assert counts(shop, queue) == (0, 0, done + 5)
+
+
+def test_what_is_at_an_end_meanwhile_is_not_confirmed(broker: Broker, shop: Context) -> None:
+    queue = Queue("confirmed")
+    put(shop, queue, "a")
+    with broker.factory().create_context(AckMode.SESSION_TRANSACTED) as context:
+        consumer = context.create_consumer(queue)
+        assert isinstance(consumer, QueueConsumer)
+        assert received(consumer).body == "a"
+        ((_, held),) = context.session._unacknowledged
+        (token,) = held.tokens
+        said = {"do": "unusable", "name": queue.name, "position": token.position}  # type: ignore[attr-defined]
+        assert consumer._questions.ask(consumer.link, said).wait(PATIENCE)["state"] == "unusable"
+        with pytest.raises(TransactionRolledBackError, match="does not have message"):
+            context.commit()
 
 
 def test_members_have_names_that_stay(broker: Broker, queue: Queue, name: str) -> None:
