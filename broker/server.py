@@ -250,6 +250,7 @@ class Broker:
         settings, mesh = self.config.queues, self.site.mesh
         if settings is None and mesh is None:
             return
+        from .queues.declaring import Declarations
         from .queues.overview import Overview as QueueOverview
         from .queues.settings import QueueSettings
         from .queues.shell import Queues
@@ -260,9 +261,12 @@ class Broker:
             queues.start()
         except OSError as error:
             raise StartError(f"queues: {os_error(str(settings.folder), error)}") from error
+        except ConfigError as error:
+            raise StartError(str(error)) from error
         self.site.queues = self.site.router.queues = queues
         if self.config.queues is not None:
             self.queue_topic.overview = QueueOverview(queues, self.config.name)
+            self.queue_topic.declarations = Declarations(queues, self.config.name)
         if mesh is not None:
             mesh.queues = queues.sites
             self.queue_topic.elsewhere = queues.ask_home

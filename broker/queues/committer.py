@@ -94,6 +94,15 @@ class Committer:
         if not self._closed:
             self.begin()
 
+    def after(self, waiting: Waiting) -> None:
+        """Have something go when everything so far is on the disk; at once, if it is."""
+        if self.store.dirty:
+            self.gate.waiting.append(waiting)
+        elif self._busy is not None:
+            self._busy[1].waiting.append(waiting)
+        else:
+            waiting.go()
+
     def begin(self) -> None:
         """Write what is new, unless a batch is being written: then that follows it."""
         self._look()

@@ -80,7 +80,17 @@ class Overview:
         ]
         rules = queue.rules
         keys = ("messages", "bytes", "age", "when_full", "deliveries", "backoff", "retention", "prefetch", "single", "explicit")
-        return {**self._row(queue), "members": members, "next": queue.next, "settings": {key: getattr(rules, key) for key in keys}}
+        return {
+            **self._row(queue),
+            "members": members,
+            "next": queue.next,
+            "declared": self._declared(name),
+            "settings": {key: getattr(rules, key) for key in keys},
+        }
+
+    def _declared(self, name: str) -> str:
+        """Where a queue is declared."""
+        return "by a request" if name in self._queues.settings.declared else "in the file"
 
     def peek(self, name: str, begin: int, most: int, payloads: bool, whole: bool = False) -> dict[str, Any]:
         """Messages that are not at an end, from a position on. It changes nothing.
@@ -265,9 +275,7 @@ class Overview:
 
     def after_commit(self, waiting: Waiting) -> None:
         """Have something go when everything so far is on the disk."""
-        committer = self._queues.committer
-        if committer is not None:
-            committer.gate.waiting.append(waiting)
+        self._queues.after_commit(waiting)
 
     def work(self, name: str, do: str, first: int, last: int, client: str) -> dict[str, Any]:
         """A member says what becomes of messages that it has: processing, done, unusable, return; journalled of those that it had."""

@@ -53,10 +53,14 @@ def seconds_of(value: object) -> float:
 
 @dataclass(slots=True)
 class QueueSettings:
-    """All queues of a broker's file, by name. subscribers: of the plan "all", by the queue's name. folder: of the log."""
+    """All queues of a broker's file, by name. subscribers: of the plan "all", by the queue's name. folder: of the log.
+
+    declared: names of those that were declared by requests, not by the file.
+    """
 
     rules: dict[str, Rules] = field(default_factory=dict)
     subscribers: dict[str, list[str]] = field(default_factory=dict)
+    declared: set[str] = field(default_factory=set)
     folder: Path | None = None
     durability: str = "fsync"
 
@@ -71,19 +75,29 @@ class QueueSettings:
                 raise section.error(
                     name, "give the queue a name of 1 to 64 letters, digits, '.', '_' and '-' that does not begin with '.' or '-'"
                 )
-            one = section.section(name)
-            settings.rules[name] = _rules(one, name)
-            settings.subscribers[name] = one.strings("subscribers", [])
-            one.done()
-        for name, rules in settings.rules.items():
-            if rules.dead_letters and rules.dead_letters not in settings.rules:
-                text = f"there is no table [queues.{rules.dead_letters}]: declare that queue too"
-                raise section.section(name).error("dead_letters", text)
-            if len(circle := _circle(settings.rules, name)) > 1:
-                text = f"dead letters go round: {' -> '.join(circle)}; one of these queues keeps its own, or names another one"
+            settings.rules[name], settings.subscribers[name] = queue_of(section.section(name), name)
+        for name in settings.rules:
+            if (text := wrong_dead_letters(settings.rules, name)) is not None:
                 raise section.section(name).error("dead_letters", text)
         section.done()
         return settings
+
+
+def queue_of(one: Section, name: str) -> tuple[Rules, list[str]]:
+    """The rules and subscribers of a queue. Raises ConfigError."""
+    found = _rules(one, name), one.strings("subscribers", [])
+    one.done()
+    return found
+
+
+def wrong_dead_letters(rules: dict[str, Rules], name: str) -> str | None:
+    """Why the dead letters of a queue cannot go where they are to go; None: they can."""
+    to = rules[name].dead_letters
+    if to and to not in rules:
+        return f"there is no queue {to!r}: declare that one too"
+    if len(circle := _circle(rules, name)) > 1:
+        return f"dead letters go round: {' -> '.join(circle)}; one of these queues keeps its own, or names another one"
+    return None
 
 
 def _rules(one: Section, name: str) -> Rules:

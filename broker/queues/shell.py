@@ -25,11 +25,12 @@ from ...mqtt.length import encode_length
 from ...mqtt.properties import Property, encode_properties
 from ...mqtt.publish import publish_properties
 from ...mqtt.reasons import Reason
-from .committer import Committer, Gate
+from .committer import Committer, Gate, Waiting
 from .core.blocks import Meta
 from .core.queue import Queue
 from .core.rules import Rules
 from .core.states import Subscriber
+from .declaring import Declared
 from .handles import Handles, Pending, key_of
 from .log.format import Damaged
 from .log.store import LogStore
@@ -90,10 +91,9 @@ class Queues:
         self.context = context
         self.settings = settings
         self.store = LogStore(settings.folder or Path(), settings.durability, self._say)
-        self.sites = Sites(
-            context, list(settings.rules), self, self._put_parcel, lambda names: homes_changed({PREFIX + one for one in names})
-        )
+        self.sites = Sites(context, settings.rules, self, self._put_parcel, lambda names: homes_changed({PREFIX + one for one in names}))
         self.committer: Committer | None = None
+        self.declared: Declared | None = None
         self.places: dict[Session, Place] = {}
         self.handles = Handles(context.limits.publisher_handles)
         self.answers = Answers()
@@ -121,10 +121,12 @@ class Queues:
     # ---- life
 
     def start(self) -> None:
-        """Find the queues of an earlier life. Raises OSError."""
+        """Find the queues of an earlier life. Raises OSError, ConfigError."""
         now = self.now()
         if self.settings.folder is None:
             return
+        self.declared = Declared(self.settings.folder)
+        self.declared.read(self.settings)
         self.store.open(lambda name: self.settings.rules.get(name, Rules()), now)
         for name, rules in self.settings.rules.items():
             queue = self.store.queue(name, rules)
@@ -132,7 +134,7 @@ class Queues:
                 queue.subscribe(subscriber)
         for name in self.store.queues:
             self._remember(self.store.queues[name])
-            if name not in self.settings.rules:
+            if name not in self.settings.rules and self.store.queues[name].blocks:
                 log.warning("event=queue-undeclared queue=%s text=it is in the log and not in the file: nobody can use it", quoted(name))
         self.committer = Committer(self.store, self.context.loop.call_soon_threadsafe, self.now, self._committed)
         if self.context.journal is not None:
@@ -201,6 +203,35 @@ class Queues:
         """All queues that have their home here, with whether they take no more."""
         full = self.store.full is not None
         return {name: full or self.sites.arrivals.waits(name) or self.store.queues[name].full for name in self.settings.rules}
+
+    # ---- queues that come and go
+
+    def begin(self, name: str, rules: Rules, subscribers: list[str]) -> None:
+        """A queue has its home here from now on."""
+        self.settings.rules[name], self.settings.subscribers[name] = rules, subscribers
+        queue = self.store.queue(name, rules)
+        for subscriber in subscribers:
+            queue.subscribe(subscriber)
+        self._home_moved(name)
+
+    def end(self, name: str) -> None:
+        """A queue has its home here no more: nobody puts, and what members have goes back."""
+        del self.settings.rules[name]
+        self._home_moved(name)
+
+    def _home_moved(self, name: str) -> None:
+        """Clients that are members of a queue sit where it is now."""
+        for place in list(self.places.values()):
+            seat = place.seats.get(name)
+            if seat is not None:
+                self._leave_seat(place, name)
+                self._take_seat(place, name, seat.qos, seat.suffix)
+        self.sites.own_changed(name)
+
+    def after_commit(self, waiting: Waiting) -> None:
+        """Have something go when everything so far is on the disk."""
+        assert self.committer is not None
+        self.committer.after(waiting)
 
     # ---- publishers
 
@@ -271,7 +302,11 @@ class Queues:
         if seat is not None:
             seat.qos, seat.suffix = qos, suffix
             return
-        queue = self.queue_here(name)
+        self._take_seat(place, name, qos, suffix)
+
+    def _take_seat(self, place: Place, name: str, qos: int, suffix: bytes) -> None:
+        session, queue = place.session, self.queue_here(name)
+        seat: Sitting
         if queue is None:
             seat = self.sites.seat(place, name, qos, suffix)
         else:
@@ -286,12 +321,7 @@ class Queues:
         name, place = topic_filter[len(PREFIX) :], self.places.get(session)
         if place is None or name not in place.seats:
             return
-        self._return(place, name)
-        seat = place.seats.pop(name)
-        if isinstance(seat, AwaySeat):
-            self.sites.leave(seat)
-        elif isinstance(seat, Seat):
-            self.stand(seat)
+        seat = self._leave_seat(place, name)
         if isinstance(seat, Seat) and session.client_id not in self.settings.subscribers.get(name, ()):
             self.leave_plan(seat.queue, session.client_id)
         if not place.seats:
@@ -306,6 +336,15 @@ class Queues:
             pass
         turns = self.context.turns
         turns.run(turns.current, steps, f"client={quoted(name)} work=queue-leave")
+
+    def _leave_seat(self, place: Place, name: str) -> Sitting:
+        self._return(place, name)
+        seat = place.seats.pop(name)
+        if isinstance(seat, AwaySeat):
+            self.sites.leave(seat)
+        elif isinstance(seat, Seat):
+            self.stand(seat)
+        return seat
 
     def came(self, session: Session) -> None:
         """A client is there again."""

@@ -13,9 +13,12 @@ A client publishes a JSON object to `$mqmesh/queues`, with Response Topic and Co
     {"do": "reveal", "name": "orders", "position": 17}          {"message": {...}}; and withdraw; and again, "member": "a": to it alone
     {"do": "done", "name": "orders", "position": 17, "last": 20}  {"state": "done", ...}: a member, of messages 17 to 20 that it has; and
                                                                 processing, unusable, return, journalled. The answer follows the commit
+    {"do": "declare", "name": "orders", "settings": {...}}      {"queue": "orders", "declared": true}: settings as in a file
+    {"do": "delete", "name": "orders", "force": true}           {"queue": "orders", "deleted": 3}: with its messages
     anything wrong                                              {"error": "one line"}
 
-purge and redrive take "dry_run": true. Who may: viewers look, payload readers see payloads, operators do the rest (`broker/auth/roles.py`).
+purge, redrive, declare and delete take "dry_run": true. Who may: viewers look, payload readers see payloads, operators do the rest
+(`broker/auth/roles.py`).
 A publisher may reveal and withdraw its own messages. Where a broker has no rules of access, everybody may look.
 
 What it does not know: how queues work.
@@ -36,6 +39,7 @@ from ...mqtt.batch.run import Run
 from ...mqtt.errors import UsageError
 from ..auth.operators import DENIED, rights_of
 from ..auth.roles import Role
+from ..queues.declaring import Declarations
 from ..queues.overview import MOST_PEEKED, Overview
 from ..routing.publication import Publication
 from .reply import own_targets, reply_to
@@ -49,10 +53,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("mqmesh.broker")
 
 LOOKS, DEEDS, ACTS = ("list", "show", "peek", "trace"), ("redrive", "purge"), ("reveal", "withdraw", "again")
+CHANGES = ("declare", "delete")
 WORKS = ("processing", "done", "unusable", "return", "journalled")  # what members say
 MOST_WORKED = 10_000  # messages of one request
-RIGHT = 'send {"do": "list"} or {"do": "show", "name": "..."}; do: ' + ", ".join(LOOKS + DEEDS + ACTS + WORKS)
-NO_QUEUES = "this broker has no queues: its file has no table [queues.NAME]"
+RIGHT = 'send {"do": "list"} or {"do": "show", "name": "..."}; do: ' + ", ".join(LOOKS + DEEDS + CHANGES + ACTS + WORKS)
+NO_QUEUES = "this broker has no queues: its file has no table [queues]"
 LARGEST = 2**63  # of positions
 KINDS: dict[str, tuple[type, str]] = {
     "from": (int, "a position"),
@@ -63,19 +68,25 @@ KINDS: dict[str, tuple[type, str]] = {
     "member": (str, "the name of a member"),
     "dry_run": (bool, "true or false"),
     "whole": (bool, "true or false"),
+    "force": (bool, "true or false"),
+    "settings": (dict, "an object with the keys of a table [queues.NAME]"),
 }
 
 Asked = dict[str, Any]
 
 
 class QueueTopic:
-    """Answers what is asked on `TOPIC`. overview: None without queues. elsewhere: has the home of a queue of another site do something."""
+    """Answers what is asked on `TOPIC`.
+
+    overview, declarations: None without queues. elsewhere: has the home of a queue of another site do something.
+    """
 
     def __init__(self, context: Context, router: Router, guard: Guard) -> None:
         self._context = context
         self._router = router
         self._guard = guard
         self.overview: Overview | None = None
+        self.declarations: Declarations | None = None
         self.elsewhere: Callable[[str, Asked, Callable[[bytes], None]], bool] | None = None
         router.services[TOPIC] = self.serve
 
@@ -131,7 +142,7 @@ class QueueTopic:
             return {"error": RIGHT}
         do = asked.get("do") if isinstance(asked, dict) else None
         if (
-            do not in LOOKS + DEEDS + ACTS + WORKS
+            do not in LOOKS + DEEDS + CHANGES + ACTS + WORKS
             or not isinstance(asked.get("name"), str | None)
             or (do != "list" and not asked.get("name"))
         ):
@@ -145,7 +156,7 @@ class QueueTopic:
             return rights.may_queue(role, queue) if queue is not None else rights.some(role, "queues")
 
         operator = may(Role.OPERATOR)
-        if (do in LOOKS and not (free or may(Role.VIEWER))) or (do in DEEDS and not operator):
+        if (do in LOOKS and not (free or may(Role.VIEWER))) or (do in DEEDS + CHANGES and not operator):
             return {"error": DENIED}
         try:
             if do in WORKS + ACTS and self.elsewhere is not None and self.elsewhere(connection.client_id, asked, send):
@@ -158,6 +169,9 @@ class QueueTopic:
                 return _look(self.overview, do, asked, free or may(Role.PAYLOAD_READER))
             if do in WORKS:
                 return self._work_or_act(self.overview, asked, connection.client_id, None)
+            if do in CHANGES:
+                self._change(do, asked, connection, send)
+                return None
             return self._act(self.overview, do, asked, connection, operator)
         except UsageError as error:
             return {"error": str(error)}
@@ -171,13 +185,31 @@ class QueueTopic:
         else:
             answer = overview.redrive(name, asked.get("to"), asked.get("position"), dry_run)
         if not dry_run:
-            who = quoted(connection.client_id), quoted(connection.user), connection.address
-            if connection.context.journal is not None:
-                connection.context.journal.managed(
-                    connection, "queues", **{key: asked[key] for key in ("do", "name", *KINDS) if key in asked}
-                )
-            log.warning("event=queue-changed do=%s name=%s client=%s user=%s address=%s", do, quoted(name), *who)
+            _note(connection, asked)
         return answer
+
+    def _change(self, do: str, asked: Asked, connection: Connection, send: Callable[[bytes], None]) -> None:
+        """Declare or delete a queue; the answer follows when that is kept."""
+        declarations, name, dry_run = self.declarations, asked["name"], asked.get("dry_run", False)
+        assert declarations is not None
+
+        def respond(found: dict[str, Any]) -> None:
+            if not dry_run and "error" not in found:
+                _note(connection, asked)
+            self._say(found, send)
+
+        if do == "declare":
+            declarations.declare(name, asked.get("settings", {}), dry_run, respond)
+        else:
+            declarations.delete(name, asked.get("force", False), dry_run, respond)
+
+
+def _note(connection: Connection, asked: Asked) -> None:
+    """Somebody has changed something."""
+    if connection.context.journal is not None:
+        connection.context.journal.managed(connection, "queues", **{key: asked[key] for key in ("do", "name", *KINDS) if key in asked})
+    who = quoted(connection.client_id), quoted(connection.user), connection.address
+    log.warning("event=queue-changed do=%s name=%s client=%s user=%s address=%s", asked["do"], quoted(asked["name"]), *who)
 
 
 class Answered:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 TOPIC = "$mqmesh/queues"
 USE = (
     "give ls, show NAME, peek NAME, trace NAME POSITION, redrive NAME [TO], purge NAME, "
-    "reveal|withdraw NAME POSITION, again NAME POSITION MEMBER"
+    "reveal|withdraw NAME POSITION, again NAME POSITION MEMBER, declare NAME [KEY=VALUE]..., delete NAME"
 )
 SHAPES = {  # word -> keys of what follows it; the last in brackets may be left out
     "ls": (),
@@ -26,6 +26,8 @@ SHAPES = {  # word -> keys of what follows it; the last in brackets may be left 
     "trace": ("name", "position"),
     "redrive": ("name", "[to]"),
     "purge": ("name",),
+    "declare": ("name",),
+    "delete": ("name",),
     "reveal": ("name", "position"),
     "withdraw": ("name", "position"),
     "again": ("name", "position", "member"),
@@ -38,7 +40,7 @@ def queue(
     words: Annotated[
         list[str],
         typer.Argument(
-            metavar="[ls] | show|peek|purge NAME | trace|reveal|withdraw NAME POSITION | redrive NAME [TO]",
+            metavar="[ls] | show|peek|purge|delete NAME | trace|reveal|withdraw NAME POSITION | declare NAME [KEY=VALUE]...",
             help="What.",
             show_default=False,
         ),
@@ -50,11 +52,12 @@ def queue(
         typer.Option("--at", metavar="SITE", help="With ls, show, peek, trace: of other sites; several with commas, or '*' for all."),
     ] = None,
     payload: Annotated[bool, typer.Option("--payload", help="With peek --at: with payloads, for payload readers.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="With purge and redrive: only say how many messages it is about.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="With purge, redrive, declare, delete: only say what would be done.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="With delete: also while messages wait.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
     options: ConnectionOptions,
 ) -> None:
-    """Show queues, what is in them and what became of a message; redrive, purge.
+    """Show queues, what is in them and what became of a message; redrive, purge, declare, delete.
 
     \b
       mqmesh queue ls -h mqtt://porto.example.com:1883
@@ -65,6 +68,8 @@ def queue(
       mqmesh queue purge orders --dry-run    how many messages would be withdrawn
       mqmesh queue withdraw orders 17        nobody gets message 17 any more
       mqmesh queue again orders 17 worker-1  message 17, that worker-1 could not use, is for it again
+      mqmesh queue declare orders deliveries=5 dead_letters=orders-dead
+      mqmesh queue delete orders --force     with the messages that are in it
       mqmesh queue ls --at '*'               the queues of all sites of the mesh
 
     Status: 0 done; 1 the broker refuses, cannot be reached, or knows no such queue or message; 2 wrong command line.
@@ -80,9 +85,14 @@ def queue(
     if request["do"] == "peek":
         request.update({"from": begin, "most": most})
     if dry_run:
-        if request["do"] not in ("purge", "redrive"):
-            raise fail(f"queue: --dry-run goes with purge and redrive: leave it out with {words[0] if words else 'ls'}", WRONG_USE)
+        if request["do"] not in ("purge", "redrive", "declare", "delete"):
+            text = "--dry-run goes with purge, redrive, declare and delete"
+            raise fail(f"queue: {text}: leave it out with {words[0] if words else 'ls'}", WRONG_USE)
         request["dry_run"] = True
+    if force:
+        if request["do"] != "delete":
+            raise fail(f"queue: --force goes with delete: leave it out with {words[0] if words else 'ls'}", WRONG_USE)
+        request["force"] = True
     from ..connection import Connection, end_on_sigterm
     from ..mesh.requester import Requester
 
@@ -107,18 +117,38 @@ def request_of(words: list[str]) -> dict[str, Any]:
     shape = SHAPES.get(do)
     if shape is None:
         raise fail(f"queue: {' '.join(words)}: {USE}", WRONG_USE)
+    settings: list[str] = []
+    if do == "declare":
+        words, settings = words[:2], words[2:]
     needed = [key for key in shape if not key.startswith("[")]
     if not len(needed) <= len(words[1:]) <= len(shape):
         raise fail(f"queue: {' '.join(words)}: {USE}", WRONG_USE)
     request: dict[str, Any] = {"do": "list" if do == "ls" else do}
     for key, value in zip(shape, words[1:], strict=False):
         request[key.strip("[]")] = value
+    if do == "declare":
+        request["settings"] = _settings(settings)
     if "position" in request:
         text = request["position"]
         if not (text.isascii() and text.isdigit()):
             raise fail(f"queue: {text}: give the position of a message, a whole number", WRONG_USE)
         request["position"] = int(text)
     return request
+
+
+def _settings(words: list[str]) -> dict[str, Any]:
+    """KEY=VALUE as the keys of a table [queues.NAME]: numbers, true and false, and lists are taken as such, all else is text."""
+    found: dict[str, Any] = {}
+    for word in words:
+        key, separator, text = word.partition("=")
+        if not (key and separator):
+            raise fail(f'queue: declare: {word}: give KEY=VALUE, as deliveries=5 or subscribers=\'["a", "b"]\'', WRONG_USE)
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = text
+        found[key] = value if isinstance(value, bool | int | float | list) else text
+    return found
 
 
 def _text(request: dict[str, Any], answer: dict[str, Any]) -> str:

@@ -32,6 +32,7 @@ def details(answer: dict[str, Any]) -> str:
         ("in flight", _count(one, "in_flight")),
         ("dead letters", _plain(one.get("dead_letters"))),
         ("since the start", ", ".join(f"{_count(one, key)} {key}" for key in totals)),
+        ("declared", _plain(one.get("declared"))),
         ("settings", ", ".join(f"{key} {_plain(value)}" for key, value in (one.get("settings") or {}).items())),
     ]
     shown = lines(rows, right=())
@@ -86,6 +87,11 @@ def done(answer: dict[str, Any]) -> str:
         if key in answer:
             would = " would be" if answer.get("dry_run") else ""
             return f"{answer[key]:,} messages{would} {key}"
+    if "declared" in answer:
+        return f"queue {name_of(answer['queue'])} {'would be' if answer.get('dry_run') else 'is'} declared"
+    if "deleted" in answer:
+        would = "would be" if answer.get("dry_run") else "is"
+        return f"queue {name_of(answer['queue'])} {would} deleted, with {answer['deleted']:,} messages"
     message = answer.get("message") or {}
     return f"message {message.get('position', '?')} is {_plain(message.get('state'))}"
 

@@ -20,6 +20,7 @@ from mqmesh.cli.queue.command import request_of
 from mqmesh.cli.queue.view import done, messages, table
 from mqmesh.mqtt.packets import Puback
 from support.broker_site import Client, JumpingLoop, Site, until
+from support.command import run, start
 from support.management import BELIEVING, EVERYBODY
 from typer.testing import CliRunner
 
@@ -82,11 +83,27 @@ def test_words_are_requests() -> None:
     assert request_of(["trace", "orders", "17"]) == {"do": "trace", "name": "orders", "position": 17}
     assert request_of(["redrive", "dead"]) == {"do": "redrive", "name": "dead"}
     assert request_of(["redrive", "dead", "orders"]) == {"do": "redrive", "name": "dead", "to": "orders"}
+    declared = request_of(["declare", "orders", "deliveries=5", "age=7d", "single=true", 'subscribers=["a"]', "plan=a | b", "bytes=1 GiB"])
+    settings = {"deliveries": 5, "age": "7d", "single": True, "subscribers": ["a"], "plan": "a | b", "bytes": "1 GiB"}
+    assert declared == {"do": "declare", "name": "orders", "settings": settings}
+    assert request_of(["declare", "orders"]) == {"do": "declare", "name": "orders", "settings": {}}
+    assert request_of(["delete", "orders"]) == {"do": "delete", "name": "orders"}
     assert request_of(["again", "orders", "17", "a"]) == {"do": "again", "name": "orders", "position": 17, "member": "a"}
 
 
 @pytest.mark.parametrize(
-    "words", [["list"], ["show"], ["ls", "orders"], ["trace", "orders"], ["trace", "orders", "x"], ["again", "a", "1"]]
+    "words",
+    [
+        ["list"],
+        ["show"],
+        ["ls", "orders"],
+        ["trace", "orders"],
+        ["trace", "orders", "x"],
+        ["again", "a", "1"],
+        ["declare"],
+        ["declare", "a", "b"],
+        ["delete", "a", "b=1"],
+    ],
 )
 def test_other_words_are_wrong_use(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(typer.Exit) as left:
@@ -105,12 +122,12 @@ async def test_tables_of_one_broker(tmp_path: Path) -> None:
         assert cells(orders)[-4:] == ["3", "1", "2", "0"]
         assert cells(spare) == ["spare", "site0", "pool", "0", "0", "0", "-", "0", "0", "0", "0"]
         shown = await command(site, "show", "orders")
-        assert [cells(line)[0] for line in shown[:8]] == [
-            *("queue", "site", "plan", "waiting", "in flight", "dead letters", "since the start", "settings")
+        assert [cells(line)[0] for line in shown[:9]] == [
+            *("queue", "site", "plan", "waiting", "in flight", "dead letters", "since the start", "declared", "settings")
         ]
         assert "3 put, 1 done, 2 returned" in shown[6]
-        assert "deliveries 5" in shown[7]
-        assert [cells(line) for line in shown[8:]] == [["MEMBER", "STATE", "IN FLIGHT"], ["worker-2", "there", "1"]]
+        assert (cells(shown[7])[1], "deliveries 5" in shown[8]) == ("in the file", True)
+        assert [cells(line) for line in shown[9:]] == [["MEMBER", "STATE", "IN FLIGHT"], ["worker-2", "there", "1"]]
         head, second, third = await command(site, "peek", "orders", "--from", 2)
         assert cells(head)[:3] == ["POSITION", "PUT", "PUBLISHER"]
         assert (cells(second)[0], cells(second)[-2:]) == ("2", ["worker-1 EXPIRED, worker-2 GET", "second"])
@@ -140,6 +157,14 @@ async def test_changes_and_refusals(tmp_path: Path) -> None:
         assert "there is no queue 'none' at site0" in (await command(site, "show", "none", status=1))[-1]
         assert "never was" in (await command(site, "trace", "orders", 9, status=1))[-1]
         assert "leave it out with reveal" in (await command(site, "reveal", "orders", 1, "--dry-run", status=2))[-1]
+        assert await command(site, "declare", "new", "deliveries=3", "--dry-run") == ["queue new would be declared"]
+        assert await command(site, "declare", "new", "deliveries=3") == ["queue new is declared"]
+        assert "deliveries = 0.5" in (await command(site, "declare", "odd", "deliveries=0.5", status=1))[-1]
+        await shop.publish("$queue/new", b"1", qos=1)
+        assert "not at an end" in (await command(site, "delete", "new", status=1))[-1]
+        assert await command(site, "delete", "new", "--force", "--dry-run") == ["queue new would be deleted, with 1 messages"]
+        assert await command(site, "delete", "new", "--force") == ["queue new is deleted, with 1 messages"]
+        assert "--force goes with delete" in (await command(site, "purge", "orders", "--force", status=2))[-1]
     async with Site() as site:
         assert "has no queues" in (await command(site, status=1))[-1]
 
@@ -178,3 +203,17 @@ def test_tables_take_what_strangers_choose() -> None:
     assert messages({"messages": []}) == "no messages"
     assert table({"queues": []}) == "no queues"
     assert done({}) == "message ? is -"
+
+
+@pytest.mark.slow
+def test_a_declared_queue_survives_kill_9(tmp_path: Path) -> None:
+    (tmp_path / "site.toml").write_text(f'listen = ["unix://{tmp_path}/s"]\ndata = "{tmp_path}/data"\n[queues]\n')
+    for declared in (False, True):
+        process = start("broker", "--config", tmp_path / "site.toml")
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("ready")
+        shown = run("queue", *(("ls",) if declared else ("declare", "orders", "deliveries=5")), "-h", f"unix://{tmp_path}/s")
+        process.kill()
+        process.communicate()
+        assert shown.returncode == 0, shown.stderr
+        assert b"orders" in shown.stdout

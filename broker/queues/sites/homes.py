@@ -9,7 +9,7 @@ What it does not know: what is done with a queue.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from ....base.quoting import quoted
 from .keeping import Keeping
@@ -18,10 +18,10 @@ log = logging.getLogger("mqmesh.broker")
 
 
 class Homes:
-    """Queues of other sites. own: names of the queues that have their home here."""
+    """Queues of other sites. own: names of the queues that have their home here, now."""
 
-    def __init__(self, own: Iterable[str], keeping: Keeping) -> None:
-        self._own = set(own)
+    def __init__(self, own: Collection[str], keeping: Keeping) -> None:
+        self._own = own
         self._keeping = keeping
         self._of: dict[int, dict[str, bool]] = {}
         self._home: dict[str, int] = {}
@@ -36,7 +36,9 @@ class Homes:
         """A broker says which queues it is the home of: those whose home is another one now."""
         before = dict(self._home)
         known = self._of.get(number, {})
-        for name in sorted(self._own & queues.keys() - known.keys()):
+        for name in sorted(queues.keys() - known.keys()):
+            if name not in self._own:
+                continue
             text = "two brokers are its home: rename one of the two queues"
             log.warning("event=queue-twice queue=%s number=%d text=%s", quoted(name), number, text)
         if known.keys() != queues.keys():
@@ -48,11 +50,16 @@ class Homes:
         self._find()
         return {name for name in before.keys() | self._home.keys() if before.get(name) != self._home.get(name)}
 
+    def own_changed(self) -> None:
+        """A queue has its home here, or not any more."""
+        self._find()
+
     def _find(self) -> None:
         self._home = {}
         for number in sorted(self._of):
-            for name in self._of[number].keys() - self._own:
-                self._home.setdefault(name, number)
+            for name in self._of[number]:
+                if name not in self._own:
+                    self._home.setdefault(name, number)
 
     def home(self, name: str) -> int | None:
         """The number of the broker that is home of a queue; None: none is known, or it is this one."""

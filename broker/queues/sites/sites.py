@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ....base.quoting import quoted
@@ -77,9 +77,13 @@ class Members(Protocol):
 
 
 class Sites:
-    """See the module. here: the queues of this broker. put: puts a parcel into one. changed: told names whose home is another one now."""
+    """See the module.
 
-    def __init__(self, context: Context, own: list[str], here: Here, put: Put, changed: Callable[[set[str]], None]) -> None:
+    own: names of the queues that have their home here, now. here: these queues. put: puts a parcel into one. changed: told names whose home
+    is another one now.
+    """
+
+    def __init__(self, context: Context, own: Collection[str], here: Here, put: Put, changed: Callable[[set[str]], None]) -> None:
         self.context = context
         self.keeping = Keeping()
         self.homes = Homes(own, self.keeping)
@@ -182,6 +186,16 @@ class Sites:
         for name in self.homes.at(origin):
             if name not in moved:
                 self._sit_again(name)
+
+    def own_changed(self, name: str) -> None:
+        """A queue has its home here, or not any more."""
+        for key in [one for one in self._guests if one[0] == name]:
+            self._gone(key)
+        self.homes.own_changed()
+        self._changed({"#"})  # with the first queue, and without the last one, all topics of queues go another way
+        self._moved({name})
+        if self._node is not None:
+            self._tell(self._node.live())
 
     def _moved(self, names: set[str]) -> None:
         """Queues have another home, or none."""

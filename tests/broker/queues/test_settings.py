@@ -42,7 +42,7 @@ def test_a_table_is_read() -> None:
     [
         ({"orders": {"plan": "a,,b"}}, "queues.orders.plan", 'give "all", "pool", or groups'),
         ({"orders": {"deliverys": 3}}, "queues.orders.deliverys", 'did you mean "deliveries"'),
-        ({"orders": {"dead_letters": "grave"}}, "queues.orders.dead_letters", "there is no table"),
+        ({"orders": {"dead_letters": "grave"}}, "queues.orders.dead_letters", "there is no queue 'grave'"),
         ({"orders": {"dead_letters": "orders"}}, "queues.orders.dead_letters", "does not take its own dead letters"),
         ({"a": {"dead_letters": "b"}, "b": {"dead_letters": "a"}}, "queues.a.dead_letters", "dead letters go round: a -> b -> a"),
         (

@@ -1,0 +1,266 @@
+"""Queues that are declared and deleted by requests while the broker runs (docs/queues.md, "To declare by a request").
+
+They stand in a file beside the log, `declared.json`, which is replaced as a whole: a queue is declared or it is not, whenever the broker is
+killed. The file is written in a thread; one change follows the other. What the broker's own file declares is not changed here, and its
+settings count where both declare a queue.
+
+    declare    the file is written, then the queue is there, then the answer
+    delete     nobody puts any more, the file is written, what is in the queue is withdrawn, its commit, then the answer
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...base.quoting import quoted
+from ...base.settings import MISSING, NAME, ConfigError, Section
+from ...mqtt.errors import UsageError
+from .core.rules import Rules
+from .settings import QueueSettings, queue_of, wrong_dead_letters
+
+if TYPE_CHECKING:
+    from .core.queue import Queue
+    from .shell import Queues
+
+log = logging.getLogger("mqmesh.broker")
+
+MOST = 1000  # queues that are declared by requests
+Respond = Callable[[dict[str, Any]], None]
+
+
+class Declared:
+    """The file. tables: settings by the queue's name, as they were asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "declared.json"
+        self.tables: dict[str, dict[str, Any]] = {}
+
+    def read(self, settings: QueueSettings) -> None:
+        """Add what is declared to the queues of the broker's file. Raises OSError, ConfigError."""
+        try:
+            found = dict(json.loads(self.path.read_text(encoding="utf-8"))["queues"])
+        except FileNotFoundError:
+            return
+        except (ValueError, KeyError, TypeError):
+            raise ConfigError(
+                str(self.path), "", MISSING, "cannot be read: restore a copy, or remove it and declare the queues again"
+            ) from None
+        section = Section(str(self.path), found)
+        self.tables = dict(section.table)
+        fresh = []
+        for name in self.tables:
+            if name in settings.rules and name not in settings.declared:
+                text = "it is declared in the broker's file and by a request: the settings in the file count"
+                log.error("event=queue-declared-twice queue=%s text=%s", quoted(name), text)
+                continue
+            settings.rules[name], settings.subscribers[name] = queue_of(section.section(name), name)
+            fresh.append(name)
+        for name in fresh:
+            if (wrong := wrong_dead_letters(settings.rules, name)) is not None:
+                raise section.section(name).error("dead_letters", wrong)
+        settings.declared.update(fresh)
+
+    def write(self, tables: Mapping[str, Any]) -> None:
+        """Replace it. Blocks. Raises OSError."""
+        fresh = self.path.with_suffix(".new")
+        with fresh.open("w", encoding="utf-8") as file:
+            json.dump({"queues": tables}, file, sort_keys=True)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(fresh, self.path)
+        folder = os.open(self.path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+class Declarations:
+    """Declares and deletes. Each method answers once, now or later; what cannot be done is a UsageError, one line, at once."""
+
+    def __init__(self, queues: Queues, site: str) -> None:
+        assert queues.declared is not None
+        self._queues = queues
+        self._file = queues.declared
+        self._site = site
+        self._work: deque[Callable[[], None]] = deque()  # changes that wait for the one before
+
+    def _then(self, work: Callable[[], None]) -> None:
+        self._work.append(work)
+        if len(self._work) == 1:
+            work()
+
+    def _done(self) -> None:
+        """A change is made, or refused."""
+        self._queues.context.loop.call_soon(self._next)
+
+    def _next(self) -> None:
+        context = self._queues.context
+        context.refresh()
+        self._work.popleft()
+        if self._work:
+            self._work[0]()
+        context.flush()
+
+    def _write(self, tables: dict[str, dict[str, Any]], then: Callable[[OSError | None], None]) -> None:
+        """Have the file written; then: called in the loop, with the error."""
+        context = self._queues.context
+
+        def done(future: Any) -> None:
+            if future.cancelled() or context.stopping:
+                return
+            context.refresh()
+            error = future.exception()
+            if error is None:
+                self._file.tables = tables
+            then(error)
+            context.flush()
+
+        context.loop.run_in_executor(None, self._file.write, tables).add_done_callback(done)
+
+    # ---- declare
+
+    def declare(self, name: str, table: dict[str, Any], dry_run: bool, respond: Respond) -> None:
+        """Declare a queue. table: as `[queues.NAME]` in a file. The same again changes nothing."""
+        settings = self._queues.settings
+        answer = {"queue": name, "declared": True, "dry_run": dry_run}
+        if name in settings.rules:
+            if name in settings.declared and self._file.tables.get(name) == table:
+                respond(answer)
+                return
+            raise UsageError(f"queue {name!r} is declared at {self._site} already, with other settings or in its file")
+        self._checked(name, table)
+        if dry_run:
+            respond(answer)
+        else:
+            self._then(partial(self._declare, name, table, respond, answer))
+
+    def _checked(self, name: str, table: dict[str, Any]) -> tuple[Rules, list[str]]:
+        settings = self._queues.settings
+        home = self._queues.sites.homes.home(name)
+        if not NAME.fullmatch(name):
+            raise UsageError("give the queue a name of 1 to 64 letters, digits, '.', '_' and '-' that does not begin with '.' or '-'")
+        if home is not None:
+            raise UsageError(f"queue {name!r} has its home at site {home}: a queue has one home")
+        if len(settings.declared) >= MOST:
+            raise UsageError(f"a broker has at most {MOST:,} queues that are declared by requests: declare it in the file")
+        try:
+            rules, subscribers = queue_of(Section("settings", table), name)
+        except ConfigError as error:
+            raise UsageError(str(error)) from None
+        if (text := wrong_dead_letters({**settings.rules, name: rules}, name)) is not None:
+            raise UsageError(f"dead_letters: {text}")
+        return rules, subscribers
+
+    def _declare(self, name: str, table: dict[str, Any], respond: Respond, answer: dict[str, Any]) -> None:
+        def written(error: OSError | None) -> None:
+            self._done()
+            if error is not None:
+                respond({"error": f"queue {name!r} is not declared: {self._file.path.name} cannot be written: {error.strerror or error}"})
+                return
+            self._queues.settings.declared.add(name)
+            self._queues.begin(name, rules, subscribers)
+            respond(answer)
+
+        try:
+            if name in self._queues.settings.rules:
+                raise UsageError(f"queue {name!r} is declared at {self._site} already")
+            rules, subscribers = self._checked(name, table)  # another change may have come between
+        except UsageError as error:
+            respond({"error": str(error)})
+            self._done()
+            return
+        self._write({**self._file.tables, name: table}, written)
+
+    # ---- delete
+
+    def delete(self, name: str, force: bool, dry_run: bool, respond: Respond) -> None:
+        """Delete a queue. force: with the messages in it."""
+        answer = {"queue": name, "deleted": self._may_go(name, force), "dry_run": dry_run}
+        if dry_run:
+            respond(answer)
+        else:
+            self._then(partial(self._delete, name, force, respond))
+
+    def _may_go(self, name: str, force: bool) -> int:
+        """How many messages would go with it."""
+        settings = self._queues.settings
+        if name not in settings.rules:
+            raise UsageError(f"there is no queue {name[:200]!r} at {self._site}")
+        if name not in settings.declared:
+            raise UsageError(f"queue {name!r} is declared in the file of {self._site}: delete its table there")
+        for other, rules in settings.rules.items():
+            if rules.dead_letters == name and other != name:
+                raise UsageError(f"queue {name!r} takes the dead letters of {other!r}: delete that one first")
+        count = _left(self._queues.store.queues[name])
+        if count and not force:
+            raise UsageError(f'{count:,} messages of queue {name!r} are not at an end: purge it, or say "force": true')
+        return count
+
+    def _delete(self, name: str, force: bool, respond: Respond) -> None:
+        queues = self._queues
+        settings, answer = queues.settings, {"queue": name, "deleted": 0, "dry_run": False}
+
+        def written(error: OSError | None) -> None:
+            if error is not None:
+                queues.begin(name, rules, settings.subscribers.get(name, []))
+                settings.declared.add(name)
+                self._done()
+                respond({"error": f"queue {name!r} is not deleted: {self._file.path.name} cannot be written: {error.strerror or error}"})
+            else:
+                queues.after_commit(_Step(partial(self._empty, name, answer, respond)))
+
+        try:
+            self._may_go(name, force)
+        except UsageError as error:
+            respond({"error": str(error)})
+            self._done()
+            return
+        rules = settings.rules[name]
+        settings.declared.discard(name)
+        queues.end(name)
+        self._write({one: table for one, table in self._file.tables.items() if one != name}, written)
+
+    def _empty(self, name: str, answer: dict[str, Any], respond: Respond, refused: str | None) -> None:
+        """Everything that was put is in the queue now, nobody has any of it, and nothing more comes: it goes, in turns."""
+        turns = self._queues.context.turns
+        turns.run(turns.broker, self._emptied(self._queues.store.queues[name], answer, respond), f"queue={quoted(name)} work=queue-delete")
+
+    def _emptied(self, queue: Queue, answer: dict[str, Any], respond: Respond) -> Iterator[None]:
+        queues = self._queues
+        answer["deleted"] = _left(queue)
+        for block in list(queue.blocks.values()):
+            queue.withdraw(block, 0, block.count, queues.now())
+            yield
+        for subscriber in list(queue.subscribers):
+            yield from queue.unsubscribe(subscriber, queues.now())
+        self._done()
+        queues.after_commit(_Step(lambda text: respond(answer if text is None else {"error": text})))
+
+
+class _Step:
+    """Goes on after a commit. then: gets why that has failed, or None."""
+
+    def __init__(self, then: Callable[[str | None], None]) -> None:
+        self._then = then
+        self._text: str | None = None
+
+    def refused(self, text: str) -> None:
+        """See `Waiting`."""
+        self._text = text
+
+    def go(self) -> None:
+        """See `Waiting`."""
+        self._then(self._text)
+
+
+def _left(queue: Queue) -> int:
+    """Messages that are not at an end, counted for each group, and those that are not committed yet."""
+    return queue.waiting + queue.held + queue.gathering
