@@ -27,6 +27,7 @@ from mqmesh.broker.queues.core.queue import Queue, Slice
 from mqmesh.broker.queues.core.rules import Rules
 from mqmesh.broker.queues.core.states import Subscriber
 from mqmesh.broker.queues.core.stock import Member
+from mqmesh.broker.queues.log.locations import KINDS, LOG
 from mqmesh.broker.queues.log.store import LogStore
 from mqmesh.broker.queues.offers import merged
 from rich.console import Console
@@ -69,11 +70,11 @@ def finish(queue: Queue, member: Member, taken: list[Slice], rng: random.Random 
     return done
 
 
-def worked(folder: Path, durability: str, count: int, chunk: int, uniform: bool, at_random: bool) -> dict[str, Any]:
+def worked(folder: Path, kind: str, durability: str, count: int, chunk: int, uniform: bool, at_random: bool) -> dict[str, Any]:
     """Put and work so many messages: figures."""
     rng = random.Random(1)
     payloads = payloads_of(rng, uniform)
-    store = LogStore(folder, durability)
+    store = LogStore(folder, durability, kind=kind)
     store.open(lambda name: Rules(), 1)
     queue = store.queue("orders", Rules())
     members = [queue.join(f"member-{number}") for number in range(MEMBERS)]
@@ -100,9 +101,9 @@ def worked(folder: Path, durability: str, count: int, chunk: int, uniform: bool,
     return {"messages": done, "seconds": seconds, "rate": done / seconds, "processor": processor / done, "commits": commits}
 
 
-def alone(folder: Path, durability: str) -> float:
+def alone(folder: Path, kind: str, durability: str) -> float:
     """The median time from a put to the end of its commit, in seconds."""
-    store = LogStore(folder, durability)
+    store = LogStore(folder, durability, kind=kind)
     store.open(lambda name: Rules(), 1)
     queue = store.queue("orders", Rules())
     times = []
@@ -121,19 +122,22 @@ def main(
     chunk: Annotated[int, typer.Option("--chunk", min=1, max=4000, help="Messages that a publisher puts at a time.")] = 250,
     uniform: Annotated[bool, typer.Option("--uniform", help="Payloads of 160 bytes.")] = False,
     durability: Annotated[str, typer.Option("--durability", help="fsync or os.")] = "fsync",
+    store: Annotated[str, typer.Option("--store", help=f"One of {', '.join(KINDS)}.")] = LOG,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Measure the engine of the queues."""
-    found: dict[str, Any] = {"durability": durability, "uniform": uniform, "chunk": chunk}
+    found: dict[str, Any] = {"store": store, "durability": durability, "uniform": uniform, "chunk": chunk}
     for name, at_random in (("in order", False), ("at random", True)):
         with tempfile.TemporaryDirectory(dir=".") as folder:
-            found[name] = worked(Path(folder), durability, count, chunk, uniform, at_random)
+            found[name] = worked(Path(folder), store, durability, count, chunk, uniform, at_random)
     with tempfile.TemporaryDirectory(dir=".") as folder:
-        found["commit"] = alone(Path(folder), durability)
+        found["commit"] = alone(Path(folder), store, durability)
     if as_json:
         print(json.dumps(found))
         return
-    table = Table("acknowledgements", "messages/s", "processor time a message", "commits", title=f"pool of {MEMBERS}, {durability}")
+    table = Table(
+        "acknowledgements", "messages/s", "processor time a message", "commits", title=f"pool of {MEMBERS}, {store}, {durability}"
+    )
     for name in ("in order", "at random"):
         one = found[name]
         table.add_row(name, f"{one['rate']:,.0f}", f"{1e6 * one['processor']:.2f} us", f"{one['commits']:,}")

@@ -23,6 +23,7 @@ from ..core.queue import Queue
 from ..core.stock import Move
 from . import segments
 from .format import FRAME, Damaged, Moves, Put, Span, carried_record, frame, name_record
+from .port import Segments
 from .segments import HEADER, Segment
 from .sparse import Runs, bytes_of, clipped
 
@@ -58,8 +59,9 @@ class Carry:
     blocks: those that wait there. found: the segments of the log by number.
     """
 
-    def __init__(self, number: int, blocks: list[tuple[Queue, Block]], found: Mapping[int, Segment], end: End) -> None:
+    def __init__(self, where: Segments, number: int, blocks: list[tuple[Queue, Block]], found: Mapping[int, Segment], end: End) -> None:
         self.number = number
+        self._where = where
         self.looked = False
         self.written = 0
         self._found = found
@@ -103,7 +105,7 @@ class Carry:
         )
 
     def _read(self, number: int, begin: int, until: int) -> None:
-        for one in segments.scan(self._found[number].fd, False, _silent, until=until, begin=begin, spans=self._spans):
+        for one in segments.scan(self._where, number, False, _silent, until=until, begin=begin, spans=self._spans):
             for record in one.records:
                 if isinstance(record, Put):
                     piece = self._piece(record.queue, record.block.first)
@@ -155,7 +157,7 @@ class Carry:
             block, queue = piece.block, piece.queue
             assert block.place is not None
             try:
-                body = bytes_of(block, segments.read_body(self._found[block.place.segment].fd, block.place), piece.runs)
+                body = bytes_of(block, segments.read_body(self._where, block.place), piece.runs)
             except (Damaged, OSError):
                 continue  # it stays where it is, and its segment with it
             crc = crc32(body)

@@ -15,7 +15,6 @@ What it does not know: who waits for a commit, threads, clocks. Times are millis
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Callable, Iterable
 from operator import add, itemgetter
 from pathlib import Path
@@ -46,11 +45,11 @@ from .format import (
     put_record,
     subscriber_record,
 )
-from .segments import HEADER, Said, Segment, path_of
+from .locations import LOG, segments_in
+from .segments import HEADER, Said, Segment
 
 SEGMENT_BYTES = 32 << 20
 RESIDENT_BYTES = 64 << 20  # payloads that wait in memory; more are in the log only
-RESERVE_BYTES = 4 << 20
 MOST_QUEUES = 65_535
 SHARE = 4  # a segment is worth carrying if it is so many times what is needed of it
 _FIRST_OF, _LENGTH_OF, _MEMBER_OF = map(itemgetter, (0, 1, 3))  # of a Move
@@ -80,13 +79,15 @@ class Batch:
 
 
 class LogStore:
-    """See the module. folder: of the log. durability: "fsync" or "os". say: is told of damage, one line each.
+    """See the module. folder: of the log. durability: "fsync" or "os". say: is told of damage, one line each. kind: of the store.
 
     queues: by name. resident: bytes of payloads in memory. full: why nothing can be put, None: it can. parcels: those that the log brought
     when it was opened. carry: what is on its way from the oldest segment to the end. trim_soon: it is there, and the segment may go.
     """
 
-    def __init__(self, folder: Path, durability: str = "fsync", say: Said = print, segment_bytes: int = SEGMENT_BYTES) -> None:
+    def __init__(
+        self, folder: Path, durability: str = "fsync", say: Said = print, segment_bytes: int = SEGMENT_BYTES, kind: str = LOG
+    ) -> None:
         self.folder = folder
         self.say = say
         self.queues: dict[str, Queue] = {}
@@ -95,7 +96,7 @@ class LogStore:
         self.parcels: set[bytes] = set()
         self.carry: Carry | None = None
         self.trim_soon = False
-        self._sync = durability == "fsync"
+        self._where = segments_in(folder, kind, durability)
         self._segment_bytes = segment_bytes
         self._numbers: dict[int, Queue] = {}
         self._segments: dict[int, Segment] = {}
@@ -113,8 +114,7 @@ class LogStore:
     def open(self, rules: Callable[[str], Rules], now: int) -> None:
         """Find the queues as they were; what members had is clean again. Raises OSError."""
         self._rules = rules
-        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        found = segments.numbers_in(self.folder)
+        found = self._where.open()
         for number in found:
             self._read_segment(number, number == found[-1])
         for queue in self.queues.values():
@@ -123,26 +123,24 @@ class LogStore:
             queue.dead.clear()
             queue.handle_timer(now)
         self._count_segments(now)
-        self._make_reserve()
+        self._where.set_aside()
 
     def _read_segment(self, number: int, last: bool) -> None:
-        fd = os.open(path_of(self.folder, number), os.O_RDWR | os.O_CLOEXEC)
-        segment = Segment(number, fd)
+        segment = Segment(number)
 
         def say(text: str) -> None:
-            self.say(f"{path_of(self.folder, number)}: {text}")
+            self.say(f"{self._where.name_of(number)}: {text}")
 
         frames = 0
-        for one in segments.scan(fd, last, say, self._sync):
+        for one in segments.scan(self._where, number, last, say):
             frames += 1
             self._commit = max(self._commit, one.header.commit + 1)
             for record in one.records:
                 self._read(segment, one.bodies, record)
         if not frames and last:
-            os.close(fd)
-            os.unlink(path_of(self.folder, number))
+            self._where.drop(number)
             return
-        segment.size = os.fstat(fd).st_size
+        segment.size = self._where.size(number)
         self._segments[number] = segment
 
     def _read(self, segment: Segment, bodies: int, record: Record) -> None:
@@ -325,23 +323,29 @@ class LogStore:
     def write(self, batch: Batch) -> None:
         """Have a batch on the disk. Blocks. Raises OSError; then it is not there."""
         if batch.new:
-            fd = segments.create(self.folder, batch.segment, 0)
-            self._segments[batch.segment] = self._current = Segment(batch.segment, fd)
+            self._where.begin(batch.segment)
+            self._segments[batch.segment] = self._current = Segment(batch.segment)
             self._retry_new = False
         current = self._current
         assert current is not None
+        append = self._where.append
         try:
-            at = _append(current.fd, batch.data, batch.offset)
+            if batch.new:
+                append(batch.segment, 0, [segments.header(batch.segment)])
+            at = append(batch.segment, batch.offset, batch.data)
             if batch.carry is not None:
                 data, batch.named = batch.carry.frame(batch.pieces, End(batch.segment, at), self._commit + 1, self._named)
-                end = _append(current.fd, data, at)
+                end = append(batch.segment, at, data)
                 batch.carry.written += end - at
                 at = end
-            if self._sync:
-                os.fdatasync(current.fd)
+            self._where.commit()
         except OSError:
             self._retry_new = True  # what the disk has of it is unknown: it is cut off, and nothing follows it
-            os.ftruncate(current.fd, batch.offset)
+            self._where.undo(batch.segment, batch.offset if not batch.new else 0)
+            if batch.new:
+                self._where.drop(batch.segment)
+                del self._segments[batch.segment]
+                self._current = None
             raise
         self._appended += at - batch.offset
         current.size = at
@@ -360,7 +364,7 @@ class LogStore:
             queue.committed(block, now)
         for queue, moves in batch.moves:
             note_moves(segment, queue, moves)
-        if self.full is not None and self._make_reserve():
+        if self.full is not None and self._where.set_aside():
             self.full = None
         if batch.carry is not None:
             self._carried(batch, segment)
@@ -376,7 +380,7 @@ class LogStore:
             block = piece.block
             if piece.place is None:
                 source.stuck = True
-                self.say(f"{path_of(self.folder, source.number)}: the messages of {piece.queue.name!r} at {block.first} cannot be read")
+                self.say(f"{self._where.name_of(source.number)}: the messages of {piece.queue.name!r} at {block.first} cannot be read")
                 continue
             segment.note(piece.queue.number, block.first, block.first + block.count - 1)
             source.open -= block.left
@@ -404,20 +408,7 @@ class LogStore:
         self._retry_new = True
         self.full = f"the disk of the queues takes nothing: {error.strerror or error}"
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            (self.folder / "reserve").unlink(missing_ok=True)
-
-    def _make_reserve(self) -> bool:
-        """Set space aside for states, for when the disk is full: whether there is some."""
-        path = self.folder / "reserve"
-        if path.exists() or not self._sync:
-            return True
-        try:
-            with path.open("xb") as file:
-                os.posix_fallocate(file.fileno(), 0, RESERVE_BYTES)
-        except OSError:
-            path.unlink(missing_ok=True)
-            return False
-        return True
+            self._where.give_up()
 
     # ---- bodies
 
@@ -425,7 +416,7 @@ class LogStore:
         """The payloads of a block, from memory or from the log. Raises Damaged, OSError."""
         if block.payloads is None:
             assert block.place is not None
-            block.payloads = block.payloads_in(segments.read_body(self._segments[block.place.segment].fd, block.place))
+            block.payloads = block.payloads_in(segments.read_body(self._where, block.place))
             self.resident += block.size
         return block.payloads
 
@@ -475,8 +466,7 @@ class LogStore:
             if segment.open:
                 self._plan_carry(segment)
                 break
-            os.close(segment.fd)
-            path_of(self.folder, number).unlink(missing_ok=True)
+            self._where.drop(number)
             del self._segments[number]
             for queue in self.queues.values():
                 for first in [one for one, block in queue.kept.items() if block.place is not None and block.place.segment == number]:
@@ -500,7 +490,7 @@ class LogStore:
             for block in queue.blocks.values()
             if block.place is not None and block.place.segment == segment.number
         ]
-        self.carry = Carry(segment.number, blocks, self._segments, End(self._current.number, self._current.size))
+        self.carry = Carry(self._where, segment.number, blocks, self._segments, End(self._current.number, self._current.size))
 
     # ---- history
 
@@ -515,7 +505,7 @@ class LogStore:
             if span is None or not span.low <= position <= span.high:
                 continue
             until = pending.offset if pending is not None and pending.segment == number else segment.size
-            for one in segments.scan(segment.fd, False, self.say, until=until):
+            for one in segments.scan(self._where, number, False, self.say, until=until):
                 for record in one.records:
                     if record.queue != queue.number:
                         continue
@@ -532,8 +522,7 @@ class LogStore:
 
     def close(self) -> None:
         """Close the files."""
-        for segment in self._segments.values():
-            os.close(segment.fd)
+        self._where.close()
         self._segments.clear()
         self._current = None
 
@@ -545,12 +534,3 @@ def note_moves(segment: Segment, queue: Queue, moves: list[Move]) -> None:
 
 def _of(position: int, moves: Iterable[Move]) -> list[Move]:
     return [move for move in moves if move.first <= position < move.first + move.length]
-
-
-def _append(fd: int, data: list[bytes], at: int) -> int:
-    """Write at a place: where it ends. Raises OSError."""
-    view = memoryview(b"".join(data) if len(data) != 1 else data[0])
-    while view:
-        done = os.pwrite(fd, view, at)
-        view, at = view[done:], at + done
-    return at

@@ -1,0 +1,114 @@
+"""Segments as files of a folder: the default store.
+
+    FOLDER/000000000001.queue     a segment
+    FOLDER/reserve                space that is given up when the disk is full, so that states can still be written
+
+What it does not know: what is in a segment.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+SUFFIX = ".queue"
+RESERVE_BYTES = 4 << 20
+
+
+class FileSegments:
+    """See `Segments`. sync: a commit waits for the disk."""
+
+    def __init__(self, folder: Path, sync: bool = True) -> None:
+        self._folder = folder
+        self._sync = sync
+        self._files: dict[int, int] = {}
+        self._written: set[int] = set()
+
+    def open(self) -> list[int]:
+        """Make the folder if need be, and open its files."""
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for path in sorted(self._folder.glob(f"*{SUFFIX}")):
+            if path.name[: -len(SUFFIX)].isdigit():
+                self._files[int(path.name[: -len(SUFFIX)])] = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        return sorted(self._files)
+
+    def name_of(self, number: int) -> str:
+        """Its path."""
+        return str(self._path(number))
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"{number:012d}{SUFFIX}"
+
+    def size(self, number: int) -> int:
+        """The size of its file."""
+        return os.fstat(self._files[number]).st_size
+
+    def read(self, number: int, offset: int, size: int) -> bytes:
+        """Bytes of its file."""
+        return os.pread(self._files[number], size, offset)
+
+    def begin(self, number: int) -> None:
+        """Make its file."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        self._files[number] = os.open(self._path(number), flags, 0o600)
+        if self._sync:
+            sync_folder(self._folder)
+
+    def append(self, number: int, offset: int, data: list[bytes]) -> int:
+        """One write, if the disk takes it."""
+        self._written.add(number)
+        view = memoryview(b"".join(data) if len(data) != 1 else data[0])
+        while view:
+            done = os.pwrite(self._files[number], view, offset)
+            view, offset = view[done:], offset + done
+        return offset
+
+    def commit(self) -> None:
+        """fdatasync of each file that was written."""
+        for number in self._written if self._sync else ():
+            os.fdatasync(self._files[number])
+        self._written.clear()
+
+    def undo(self, number: int, offset: int) -> None:
+        """Cut it off."""
+        self._written.clear()
+        os.ftruncate(self._files[number], offset)
+        if self._sync:
+            os.fsync(self._files[number])
+
+    def drop(self, number: int) -> None:
+        """Delete its file."""
+        os.close(self._files.pop(number))
+        self._path(number).unlink(missing_ok=True)
+
+    def set_aside(self) -> bool:
+        """Make the file `reserve`."""
+        path = self._folder / "reserve"
+        if path.exists() or not self._sync:
+            return True
+        try:
+            with path.open("xb") as file:
+                os.posix_fallocate(file.fileno(), 0, RESERVE_BYTES)
+        except OSError:
+            path.unlink(missing_ok=True)
+            return False
+        return True
+
+    def give_up(self) -> None:
+        """Delete the file `reserve`."""
+        (self._folder / "reserve").unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in self._files.values():
+            os.close(file)
+        self._files.clear()
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the names in a folder survive a power loss."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,179 @@
+"""Every store of the queues' log against its port (`broker/queues/log/port.py`), and the log in each of them (docs/queues.md, "Stores")."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from mqmesh.broker.queues.core.blocks import Meta
+from mqmesh.broker.queues.core.rules import Rules
+from mqmesh.broker.queues.core.states import Subscriber
+from mqmesh.broker.queues.log.locations import KINDS, LOG, segments_in
+from mqmesh.broker.queues.log.port import Segments
+
+from .test_carry import carry, commit, everything, killed, opened, waiting, work
+
+Make = Callable[[], Segments]
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def make(kind: str, tmp_path: Path) -> Make:
+    return lambda: segments_in(tmp_path / "queues", kind)
+
+
+def written(make: Make) -> Segments:
+    """A store with two segments."""
+    store = make()
+    assert store.open() == []
+    for number in (1, 2):
+        store.begin(number)
+        assert store.append(number, 0, [b"first", b"second"]) == 11
+        store.commit()
+    assert store.append(1, 11, [b"third" * 10_000]) == 50_011
+    store.commit()
+    return store
+
+
+def test_what_is_committed_is_there(make: Make) -> None:
+    store = written(make)
+    for _ in range(2):
+        assert [store.size(number) for number in (1, 2)] == [50_011, 11]
+        assert store.read(1, 0, 11) == b"firstsecond"
+        assert store.read(1, 3, 5) == b"stsec"
+        assert store.read(1, 9, 7) == b"ndthird"  # of two appends
+        assert store.read(1, 50_009, 100) == b"rd"
+        assert store.read(1, 50_011, 100) == b""
+        assert store.read(2, 11, 5) == b""
+        assert store.name_of(1) != store.name_of(2)
+        store.close()
+        store = make()
+        assert store.open() == [1, 2]
+    store.close()
+
+
+def test_only_who_writes_sees_what_is_not_committed(make: Make, kind: str) -> None:
+    store = written(make)
+    with ThreadPoolExecutor(1) as other:
+        assert store.append(2, 11, [b"new"]) == 14
+        assert store.read(2, 6, 100) == b"econdnew"
+        assert other.submit(store.read, 2, 6, 5).result() == b"econd"
+        store.commit()
+        assert other.submit(store.read, 2, 6, 100).result() == b"econdnew"
+        assert other.submit(store.append, 2, 14, [b"er"]).result() == 16
+        other.submit(store.commit).result()
+    assert store.read(2, 11, 100) == b"newer"
+    store.close()
+
+
+def test_what_is_given_up_is_gone(make: Make) -> None:
+    store = written(make)
+    store.append(2, 11, [b"new"])
+    store.undo(2, 11)
+    store.append(1, 50_011, [b"more"])
+    store.commit()
+    assert [store.size(number) for number in (1, 2)] == [50_015, 11]
+    store.append(2, 11, [b"other"])
+    store.commit()
+    assert store.read(2, 6, 100) == b"econdother"
+    store.close()
+
+
+def test_what_was_committed_is_given_up_too(make: Make) -> None:
+    """A commit may count although its caller was told otherwise."""
+    store = written(make)
+    store.append(1, 50_011, [b"unknown"])
+    store.commit()
+    store.undo(1, 50_011)
+    store.begin(3)
+    store.append(3, 0, [b"x"])
+    store.commit()
+    store.close()
+    again = make()
+    assert again.open() == [1, 2, 3]
+    assert again.size(1) == 50_011
+    again.close()
+
+
+def test_a_segment_that_is_dropped_or_begun_again_is_empty(make: Make) -> None:
+    store = written(make)
+    store.drop(1)
+    store.begin(2)
+    store.append(2, 0, [b"new"])
+    store.commit()
+    assert store.size(2) == 3
+    store.close()
+    again = make()
+    assert again.open() == [2]
+    assert again.read(2, 0, 100) == b"new"
+    assert again.set_aside()
+    again.give_up()
+    again.close()
+
+
+def test_the_log_is_the_same_in_each(tmp_path: Path, kind: str) -> None:
+    store = everything(tmp_path, kind)
+    truth = waiting(store)
+    history = {position: store.history(store.queues["orders"], position)[1] for position in truth}
+    store.close()
+    again = opened(tmp_path, kind=kind, segment_bytes=4000)
+    assert waiting(again) == truth
+    queue = again.queue("orders", Rules())
+    work(again, queue, b"x" * 5000)  # so that a segment begins
+    truth = waiting(again)
+    assert carry(again, 20)
+    assert waiting(again) == truth
+    again.close()
+    said: list[str] = []
+    last = opened(tmp_path, said, kind=kind)
+    assert not said
+    assert waiting(last) == truth
+    found = last.queues["orders"]
+    for position in truth:
+        assert last.history(found, position)[1][: len(history[position])] == history[position]
+    last.close()
+
+
+def test_a_commit_that_fails_is_made_again(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = opened(tmp_path, kind=kind)
+    queue = store.queue("orders", Rules())
+    member = queue.join("a")
+    queue.put([b"1", b"2"], Meta("shop"), 1)
+    commit(store)
+    (one,) = queue.take(member, 1, 1)
+    queue.settle(member, one.part, one.start, 1, Subscriber.DONE, 1)
+    queue.put([b"3"], Meta("shop"), 1)
+    with monkeypatch.context() as patched:
+        real = store._where.commit
+
+        def effect_and_error() -> None:
+            real()
+            raise OSError(errno.ENOSPC, "full")
+
+        patched.setattr(store._where, "commit", effect_and_error)
+        for _ in range(2):  # in the segment, and at the beginning of the next one
+            batch = store.gather(1)
+            assert batch is not None
+            with pytest.raises(OSError, match="full"):
+                store.write(batch)
+            store.failed(batch, OSError(errno.ENOSPC, "full"))
+    assert commit(store)
+    queue.put([b"4"], Meta("shop"), 1)
+    commit(store)
+    store.close()
+    again = opened(tmp_path, kind=kind)
+    assert [one[2] for one in waiting(again).values()] == [b"2", b"4"]
+    again.close()
+
+
+def test_kill_9_loses_nothing(tmp_path: Path, kind: str) -> None:
+    if kind != LOG:  # that is in test_carry.py
+        killed(tmp_path, 150, kind)
