@@ -58,6 +58,12 @@ JOBS = {
         ),
         Job("orphans", "correlation.orphans:run", "messages that were accepted and have no end", ("orphans",), ("calls",)),
         Job(
+            "queues",
+            "correlation.queued:run",
+            "one row for each message in a queue: who had it, how often, how long it waited and was worked",
+            ("queue_messages",),
+        ),
+        Job(
             "traffic",
             "traffic.job:run",
             "who sends to whom, over which links, with how many copies; advice and pictures",

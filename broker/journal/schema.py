@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .kinds import NOBODY, NONE, VERSION, Kind, MessageId, Protocol, Stream, call_id, hop_id, name_id
+from .kinds import NOBODY, NONE, VERSION, Kind, MessageId, Protocol, QueueState, Stream, call_id, hop_id, name_id
 
 __all__ = [
     "COUNTS",
@@ -19,6 +19,7 @@ __all__ = [
     "Kind",
     "MessageId",
     "Protocol",
+    "QueueState",
     "Stream",
     "arrow_schema",
     "call_id",
