@@ -177,13 +177,14 @@ class MessageConsumer:
             due = self.inbox.next_due()
         return None if due is None else max(due - now(), 0) / 1000 + 0.001
 
-    def acknowledge(self, done: list[ReceivedMessage]) -> None:
-        """Acknowledge messages to the broker. With the session's condition held."""
-        self._done(self.inbox.acknowledge(done))
+    def acknowledge(self, done: list[ReceivedMessage]) -> list[Question]:
+        """Acknowledge messages to the broker: what it is to answer. MQTT answers no acknowledgement. With the session's condition held."""
+        return self._done(self.inbox.acknowledge(done))
 
-    def _done(self, tokens: list[object]) -> None:
+    def _done(self, tokens: list[object]) -> list[Question]:
         for token in tokens:
             self.link.acknowledge(token)
+        return []
 
     def recover(self, back: ReceivedMessage) -> None:
         """Have a message delivered again. With the session's condition held."""
@@ -197,10 +198,6 @@ class MessageConsumer:
     def is_lost(self, held: ReceivedMessage) -> bool:
         """Whether the broker has given a message that is not acknowledged to others."""
         return False
-
-    def unconfirmed(self) -> list[Question]:
-        """Acknowledgements that the broker has yet to answer: MQTT answers none."""
-        return []
 
     # the link's side
 
@@ -280,15 +277,13 @@ class QueueConsumer(MessageConsumer):
         for token in tokens:
             self.link.acknowledge(_inner(token), GIVEN_BACK)
 
-    def _done(self, tokens: list[object]) -> None:
-        for first, last in ranges(sorted({token.position for token in tokens if isinstance(token, _Positioned)})):
-            self._questions.ask(self.link, {"do": "done", "name": self.destination.name, "position": first, "last": last})
+    def _done(self, tokens: list[object]) -> list[Question]:
+        said = {"do": "done", "name": self.destination.name}
+        spans = ranges(sorted({token.position for token in tokens if isinstance(token, _Positioned)}))
+        questions = [self._questions.ask(self.link, said | {"position": first, "last": last}) for first, last in spans]
         for token in tokens:
             self.link.acknowledge(_inner(token))
-
-    def unconfirmed(self) -> list[Question]:
-        """See `MessageConsumer`."""
-        return self._questions.unanswered()
+        return questions
 
     def received(self, incoming: Incoming) -> None:
         """A message, or the answer to what was said of one."""

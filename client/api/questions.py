@@ -69,10 +69,6 @@ class Questions:
         while self._open:
             self._open.popitem()[1].end(error)
 
-    def unanswered(self) -> list[Question]:
-        """What is not answered yet."""
-        return list(self._open.values())
-
 
 def ranges(positions: list[int]) -> list[tuple[int, int]]:
     """Positions in order as (first, last) of those that follow each other."""

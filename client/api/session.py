@@ -38,6 +38,7 @@ from .dispatcher import Dispatcher, Job
 from .inbox import ReceivedMessage
 from .message_factory import MessageMaker
 from .producer import CompletionListener, MessageProducer, SendOptions
+from .questions import Question
 from .recipient import LEASE, PREFIX, Declaration, Recipient, check_lease, subscription_of
 from .subscriptions import (
     Subscription,
@@ -56,6 +57,7 @@ DEFERRED = 32  # messages that DUPS_OK acknowledges together
 
 C = TypeVar("C", bound=MessageConsumer)
 Delivered = tuple[MessageConsumer, ReceivedMessage]
+Settled = tuple[set[MessageConsumer], list[Question]]
 
 
 @dataclass(slots=True)
@@ -164,8 +166,8 @@ class Session(MessageMaker):
             failed = failed or self._lost(self._unacknowledged)
             if failed is not None:
                 self._recover()
-            consumers = self._settle(self._unacknowledged)
-        failed = self._confirm(consumers) or failed
+            settled = self._settle(self._unacknowledged)
+        failed = self._confirm(settled) or failed
         for item, outcome in zip(pending, errors, strict=True):
             if item.listener is not None:
                 self.async_sends.complete(item.message, item.listener, outcome)
@@ -241,32 +243,32 @@ class Session(MessageMaker):
             for consumer, held in done if lost is not None else ():
                 if consumer.is_lost(held):
                     consumer.recover(held)
-            consumers = self._settle(done)
-        failed = self._confirm(consumers) or lost
+            settled = self._settle(done)
+        failed = self._confirm(settled) or lost
         if failed is not None:
             raise failed
 
     def _acknowledge(self, done: list[Delivered]) -> None:
         """With the condition held."""
-        self._close_finished_links(self._settle(done))
+        self._close_finished_links(self._settle(done)[0])
 
-    def _settle(self, done: list[Delivered]) -> set[MessageConsumer]:
-        """Acknowledge messages: the consumers that had them. With the condition held."""
+    def _settle(self, done: list[Delivered]) -> Settled:
+        """Acknowledge messages: the consumers that had them, and what brokers are to answer. With the condition held."""
         held_by: dict[MessageConsumer, list[ReceivedMessage]] = {}
         for consumer, held in done:
             held_by.setdefault(consumer, []).append(held)
             self._failures.pop(held, None)
-        for consumer, messages in held_by.items():
-            consumer.acknowledge(messages)
+        questions = [question for consumer, messages in held_by.items() for question in consumer.acknowledge(messages)]
         finished = set(map(id, done))
         self._unacknowledged = [delivered for delivered in self._unacknowledged if id(delivered) not in finished]
-        return set(held_by)
+        return set(held_by), questions
 
-    def _confirm(self, consumers: set[MessageConsumer]) -> JMSError | None:
+    def _confirm(self, settled: Settled) -> JMSError | None:
         """Wait for the answers of queues that answer acknowledgements: the error of one of them. Without the condition."""
+        consumers, questions = settled
         error = None
         deadline = time.monotonic() + self.connection.settings.send_timeout
-        for question in [question for consumer in consumers for question in consumer.unconfirmed()]:
+        for question in questions:
             try:
                 question.wait(max(deadline - time.monotonic(), 0.0))
             except JMSError as failed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,9 +101,17 @@ def received(consumer: MessageConsumer) -> Message:
 
 
 def cut(consumer: MessageConsumer) -> None:
-    """Break the connection of a consumer's link."""
+    """Break the connection of a consumer's link. Returns when the consumer knows."""
+    told, disconnected = threading.Event(), consumer.disconnected
+
+    def tell(text: str, word: str = "") -> None:
+        disconnected(text, word)
+        told.set()
+
+    consumer.disconnected = tell  # type: ignore[method-assign]
     sock = consumer.link._client.socket()  # type: ignore[attr-defined]
     getattr(sock, "_socket", sock).shutdown(2)
+    assert told.wait(PATIENCE)
 
 
 def test_a_message_comes_as_it_was_sent(broker: Broker, shop: Context, queue: Queue) -> None:
@@ -356,7 +365,6 @@ def test_a_commit_is_confirmed_by_a_queue_that_takes_requests(broker: Broker, sh
                 message.acknowledge()
             elif number % 2:
                 context.commit()
-        assert consumer.unconfirmed() == []
         assert counts(shop, queue) == (0, 1, done + 4)
         with shop.create_browser(queue) as browser:
             assert list(browser) == [], "one is left, and the consumer has it"
