@@ -116,22 +116,27 @@ def alone(folder: Path, kind: str, durability: str) -> float:
     return statistics.median(times)
 
 
+def schema(store: str, name: str) -> str:
+    """A store that nothing is in: of a database a schema of its own."""
+    return f"{store}?schema=bench_{name.replace(' ', '_')}_{time.time_ns()}" if "://" in store else store
+
+
 @app.command()
 def main(
     count: Annotated[int, typer.Option("--count", min=1000, help="Messages of each run.")] = 400_000,
     chunk: Annotated[int, typer.Option("--chunk", min=1, max=4000, help="Messages that a publisher puts at a time.")] = 250,
     uniform: Annotated[bool, typer.Option("--uniform", help="Payloads of 160 bytes.")] = False,
     durability: Annotated[str, typer.Option("--durability", help="fsync or os.")] = "fsync",
-    store: Annotated[str, typer.Option("--store", help=f"One of {', '.join(KINDS)}.")] = LOG,
+    store: Annotated[str, typer.Option("--store", help=f"One of {', '.join(KINDS)}, or postgresql://USER@HOST/DATABASE.")] = LOG,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Measure the engine of the queues."""
     found: dict[str, Any] = {"store": store, "durability": durability, "uniform": uniform, "chunk": chunk}
     for name, at_random in (("in order", False), ("at random", True)):
         with tempfile.TemporaryDirectory(dir=".") as folder:
-            found[name] = worked(Path(folder), store, durability, count, chunk, uniform, at_random)
+            found[name] = worked(Path(folder), schema(store, name), durability, count, chunk, uniform, at_random)
     with tempfile.TemporaryDirectory(dir=".") as folder:
-        found["commit"] = alone(Path(folder), store, durability)
+        found["commit"] = alone(Path(folder), schema(store, "alone"), durability)
     if as_json:
         print(json.dumps(found))
         return

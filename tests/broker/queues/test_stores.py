@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,16 +14,27 @@ from mqmesh.broker.queues.core.rules import Rules
 from mqmesh.broker.queues.core.states import Subscriber
 from mqmesh.broker.queues.log.locations import KINDS, LOG, segments_in
 from mqmesh.broker.queues.log.port import Segments
+from support.peers.postgres import Server, server
 
 from .test_carry import carry, commit, everything, killed, opened, waiting, work
 
 Make = Callable[[], Segments]
+_numbers = itertools.count(1)
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Server]:
+    with server() as running:
+        yield running
+
+
+@pytest.fixture(params=[*KINDS, pytest.param("postgresql", marks=pytest.mark.service)])
 def kind(request: pytest.FixtureRequest) -> str:
     name: str = request.param
-    return name
+    if name != "postgresql":
+        return name
+    running: Server = request.getfixturevalue("postgres")
+    return f"{running.url}?schema=queues_{next(_numbers)}"
 
 
 @pytest.fixture
@@ -177,3 +189,44 @@ def test_a_commit_that_fails_is_made_again(tmp_path: Path, kind: str, monkeypatc
 def test_kill_9_loses_nothing(tmp_path: Path, kind: str) -> None:
     if kind != LOG:  # that is in test_carry.py
         killed(tmp_path, 150, kind)
+
+
+@pytest.mark.service
+def test_a_server_that_is_killed_loses_nothing(tmp_path: Path) -> None:
+    with server() as running:
+        store = opened(tmp_path, kind=running.url)
+        queue = store.queue("orders", Rules())
+        queue.put([b"1"], Meta("shop"), 1)
+        commit(store)
+        running.kill()
+        queue.subscribe("s")
+        for _ in range(2):
+            batch = store.gather(1)
+            assert batch is not None
+            with pytest.raises(OSError, match="postgresql://"):
+                store.write(batch)
+            store.failed(batch, OSError(errno.EIO, "gone"))
+        running.start()
+        queue.put([b"2"], Meta("shop"), 1)
+        assert commit(store)
+        assert store.payloads(queue.blocks[1]) == [b"1"]
+        queue.blocks[1].payloads = None
+        assert store.payloads(queue.blocks[1]) == [b"1"]
+        store.close()
+        again = opened(tmp_path, kind=running.url)
+        assert [one[2] for one in waiting(again).values()] == [b"1", b"2"]
+        assert list(again.queues["orders"].subscribers) == ["s"]
+        again.close()
+
+
+@pytest.mark.service
+def test_a_schema_has_one_broker(tmp_path: Path, postgres: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mqmesh.broker.queues.log.postgresql.LOCK_WAIT", 0.0)
+    url = f"{postgres.url}?schema=queues_{next(_numbers)}"
+    store = opened(tmp_path, kind=url)
+    with pytest.raises(OSError, match="is open in another broker"):
+        opened(tmp_path, kind=url)
+    with pytest.raises(OSError, match="63 lower-case letters"):
+        opened(tmp_path, kind=f"{postgres.url}?schema=Queues-1")
+    store.close()
+    opened(tmp_path, kind=url).close()
