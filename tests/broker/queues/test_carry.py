@@ -35,8 +35,8 @@ FAR = 10**9  # milliseconds
 SMALL = 200  # bytes: a commit or two
 
 
-def opened(folder: Path, said: list[str] | None = None, rules: Rules | None = None, **more: Any) -> LogStore:
-    store = LogStore(folder, "os", say=(said if said is not None else []).append, **more)
+def opened(folder: Path, said: list[str] | None = None, rules: Rules | None = None, durability: str = "os", **more: Any) -> LogStore:
+    store = LogStore(folder, durability, say=(said if said is not None else []).append, **more)
     store.open(lambda name: rules or Rules(), 1)
     return store
 

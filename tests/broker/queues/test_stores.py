@@ -194,7 +194,7 @@ def test_kill_9_loses_nothing(tmp_path: Path, kind: str) -> None:
 @pytest.mark.service
 def test_a_server_that_is_killed_loses_nothing(tmp_path: Path) -> None:
     with server() as running:
-        store = opened(tmp_path, kind=running.url)
+        store = opened(tmp_path, kind=running.url, durability="fsync")
         queue = store.queue("orders", Rules())
         queue.put([b"1"], Meta("shop"), 1)
         commit(store)
