@@ -15,6 +15,8 @@ HAS_QUEUES = ("mqmesh-queues", "1")  # CONNACK of a broker that has queues
 HANDLE = "mqmesh-handle"  # their name for it: a repeat is not put again
 DELAY = "mqmesh-delay"  # until it may be taken: "5s"
 PRIORITY = "mqmesh-priority"  # 0 to 9
+CHECKSUM = "mqmesh-checksum"  # of its payload: "sha256:HEX", "crc32:HEX"
+HMAC = "mqmesh-hmac"  # of its payload, with the key of the queue: "sha256:HEX"
 
 # what the broker says of a message
 DELIVERIES = "mqmesh-deliveries"  # of one that is given again: how often it was given before

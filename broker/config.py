@@ -210,7 +210,7 @@ def parse(table: Mapping[str, Any], file: str = "command line", folder: Path | N
         proven = config.access is not None and config.access.asks
         config.management = ManagementSettings.of(section.section("management"), proven)
     if section.has("queues"):
-        config.queues = QueueSettings.of(section.section("queues"), config.data, config.store.durability)
+        config.queues = QueueSettings.of(section.section("queues"), config.data, config.store.durability, folder)
     if section.has("journal"):
         config.journal = JournalSettings.of(section.section("journal"), folder, config.data)
     section.done()

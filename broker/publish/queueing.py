@@ -5,6 +5,7 @@ It waits in the connection's tracker, so that acknowledgements leave in the orde
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from ...mqtt import packets
@@ -18,6 +19,7 @@ from .acknowledge import answers, refuse
 
 if TYPE_CHECKING:
     from ...mqtt.batch.batch import Batch
+    from ...mqtt.publish import PublishProperties
     from ..queues.committer import Gate
     from ..routing.publication import Numbers, Publication
     from ..session.session import Session
@@ -51,10 +53,30 @@ class Waiting:
 
 
 def put(publication: Publication, session: Session, run: Batch, name: str) -> None:
-    """Put a run that its publisher may publish into a queue, and acknowledge it after the commit."""
+    """Put a run that its publisher may publish into a queue, and acknowledge it after the commit; what fails its checks is refused."""
     connection: ClientConnection | None = publication.connection
     assert connection is not None
     site, numbers = connection.site, publication.numbers
+    assert site.queues is not None
+    found = site.queues.check(name, connection.client_id, connection.user, run.payloads, publication.properties)
+    if not found:
+        _put(connection, session, run, numbers, publication.properties, name)
+        return
+    for failure, group in groupby(range(run.count), lambda at: found[at]):
+        indexes = list(group)
+        piece, some = run.chosen(indexes), [numbers[at] for at in indexes] if run.qos else numbers
+        if failure is None:
+            _put(connection, session, piece, some, publication.properties, name)
+        else:
+            _refuse(connection, session, piece, some, failure)
+        if connection.closing:
+            return
+
+
+def _put(
+    connection: ClientConnection, session: Session, run: Batch, numbers: Numbers, properties: PublishProperties | None, name: str
+) -> None:
+    site = connection.site
     assert site.queues is not None
     persistence = site.persistence
     if persistence is not None:
@@ -69,7 +91,7 @@ def put(publication: Publication, session: Session, run: Batch, name: str) -> No
     gate, repeated = None, ""
     if fresh is not None:
         try:
-            gate, repeated = site.queues.put(name, connection.client_id, fresh, publication.properties)
+            gate, repeated = site.queues.put(name, connection.client_id, connection.user, fresh, properties)
         except Refused as error:
             _refuse(connection, session, run, numbers, error)
             return

@@ -18,8 +18,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...base.queues import DELAY, DELIVERIES, HANDLE, POSITION, PRIORITY
+from ...mqtt.length import encode_length
 from ...mqtt.properties import Property, encode_properties
-from ...mqtt.publish import strip
+from ...mqtt.publish import publish_properties, strip
 from .core.blocks import DEFAULT_PRIORITY
 from .core.plan import Plan, plan_of
 from .core.queue import HIGHEST
@@ -64,6 +65,12 @@ def how_of(properties: PublishProperties | None) -> How:
                 _known.clear()
             _known[properties.without_expiry] = found
     return found
+
+
+def properties_of(block: bytes) -> PublishProperties | None:
+    """Encoded properties as they are read from a packet; None: there are none."""
+    data = encode_length(len(block)) + block
+    return publish_properties(data, 0, len(data)) if block else None
 
 
 def _read(properties: PublishProperties) -> How:

@@ -20,6 +20,8 @@ acknowledge = "puback"      # or "request": PUBACK is FETCHED, and members say t
 loaded = "pool"             # the plan while `high` messages or more wait, until `low` or fewer do
 high = 10000
 low = 1000
+
+What a queue checks on receipt: `checks/settings.py`.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...base.settings import Section
+from .checks.checks import Checks
+from .checks.settings import checks_of
 from .core.plan import LoadRule, Plan, plan_of
 from .core.rules import REFUSE, WHEN_FULL, Rules
 
@@ -55,18 +59,19 @@ def seconds_of(value: object) -> float:
 class QueueSettings:
     """All queues of a broker's file, by name. subscribers: of the plan "all", by the queue's name. folder: of the log.
 
-    declared: names of those that were declared by requests, not by the file.
+    declared: names of those that were declared by requests, not by the file. checks: of queues that check what they receive.
     """
 
     rules: dict[str, Rules] = field(default_factory=dict)
     subscribers: dict[str, list[str]] = field(default_factory=dict)
     declared: set[str] = field(default_factory=set)
+    checks: dict[str, Checks] = field(default_factory=dict)
     folder: Path | None = None
     durability: str = "fsync"
 
     @classmethod
-    def of(cls, section: Section, data: Path | None, durability: str) -> QueueSettings:
-        """Check the tables. Raises ConfigError."""
+    def of(cls, section: Section, data: Path | None, durability: str, folder: Path | None = None) -> QueueSettings:
+        """Check the tables. folder: what paths of keys and schemas are relative to. Raises ConfigError."""
         if data is None:
             raise section.error("data", "queues need a place on the disk: give data (or --data) in the broker's file")
         settings = cls(folder=data / "queues", durability=durability)
@@ -75,9 +80,16 @@ class QueueSettings:
                 raise section.error(
                     name, "give the queue a name of 1 to 64 letters, digits, '.', '_' and '-' that does not begin with '.' or '-'"
                 )
-            settings.rules[name], settings.subscribers[name] = queue_of(section.section(name), name)
-        for name in settings.rules:
+            one = section.section(name)
+            checks = checks_of(one, folder)
+            settings.rules[name], settings.subscribers[name] = queue_of(one, name)
+            if checks is not None:
+                settings.checks[name] = checks
+        for name, rules in settings.rules.items():
             if (text := wrong_dead_letters(settings.rules, name)) is not None:
+                raise section.section(name).error("dead_letters", text)
+            if name in settings.checks and not rules.dead_letters:
+                text = "name a queue for messages that fail the checks and cannot be refused any more: those of other sites, and wills"
                 raise section.section(name).error("dead_letters", text)
         section.done()
         return settings

@@ -21,9 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...base.queues import PREFIX
 from ...base.quoting import quoted
-from ...mqtt.length import encode_length
 from ...mqtt.properties import Property, encode_properties
-from ...mqtt.publish import publish_properties
 from ...mqtt.reasons import Reason
 from .committer import Committer, Gate, Waiting
 from .core.blocks import Meta
@@ -36,13 +34,14 @@ from .log.format import Damaged
 from .log.store import LogStore
 from .noting import Noting
 from .offers import Offer, merged, offers
-from .putting import How, how_of
+from .putting import How, how_of, properties_of
 from .refused import Refused
 from .seats import TURN, Place, Seat, Sitting
 from .settings import QueueSettings
 from .sites.away import AwaySeat
 from .sites.guests import Guest
 from .sites.sites import Sites
+from .sites.wire import PutPost
 
 if TYPE_CHECKING:
     from ...mqtt.batch.batch import Batch
@@ -50,7 +49,6 @@ if TYPE_CHECKING:
     from ..persistence.commits import Persistence
     from ..ports import Context
     from ..session.session import Session
-    from .sites.wire import PutPost
 
 log = logging.getLogger("mqmesh.broker")
 
@@ -235,8 +233,26 @@ class Queues:
 
     # ---- publishers
 
-    def put(self, name: str, publisher: str, run: Batch, properties: PublishProperties | None) -> tuple[Gate | None, str]:
-        """Put messages: the gate that their acknowledgement waits at (None: it may go), and what to call a repeated one. Raises Refused."""
+    def check(
+        self, name: str, publisher: str, user: str | None, payloads: list[bytes], properties: PublishProperties | None
+    ) -> list[Refused | None]:
+        """Why a queue here refuses messages, each by itself; an empty list: it refuses none. The home of a queue elsewhere looks itself."""
+        found = self._failures(name, publisher, user, payloads, properties)
+        if found:
+            self.store.queues[name].counts["refused"] += sum([one is not None for one in found])
+        return found
+
+    def _failures(
+        self, name: str, publisher: str, user: str | None, payloads: list[bytes], properties: PublishProperties | None
+    ) -> list[Refused | None]:
+        checks = self.settings.checks.get(name)
+        return checks.failures(payloads, properties, publisher, user) if checks is not None else []
+
+    def put(self, name: str, publisher: str, user: str | None, run: Batch, properties: PublishProperties | None) -> tuple[Gate | None, str]:
+        """Put messages that pass `check`: the gate that their acknowledgement waits at (None: it may go), and what to call a repeated one.
+
+        Raises Refused.
+        """
         try:
             how = how_of(properties)
         except ValueError as error:
@@ -244,7 +260,7 @@ class Queues:
         if not run.uniform:
             run = run.parts()
         if name not in self.settings.rules:
-            self.sites.put(name, publisher, run, properties)
+            self.sites.put(name, publisher, user or "", run, properties)
             return None, ""
         return self._put(name, publisher, how, run.payloads, run.expiry, b"")
 
@@ -252,10 +268,34 @@ class Queues:
         """Put messages of another site. The gate of their commit; None: they were put before. Raises Refused."""
         if post.name not in self.settings.rules:
             raise Refused(Reason.TOPIC_NAME_INVALID, f"there is no queue {post.name!r} any more: declare it, or its messages wait")
-        data = encode_length(len(post.properties)) + post.properties
-        how = how_of(publish_properties(data, 0, len(data)) if post.properties else None)
-        gate, _ = self._put(post.name, post.publisher, how, post.payloads, post.expiry, post.parcel)
-        return gate
+        return self._receive(post, properties_of(post.properties))
+
+    def _receive(self, post: PutPost, properties: PublishProperties | None) -> Gate | None:
+        """Put messages that cannot be refused for what they are: those that fail the checks are dead letters. The gate; None: they were put
+        before. Raises Refused: there is no room.
+        """
+        assert self.committer is not None
+        how = how_of(properties)
+        failures = self._failures(post.name, post.publisher, post.user or None, post.payloads, properties)
+        if not failures:
+            return self._put(post.name, post.publisher, how, post.payloads, post.expiry, post.parcel)[0]
+        good = [payload for payload, failure in zip(post.payloads, failures, strict=True) if failure is None]
+        if good:
+            self._put(post.name, post.publisher, how, good, post.expiry, post.parcel)
+        elif self.store.full is not None:
+            raise Refused(Reason.QUOTA_EXCEEDED, self.store.full)
+        queue, now = self.store.queues[post.name], self.now()
+        meta = Meta(post.publisher, how.properties, "", how.group, post.parcel)
+        for payload, failure in zip(post.payloads, failures, strict=True):
+            if failure is not None:
+                self.store.bury_failed(queue, payload, meta, failure.text, how.priority, now)
+                log.warning(
+                    "event=queue-check-failed queue=%s publisher=%s text=%s",
+                    quoted(post.name),
+                    quoted(post.publisher),
+                    quoted(failure.text),
+                )
+        return self.committer.gate
 
     def _put(
         self, name: str, publisher: str, how: How, payloads: list[bytes], expiry: int | None, parcel: bytes
@@ -282,8 +322,14 @@ class Queues:
 
     def put_own(self, name: str, publisher: str, run: Batch) -> bool:
         """Put a message that no client waits for: a will, or one of the broker's program. False: there is no room."""
+        block = run.properties if run.uniform else b""
         try:
-            self.put(name, publisher, run, None)
+            properties = properties_of(block)
+            if name not in self.settings.rules:
+                self.sites.put(name, publisher, "", run if run.uniform else run.parts(), properties)
+            else:
+                payloads = [bytes(payload) for payload in run.payloads]
+                self._receive(PutPost(b"", name, publisher, "", block, run.expiry, payloads), properties)
         except Refused:
             return False
         return True

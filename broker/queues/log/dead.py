@@ -42,6 +42,17 @@ def dead_meta(queue: Stock, dead: Dead) -> Meta:
     return Meta(meta.publisher, properties + encode_properties({Property.USER_PROPERTY: pairs}), "", meta.group)
 
 
+def failed_meta(queue: str, meta: Meta, at: int, why: str) -> Meta:
+    """The same of a message that its queue has not taken, and that cannot be refused any more: it has no position there."""
+    pairs = [
+        (PREFIX + "queue", queue),
+        (PREFIX + "reason", why),
+        (PREFIX + "deliveries", "0"),
+        (PREFIX + "history", _history([(at, meta.publisher[:NAME_MAX], "PUT")])),
+    ]
+    return meta._replace(properties=meta.properties + encode_properties({Property.USER_PROPERTY: pairs}), handle="")
+
+
 def position_of(properties: bytes) -> int:
     """The position that a dead letter had in the queue that it comes from; 0: it is not said."""
     found, _ = decode_properties(encode_length(len(properties)) + properties, 0, PacketKind.PUBLISH)

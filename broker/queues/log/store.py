@@ -20,14 +20,14 @@ from operator import add, itemgetter
 from pathlib import Path
 from zlib import crc32
 
-from ..core.blocks import NOBODY, Block, Place
+from ..core.blocks import NOBODY, Block, Meta, Place
 from ..core.queue import Queue
 from ..core.replay import replay, replay_carried
 from ..core.rules import Rules
 from ..core.stock import Dead, Move
 from . import segments
 from .carry import CARRY_BYTES, MESSAGE_BYTES, Carry, End, Piece
-from .dead import dead_meta
+from .dead import dead_meta, failed_meta
 from .format import (
     FRAME,
     Moves,
@@ -319,6 +319,13 @@ class LogStore:
         for one in dead:
             payload = self.payloads(one.block)[one.at]
             target.put([payload], dead_meta(queue, one), now, one.block.key.topic, one.block.key.priority, delay=0)
+
+    def bury_failed(self, queue: Queue, payload: bytes, meta: Meta, why: str, priority: int, now: int) -> None:
+        """A message that fails the checks of its queue, and cannot be refused any more, is a dead letter."""
+        queue.counts["refused"] += 1
+        queue.counts["dead"] += 1
+        target = self.queue(queue.rules.dead_letters, self._rules(queue.rules.dead_letters))
+        target.put([payload], failed_meta(queue.name, meta, now, why), now, priority=priority, delay=0)
 
     def write(self, batch: Batch) -> None:
         """Have a batch on the disk. Blocks. Raises OSError; then it is not there."""

@@ -223,7 +223,7 @@ class Sites:
 
     # ---- publishers here
 
-    def put(self, name: str, publisher: str, run: Batch, properties: PublishProperties | None) -> None:
+    def put(self, name: str, publisher: str, user: str, run: Batch, properties: PublishProperties | None) -> None:
         """Take messages into custody for a queue elsewhere. Raises Refused."""
         home = self.homes.home(name)
         if home is None or self.posts is None:
@@ -237,7 +237,7 @@ class Sites:
             persistence.need_commit()
         payloads = [bytes(payload) for payload in run.payloads]
         block = properties.without_expiry if properties is not None else b""
-        post = wire.PutPost(secrets.token_bytes(12), name, publisher, block, run.expiry, payloads)
+        post = wire.PutPost(secrets.token_bytes(12), name, publisher, user, block, run.expiry, payloads)
         try:
             taken = self.posts.send(1 << home, wire.PUT, wire.encode(post))
         except UsageError as error:

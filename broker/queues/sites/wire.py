@@ -2,7 +2,7 @@
 
     post            from -> to              body
     queues/homes    home -> everybody       [life, {name: full}]: all queues that a broker is the home of; answered with the like
-    queues/put      publisher's -> home     [parcel, name, publisher, properties, expiry | nil, payloads]
+    queues/put      publisher's -> home     [parcel, name, publisher, user, properties, expiry | nil, payloads]
     queues/join     member's -> home        [life, name, client, token, most]: it takes messages, at most so many at once
     queues/leave    member's -> home        [name, client, token, for good]: it takes no more; what it has goes back
     queues/give     home -> member's        [name, client, token, entries]
@@ -42,11 +42,12 @@ class HomesPost(NamedTuple):
 
 
 class PutPost(NamedTuple):
-    """Messages for a queue. parcel: their number, unique. expiry: seconds left, None: for ever."""
+    """Messages for a queue. parcel: their number, unique. user: name that the publisher proved. expiry: seconds left, None: for ever."""
 
     parcel: bytes
     name: str
     publisher: str
+    user: str
     properties: bytes
     expiry: int | None
     payloads: list[bytes]
@@ -141,8 +142,8 @@ def decode_homes(body: bytes) -> HomesPost:
 
 
 def decode_put(body: bytes) -> PutPost:
-    parcel, name, publisher, properties, expiry, payloads = fields(body, bytes, str, str, bytes, object, list)
-    return PutPost(parcel, name, publisher, properties, _expiry(expiry), _payloads(payloads))
+    parcel, name, publisher, user, properties, expiry, payloads = fields(body, bytes, str, str, str, bytes, object, list)
+    return PutPost(parcel, name, publisher, user, properties, _expiry(expiry), _payloads(payloads))
 
 
 def decode_join(body: bytes) -> JoinPost:

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from mqmesh.broker.config import MeshSettings, PeerSettings
+from mqmesh.broker.queues.checks.checks import Checks
 from mqmesh.broker.queues.core.plan import ALL
 from mqmesh.broker.queues.core.queue import Queue
 from mqmesh.broker.queues.core.rules import Rules
@@ -221,8 +222,8 @@ async def test_a_site_that_starts_anew_has_no_members_until_they_come(tmp_path: 
 
 async def test_what_the_store_has_and_the_log_lacks_is_put_after_a_crash(tmp_path: Path) -> None:
     """The home was killed after the commit of its store, and before or after that of the queues' log."""
-    lost = PutPost(b"L" * 12, "orders", "shop", b"", None, [b"lost"])
-    had = PutPost(b"H" * 12, "orders", "shop", b"", None, [b"had"])
+    lost = PutPost(b"L" * 12, "orders", "shop", "", b"", None, [b"lost"])
+    had = PutPost(b"H" * 12, "orders", "shop", "", b"", None, [b"had"])
     async with Mesh(tmp_path, orders=Rules()) as mesh:
         shell(mesh.at(1)).sites.arrivals.arrive(encode(had))
         mesh.at(1).broker.context.flush()
@@ -283,3 +284,27 @@ async def test_what_a_member_elsewhere_says_by_request_is_confirmed_by_the_home(
         assert "not yours" in str((await ask(far, do="withdraw", position=2 if first != 2 else 3))["error"])
         found = await ask(shop, do="withdraw", position=2 if first != 2 else 3)
         assert "message" in found
+
+
+async def test_q11_a_message_of_another_site_that_fails_is_a_dead_letter(tmp_path: Path) -> None:
+    mesh = Mesh(tmp_path, orders=Rules(dead_letters="dead"), dead=Rules())
+    mesh.settings.checks["orders"] = Checks(largest=3, publishers=("shop",))
+    async with mesh:
+        shop, mallory = await mesh.at(2).client("shop"), await mesh.at(2).client("mallory")
+        worker = await mesh.at(1).client("worker")
+        await worker.subscribe("$queue/orders", "$queue/dead", qos=1)
+        shop.send(*[Publish("$queue/orders", b"x" * size, 1, packet_id=size) for size in (2, 4, 3)])  # its site takes them into custody
+        assert [(await shop.expect(Puback)).reason for _ in range(3)] == [0, 0, 0]
+        got = await worker.messages(3)
+        assert sorted((one.topic, one.payload) for one in got) == [
+            ("$queue/dead", b"xxxx"),
+            ("$queue/orders", b"xx"),
+            ("$queue/orders", b"xxx"),
+        ]
+        await put(mallory, b"1")
+        (dead,) = await worker.messages(1)
+        assert (dead.topic, dead.payload) == ("$queue/dead", b"1")
+        assert said(dead, "mqmesh-dead-reason") == ["mallory may not put messages into this queue"]
+        await until(lambda: not list(mesh.stores[0].values("queues")))
+        assert (mesh.queue().counts["refused"], mesh.queue().counts["dead"]) == (2, 2)
+        assert not shell(mesh.at(1)).store.queues["orders"].blocks

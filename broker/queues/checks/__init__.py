@@ -1,0 +1,1 @@
+"""What a queue checks when it receives a message."""
