@@ -32,6 +32,7 @@ def demo(
     one link is cut and mended, then one broker is killed with SIGKILL and started again. At the end two sites
     reach a foreign broker (amqtt, of the extra 'demo') through a metabroker, lose it, and get it back. Then an
     application hangs (SIGSTOP): its messages go to another one, and to the sender when that one hangs too.
+    Then three shops put orders into one queue, a pool at two sites works them, one worker is killed, one order is poison.
     The brokers keep a journal. When they have ended, Spark reads it: one message's whole way, the traffic between
     the sites as a picture, and the faults that the journal knows beside what was done (extras 'journal', 'spark', 'java').
 

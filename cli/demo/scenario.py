@@ -18,6 +18,7 @@ from . import journal_act
 from .dead_recipient import DeadRecipientAct, DeadRecipientError, DeadRecipientResult, recipients
 from .foreign_broker import ForeignBrokerAct, ForeignBrokerError, ForeignBrokerResult
 from .journal_act import JournalAct, JournalResult
+from .queue_act import QueueAct, QueueActError, QueueActResult, queues
 from .ring import ring
 from .site import Site
 from .tally import Apart, Outage, SiteResult, delays, flowing_again, judge
@@ -90,6 +91,7 @@ class Report:
     delay_max: float
     abroad: ForeignBrokerResult = field(default_factory=ForeignBrokerResult)
     recipients: DeadRecipientResult = field(default_factory=DeadRecipientResult)
+    queue: QueueActResult = field(default_factory=QueueActResult)
     journal: JournalResult = field(default_factory=JournalResult)
     problems: list[str] = field(default_factory=list)
 
@@ -135,6 +137,7 @@ class Job:
         if not self._no_journal:
             self.fleet.journal = journal_act.settings(self.fleet.folder)
         self.names = list(self.fleet.members)
+        self.fleet.queues = {self.names[1]: queues()}
         self.link = (self.names[0], self.names[1])
         self.killed = self.names[3]
         run = secrets.token_hex(4)
@@ -163,6 +166,7 @@ class Job:
             report = self._finish()
             self._use_foreign_broker(report)
             self._kill_recipients(report)
+            self._work_orders(report)
             self._read_journal(report)
             return report
         finally:
@@ -285,6 +289,18 @@ class Job:
             report.problems.append(f"recipients: {error}")
         self.view.phase(f"the fourth act took {time.monotonic() - begin:.1f} s")
 
+    def _work_orders(self, report: Report) -> None:
+        """The fifth act: orders of three shops, worked by a pool at two sites."""
+        begin = time.monotonic()
+        shops = self.names[0], self.names[2], self.names[3]
+        act = QueueAct(self.fleet, shops, self.names[1], self.names[4], self.view.phase)
+        try:
+            report.queue = act.run()
+            report.problems += report.queue.problems()
+        except (QueueActError, OSError) as error:
+            report.problems.append(f"queue: {error}")
+        self.view.phase(f"the fifth act took {time.monotonic() - begin:.1f} s")
+
     def _read_journal(self, report: Report) -> None:
         """The last act: Spark over the journal. The brokers end first, which closes their segments."""
         report.journal = JournalResult(self._no_journal)
@@ -293,14 +309,14 @@ class Job:
         begin = time.monotonic()
         began = time.time() - (begin - self.begin)
         did = [(fault.at, fault.what) for fault in self.faults]
-        did += [(report.seconds, "the third and fourth act"), (begin - self.begin, "all brokers ended")]
+        did += [(report.seconds, "the third, fourth and fifth act"), (begin - self.begin, "all brokers ended")]
         for site in self.sites.values():
             site.close()
         self.fleet.stop()
         sites = {member.number: name for name, member in self.fleet.members.items()}
         report.journal = JournalAct(self.fleet.folder, self._pictures, sites, began, did, self.view.phase).run()
         report.problems += report.journal.problems()
-        self.view.phase(f"the fifth act took {time.monotonic() - begin:.1f} s")
+        self.view.phase(f"the last act took {time.monotonic() - begin:.1f} s")
 
     def _problems(self, report: Report) -> list[str]:
         total = report.totals

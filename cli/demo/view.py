@@ -170,6 +170,7 @@ def result_tables(report: Report, out: TextIO = sys.stdout) -> None:
     )
     _foreign_broker(report, console)
     _recipients(report, console)
+    _queue(report, console)
     _journal(report, console)
 
 
@@ -208,6 +209,24 @@ def _recipients(report: Report, console: Console) -> None:
         f"Orders: {handled}, {found.returned:,} returned to the shop; {lost} lost, {repeated} repeated; "
         f"{found.marked:,} that a hanging clerk had taken without acknowledging went elsewhere too, marked as possibly repeated"
     )
+
+
+def _queue(report: Report, console: Console) -> None:
+    """Print the result of the fifth act."""
+    found = report.queue
+    title = f"A queue across sites: {found.sent:,} orders of three shops, worked once each"
+    table = titled_table(title, "worker", "orders", left=("worker",))
+    for name, count in sorted(found.worked.items()):
+        table.add_row(name, f"{count:,}")
+    console.print(table)
+    lost, repeated = (f"[bold red]{count:,}[/]" if count else "0" for count in (found.lost, found.repeated))
+    handed_over = "[red]never[/]" if found.handed_over is None else f"{found.handed_over:.2f} s"
+    console.print(
+        f"{lost} lost, {repeated} repeated, {found.marked:,} worked again and marked. A worker was killed: others worked its orders after "
+        f"{handed_over}. The poisoned order is {'a dead letter' if found.dead else '[bold red]missing[/]'}; its history:"
+    )
+    for line in found.trace:
+        console.print(f"  {line}", markup=False)
 
 
 def _journal(report: Report, console: Console) -> None:

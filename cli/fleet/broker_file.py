@@ -15,6 +15,7 @@ from ...mesh.topology.tls import FILES
 if TYPE_CHECKING:
     from ...broker.config import BrokerConfig
     from ...broker.journal.settings import JournalSettings
+    from ...broker.queues.settings import QueueSettings
     from ...broker.recipients.settings import Intervals, RecipientSettings
 
 
@@ -49,6 +50,8 @@ def render(config: BrokerConfig) -> str:
         lines += _directory(config.directory)
     if config.recipients is not None:
         lines += _recipients(config.recipients)
+    if config.queues is not None:
+        lines += _queues(config.queues)
     if config.journal is not None:
         lines += _journal(config.journal)
     if config.tls is not None:
@@ -86,6 +89,22 @@ def _recipients(settings: RecipientSettings) -> list[str]:
     for one in settings.applications:
         table = {field.name: getattr(one, field.name) for field in fields(one) if field.name != "intervals"}
         lines += ["", "[[recipients.application]]", *_pairs(table | _intervals(one.intervals))]
+    return lines
+
+
+def _queues(settings: QueueSettings) -> list[str]:
+    lines = []
+    for name, rules in settings.rules.items():
+        values = _said(rules)
+        load = values.pop("load", None)
+        if load is not None:
+            values |= {"loaded": str(load.loaded), "high": load.high, "low": load.low}
+        if "plan" in values:
+            values["plan"] = str(values["plan"])
+        if values.pop("requests", False):
+            values["acknowledge"] = "request"
+        values["subscribers"] = settings.subscribers.get(name) or None
+        lines += ["", f"[queues.{_value(name)}]", *_pairs(values)]
     return lines
 
 

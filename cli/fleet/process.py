@@ -34,6 +34,7 @@ from .watch import Status, Watch
 if TYPE_CHECKING:
     from ...broker.config import BrokerConfig
     from ...broker.journal.settings import JournalSettings
+    from ...broker.queues.core.rules import Rules
     from ...broker.recipients.settings import RecipientSettings
     from ...mesh.topology.topology import BrokerEntry, LinkEntry, Topology
 
@@ -88,6 +89,7 @@ class Fleet:
         self.environments: dict[str, dict[str, str]] = {}  # of a broker's process, beside this process's own; for its next start
         self.recipients: RecipientSettings | None = None  # of every broker
         self.journal: JournalSettings | None = None  # of every broker: they write to one
+        self.queues: dict[str, dict[str, Rules]] = {}  # by the name of their home
         self.changed = threading.Condition()
         self.proxies: dict[frozenset[str], Proxy] = {}
         self.topology = self._with_proxies(topology) if proxies else topology
@@ -174,8 +176,14 @@ class Fleet:
     def configuration(self, name: str) -> BrokerConfig:
         """The configuration of a broker."""
         from ...broker.config import of_topology
+        from ...broker.queues.settings import QueueSettings
 
-        return replace(of_topology(self.topology, name, self.folder), recipients=self.recipients, journal=self.journal)
+        config = replace(of_topology(self.topology, name, self.folder), recipients=self.recipients, journal=self.journal)
+        if name in self.queues and config.data is not None:
+            config.queues = QueueSettings(
+                self.queues[name], {one: [] for one in self.queues[name]}, folder=config.data / "queues", durability=config.store.durability
+            )
+        return config
 
     def _await_exit(self, member: Member, process: subprocess.Popen[str]) -> None:
         status = process.wait()

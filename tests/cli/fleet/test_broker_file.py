@@ -19,6 +19,9 @@ from mqmesh.broker.config import (
     of_topology,
 )
 from mqmesh.broker.journal.settings import TOPIC, JournalSettings, TopicRule
+from mqmesh.broker.queues.core.plan import POOL, LoadRule, plan_of
+from mqmesh.broker.queues.core.rules import Rules
+from mqmesh.broker.queues.settings import QueueSettings
 from mqmesh.broker.recipients.settings import Application, Intervals, RecipientSettings
 from mqmesh.broker.settings.directory import DirectorySettings, OfferedService
 from mqmesh.cli.fleet import broker_file
@@ -118,3 +121,14 @@ def test_a_journal_reads_back_equal(tmp_path: Path) -> None:
         config = BrokerConfig(journal=settings)
         broker_file.write(tmp_path / "b.toml", config)
         assert load(tmp_path / "b.toml") == config
+
+
+def test_queues_read_back_equal(tmp_path: Path) -> None:
+    switch = LoadRule(plan_of("a | b, c"), POOL, 100, 20)
+    rules = {
+        "orders": Rules(plan_of("a | b, c"), switch, 1000, 1 << 20, 3.5, "dead-letter", "orders.dead", 3, 0.5, requests=True, reveal=False),
+        "orders.dead": Rules(retention=60.0),
+    }
+    config = BrokerConfig(data=tmp_path, queues=QueueSettings(rules, {"orders": ["a"], "orders.dead": []}, folder=tmp_path / "queues"))
+    broker_file.write(tmp_path / "b.toml", config)
+    assert load(tmp_path / "b.toml").queues == config.queues
