@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import pytest
 from mqmesh.broker.config import MeshSettings, PeerSettings
 from mqmesh.broker.queues.checks.checks import Checks
 from mqmesh.broker.queues.core.plan import ALL
@@ -14,6 +16,7 @@ from mqmesh.broker.queues.core.rules import Rules
 from mqmesh.broker.queues.settings import QueueSettings
 from mqmesh.broker.queues.shell import Queues
 from mqmesh.broker.queues.sites.wire import PutPost, encode
+from mqmesh.client import AckMode, ConnectionFactory, JMSError
 from mqmesh.mqtt.packets import Puback, Publish
 from mqmesh.mqtt.properties import Property
 from mqmesh.store.memory import MemoryStore
@@ -308,3 +311,30 @@ async def test_q11_a_message_of_another_site_that_fails_is_a_dead_letter(tmp_pat
         await until(lambda: not list(mesh.stores[0].values("queues")))
         assert (mesh.queue().counts["refused"], mesh.queue().counts["dead"]) == (2, 2)
         assert not shell(mesh.at(1)).store.queues["orders"].blocks
+
+
+async def test_the_api_at_another_site_rolls_back_and_confirms(tmp_path: Path) -> None:
+    async with Mesh(tmp_path, orders=Rules(requests=True)) as mesh:
+        factory = ConnectionFactory(str(mesh.at(2).broker.addresses[0]), client_id="clerk")
+
+        def program() -> list[tuple[str, int]]:
+            found = []
+            with factory.create_context(AckMode.SESSION_TRANSACTED) as context:
+                orders = context.create_queue("orders")
+                for word in ("1", "2"):
+                    context.create_producer().send(orders, word)
+                context.commit()
+                consumer = context.create_consumer(orders)
+                for end in (context.rollback, context.commit):
+                    for _ in range(2):
+                        message = consumer.receive()
+                        assert message is not None
+                        found.append((message.body, message.delivery_count))
+                    end()
+                with context.create_browser(orders) as browser, pytest.raises(JMSError, match="no queues"):
+                    list(browser)
+            return found
+
+        found = await asyncio.to_thread(program)
+        assert sorted(found) == [("1", 1), ("1", 2), ("2", 1), ("2", 2)]
+        assert mesh.queue().counts["done"] == 2, "when commit returned"
