@@ -55,8 +55,8 @@ class MessageConsumer:
         self._was_up = False
         self._last_failure = ""
         expiry = settings.durable_keep if subscription.durable else settings.session_keep
-        prefetch = subscription.prefetch or settings.prefetch
-        self._spec = LinkSpec(subscription.client_id, min(expiry, NEVER), subscription.durable, prefetch, user=subscription.user)
+        self.prefetch = subscription.prefetch or settings.prefetch
+        self._spec = LinkSpec(subscription.client_id, min(expiry, NEVER), subscription.durable, self.prefetch, user=subscription.user)
         self.link: Link
 
     # the application's side
@@ -195,6 +195,11 @@ class MessageConsumer:
         """Expired messages, and others that are not delivered. With the session's condition held."""
         self._done(tokens)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether no message can come until some are acknowledged."""
+        return False
+
     def is_lost(self, held: ReceivedMessage) -> bool:
         """Whether the broker has given a message that is not acknowledged to others."""
         return False
@@ -302,6 +307,11 @@ class QueueConsumer(MessageConsumer):
         """See `transport.LinkHandler`."""
         super().failed(outcome)
         self._questions.fail(error_from_outcome(outcome, outcome.text))
+
+    @property
+    def is_full(self) -> bool:
+        """See `MessageConsumer`."""
+        return self.inbox.unanswered >= self.prefetch
 
     def is_lost(self, held: ReceivedMessage) -> bool:
         """See `MessageConsumer`."""

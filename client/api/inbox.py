@@ -201,6 +201,11 @@ class QueueInbox(Inbox):
                 tokens += held.tokens
         return tokens
 
+    @property
+    def unanswered(self) -> int:
+        """Messages that the broker counts as this consumer's."""
+        return sum(bool(held.tokens) for held in self._held.values())
+
     def connection_lost(self) -> None:
         """The broker has taken everything back. What is delivered by now is held without a token, until it comes again or is given up."""
         for *_, held in self._ready:

@@ -335,6 +335,11 @@ class Session(MessageMaker):
                 if left is not None and left <= 0:
                     return None
                 self._acknowledge_deferred()
+                if left is None and consumer.is_full and self.running:
+                    raise IllegalStateError(
+                        f"{consumer.destination}: all {consumer.prefetch} messages that this consumer may have (queue_prefetch) are not "
+                        "acknowledged, so none can come: acknowledge or commit first"
+                    )
                 due = self._seconds_until_due([consumer])
                 self.cond.wait(min((wait for wait in (left, due) if wait is not None), default=None))
 
@@ -366,7 +371,7 @@ class Session(MessageMaker):
 
     def _acknowledge_later(self, delivered: Delivered) -> None:
         self._deferred.append(delivered)
-        if len(self._deferred) >= min(DEFERRED, max(self.connection.settings.prefetch // 2, 1)):
+        if len(self._deferred) >= min(DEFERRED, max(delivered[0].prefetch // 2, 1)):
             self._acknowledge_deferred()
 
     # listeners

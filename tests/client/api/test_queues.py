@@ -17,6 +17,7 @@ from mqmesh.client import (
     AsyncContext,
     ConnectionFactory,
     Context,
+    IllegalStateError,
     InvalidDestinationError,
     JMSError,
     Message,
@@ -389,6 +390,19 @@ def test_what_is_at_an_end_meanwhile_is_not_confirmed(broker: Broker, shop: Cont
         assert consumer._questions.ask(consumer.link, said).wait(PATIENCE)["state"] == "unusable"
         with pytest.raises(TransactionRolledBackError, match="does not have message"):
             context.commit()
+
+
+def test_a_transaction_larger_than_its_prefetch_is_told(broker: Broker, shop: Context, queue: Queue) -> None:
+    put(shop, queue, "a", "b", "c")
+    with broker.factory(queue_prefetch=2).create_context(AckMode.SESSION_TRANSACTED) as context:
+        consumer = context.create_consumer(queue)
+        assert texts(consumer, 2) == ["a", "b"]
+        assert consumer.receive_no_wait() is None
+        with pytest.raises(IllegalStateError, match="queue_prefetch"):
+            consumer.receive()
+        context.commit()
+        assert texts(consumer, 1) == ["c"]
+        context.commit()
 
 
 def test_members_have_names_that_stay(broker: Broker, queue: Queue, name: str) -> None:
