@@ -314,6 +314,12 @@ class Outbound:
         self.acknowledge(qos, first, count)
         self.tap = tap
 
+    def release(self, first: int, count: int) -> None:
+        """A block of QoS 2 that its subscriber may have and nobody has acknowledged, and that is not sent again: PUBREL is due."""
+        tap, self.tap = self.tap, None
+        self.receive(first, count)
+        self.tap = tap
+
     def receive(self, first: int, count: int) -> list[tuple[int, int, bool]]:
         """A block of PUBREC, as blocks (first, count, known): for a known one PUBREL is due.
 

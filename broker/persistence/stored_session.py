@@ -55,11 +55,13 @@ class StoredSession(Session):
     memory: bytes of messages it may hold in memory. loaded_bytes: of the queue's part in memory. spilled, spilled_bytes: of the part
     that only the store has. reached: the highest number among the rows that wait and were in memory. load_after: the ticket to wait
     for before reading. loading: a page is on its way. unloaded: deliveries in flight are not in memory. shared: messages that
-    were taken for shared subscriptions may wait here. expiring: some may expire. left_at: wall clock when its connection ended,
+    were taken for shared subscriptions may wait here. abandons: messages of QoS 2 in flight are somebody else's now, though the client may
+    know their identifiers: after a restart these are released. expiring: some may expire. left_at: wall clock when its connection ended,
     None while it has one. will_at: wall clock when its will is due. filters: of the subscriptions that are written down.
     """
 
     __slots__ = (
+        "abandons",
         "ended",
         "expiring",
         "filters",
@@ -104,6 +106,7 @@ class StoredSession(Session):
         self.generation = 0
         self.unloaded = False
         self.ended = False
+        self.abandons = False
         self.shared = False
         self.expiring = False
         self.filters: set[str] = set()
@@ -190,12 +193,20 @@ class StoredSession(Session):
             self.has_inbound = False
             writer.delete_value("inbound", self.key)
         released = self.outbound.released()
+        if self.abandons:
+            released += self._abandoned()
         if released:
             self.has_released = True
             writer.put_value("released", self.key, released_value(released))
         elif self.has_released:
             self.has_released = False
             writer.delete_value("released", self.key)
+
+    def _abandoned(self) -> list[tuple[int, int]]:
+        """The identifiers of what is somebody else's: it has no rows."""
+        outbound = self.outbound
+        gone = [flight for flight in outbound.flights() if flight.qos == 2 and not isinstance(flight, PersistentDelivery)]
+        return [(piece.first, piece.count) for flight in gone for piece in outbound.left_of(flight)]
 
     def record(self) -> None:
         """Write down what is known of the session itself."""

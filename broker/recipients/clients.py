@@ -14,7 +14,7 @@ from ...mqtt.topics import split_share
 from .declared import Contradiction, declared, of_subscription
 from .handover.failover import uniform_runs
 from .handover.parcels import failed_over, fields_of, repeated
-from .recipient import PAST, Recipient, face_of, forget_gone, watch
+from .recipient import PAST, Recipient, face_of, forget_gone, forget_identifiers, watch
 
 if TYPE_CHECKING:
     from ...mqtt.packets import Subscription
@@ -127,7 +127,7 @@ class Clients:
 
     def move_past(self, session: Session, primary: str) -> None:
         """Move what a session that has ended still has for recipients."""
-        forget_gone(session)
+        forget_identifiers(session)
         for recipient in self._all.local.values():
             if session not in recipient.pasts and recipient.name == primary:
                 recipient.pasts.append(session)

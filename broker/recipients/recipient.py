@@ -553,13 +553,27 @@ def watch(session: Session, listener: object) -> None:
 
 
 def forget_gone(session: Session) -> None:
-    """A new connection comes: what has gone elsewhere holds no packet identifier any more."""
-    observer, session.outbound.observer = session.outbound.observer, None
-    for flight in session.outbound.flights():
+    """A new connection comes: what has gone elsewhere holds no packet identifier any more, but for QoS 2 until PUBCOMP comes."""
+    outbound = session.outbound
+    observer, outbound.observer = outbound.observer, None
+    for flight in outbound.flights():
         if isinstance(flight, Gone):
-            for piece in session.outbound.left_of(flight):
-                session.outbound.give_up(piece.qos, piece.first, piece.count)
-    session.outbound.observer = observer
+            for piece in outbound.left_of(flight):
+                if piece.qos == 2:
+                    outbound.release(piece.first, piece.count)
+                else:
+                    outbound.give_up(piece.qos, piece.first, piece.count)
+    outbound.observer = observer
+    if isinstance(session, StoredSession):
+        session.abandons = False
+
+
+def forget_identifiers(session: Session) -> None:
+    """A session has ended, and its client's with it: only what was not delivered is left."""
+    forget_gone(session)
+    outbound = session.outbound
+    for first, count in outbound.released():
+        outbound.complete(first, count)
 
 
 def _flying(session: Session) -> int:

@@ -4,6 +4,7 @@ Strategy: what is in memory is taken at once, in order: in flight, then the queu
 after the commit that holds it, and taken if it is still there. Each piece is given away and leaves the session in one batch of the store.
 
 A packet identifier on a live connection stays busy: the client may acknowledge it at any time. A `Gone` delivery stands for it until then.
+One of QoS 2 is released before it stands for another message: the client may know it, and would take that message for a repeated one.
 
 Invariants: nothing is taken that could not be given away (then the seizure waits for room); order is kept; what is kept is the first
 message.
@@ -128,13 +129,19 @@ class Seizure:
 
     def _release(self, part: Delivery) -> None:
         """The session is done with messages in flight; on a live connection their identifiers stay busy."""
-        session = self.session
-        self._quietly(lambda: session.outbound.give_up(part.qos, part.first, part.count))
+        session, outbound = self.session, self.session.outbound
         self.taken += part.count
+        if session.connection is None and part.qos == 2 and isinstance(outbound.observer, Watch):
+            self._quietly(lambda: outbound.release(part.first, part.count))
+            return
+        self._quietly(lambda: outbound.give_up(part.qos, part.first, part.count))
         if session.connection is not None:
             gone = Gone(Run(_topic(part), part.qos, False, [b""] * part.count), part.qos)
             gone.first = part.first
-            session.outbound.adopt(gone)
+            outbound.adopt(gone)
+            if part.qos == 2 and isinstance(session, StoredSession):
+                session.abandons = True
+                session.released_changed()
 
     def _quietly(self, change: Callable[[], object]) -> None:
         """Change the session's rows: the messages are somebody else's now, not settled."""

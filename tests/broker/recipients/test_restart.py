@@ -6,7 +6,8 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
-from mqmesh.mqtt.packets import Puback
+from mqmesh.mqtt.packets import Puback, Pubcomp, Publish, Pubrel
+from mqmesh.mqtt.reasons import Reason
 from mqmesh.store.memory import MemoryStore
 from support.broker_site import Client, Site
 
@@ -152,3 +153,33 @@ async def test_mqtt_3_1_1_clients_take_part_by_file(qos: int) -> None:
         await orders.messages(1, acknowledge=False)
         await at.later(1.1)
         assert (await backup.messages(1))[0].payload == b"1"
+
+
+@pytest.mark.parametrize("killed", [False, True])
+async def test_an_identifier_of_qos_2_is_released_before_it_stands_for_another_message(killed: bool) -> None:
+    """Else a client that has the first message takes the other one for the same, and drops it [MQTT-4.3.3-9]."""
+    apps: dict[str, Any] = {"application": [application("orders", "backup"), application("backup")]}
+    store = MemoryStore()
+    async with site(store, **apps) as at:
+        orders, backup = await served(at, "orders", clean=False, expiry=1000), await served(at, "backup")
+        sender = await at.client("shop")
+        await sender.publish("app/orders/new", b"1", 2)
+        first = await orders.expect(Publish, payload=b"1")
+        await at.later(1.1)
+        assert [one.payload for one in await backup.messages(1)] == [b"1"]
+        await kept(at)
+        copy = crashed(store)
+        if not killed:
+            await orders.cut()
+            again = await at.client("orders", clean=False, expiry=1000)
+            await released(again, first.packet_id)
+    if killed:
+        async with site(copy, **apps) as at:
+            await released(await at.client("orders", clean=False, expiry=1000), first.packet_id)
+
+
+async def released(client: Client, packet_id: int) -> None:
+    """The client is told that an identifier means nothing any more; then it may mean something else."""
+    await client.expect(Pubrel, packet_id=packet_id)
+    client.send(Pubcomp(packet_id, Reason.PACKET_IDENTIFIER_NOT_FOUND))
+    await client.nothing()
