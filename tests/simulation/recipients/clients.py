@@ -1,4 +1,5 @@
-"""Clients in the virtual loop: an application that takes messages, hangs, dies and returns, and a publisher that keeps QoS 1's promise."""
+"""Clients in the virtual loop: an application that takes messages, hangs, dies and returns, and a publisher that keeps the promises of
+QoS 1 and 2."""
 
 from __future__ import annotations
 
@@ -10,7 +11,20 @@ from typing import Any
 from mqmesh.mqtt.codec import encode
 from mqmesh.mqtt.decode import decode
 from mqmesh.mqtt.framing import Framer
-from mqmesh.mqtt.packets import Connack, Connect, Disconnect, Pingreq, Puback, Publish, Suback, Subscribe, Subscription
+from mqmesh.mqtt.packets import (
+    Connack,
+    Connect,
+    Disconnect,
+    Pingreq,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Suback,
+    Subscribe,
+    Subscription,
+)
 from mqmesh.mqtt.properties import Property
 
 from .virtual import LIFE, Life, VirtualLoop
@@ -100,7 +114,7 @@ class Client(asyncio.Protocol):
 
 class Listener(Client):
     """Takes what its subscriptions bring. came: told each message. not awake: it reads
-    nothing and acknowledges nothing, as after SIGSTOP."""
+    nothing and acknowledges nothing, as after SIGSTOP. qos: that it subscribes with."""
 
     def __init__(
         self,
@@ -113,7 +127,9 @@ class Listener(Client):
     ) -> None:
         super().__init__(loop, name, broker, offers)
         self.filters, self.came = filters, came
+        self.qos = 1
         self.ready = False
+        self._open: set[int] = set()  # packet identifiers of QoS 2 that it has and that were not released
 
     def hang(self) -> None:
         """Do nothing from now on."""
@@ -135,46 +151,71 @@ class Listener(Client):
             self.transport.pause_reading()
 
     def entered(self, connack: Connack) -> None:
-        self.send(Subscribe(1, [Subscription(one, 1) for one in self.filters], {}))
+        if not connack.session_present:
+            self._open.clear()
+        self.send(Subscribe(1, [Subscription(one, self.qos) for one in self.filters], {}))
 
     def packet(self, packet: Any) -> None:
         if isinstance(packet, Suback):
             self.ready = True
         elif isinstance(packet, Publish):
-            self.came(packet)
+            if packet.qos < 2 or packet.packet_id not in self._open:
+                self.came(packet)
             if packet.qos == 1:
                 self.send(Puback(packet.packet_id))
+            elif packet.qos == 2:
+                self._open.add(packet.packet_id)
+                self.send(Pubrec(packet.packet_id))
+        elif isinstance(packet, Pubrel):
+            self._open.discard(packet.packet_id)
+            self.send(Pubcomp(packet.packet_id))
         else:
             super().packet(packet)
 
 
 class Publisher(Client):
-    """Publishes at QoS 1, sends again after a broken connection what was not acknowledged. acknowledged: told (number, reason)."""
+    """Publishes, and sends again after a broken connection what was not acknowledged. acknowledged: told (number, reason)."""
 
     def __init__(self, loop: VirtualLoop, name: str, broker: str, acknowledged: Callable[[int, int], None]) -> None:
         super().__init__(loop, name, broker)
         self.acknowledged = acknowledged
         self.waiting: dict[int, tuple[int, Publish]] = {}  # packet identifier -> (number, packet)
-        self.again: set[int] = set()  # numbers that were sent twice: QoS 1 allows the broker to have both
+        self.again: set[int] = set()  # numbers that were sent twice, where the broker may have both: QoS 1, or its session was lost
+        self._released: set[int] = set()  # packet identifiers of QoS 2 whose PUBCOMP is awaited
         self._next = 0
 
-    def publish(self, number: int, topic: str, properties: dict[int, Any]) -> None:
+    def publish(self, number: int, topic: str, qos: int, properties: dict[int, Any]) -> None:
         """Publish a message, now or when there is a connection."""
         self._next = self._next % 65_535 + 1
-        packet = Publish(topic, b"%d" % number, 1, False, False, self._next, properties)
+        packet = Publish(topic, b"%d" % number, qos, False, False, self._next, properties)
         self.waiting[self._next] = number, packet
         if self.up:
-            self.send(packet)
+            self._send_message(packet)
+
+    def _send_message(self, packet: Publish) -> None:
+        self.send(packet)
+        packet.dup = True  # whenever it is sent again
 
     def entered(self, connack: Connack) -> None:
+        if not connack.session_present:
+            self._released.clear()
+        for identifier in sorted(self._released):
+            self.send(Pubrel(identifier))
         for number, packet in list(self.waiting.values()):
-            self.again.add(number)
-            self.send(packet)
+            if packet.dup and (packet.qos == 1 or not connack.session_present):
+                self.again.add(number)
+            self._send_message(packet)
 
     def packet(self, packet: Any) -> None:
-        if isinstance(packet, Puback):
-            number, _ = self.waiting.pop(packet.packet_id)
-            self.acknowledged(number, packet.reason)
+        if isinstance(packet, Puback | Pubrec):
+            taken = self.waiting.pop(packet.packet_id, None)
+            if taken is not None:
+                self.acknowledged(taken[0], packet.reason)
+            if isinstance(packet, Pubrec):
+                self._released.add(packet.packet_id)
+                self.send(Pubrel(packet.packet_id))
+        elif isinstance(packet, Pubcomp):
+            self._released.discard(packet.packet_id)
         else:
             super().packet(packet)
 

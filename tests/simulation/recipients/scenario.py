@@ -95,6 +95,7 @@ class Scenario:
         self.loop.network.grain = chance.choice((STEP, 0.0005, 0.005))  # what is written in a short time arrives in one piece, or in many
         SimulatedWriter.commit *= chance.choice((1, 1, 5, 20))
         self.rate = chance.choice((3, 8, 20))  # bursts of messages a second
+        self.qos = chance.choice(((1,), (1,), (2,), (1, 2)))  # of messages
         self.listed = chance.random() < 0.3  # there is a directory, and some applications stand in it only
         count = chance.randint(3, 8)
         names = [f"b{number}" for number in range(count)]
@@ -141,6 +142,7 @@ class Scenario:
         }
         for listener in self.listeners.values():
             listener.window = chance.choice((0, 0, 3, 20))
+            listener.qos = chance.choice((1, 1, 2))
         self.publishers: dict[str, Publisher] = {}
         self.replies: dict[str, Listener] = {}
         for number in range(chance.randint(1, 3)):
@@ -205,7 +207,7 @@ class Scenario:
                 topic = f"app/{to}/new" if chance.random() < self.addressed else f"shop/{to}/new"
                 message = Message(len(self.messages), to, topic, name, expires)
                 self.messages.append(message)
-                self.publishers[name].publish(message.number, topic, properties)
+                self.publishers[name].publish(message.number, topic, chance.choice(self.qos), properties)
 
     async def _trouble(self) -> None:
         chance = self.chance
