@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from ..base.collector import spare_start_and_end
 from .output import command_group
 
 # command -> (module in this package, function or group in it, first line of its help)
@@ -129,5 +130,11 @@ def _main(
     """
 
 
-if __name__ == "__main__":
+def program() -> None:
+    """The process of a command."""
+    spare_start_and_end()
     app()
+
+
+if __name__ == "__main__":
+    program()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 
 import pytest
-from mqmesh.base.collector import PASSES, Collector
+from mqmesh.base.collector import PASSES, STARTING, Collector
 
 
 @pytest.fixture
@@ -60,3 +62,15 @@ def test_a_cycle_is_still_freed(turns: list[Callable[[], None]]) -> None:
     assert freed == [True]
     Ring()
     assert not turns
+
+
+def test_a_program_looks_for_garbage_rarely_at_its_start_and_not_at_its_end() -> None:
+    code = """
+import atexit, gc
+from mqmesh.base.collector import spare_start_and_end
+atexit.register(lambda: print(gc.get_freeze_count() > 5000, len(gc.get_objects(generation=2))))
+spare_start_and_end()
+print(gc.get_threshold()[0])
+"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.split() == [str(STARTING), "True", "0"]
