@@ -155,6 +155,8 @@ class Declarations:
             rules, subscribers = queue_of(Section("settings", table), name)
         except ConfigError as error:
             raise UsageError(str(error)) from None
+        if (text := self._queues.store.refusal(name, rules)) is not None:
+            raise UsageError(f"store: {text}")
         if (text := wrong_dead_letters({**settings.rules, name: rules}, name)) is not None:
             raise UsageError(f"dead_letters: {text}")
         return rules, subscribers
@@ -215,7 +217,7 @@ class Declarations:
                 self._done()
                 respond({"error": f"queue {name!r} is not deleted: {self._file.path.name} cannot be written: {error.strerror or error}"})
             else:
-                queues.after_commit(_Step(partial(self._empty, name, answer, respond)))
+                queues.after_commit(queues.store.queues[name], _Step(partial(self._empty, name, answer, respond)))
 
         try:
             self._may_go(name, force)
@@ -242,7 +244,7 @@ class Declarations:
         for subscriber in list(queue.subscribers):
             yield from queue.unsubscribe(subscriber, queues.now())
         self._done()
-        queues.after_commit(_Step(lambda text: respond(answer if text is None else {"error": text})))
+        queues.after_commit(queue, _Step(lambda text: respond(answer if text is None else {"error": text})))
 
 
 class _Step:

@@ -102,7 +102,7 @@ class Overview:
         size = 0
         for first in sorted(queue.blocks):
             block = queue.blocks[first]
-            with self._reading(block):
+            with self._reading(queue, block):
                 for at in [one for start, count in queue.open_runs(block) for one in range(max(start, begin - first), start + count)]:
                     if len(found) == most or (whole and found and size + block.lengths[at] > MOST_WHOLE):
                         return {"messages": found, "more": first + at}
@@ -122,7 +122,7 @@ class Overview:
         return {
             "waits": revealed and any(part.states[at] in (FREE, WAITS) for part in block.parts),
             "topic": (block.key.topic or (PREFIX + queue.name).encode()).decode(),
-            "payload": b64encode(self._bytes(block, at)).decode(),
+            "payload": b64encode(self._bytes(queue, block, at)).decode(),
             "text": said.get(Property.PAYLOAD_FORMAT_INDICATOR) == 1,
             "content_type": said.get(Property.CONTENT_TYPE),
             "response_topic": said.get(Property.RESPONSE_TOPIC),
@@ -148,32 +148,32 @@ class Overview:
             "deliveries": sum(part.tries(at) for part in block.parts),
         }
         if payloads:
-            message["payload"] = self._payload(block, at)
+            message["payload"] = self._payload(queue, block, at)
         return message
 
-    def body(self, block: Block, at: int) -> bytes:
+    def body(self, queue: Queue, block: Block, at: int) -> bytes:
         """The payload of a message. It changes nothing."""
-        with self._reading(block):
-            return self._bytes(block, at)
+        with self._reading(queue, block):
+            return self._bytes(queue, block, at)
 
-    def _payload(self, block: Block, at: int) -> str:
-        return self._bytes(block, at)[:4096].decode("utf-8", "backslashreplace")
+    def _payload(self, queue: Queue, block: Block, at: int) -> str:
+        return self._bytes(queue, block, at)[:4096].decode("utf-8", "backslashreplace")
 
-    def _bytes(self, block: Block, at: int) -> bytes:
+    def _bytes(self, queue: Queue, block: Block, at: int) -> bytes:
         try:
-            return self._queues.store.payloads(block)[at]
+            return self._queues.store.payloads(queue, block)[at]
         except (Damaged, OSError) as error:
             raise UsageError(f"message {block.first + at} cannot be read: {error}") from None
 
     @contextmanager
-    def _reading(self, block: Block) -> Iterator[None]:
+    def _reading(self, queue: Queue, block: Block) -> Iterator[None]:
         """Payloads of a block are looked at: what is read from the log for that leaves memory afterwards."""
         resident = block.payloads is not None
         try:
             yield
         finally:
             if not resident:
-                self._queues.store.forget(block)
+                self._queues.store.forget(queue, block)
 
     def trace(self, name: str, position: int, payloads: bool) -> dict[str, Any]:
         """The history of one message, as long as the log has it."""
@@ -208,8 +208,8 @@ class Overview:
             else [],
         }
         if payloads:
-            with self._reading(block):
-                answer["payload"] = self._payload(block, at)
+            with self._reading(queue, block):
+                answer["payload"] = self._payload(queue, block, at)
         return answer
 
     # ---- deeds
@@ -240,9 +240,11 @@ class Overview:
                 if target is None or target == name:
                     continue
                 goal = self._queue(target)
+                if goal.rules.store != queue.rules.store:
+                    raise UsageError(f"queue {target!r} has another store: messages change their queue in one commit, so both have one")
                 count += 1
                 if not dry_run:
-                    payload = self._queues.store.payloads(block)[at]
+                    payload = self._queues.store.payloads(queue, block)[at]
                     goal.put([payload], Meta(meta.publisher, properties, meta.handle, meta.group), now, block.key.topic, block.key.priority)
                     queue.withdraw(block, at, 1, now)
         self._queues.stir(name)
@@ -273,9 +275,9 @@ class Overview:
         """Under which name a client of another site is a member of a queue."""
         return self._queues.sites.member(name, client, origin)
 
-    def after_commit(self, waiting: Waiting) -> None:
-        """Have something go when everything so far is on the disk."""
-        self._queues.after_commit(waiting)
+    def after_commit(self, name: str, waiting: Waiting) -> None:
+        """Have something go when everything of a queue so far is on the disk."""
+        self._queues.after_commit(self._queue(name), waiting)
 
     def work(self, name: str, do: str, first: int, last: int, client: str) -> dict[str, Any]:
         """A member says what becomes of messages that it has: processing, done, unusable, return; journalled of those that it had."""

@@ -35,6 +35,7 @@ from .checks.checks import Checks
 from .checks.settings import checks_of
 from .core.plan import LoadRule, Plan, plan_of
 from .core.rules import REFUSE, WHEN_FULL, Rules
+from .log.locations import wrong
 
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 LONGEST = 10 * 366 * 86400.0  # seconds of a duration
@@ -107,6 +108,8 @@ def wrong_dead_letters(rules: dict[str, Rules], name: str) -> str | None:
     to = rules[name].dead_letters
     if to and to not in rules:
         return f"there is no queue {to!r}: declare that one too"
+    if to and rules[to].store != rules[name].store:
+        return f"queue {to!r} has another store: dead letters change their queue in one commit, so both have one"
     if len(circle := _circle(rules, name)) > 1:
         return f"dead letters go round: {' -> '.join(circle)}; one of these queues keeps its own, or names another one"
     return None
@@ -114,6 +117,9 @@ def wrong_dead_letters(rules: dict[str, Rules], name: str) -> str | None:
 
 def _rules(one: Section, name: str) -> Rules:
     rules = Rules(plan=_plan(one, "plan") if one.has("plan") else Rules().plan)
+    rules.store = one.string("store", rules.store)
+    if (text := wrong(rules.store)) is not None:
+        raise one.secret_error("store", text)
     rules.messages = one.whole("messages", 0, 2**40, 0)
     rules.bytes = one.size("bytes", 0, 2**50, 0)
     rules.when_full = one.choice("when_full", WHEN_FULL, REFUSE)

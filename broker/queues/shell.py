@@ -16,14 +16,13 @@ import json
 import logging
 from collections.abc import Callable
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...base.queues import PREFIX
 from ...base.quoting import quoted
 from ...mqtt.properties import Property, encode_properties
 from ...mqtt.reasons import Reason
-from .committer import Committer, Gate, Waiting
+from .committer import Gate, Waiting
 from .core.blocks import Meta
 from .core.queue import Queue
 from .core.rules import Rules
@@ -31,7 +30,6 @@ from .core.states import Subscriber
 from .declaring import Declared
 from .handles import Handles, Pending, key_of
 from .log.format import Damaged
-from .log.store import LogStore
 from .noting import Noting
 from .offers import Offer, merged, offers
 from .putting import How, how_of, properties_of
@@ -42,6 +40,7 @@ from .sites.away import AwaySeat
 from .sites.guests import Guest
 from .sites.sites import Sites
 from .sites.wire import PutPost
+from .stores import Stores
 
 if TYPE_CHECKING:
     from ...mqtt.batch.batch import Batch
@@ -88,9 +87,8 @@ class Queues:
     def __init__(self, context: Context, settings: QueueSettings, homes_changed: Callable[[set[str]], None]) -> None:
         self.context = context
         self.settings = settings
-        self.store = LogStore(settings.folder or Path(), settings.durability, self._say)
+        self.store = Stores(settings, self._say)
         self.sites = Sites(context, settings.rules, self, self._put_parcel, lambda names: homes_changed({PREFIX + one for one in names}))
-        self.committer: Committer | None = None
         self.declared: Declared | None = None
         self.places: dict[Session, Place] = {}
         self.handles = Handles(context.limits.publisher_handles)
@@ -125,18 +123,17 @@ class Queues:
             return
         self.declared = Declared(self.settings.folder)
         self.declared.read(self.settings)
-        self.store.open(lambda name: self.settings.rules.get(name, Rules()), now)
-        for name, rules in self.settings.rules.items():
-            queue = self.store.queue(name, rules)
+        self.store.open(now)
+        for name in self.settings.rules:
+            queue = self.store.queues[name]
             for subscriber in self.settings.subscribers.get(name, ()):
                 queue.subscribe(subscriber)
         for name in self.store.queues:
             self._remember(self.store.queues[name])
             if name not in self.settings.rules and self.store.queues[name].blocks:
                 log.warning("event=queue-undeclared queue=%s text=it is in the log and not in the file: nobody can use it", quoted(name))
-        self.committer = Committer(self.store, self.context.loop.call_soon_threadsafe, self.now, self._committed)
-        if self.context.journal is not None:
-            self.committer.noted = Noting(self.context.journal, self.store.queues).note
+        noted = Noting(self.context.journal, self.store.queues).note if self.context.journal is not None else None
+        self.store.start(self.context.loop.call_soon_threadsafe, self.now, self._committed, noted)
 
     def _remember(self, queue: Queue) -> None:
         for block in queue.blocks.values():
@@ -146,17 +143,14 @@ class Queues:
 
     async def settled(self, seconds: float) -> None:
         """Wait until everything so far is on the disk, and its acknowledgements are given to their connections."""
-        committer = self.committer
-        if committer is None:
-            return
         try:
             async with asyncio.timeout(seconds):
-                while committer.busy or self.store.dirty:
+                while self.store.busy or self.store.dirty:
                     self._written.clear()
-                    committer.begin()
-                    if committer.busy:
+                    self.store.begin()
+                    if self.store.busy:
                         await self._written.wait()
-                    elif committer.error is not None:
+                    elif self.store.failing:
                         return
         except TimeoutError:
             log.error("event=queues-left text=the disk of the queues did not answer in time")
@@ -167,9 +161,7 @@ class Queues:
             self._timer.cancel()
         for place in list(self.places.values()):
             self._give_back(place)
-        if self.committer is not None:
-            self.committer.close()
-            self.store.close()
+        self.store.close()
 
     def name_of(self, topic: str) -> str | None:
         """The queue of a topic or filter `$queue/NAME`, here or at another site; None: it is none."""
@@ -199,8 +191,8 @@ class Queues:
 
     def full_here(self) -> dict[str, bool]:
         """All queues that have their home here, with whether they take no more."""
-        full = self.store.full is not None
-        return {name: full or self.sites.arrivals.waits(name) or self.store.queues[name].full for name in self.settings.rules}
+        queues = [self.store.queues[name] for name in self.settings.rules]
+        return {one.name: self.store.of(one).full is not None or self.sites.arrivals.waits(one.name) or one.full for one in queues}
 
     # ---- queues that come and go
 
@@ -226,10 +218,9 @@ class Queues:
                 self._take_seat(place, name, seat.qos, seat.suffix)
         self.sites.own_changed(name)
 
-    def after_commit(self, waiting: Waiting) -> None:
-        """Have something go when everything so far is on the disk."""
-        assert self.committer is not None
-        self.committer.after(waiting)
+    def after_commit(self, queue: Queue, waiting: Waiting) -> None:
+        """Have something go when everything of a queue so far is on the disk."""
+        self.store.after(queue, waiting)
 
     # ---- publishers
 
@@ -274,17 +265,17 @@ class Queues:
         """Put messages that cannot be refused for what they are: those that fail the checks are dead letters. The gate; None: they were put
         before. Raises Refused: there is no room.
         """
-        assert self.committer is not None
         how = how_of(properties)
+        queue, now = self.store.queues[post.name], self.now()
+        committer = self.store.committer(queue)
         failures = self._failures(post.name, post.publisher, post.user or None, post.payloads, properties)
         if not failures:
             return self._put(post.name, post.publisher, how, post.payloads, post.expiry, post.parcel)[0]
         good = [payload for payload, failure in zip(post.payloads, failures, strict=True) if failure is None]
         if good:
             self._put(post.name, post.publisher, how, good, post.expiry, post.parcel)
-        elif self.store.full is not None:
-            raise Refused(Reason.QUOTA_EXCEEDED, self.store.full)
-        queue, now = self.store.queues[post.name], self.now()
+        elif committer.store.full is not None:
+            raise Refused(Reason.QUOTA_EXCEEDED, committer.store.full)
         meta = Meta(post.publisher, how.properties, "", how.group, post.parcel)
         for payload, failure in zip(post.payloads, failures, strict=True):
             if failure is not None:
@@ -295,15 +286,15 @@ class Queues:
                     quoted(post.publisher),
                     quoted(failure.text),
                 )
-        return self.committer.gate
+        return committer.gate
 
     def _put(
         self, name: str, publisher: str, how: How, payloads: list[bytes], expiry: int | None, parcel: bytes
     ) -> tuple[Gate | None, str]:
-        assert self.committer is not None
         queue, now = self.store.queues[name], self.now()
-        if self.store.full is not None:
-            raise Refused(Reason.QUOTA_EXCEEDED, self.store.full)
+        committer = self.store.committer(queue)
+        if committer.store.full is not None:
+            raise Refused(Reason.QUOTA_EXCEEDED, committer.store.full)
         key = key_of(name, publisher, how.handle) if how.handle else b""
         known = self.handles.find(key) if key else None
         if isinstance(known, int):
@@ -317,8 +308,8 @@ class Queues:
         meta = Meta(publisher, how.properties, how.handle, how.group, parcel)
         block, index = queue.put(payloads, meta, now, b"", how.priority, how.delay, life, how.plan, how.revealed)
         if key:
-            Pending(self.handles, key, self.committer.gate, block, index)
-        return self.committer.gate, ""
+            Pending(self.handles, key, committer.gate, block, index)
+        return committer.gate, ""
 
     def put_own(self, name: str, publisher: str, run: Batch) -> bool:
         """Put a message that no client waits for: a will, or one of the broker's program. False: there is no room."""
@@ -493,8 +484,7 @@ class Queues:
 
     def begin_commit(self) -> None:
         """Write what is new."""
-        if self.committer is not None:
-            self.committer.begin()
+        self.store.begin()
 
     def _listen(self, place: Place) -> None:
         """What a client has acknowledged is DONE; what it has refused goes back."""
@@ -551,7 +541,7 @@ class Queues:
         for one in slices:
             block = one.part.block
             try:
-                payloads = self.store.payloads(block)
+                payloads = self.store.payloads(seat.queue, block)
             except (Damaged, OSError) as error:
                 log.error("event=queue-unreadable queue=%s text=%s", quoted(seat.queue.name), error)
                 seat.queue.settle(seat.member, one.part, one.start, one.length, Subscriber.UNUSABLE, now)
@@ -559,7 +549,7 @@ class Queues:
             topic = (PREFIX + seat.queue.name).encode()
             for offer in offers(one, payloads, topic, seat.suffix, seat, self.context.now, now, seat.alone, seat.queue.rules.requests):
                 seat.send(offer, now)
-            self.store.served(block)
+            self.store.served(seat.queue, block)
         return sum(one.length for one in slices)
 
     # ---- commits and time

@@ -108,7 +108,7 @@ class QueueTopic:
         if self.overview is None or found.get("state") not in WORKS:
             answer.go()
         else:
-            self.overview.after_commit(answer)
+            self.overview.after_commit(str(found["queue"]), answer)
 
     def carry_out(self, origin: int, client: str, asked: Asked, send: Callable[[bytes], None]) -> None:
         """Do what a client of another site asks: what members and publishers may. send: takes the answer."""

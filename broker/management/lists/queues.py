@@ -119,7 +119,7 @@ def messages_of(site: Site, find: Find) -> Listing:
         if overview is None or not (block.first in queue.blocks or block.first in queue.kept):
             return b""  # it has come to its end since it was found
         try:
-            return overview.body(block, at)
+            return overview.body(queue, block, at)
         except UsageError as error:
             raise Refused(str(error)) from None
 

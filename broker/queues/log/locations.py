@@ -10,6 +10,7 @@ What it does not know: what is in them.
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 from .files import FileSegments
@@ -22,7 +23,14 @@ POSTGRESQL = ("postgresql://", "postgres://")
 
 def segments_in(folder: Path, kind: str = LOG, durability: str = "fsync") -> Segments:
     """The store of this name, or at this URL; what has no URL is in a folder. durability: "fsync" or "os"."""
-    sync = durability == "fsync"
+    try:
+        return _segments_in(folder, kind, durability == "fsync")
+    except ImportError:
+        package = "postgresql" if kind.startswith(POSTGRESQL) else kind
+        raise OSError(errno.ENOPKG, f"the store {package} needs a package that is not installed: pip install 'mqmesh[{package}]'") from None
+
+
+def _segments_in(folder: Path, kind: str, sync: bool) -> Segments:
     if kind == SQLITE:
         from .sqlite import SqliteSegments
 
@@ -36,3 +44,16 @@ def segments_in(folder: Path, kind: str = LOG, durability: str = "fsync") -> Seg
 
         return PostgresqlSegments(kind, sync)
     return FileSegments(folder, sync)
+
+
+def in_use(folder: Path) -> set[str]:
+    """The kinds of store that a folder has."""
+    names = {SQLITE: "queues.db", LMDB: "queues.lmdb"}
+    return {kind for kind, name in names.items() if (folder / name).exists()}
+
+
+def wrong(kind: str) -> str | None:
+    """Why this names no store; None: it does."""
+    if kind in KINDS or kind.startswith(POSTGRESQL):
+        return None
+    return f"give {', '.join(KINDS)} or postgresql://USER@HOST/DATABASE"

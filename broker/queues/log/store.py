@@ -195,11 +195,15 @@ class LogStore:
         self.queues[queue.name] = self._numbers[queue.number] = queue
         return queue
 
-    def queue(self, name: str, rules: Rules) -> Queue:
-        """The queue with this name, with these rules from now on; a new one is written with its first change."""
+    def queue(self, name: str, rules: Rules, number: int = 0) -> Queue:
+        """The queue with this name, with these rules from now on; a new one is written with its first change.
+
+        number: of a new one, if that is free.
+        """
         found = self.queues.get(name)
         if found is None:
-            number = max(self._numbers, default=0) + 1
+            if not number or number in self._numbers:
+                number = max(self._numbers, default=0) + 1
             if number > MOST_QUEUES:
                 raise ValueError(f"a broker has at most {MOST_QUEUES} queues")
             found = self._add(Queue(name, rules, number))

@@ -81,12 +81,13 @@ async def test_a_full_disk_forgets_the_handle(tmp_path: Path, monkeypatch: pytes
         shop = await site.client("shop")
         queues = site.broker.site.queues
         assert queues is not None
-        write = queues.store.write
+        store = queues.store.here["log"]
+        write = store.write
 
         def full(batch: Any) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
 
-        monkeypatch.setattr(queues.store, "write", full)
+        monkeypatch.setattr(store, "write", full)
         assert (await put(shop, "1"))[0] == 0x97
-        monkeypatch.setattr(queues.store, "write", write)
+        monkeypatch.setattr(store, "write", write)
         assert len(queues.handles) == 0

@@ -50,6 +50,12 @@ def test_a_table_is_read() -> None:
             "queues.a.dead_letters",
             "a -> b -> c -> a",
         ),
+        ({"orders": {"store": "mongodb://host"}}, "queues.orders.store", "give log, sqlite, lmdb or postgresql://"),
+        (
+            {"orders": {"store": "sqlite", "dead_letters": "dead"}, "dead": {}},
+            "queues.orders.dead_letters",
+            "queue 'dead' has another store",
+        ),
         ({"orders": {"when_full": "dead-letter"}}, "queues.orders.when_full", "name a queue for them"),
         ({"orders": {"retention": "7 weeks"}}, "queues.orders.retention", "give seconds, or a text"),
         ({"or/ders": {}}, "queues.or/ders", "give the queue a name"),

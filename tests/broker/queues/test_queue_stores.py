@@ -1,0 +1,122 @@
+"""A queue names its store: each store has commits of its own, and an empty queue may change (docs/queues.md, "Stores")."""
+
+from __future__ import annotations
+
+import errno
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mqmesh.broker.queues.core.rules import Rules
+from mqmesh.broker.queues.log.locations import KINDS, segments_in
+from mqmesh.broker.queues.settings import QueueSettings
+from mqmesh.broker.server import StartError
+from mqmesh.mqtt.packets import Publish
+from support.broker_site import Client, Site
+from support.management import EVERYBODY
+
+
+def broker(folder: Path, **rules: Rules) -> Site:
+    return Site(queues=QueueSettings(dict(rules), folder=folder / "queues", durability="os"), management=EVERYBODY)
+
+
+async def put(client: Client, queue: str, *payloads: bytes) -> None:
+    for payload in payloads:
+        assert await client.publish(f"$queue/{queue}", payload, qos=1) == 0
+
+
+async def ask(client: Client, **request: Any) -> dict[str, Any]:
+    client.send(Publish("$mqmesh/queues", json.dumps(request).encode(), 0))
+    found: dict[str, Any] = json.loads((await client.expect(Publish, topic="$mqmesh/queues/answer")).payload)
+    return found
+
+
+async def test_queues_of_all_kinds_side_by_side(tmp_path: Path) -> None:
+    rules = {kind: Rules(store=kind) for kind in KINDS}
+    async with broker(tmp_path, **rules) as site:
+        shop, member = await site.client("shop"), await site.client("a")
+        for kind in KINDS:
+            await put(shop, kind, b"1", b"2", b"3")
+            await member.subscribe(f"$queue/{kind}", qos=1)
+            assert [one.payload for one in await member.messages(3)] == [b"1", b"2", b"3"]
+            await put(shop, kind, b"4")
+            assert (await member.messages(1, acknowledge=False))[0].payload == b"4"
+        numbers = {queue.number for queue in site.broker.site.queues.store.queues.values()}  # type: ignore[union-attr]
+        assert len(numbers) == len(KINDS)
+    async with broker(tmp_path, **rules) as site:
+        operator, member = await site.client("operator"), await site.client("b")
+        await operator.subscribe("$mqmesh/queues/answer", qos=0)
+        for kind in KINDS:
+            answer = await ask(operator, do="peek", name=kind)
+            assert [one["position"] for one in answer["messages"]] == [4]
+            assert (await ask(operator, do="trace", name=kind, position=4))["needed_by"] == ["a"]
+            await member.subscribe(f"$queue/{kind}", qos=1)
+            assert (await member.messages(1))[0].payload == b"4"
+
+
+async def test_a_store_that_takes_nothing_does_not_hold_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with broker(tmp_path, here=Rules(), there=Rules(store="sqlite")) as site:
+        shop = await site.client("shop")
+        await put(shop, "there", b"1")
+        store = site.broker.site.queues.store.here["sqlite"]  # type: ignore[union-attr]
+
+        def full(batch: object) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(store, "write", full)
+        assert await shop.publish("$queue/there", b"2", qos=1) == 0x97
+        assert await shop.publish("$queue/there", b"3", qos=1) == 0x97
+        await put(shop, "here", b"1")
+
+
+async def test_an_empty_queue_changes_its_store(tmp_path: Path) -> None:
+    async with broker(tmp_path, orders=Rules()) as site:
+        shop, member = await site.client("shop"), await site.client("a", clean=False, expiry=100)
+        await put(shop, "orders", b"1", b"2")
+        await member.subscribe("$queue/orders", qos=1)
+        await member.messages(2)
+        await member.nothing()
+        number = site.broker.site.queues.store.queues["orders"].number  # type: ignore[union-attr]
+    for kind, position in (("sqlite", 3), ("log", 4), ("log", 5)):
+        async with broker(tmp_path, orders=Rules(store=kind)) as site:
+            queue = site.broker.site.queues.store.queues["orders"]  # type: ignore[union-attr]
+            assert (queue.next, queue.number) == (position, number)
+            assert list(queue.subscribers) == ["a"]
+            shop, member = await site.client("shop"), await site.client("b")
+            await put(shop, "orders", b"%d" % position)
+            await member.subscribe("$queue/orders", qos=1)
+            assert [one.payload for one in await member.messages(1)] == [b"%d" % position]
+            await member.unsubscribe("$queue/orders")
+            await member.nothing()
+
+
+async def test_what_waits_is_not_left_behind(tmp_path: Path) -> None:
+    async with broker(tmp_path, orders=Rules(), other=Rules(store="sqlite")) as site:
+        shop = await site.client("shop")
+        await put(shop, "orders", b"1")
+    settings = QueueSettings({"orders": Rules(store="lmdb")}, folder=tmp_path / "queues", durability="os")
+    with pytest.raises(StartError, match="messages of queue 'orders' are in its store so far, log: work them first, or give that store"):
+        async with Site(queues=settings):
+            pass
+
+
+async def test_a_request_declares_with_stores_that_are_in_use(tmp_path: Path) -> None:
+    async with broker(tmp_path, here=Rules(), there=Rules(store="sqlite")) as site:
+        operator, shop = await site.client("operator"), await site.client("shop")
+        await operator.subscribe("$mqmesh/queues/answer", qos=0)
+        answer = await ask(operator, do="declare", name="orders", settings={"store": "sqlite", "dead_letters": "there"})
+        assert answer["declared"]
+        await put(shop, "orders", b"1")
+        answer = await ask(operator, do="declare", name="more", settings={"store": "lmdb"})
+        assert "no queue of this broker's file has the store lmdb" in answer["error"]
+        answer = await ask(operator, do="declare", name="more", settings={"dead_letters": "there"})
+        assert "queue 'there' has another store" in answer["error"]
+        answer = await ask(operator, do="redrive", name="there", to="here", dry_run=True)
+        assert answer["redriven"] == 0
+
+
+def test_a_package_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "mqmesh.broker.queues.log.lmdb", None)
+    with pytest.raises(OSError, match=r"pip install 'mqmesh\[lmdb\]'"):
+        segments_in(tmp_path, "lmdb")
