@@ -250,6 +250,7 @@ class Broker:
         settings, mesh = self.config.queues, self.site.mesh
         if settings is None and mesh is None:
             return
+        from .publish.bound import Bindings
         from .queues.declaring import Declarations
         from .queues.overview import Overview as QueueOverview
         from .queues.settings import QueueSettings
@@ -267,6 +268,9 @@ class Broker:
         if self.config.queues is not None:
             self.queue_topic.overview = QueueOverview(queues, self.config.name)
             self.queue_topic.declarations = Declarations(queues, self.config.name)
+            queues.bind = Bindings(self.site, queues).bind
+            for name, rules in queues.settings.rules.items():
+                queues.bind(name, rules.topics)
         if mesh is not None:
             mesh.queues = queues.sites
             self.queue_topic.elsewhere = queues.ask_home

@@ -245,6 +245,10 @@ class Recorder:
         """Messages do not get to a client. kind: dropped or expired."""
         self._add(Note(kind, self.context.now, mark, client_id, user, reason, to=self.number))
 
+    def queued_as_well(self, mark: Any, queue: str) -> None:
+        """Messages are in a queue that is bound to their topic. queue: `$queue/NAME`."""
+        self._add(Note(Kind.ACKNOWLEDGED, self.context.now, mark, queue, to=self.number))
+
     def settled(self, session: Any) -> Callable[[Delivery, int, int], None]:
         """What `Outbound.tap` is for a session."""
 

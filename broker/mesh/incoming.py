@@ -109,7 +109,7 @@ class Incoming:
             if not router.access.sees(run.topic.decode(), pick[1], None):
                 self.shell.context.counters.dropped += run.count  # the origin does not know the rule
             elif group is not None:
-                self.shell.context.counters.dropped += router.deliver_shared(group, run, publication.commit)
+                self.shell.context.counters.dropped += router.deliver_shared(group, run, publication)
             elif action.token is not None:
                 self.node.refuse(action.token, pick, self.shell.context.now)
         self.carried_out(action.origin, action.token)

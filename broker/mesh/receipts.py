@@ -178,8 +178,10 @@ class Tracker:
             item = queue.popleft()
             item.sent = True
             self._count(qos, -item.count)
-            data = item.data or self._receipts.acknowledgements(connection, item)
+            data = item.data if item.asked is None else self._receipts.acknowledgements(connection, item)
             connection.context.counters.packets_sent += item.count if item.asked is not None else 0
+            if not data:
+                continue
             if persistence is None:
                 connection.send(data)
             else:
@@ -220,6 +222,14 @@ class Tracker:
                     item.asked.trackers.pop(self, None)
             queue.clear()
         self.waiting = self.waiting_1 = 0
+
+
+def tracker_of(connection: Connection, receipts: Answering) -> Tracker:
+    """The tracker of a connection, which has one from now on."""
+    tracker: Tracker | None = connection.tracker
+    if tracker is None:
+        tracker = connection.tracker = Tracker(connection, receipts)
+    return tracker
 
 
 class Ledger:

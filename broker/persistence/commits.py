@@ -442,7 +442,7 @@ class Persistence:
             return True
         if elsewhere or any(target.qos and not passes(target.session) for target in route.targets):
             return True
-        return any(not any(passes(member.session) for member in group.members) for group in route.shares)
+        return any(group.members and not any(passes(member.session) for member in group.members) for group in route.shares)
 
     def why(self) -> str | None:
         """What a publisher is told whose message finds no room in the store; None: it is not the store."""

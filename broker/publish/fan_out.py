@@ -60,7 +60,7 @@ def fan_out(connection: ClientConnection, batch: Batch, to: Route | Recipients, 
         refused = max(refused, publication.refused)
         yield
     for group in to.shares:
-        left = router.deliver_shared(group, batch, publication.commit)
+        left = router.deliver_shared(group, batch, publication)
         router.counters.dropped += left
         if batch.qos:
             refused = max(refused, left)

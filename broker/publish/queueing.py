@@ -13,7 +13,7 @@ from ...mqtt.codec import encode
 from ...mqtt.properties import Property
 from ...mqtt.reasons import Reason
 from ...mqtt.session import PUBACKS, PUBRECS
-from ..mesh.receipts import Item, Tracker
+from ..mesh.receipts import Item, Tracker, tracker_of
 from ..queues.refused import Refused
 from .acknowledge import answers, refuse
 
@@ -111,11 +111,9 @@ def _refuse(connection: ClientConnection, session: Session, run: Batch, numbers:
 
 def _acknowledge(connection: ClientConnection, qos: int, numbers: Numbers, gate: Gate | None, repeated: str) -> None:
     connection.context.counters.packets_sent += len(numbers)
-    tracker = connection.tracker
-    if tracker is None:
-        mesh = connection.site.mesh
-        assert connection.site.queues is not None
-        tracker = connection.tracker = Tracker(connection, mesh.receipts if mesh is not None else connection.site.queues.answers)
+    mesh = connection.site.mesh
+    assert connection.site.queues is not None
+    tracker = tracker_of(connection, mesh.receipts if mesh is not None else connection.site.queues.answers)
     data: bytes | bytearray
     if repeated and connection.version == 5 and connection.request_problem:
         kind = packets.Puback if qos == 1 else packets.Pubrec

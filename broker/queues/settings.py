@@ -17,6 +17,7 @@ reveal = true               # false: a message is PUT only, until its publisher 
 single = false              # true: only one member is active at a time
 explicit = false            # true: subscribers say JOURNALLED themselves
 acknowledge = "puback"      # or "request": PUBACK is FETCHED, and members say the rest by requests
+topics = ["orders/#"]       # what clients publish here to these topics is put as well
 loaded = "pool"             # the plan while `high` messages or more wait, until `low` or fewer do
 high = 10000
 low = 1000
@@ -31,6 +32,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...base.settings import Section
+from ...mqtt.errors import MqttError
+from ...mqtt.topics import check_filter
 from .checks.checks import Checks
 from .checks.settings import checks_of
 from .core.plan import LoadRule, Plan, plan_of
@@ -137,10 +140,22 @@ def _rules(one: Section, name: str) -> Rules:
     rules.single = one.flag("single", False)
     rules.explicit = one.flag("explicit", False)
     rules.requests = one.choice("acknowledge", ("puback", "request"), "puback") == "request"
+    rules.topics = tuple(_filter(one, text) for text in one.strings("topics", []))
     if one.has("loaded"):
         high = one.whole("high", 1, 2**40)
         rules.load = LoadRule(rules.plan, _plan(one, "loaded"), high, one.whole("low", 0, high - 1, high // 2))
     return rules
+
+
+def _filter(one: Section, text: str) -> str:
+    """A topic filter that a queue may be bound to."""
+    try:
+        check_filter(text)
+    except MqttError as error:
+        raise one.error("topics", f"{text!r}: {getattr(error, 'text', error)}") from None
+    if text.startswith("$"):
+        raise one.error("topics", f"{text!r}: topics that begin with '$' are the broker's own, and are not put into queues")
+    return text
 
 
 def _circle(rules: dict[str, Rules], name: str) -> list[str]:

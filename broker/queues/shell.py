@@ -80,8 +80,8 @@ class Queues:
     """See the module.
 
     settings: without a folder there are no queues here, but clients of queues elsewhere. handles: what publishers called messages. answers:
-    for trackers of connections where there is no mesh. sites: queues of other sites. homes_changed: told topics whose messages go another
-    way now.
+    for trackers of connections where there is no mesh. bind: told which topic filters a queue is bound to. sites: queues of other sites.
+    homes_changed: told topics whose messages go another way now.
     """
 
     def __init__(self, context: Context, settings: QueueSettings, homes_changed: Callable[[set[str]], None]) -> None:
@@ -90,6 +90,7 @@ class Queues:
         self.store = Stores(settings, self._say)
         self.sites = Sites(context, settings.rules, self, self._put_parcel, lambda names: homes_changed({PREFIX + one for one in names}))
         self.declared: Declared | None = None
+        self.bind: Callable[[str, tuple[str, ...]], None] = lambda name, filters: None
         self.places: dict[Session, Place] = {}
         self.handles = Handles(context.limits.publisher_handles)
         self.answers = Answers()
@@ -202,11 +203,13 @@ class Queues:
         queue = self.store.queue(name, rules)
         for subscriber in subscribers:
             queue.subscribe(subscriber)
+        self.bind(name, rules.topics)
         self._home_moved(name)
 
     def end(self, name: str) -> None:
         """A queue has its home here no more: nobody puts, and what members have goes back."""
         del self.settings.rules[name]
+        self.bind(name, ())
         self._home_moved(name)
 
     def _home_moved(self, name: str) -> None:
@@ -261,19 +264,19 @@ class Queues:
             raise Refused(Reason.TOPIC_NAME_INVALID, f"there is no queue {post.name!r} any more: declare it, or its messages wait")
         return self._receive(post, properties_of(post.properties))
 
-    def _receive(self, post: PutPost, properties: PublishProperties | None) -> Gate | None:
+    def _receive(self, post: PutPost, properties: PublishProperties | None, topic: bytes = b"") -> Gate | None:
         """Put messages that cannot be refused for what they are: those that fail the checks are dead letters. The gate; None: they were put
-        before. Raises Refused: there is no room.
+        before. topic: b"": the queue's. Raises Refused: there is no room.
         """
         how = how_of(properties)
         queue, now = self.store.queues[post.name], self.now()
         committer = self.store.committer(queue)
         failures = self._failures(post.name, post.publisher, post.user or None, post.payloads, properties)
         if not failures:
-            return self._put(post.name, post.publisher, how, post.payloads, post.expiry, post.parcel)[0]
+            return self._put(post.name, post.publisher, how, post.payloads, post.expiry, post.parcel, topic)[0]
         good = [payload for payload, failure in zip(post.payloads, failures, strict=True) if failure is None]
         if good:
-            self._put(post.name, post.publisher, how, good, post.expiry, post.parcel)
+            self._put(post.name, post.publisher, how, good, post.expiry, post.parcel, topic)
         elif committer.store.full is not None:
             raise Refused(Reason.QUOTA_EXCEEDED, committer.store.full)
         meta = Meta(post.publisher, how.properties, "", how.group, post.parcel)
@@ -288,8 +291,21 @@ class Queues:
                 )
         return committer.gate
 
+    def put_published(self, name: str, publisher: str, user: str, run: Batch, properties: PublishProperties | None) -> Gate | None:
+        """Put messages of one other topic, to which a queue here is bound: the gate of their commit. None: a repeat. Raises Refused.
+
+        Those that fail the checks are dead letters, because subscribers have them.
+        """
+        topic = run.topic if run.uniform else run.topics[0]
+        payloads = [bytes(payload) for payload in run.payloads]
+        block = properties.without_expiry if properties is not None else b""
+        try:
+            return self._receive(PutPost(b"", name, publisher, user, block, run.expiry, payloads), properties, bytes(topic))
+        except ValueError as error:
+            raise Refused(Reason.IMPLEMENTATION_SPECIFIC_ERROR, str(error)) from None
+
     def _put(
-        self, name: str, publisher: str, how: How, payloads: list[bytes], expiry: int | None, parcel: bytes
+        self, name: str, publisher: str, how: How, payloads: list[bytes], expiry: int | None, parcel: bytes, topic: bytes = b""
     ) -> tuple[Gate | None, str]:
         queue, now = self.store.queues[name], self.now()
         committer = self.store.committer(queue)
@@ -306,7 +322,7 @@ class Queues:
             raise Refused(Reason.QUOTA_EXCEEDED, text)
         life = 1000 * expiry if expiry else 0
         meta = Meta(publisher, how.properties, how.handle, how.group, parcel)
-        block, index = queue.put(payloads, meta, now, b"", how.priority, how.delay, life, how.plan, how.revealed)
+        block, index = queue.put(payloads, meta, now, topic, how.priority, how.delay, life, how.plan, how.revealed)
         if key:
             Pending(self.handles, key, committer.gate, block, index)
         return committer.gate, ""

@@ -158,6 +158,16 @@ class Router:
         self._changed(topic_filter)
         return is_new
 
+    def bind(self, group: ShareGroup) -> None:
+        """Somebody that is no session wants messages: a queue."""
+        self.tree.add(group.filter, group, group)
+        self._changed(group.filter)
+
+    def unbind(self, group: ShareGroup) -> None:
+        """It wants them no more."""
+        self.tree.remove(group.filter, group)
+        self._changed(group.filter)
+
     def _note_filtered(self, session: Subscriber, full: str) -> None:
         if self.rules is not None and self.rules.filters(session, full):
             self.filtered[session.face, full] = session
@@ -376,7 +386,7 @@ class Router:
         topic, rights, entries, shares = making.topic, making.rights, making.entries, making.shares
         for value in values:
             if isinstance(value, ShareGroup):
-                if rights is None or self.access.sees(topic, value.filter, None):
+                if value not in shares and (rights is None or self.access.sees(topic, value.filter, None)):
                     shares.append(value)
             elif (rights is None or self.access.sees(topic, value.subscription.filter, value.session.client_id)) and (
                 not self.filtered or self.reads(value.session, value.subscription.filter, topic)
@@ -487,7 +497,7 @@ class Router:
             refused = max(refused, self.deliver_to(batch, target, publication, to.dimension))
         if shares:
             for group in to.shares:
-                left = self.deliver_shared(group, batch, publication.commit)
+                left = self.deliver_shared(group, batch, publication)
                 self.counters.dropped += left
                 if batch.qos:
                     refused = max(refused, left)
@@ -500,11 +510,11 @@ class Router:
                 self.journal.tally.begin(to)
             to.tally += amount_of(batch)
 
-    def deliver_shared(self, group: ShareGroup, batch: Batch, commit: int) -> int:
+    def deliver_shared(self, group: ShareGroup, batch: Batch, publication: Publication) -> int:
         """The copy of a shared subscription: how many messages found no member."""
-        left = group.deliver(batch, commit)
+        left = group.take(batch, publication)
         if left and batch.mark is not None and self.journal is not None:
-            self.journal.dropped("", batch.mark.part(batch.count - left, batch.count), f"no member of $share/{group.name} has room")
+            self.journal.dropped("", batch.mark.part(batch.count - left, batch.count), group.no_room)
         return left
 
     def _deliver_plain(self, batch: Batch, to: Route | Recipients | PartOfTargets) -> None:

@@ -12,6 +12,7 @@ from .member_lag import BEHIND, READY, MemberLag
 if TYPE_CHECKING:
     from ..journal.recorder import Recorder
     from ..ports import Recipient
+    from .publication import Publication
     from .router import Entry
 
 
@@ -37,6 +38,11 @@ class ShareGroup:
         self._lags: dict[Recipient, MemberLag] = {}
         self._behind = False
         self.journal: Recorder | None = None
+
+    @property
+    def no_room(self) -> str:
+        """Why a message was not taken."""
+        return f"no member of $share/{self.name} has room"
 
     def join(self, entry: Entry) -> None:
         """Add a member, or replace its options."""
@@ -81,6 +87,10 @@ class ShareGroup:
             return [member for member in connected if not member.session.connection.congested]  # type: ignore[union-attr]
         connected = [member for member in members if member.session.connection is not None and not member.session.full]
         return connected or [member for member in members if member.subscription.qos and not member.session.full]
+
+    def take(self, batch: Batch, publication: Publication) -> int:
+        """Its copy of what is published: how many messages found no room."""
+        return self.deliver(batch, publication.commit)
 
     def deliver(self, run: Batch, commit: int = 0) -> int:
         """Spread the messages, each to one member (MQTT-4.8.2-4): how many found no room.

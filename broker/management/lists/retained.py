@@ -91,6 +91,9 @@ def _here(site: Site, topic: str) -> Iterator[dict[str, Any]]:
     router = site.router
     rights = router.rights(topic)
     for value in router.tree.match(topic):
+        if isinstance(value, ShareGroup) and not value.members:
+            yield _step(topic, "queue", value.name, INTEREST, True, "it is bound to the topic", value.filter)
+            continue
         if isinstance(value, ShareGroup):
             seen = rights is None or router.access.sees(topic, value.filter, None)
             text = (

@@ -24,7 +24,7 @@ class Rules:
     it is journalled.
     prefetch: messages that a member has at most. reveal: at once. single: only one member is active at a time. explicit: a message is
     journalled for a subscriber when that says so, not with its outcome. requests: an acknowledgement is FETCHED only; a member
-    says DONE and the like by requests. store: its kind, or its URL.
+    says DONE and the like by requests. store: its kind, or its URL. topics: filters of topics whose messages are put as well.
     """
 
     plan: Plan = POOL
@@ -45,6 +45,7 @@ class Rules:
     explicit: bool = False
     requests: bool = False
     store: str = "log"
+    topics: tuple[str, ...] = ()
 
     def backoff_of(self, tries: int) -> int:
         """Milliseconds until a message that was given so often is given again."""
