@@ -21,3 +21,5 @@ HMAC = "mqmesh-hmac"  # of its payload, with the key of the queue: "sha256:HEX"
 # what the broker says of a message
 DELIVERIES = "mqmesh-deliveries"  # of one that is given again: how often it was given before
 POSITION = "mqmesh-position"  # in a queue whose members say by requests what becomes of a message
+FROM_QUEUE = "mqmesh-from-queue"  # of a copy, or of what took the place of a message: the queue of that one,
+FROM_POSITION = "mqmesh-from-position"  # and its position there

@@ -271,6 +271,7 @@ class Broker:
             queues.bind = Bindings(self.site, queues).bind
             for name, rules in queues.settings.rules.items():
                 queues.bind(name, rules.topics)
+            self.queue_topic.accept = self._accept_own
         if mesh is not None:
             mesh.queues = queues.sites
             self.queue_topic.elsewhere = queues.ask_home

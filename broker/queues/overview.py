@@ -7,24 +7,23 @@ What it does not know: who asks and what that one may (`broker/requests/queues.p
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...base.queues import PREFIX
 from ...mqtt.errors import UsageError
-from ...mqtt.length import encode_length
-from ...mqtt.properties import PacketKind, Property, decode_properties
 from .core.blocks import FREE, WAITS, Block, Meta, Part
 from .core.queue import Queue
 from .core.standing import publisher_of, standing
 from .core.states import IllegalMove, Publisher, Step, Subscriber, name_of
 from .core.stock import Member
 from .core.timeline import timeline
+from .kept import Kept, Replacement
 from .log.dead import origin_of
 from .log.format import Damaged
+from .rows import content, iso
 
 if TYPE_CHECKING:
     from .committer import Waiting
@@ -35,26 +34,25 @@ MOST_WHOLE = 262_144  # bytes of payloads in one answer of whole messages; a lar
 MOST_REDRIVEN = 10_000  # messages of one request
 
 
-def iso(at: int) -> str | None:
-    """Milliseconds since 1970 as text; None for 0."""
-    return datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z") if at else None
-
-
 class Overview:
-    """See the module. Methods raise UsageError, one line, for what is not there or not allowed. site: the broker's name."""
+    """See the module. Methods raise UsageError, one line, for what is not there or not allowed. site: the broker's name. kept: what
+    can be done with messages that are at an end too.
+    """
 
     def __init__(self, queues: Queues, site: str) -> None:
         self._queues = queues
         self._site = site
+        self.kept = Kept(queues, self.queue)
 
-    def _queue(self, name: str) -> Queue:
+    def queue(self, name: str) -> Queue:
+        """One that has its home here."""
         if name not in self._queues.settings.rules:
             raise UsageError(f"there is no queue {name[:200]!r} at {self._site}")
         return self._queues.store.queues[name]
 
     def list(self) -> list[dict[str, Any]]:
         """All queues."""
-        return [self._row(self._queue(name)) for name in sorted(self._queues.settings.rules)]
+        return [self._row(self.queue(name)) for name in sorted(self._queues.settings.rules)]
 
     def _row(self, queue: Queue) -> dict[str, Any]:
         return {
@@ -72,7 +70,7 @@ class Overview:
 
     def show(self, name: str) -> dict[str, Any]:
         """One queue, with its members and settings."""
-        queue = self._queue(name)
+        queue = self.queue(name)
         members = [
             {"name": one.name, "active": one.active, "in_flight": one.held, "subscriber": one.name in queue.subscribers}
             for one in queue.members.values()
@@ -97,7 +95,7 @@ class Overview:
 
         payloads: with the first 4 KiB of each. whole: with all of each, and with its properties; fewer at a time where they are large.
         """
-        queue = self._queue(name)
+        queue = self.queue(name)
         found: list[dict[str, Any]] = []
         size = 0
         for first in sorted(queue.blocks):
@@ -115,20 +113,10 @@ class Overview:
 
     def _whole(self, queue: Queue, block: Block, at: int) -> dict[str, Any]:
         """What a client makes the message of. waits: somebody may take it now, or as soon as its back-off is over."""
-        properties = block.meta(at).properties
-        said, _ = decode_properties(encode_length(len(properties)) + properties, 0, PacketKind.PUBLISH)
-        correlation = said.get(Property.CORRELATION_DATA)
         revealed = publisher_of(queue, block, at) is Publisher.REVEALED and block.key.due <= self._queues.now()
-        return {
-            "waits": revealed and any(part.states[at] in (FREE, WAITS) for part in block.parts),
-            "topic": (block.key.topic or (PREFIX + queue.name).encode()).decode(),
-            "payload": b64encode(self._bytes(queue, block, at)).decode(),
-            "text": said.get(Property.PAYLOAD_FORMAT_INDICATOR) == 1,
-            "content_type": said.get(Property.CONTENT_TYPE),
-            "response_topic": said.get(Property.RESPONSE_TOPIC),
-            "correlation": b64encode(correlation).decode() if correlation is not None else None,
-            "user": said.get(Property.USER_PROPERTY, []),
-        }
+        topic = block.key.topic or (PREFIX + queue.name).encode()
+        waits = revealed and any(part.states[at] in (FREE, WAITS) for part in block.parts)
+        return {"waits": waits, **content(topic, block.meta(at).properties, self._bytes(queue, block, at))}
 
     def _message(self, queue: Queue, block: Block, at: int, payloads: bool) -> dict[str, Any]:
         now = standing(queue, block, at)
@@ -177,7 +165,7 @@ class Overview:
 
     def trace(self, name: str, position: int, payloads: bool) -> dict[str, Any]:
         """The history of one message, as long as the log has it."""
-        queue = self._queue(name)
+        queue = self.queue(name)
         block, moves = self._queues.store.history(queue, position)
         if block is None:
             raise UsageError(f"there is no message {position} in the log of queue {name!r}: it never was, or its retention is over")
@@ -216,7 +204,7 @@ class Overview:
 
     def purge(self, name: str, dry_run: bool) -> dict[str, Any]:
         """Withdraw every message that nobody has."""
-        queue, now = self._queue(name), self._queues.now()
+        queue, now = self.queue(name), self._queues.now()
         count = 0
         for block in list(queue.blocks.values()):
             clean = _clean(block)
@@ -228,7 +216,7 @@ class Overview:
 
     def redrive(self, name: str, to: str | None, position: int | None, dry_run: bool) -> dict[str, Any]:
         """Put dead letters into the queue that they come from, or another; in one commit with their end here."""
-        queue, now = self._queue(name), self._queues.now()
+        queue, now = self.queue(name), self._queues.now()
         count = 0
         for block in list(queue.blocks.values()):
             for at in _clean(block):
@@ -239,20 +227,21 @@ class Overview:
                 target = to or origin
                 if target is None or target == name:
                     continue
-                goal = self._queue(target)
+                goal = self.queue(target)
                 if goal.rules.store != queue.rules.store:
                     raise UsageError(f"queue {target!r} has another store: messages change their queue in one commit, so both have one")
                 count += 1
                 if not dry_run:
-                    payload = self._queues.store.payloads(queue, block)[at]
-                    goal.put([payload], Meta(meta.publisher, properties, meta.handle, meta.group), now, block.key.topic, block.key.priority)
+                    made, key = Meta(meta.publisher, properties, meta.handle, meta.group), block.key
+                    put = partial(goal.put, [self._bytes(queue, block, at)], made, now, key.topic, key.priority)
+                    Replacement(self._queues, queue, put)
                     queue.withdraw(block, at, 1, now)
         self._queues.stir(name)
         return {"queue": name, "redriven": count, "dry_run": dry_run}
 
     def act(self, name: str, do: str, position: int, member: str, publisher: str | None) -> dict[str, Any]:
         """reveal, withdraw or again (to one member) for one message. publisher: whose message it has to be; None: anybody's."""
-        queue, now = self._queue(name), self._queues.now()
+        queue, now = self.queue(name), self._queues.now()
         block = queue.find(position)
         if block is None:
             raise UsageError(f"message {position} of queue {name!r} is at an end, or never was")
@@ -277,11 +266,11 @@ class Overview:
 
     def after_commit(self, name: str, waiting: Waiting) -> None:
         """Have something go when everything of a queue so far is on the disk."""
-        self._queues.after_commit(self._queue(name), waiting)
+        self._queues.after_commit(self.queue(name), waiting)
 
     def work(self, name: str, do: str, first: int, last: int, client: str) -> dict[str, Any]:
         """A member says what becomes of messages that it has: processing, done, unusable, return; journalled of those that it had."""
-        queue, now = self._queue(name), self._queues.now()
+        queue, now = self.queue(name), self._queues.now()
         member = queue.members.get(client)
         if member is None:
             raise UsageError(f"{client!r} is no member of queue {name!r}")

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...base.queues import DELAY, DELIVERIES, HANDLE, POSITION, PRIORITY
+from ...base.queues import DELAY, DELIVERIES, FROM_POSITION, FROM_QUEUE, HANDLE, POSITION, PRIORITY
 from ...mqtt.length import encode_length
 from ...mqtt.properties import Property, encode_properties
 from ...mqtt.publish import publish_properties, strip
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 PRIORITIES = (PRIORITY, "JMSPriority")
 GROUPS = ("mqmesh-group", "JMSXGroupID")
-OWN = (POSITION, DELIVERIES, "mqmesh-id", "mqmesh-repeat")  # and what begins with `DEAD`
+OWN = (POSITION, DELIVERIES, FROM_QUEUE, FROM_POSITION, "mqmesh-id", "mqmesh-repeat")  # and what begins with `DEAD`
 LONGEST = 1024  # bytes of a handle, of a message group
 KNOWN_MAX = 1024
 

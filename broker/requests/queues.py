@@ -8,6 +8,13 @@ A client publishes a JSON object to `$mqmesh/queues`, with Response Topic and Co
     {"do": "peek", "name": "orders", "from": 1, "most": 20}     {"messages": [...], "more": 21}: disturbs nothing. With
                                                                 "whole": true all of each message, for payload readers
     {"do": "trace", "name": "orders", "position": 17}           {"states": [...], "subscribers": {...}}: with times
+    {"do": "read", "name": "orders", "from": 1, "since": "2026-11-23T10:00:00Z", "most": 100}
+                                                                {"messages": [...], "more": 101}: of the log, at an end too; all of each
+    {"do": "needed", "name": "orders", "from": 1}               {"needed": {"a": {"messages": 2, "waits": [[1, 1]], "has": [[2, 2]]}}}
+    {"do": "distribute", "name": "orders", "from": 1, "last": 9, "to": "some/topic"}
+                                                                {"distributed": 9, "more": null}: copies; or "to": "$queue/others"
+    {"do": "edit", "name": "orders", "position": 17, "payload": "base64", "properties": {...}}
+                                                                {"edited": 17, "position": 20}: another message in its place
     {"do": "redrive", "name": "dead", "to": "orders"}           {"redriven": 3}: dead letters go back; "position": one of them
     {"do": "purge", "name": "orders"}                           {"purged": 3}: what nobody has is withdrawn
     {"do": "reveal", "name": "orders", "position": 17}          {"message": {...}}; and withdraw; and again, "member": "a": to it alone
@@ -17,8 +24,8 @@ A client publishes a JSON object to `$mqmesh/queues`, with Response Topic and Co
     {"do": "delete", "name": "orders", "force": true}           {"queue": "orders", "deleted": 3}: with its messages
     anything wrong                                              {"error": "one line"}
 
-purge, redrive, declare and delete take "dry_run": true. Who may: viewers look, payload readers see payloads, operators do the rest
-(`broker/auth/roles.py`).
+purge, redrive, declare and delete take "dry_run": true. Who may: viewers look, payload readers see payloads and read, administrators edit,
+operators do the rest (`broker/auth/roles.py`).
 A publisher may reveal and withdraw its own messages. Where a broker has no rules of access, everybody may look.
 
 What it does not know: how queues work.
@@ -32,14 +39,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ...base.queues import ANSWER, TOPIC
+from ...base.queues import ANSWER, PREFIX, TOPIC
 from ...base.quoting import quoted
 from ...mqtt.batch.batch import Batch
 from ...mqtt.batch.run import Run
-from ...mqtt.errors import UsageError
+from ...mqtt.errors import MqttError, UsageError
+from ...mqtt.topics import check_topic
 from ..auth.operators import DENIED, rights_of
 from ..auth.roles import Role
 from ..queues.declaring import Declarations
+from ..queues.kept import MOST_READ, Position
 from ..queues.overview import MOST_PEEKED, Overview
 from ..routing.publication import Publication
 from .reply import own_targets, reply_to
@@ -48,12 +57,13 @@ if TYPE_CHECKING:
     from ...mqtt.publish import PublishProperties
     from ..auth.guard import Guard
     from ..ports import Connection, Context
+    from ..routing.route import Route
     from ..routing.router import Router
 
 log = logging.getLogger("mqmesh.broker")
 
-LOOKS, DEEDS, ACTS = ("list", "show", "peek", "trace"), ("redrive", "purge"), ("reveal", "withdraw", "again")
-CHANGES = ("declare", "delete")
+LOOKS, ACTS = ("list", "show", "peek", "trace", "read", "needed"), ("reveal", "withdraw", "again")
+DEEDS, CHANGES = ("redrive", "purge", "distribute", "edit"), ("declare", "delete")
 WORKS = ("processing", "done", "unusable", "return", "journalled")  # what members say
 MOST_WORKED = 10_000  # messages of one request
 RIGHT = 'send {"do": "list"} or {"do": "show", "name": "..."}; do: ' + ", ".join(LOOKS + DEEDS + CHANGES + ACTS + WORKS)
@@ -64,13 +74,19 @@ KINDS: dict[str, tuple[type, str]] = {
     "most": (int, f"a number from 1 to {MOST_PEEKED}"),
     "position": (int, "a position"),
     "last": (int, "a position"),
-    "to": (str, "the name of a queue"),
+    "to": (str, "the name of a queue; with distribute a topic, or $queue/NAME"),
+    "since": (str, 'a time such as "2026-11-23T10:00:00Z"'),
+    "payload": (str, "base64"),
+    "properties": (dict, "an object"),
     "member": (str, "the name of a member"),
     "dry_run": (bool, "true or false"),
     "whole": (bool, "true or false"),
     "force": (bool, "true or false"),
     "settings": (dict, "an object with the keys of a table [queues.NAME]"),
 }
+
+AUDITED = ("do", "name", "from", "position", "last", "to", "member", "dry_run", "force", "settings")
+COMMITTED = ("distributed", "edited")  # answers that count after the commit, as those of `WORKS` do
 
 Asked = dict[str, Any]
 
@@ -79,6 +95,7 @@ class QueueTopic:
     """Answers what is asked on `TOPIC`.
 
     overview, declarations: None without queues. elsewhere: has the home of a queue of another site do something.
+    accept: takes a message of the broker's own; False: there is no room.
     """
 
     def __init__(self, context: Context, router: Router, guard: Guard) -> None:
@@ -88,6 +105,7 @@ class QueueTopic:
         self.overview: Overview | None = None
         self.declarations: Declarations | None = None
         self.elsewhere: Callable[[str, Asked, Callable[[bytes], None]], bool] | None = None
+        self.accept: Callable[[Run, Route], bool] = lambda run, route: False
         router.services[TOPIC] = self.serve
 
     def serve(self, connection: Connection, run: Batch, properties: PublishProperties | None) -> bool:
@@ -104,11 +122,12 @@ class QueueTopic:
 
     def _say(self, found: dict[str, Any], send: Callable[[bytes], None]) -> None:
         """Answer; what a member says counts once it is told so, and that is after the commit."""
-        answer = Answered(send, json.dumps(found, separators=(",", ":")).encode())
-        if self.overview is None or found.get("state") not in WORKS:
+        answer = Answered(send, found)
+        if self.overview is None or (found.get("state") not in WORKS and found.keys().isdisjoint(COMMITTED)):
             answer.go()
         else:
-            self.overview.after_commit(str(found["queue"]), answer)
+            to = str(found.get("to", ""))
+            self.overview.after_commit(to[len(PREFIX) :] if to.startswith(PREFIX) else str(found["queue"]), answer)
 
     def carry_out(self, origin: int, client: str, asked: Asked, send: Callable[[bytes], None]) -> None:
         """Do what a client of another site asks: what members and publishers may. send: takes the answer."""
@@ -156,7 +175,12 @@ class QueueTopic:
             return rights.may_queue(role, queue) if queue is not None else rights.some(role, "queues")
 
         operator = may(Role.OPERATOR)
-        if (do in LOOKS and not (free or may(Role.VIEWER))) or (do in DEEDS + CHANGES and not operator):
+        permitted = free or may(Role.VIEWER) if do in LOOKS else operator or do not in DEEDS + CHANGES
+        if do == "edit":
+            permitted = may(Role.ADMINISTRATOR)
+        elif do == "distribute" and str(asked["to"]).startswith(PREFIX):
+            permitted = operator and may(Role.OPERATOR, str(asked["to"])[len(PREFIX) :])
+        if not permitted:
             return {"error": DENIED}
         try:
             if do in WORKS + ACTS and self.elsewhere is not None and self.elsewhere(connection.client_id, asked, send):
@@ -182,11 +206,30 @@ class QueueTopic:
             answer = self._work_or_act(overview, asked, "", None if operator else connection.client_id)
         elif do == "purge":
             answer = overview.purge(name, dry_run)
+        elif do == "edit":
+            answer = overview.kept.edit(name, asked["position"], asked.get("payload"), asked.get("properties", {}))
+        elif do == "distribute":
+            publish = partial(self._publish, connection)
+            answer = overview.kept.distribute(name, asked.get("from", 1), asked["last"], asked["to"], publish)
         else:
             answer = overview.redrive(name, asked.get("to"), asked.get("position"), dry_run)
         if not dry_run:
             _note(connection, asked)
         return answer
+
+    def _publish(self, connection: Connection, run: Run) -> bool:
+        """Publish a copy for a client that may publish there. False: there is no room. Raises UsageError."""
+        try:
+            check_topic(run.topic)
+            route = self._router.routes.get(run.topic) or self._router.route(run.topic)
+        except MqttError as error:
+            raise UsageError(f'"to": {error}') from None
+        if not route.writable:
+            raise UsageError('"to": topics that begin with $SYS/ or $mqmesh/ belong to the broker')
+        text = self._guard.topic(connection, route.topic, run) if self._guard.rules else None
+        if text is not None:
+            raise UsageError(f'"to": {text}')
+        return self.accept(run, route)
 
     def _change(self, do: str, asked: Asked, connection: Connection, send: Callable[[bytes], None]) -> None:
         """Declare or delete a queue; the answer follows when that is kept."""
@@ -207,24 +250,28 @@ class QueueTopic:
 def _note(connection: Connection, asked: Asked) -> None:
     """Somebody has changed something."""
     if connection.context.journal is not None:
-        connection.context.journal.managed(connection, "queues", **{key: asked[key] for key in ("do", "name", *KINDS) if key in asked})
+        connection.context.journal.managed(connection, "queues", **{key: asked[key] for key in AUDITED if key in asked})
     who = quoted(connection.client_id), quoted(connection.user), connection.address
     log.warning("event=queue-changed do=%s name=%s client=%s user=%s address=%s", asked["do"], quoted(asked["name"]), *who)
 
 
 class Answered:
-    """An answer that waits for a commit. send: takes it."""
+    """An answer that may wait for a commit. send: takes it."""
 
-    def __init__(self, send: Callable[[bytes], None], text: bytes) -> None:
-        self._send, self._text = send, text
+    def __init__(self, send: Callable[[bytes], None], found: dict[str, Any]) -> None:
+        self._send, self._found = send, found
 
     def refused(self, text: str) -> None:
         """The commit has failed, and is tried again: what was said counts for now, and is told as an error."""
-        self._text = json.dumps({"error": text}).encode()
+        self._found = {"error": text}
 
     def go(self) -> None:
         """Send it."""
-        self._send(self._text)
+        self._send(json.dumps(self._found, separators=(",", ":"), default=_number).encode())
+
+
+def _number(position: Position) -> int:
+    return position.number
 
 
 def _wrong(do: str, asked: Asked) -> str | None:
@@ -234,9 +281,13 @@ def _wrong(do: str, asked: Asked) -> str | None:
         number = kind is int and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < LARGEST)
         if key in asked and (number or not isinstance(value, kind)):
             return f'"{key}": give {right}'
-    if do in ("trace", *ACTS, *WORKS) and "position" not in asked:
+    if do in ("trace", "edit", *ACTS, *WORKS) and "position" not in asked:
         return f'{do}: give "position" of the message; peek and the publisher\'s acknowledgement name it'
-    if "last" in asked and not asked["position"] <= asked["last"] < asked["position"] + MOST_WORKED:
+    if do == "edit" and not ("payload" in asked or "properties" in asked):
+        return 'edit: give "payload", "properties" or both, as they are to be'
+    if do == "distribute" and not ("to" in asked and asked.get("from", 1) <= asked.get("last", 0)):
+        return 'distribute: give "to", a topic or $queue/NAME, and positions: "from" (or all from the first one on) and "last"'
+    if do in WORKS and "last" in asked and not asked["position"] <= asked["last"] < asked["position"] + MOST_WORKED:
         return f'"last": give a position from "position" on, at most {MOST_WORKED} messages'
     if do == "again" and "member" not in asked:
         return 'again: give "member", to whom alone the message is revealed again'
@@ -251,4 +302,11 @@ def _look(overview: Overview, do: str, asked: Asked, payloads: bool) -> dict[str
         if whole and not payloads:
             return {"error": DENIED}
         return overview.peek(asked["name"], asked.get("from", 0), max(1, min(asked.get("most", 20), MOST_PEEKED)), payloads, whole)
+    if do == "needed":
+        return overview.kept.needed(asked["name"], asked.get("from", 0), max(1, min(asked.get("most", 100), MOST_READ)))
+    if do == "read":
+        if not payloads:
+            return {"error": DENIED}
+        most = max(1, min(asked.get("most", MOST_READ), MOST_READ))
+        return overview.kept.read(asked["name"], asked.get("from", 0), asked.get("since"), most)
     return overview.trace(asked["name"], asked["position"], payloads)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
+from base64 import b64encode
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,13 +19,15 @@ if TYPE_CHECKING:
 
 TOPIC = "$mqmesh/queues"
 USE = (
-    "give ls, show NAME, peek NAME, trace NAME POSITION, redrive NAME [TO], purge NAME, "
-    "reveal|withdraw NAME POSITION, again NAME POSITION MEMBER, declare NAME [KEY=VALUE]..., delete NAME"
+    "give ls, show NAME, peek NAME, read NAME, needed NAME, trace NAME POSITION, redrive NAME [TO], purge NAME, "
+    "reveal|withdraw|edit NAME POSITION, again NAME POSITION MEMBER, distribute NAME TO, declare NAME [KEY=VALUE]..., delete NAME"
 )
 SHAPES = {  # word -> keys of what follows it; the last in brackets may be left out
     "ls": (),
     "show": ("name",),
     "peek": ("name",),
+    "read": ("name",),
+    "needed": ("name",),
     "trace": ("name", "position"),
     "redrive": ("name", "[to]"),
     "purge": ("name",),
@@ -31,6 +36,8 @@ SHAPES = {  # word -> keys of what follows it; the last in brackets may be left 
     "reveal": ("name", "position"),
     "withdraw": ("name", "position"),
     "again": ("name", "position", "member"),
+    "edit": ("name", "position"),
+    "distribute": ("name", "to"),
 }
 
 
@@ -40,13 +47,21 @@ def queue(
     words: Annotated[
         list[str],
         typer.Argument(
-            metavar="[ls] | show|peek|purge|delete NAME | trace|reveal|withdraw NAME POSITION | declare NAME [KEY=VALUE]...",
+            metavar="[ls] | show|peek|read|needed|purge|delete NAME | trace|reveal|withdraw|edit NAME POSITION | declare NAME [KEY=VALUE]",
             help="What.",
             show_default=False,
         ),
     ] = [],  # noqa: B006
-    begin: Annotated[int, typer.Option("--from", metavar="POSITION", min=0, help="With peek: from this position on.")] = 0,
-    most: Annotated[int, typer.Option("--most", metavar="N", min=1, max=100, help="With peek: so many messages.")] = 20,
+    begin: Annotated[
+        int, typer.Option("--from", metavar="POSITION", min=0, help="With peek, read, needed, distribute: from this position on.")
+    ] = 0,
+    last: Annotated[int | None, typer.Option("--last", metavar="POSITION", min=1, help="With distribute: up to this one.")] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="TIME", help="With read: put since then: 1h, 2026-11-23T10:00:00Z.")
+    ] = None,
+    most: Annotated[int, typer.Option("--most", metavar="N", min=1, max=100, help="With peek and read: so many messages.")] = 20,
+    text: Annotated[str | None, typer.Option("--text", metavar="TEXT", help="With edit: the new payload.", show_default=False)] = None,
+    file: Annotated[Path | None, typer.Option("--file", metavar="PATH", help="With edit: the file that is the new payload.")] = None,
     at: Annotated[
         str | None,
         typer.Option("--at", metavar="SITE", help="With ls, show, peek, trace: of other sites; several with commas, or '*' for all."),
@@ -70,6 +85,10 @@ def queue(
       mqmesh queue again orders 17 worker-1  message 17, that worker-1 could not use, is for it again
       mqmesh queue declare orders deliveries=5 dead_letters=orders-dead
       mqmesh queue delete orders --force     with the messages that are in it
+      mqmesh queue read orders --since 1h    messages of the last hour, done or not
+      mqmesh queue needed orders             who still needs which messages
+      mqmesh queue distribute orders again/orders --from 17 --last 20
+      mqmesh queue edit orders 17 --text x   another message in the place of message 17
       mqmesh queue ls --at '*'               the queues of all sites of the mesh
 
     Status: 0 done; 1 the broker refuses, cannot be reached, or knows no such queue or message; 2 wrong command line.
@@ -82,8 +101,7 @@ def queue(
 
         look(request, at, begin, most, payload, as_json, options)
         return
-    if request["do"] == "peek":
-        request.update({"from": begin, "most": most})
+    complete(request, begin, last, since, most, text, file)
     if dry_run:
         if request["do"] not in ("purge", "redrive", "declare", "delete"):
             text = "--dry-run goes with purge, redrive, declare and delete"
@@ -109,6 +127,41 @@ def queue(
     if "error" in answer:
         raise fail(f"queue: {answer['error']}", FAILED)
     print(json.dumps(answer) if as_json else _text(request, answer))
+
+
+def complete(
+    request: dict[str, Any], begin: int, last: int | None, since: str | None, most: int, text: str | None, file: Path | None
+) -> None:
+    """Put the options of a request into it."""
+    do = request["do"]
+    if do in ("peek", "read", "needed", "distribute"):
+        request["from"] = begin
+    if do in ("peek", "read"):
+        request["most"] = most
+    if do == "distribute":
+        if last is None:
+            raise fail("queue: distribute: give --last, the position of the last message to copy", WRONG_USE)
+        request["last"] = last
+    if do == "read" and since is not None:
+        request["since"] = _since(since)
+    if do == "edit":
+        if (text is None) == (file is None):
+            raise fail("queue: edit: give --text or --file, the new payload", WRONG_USE)
+        try:
+            request["payload"] = b64encode(text.encode() if text is not None else Path(str(file)).read_bytes()).decode()
+        except OSError as error:
+            raise fail(f"queue: {file}: {error.strerror or error}", WRONG_USE) from None
+
+
+def _since(text: str) -> str:
+    """A duration before now as a time; a time as it is."""
+    from ...broker.queues.rows import iso
+    from ...broker.queues.settings import seconds_of
+
+    try:
+        return str(iso(int(1000 * (time.time() - seconds_of(text)))))
+    except ValueError:
+        return text
 
 
 def request_of(words: list[str]) -> dict[str, Any]:
@@ -158,6 +211,8 @@ def _text(request: dict[str, Any], answer: dict[str, Any]) -> str:
         "list": view.table,
         "show": view.details,
         "peek": view.messages,
+        "read": view.contents,
+        "needed": view.needed,
         "trace": view.history,
     }
     return shown.get(str(request["do"]), view.done)(answer)

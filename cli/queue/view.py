@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Sequence
 from typing import Any
 
@@ -67,6 +68,34 @@ def messages(answer: dict[str, Any]) -> str:
     return "\n".join([*lines(rows, right={0, 3, 4, 5}), *end]) if len(rows) > 1 else "no messages"
 
 
+def contents(answer: dict[str, Any]) -> str:
+    """Messages of the log."""
+    rows: list[Sequence[str]] = [("POSITION", "PUT", "PUBLISHER", "BYTES", "STATE", "PAYLOAD")]
+    for one in answer["messages"]:
+        payload = _plain(b64decode(one["payload"]).decode("utf-8", "backslashreplace"))
+        shown = payload if len(payload) <= 60 else payload[:59] + "…"
+        at = str(one["position"]), moment(one.get("put")), name_of(one.get("publisher")), _count(one, "size")
+        rows.append((*at, _plain(one.get("state") or "at an end"), shown))
+    more = answer.get("more")
+    end = [f"more from position {more} on"] if more is not None else []
+    return "\n".join([*lines(rows, right={0, 3}), *end]) if len(rows) > 1 or end else "no messages"
+
+
+def needed(answer: dict[str, Any]) -> str:
+    """Who still needs which messages."""
+    rows: list[Sequence[str]] = [("WHO", "MESSAGES", "WAITS FOR", "HAS")]
+    for who, one in answer["needed"].items():
+        rows.append((name_of(who), _count(one, "messages"), _ranges(one["waits"]), _ranges(one["has"])))
+    more = answer.get("more")
+    end = [f"more from position {more} on"] if more is not None else []
+    return "\n".join([*lines(rows, right={1}), *end]) if len(rows) > 1 else "nobody needs a message any more"
+
+
+def _ranges(ranges: list[list[int]]) -> str:
+    shown = [f"{first}-{last}" if last > first else str(first) for first, last in ranges[:8]]
+    return ", ".join(shown + ["…"] * (len(ranges) > 8)) or "-"
+
+
 def history(answer: dict[str, Any]) -> str:
     """Every state of one message."""
     who = name_of(answer.get("publisher"))
@@ -83,10 +112,13 @@ def history(answer: dict[str, Any]) -> str:
 
 def done(answer: dict[str, Any]) -> str:
     """What an action has done."""
-    for key in ("purged", "redriven"):
+    for key in ("purged", "redriven", "distributed"):
         if key in answer:
             would = " would be" if answer.get("dry_run") else ""
-            return f"{answer[key]:,} messages{would} {key}"
+            more = f"; more from position {answer['more']} on" if answer.get("more") is not None else ""
+            return f"{answer[key]:,} messages{would} {key}{more}" + (f": {_plain(answer['refused'])}" if answer.get("refused") else "")
+    if "edited" in answer:
+        return f"message {answer['position']} is in the place of message {answer['edited']}"
     if "declared" in answer:
         return f"queue {name_of(answer['queue'])} {'would be' if answer.get('dry_run') else 'is'} declared"
     if "deleted" in answer:

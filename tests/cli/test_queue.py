@@ -113,6 +113,26 @@ def test_other_words_are_wrong_use(words: list[str], capsys: pytest.CaptureFixtu
 
 
 @beside_a_broker
+async def test_kept_messages_are_read_given_to_others_and_edited(tmp_path: Path) -> None:
+    rules = {"orders": Rules(retention=3600), "others": Rules()}
+    async with Site(f"unix://{tmp_path}/socket", queues=settings(tmp_path, **rules)) as site:
+        await filled(site)
+        head, first, second, more = await command(site, "read", "orders", "--since", "1h", "--most", 2)
+        assert cells(head) == ["POSITION", "PUT", "PUBLISHER", "BYTES", "STATE", "PAYLOAD"]
+        assert cells(first)[::5] == ["1", "first"]
+        assert (cells(first)[4], cells(second)[4]) == ("at an end", "REVEALED")
+        assert more == "more from position 3 on"
+        assert await command(site, "read", "orders", "--from", 9) == ["no messages"]
+        assert cells((await command(site, "needed", "orders"))[1])[:2] == ["worker-2", "1"]
+        assert await command(site, "distribute", "orders", "$queue/others", "--last", 2) == ["2 messages distributed"]
+        await command(site, "distribute", "orders", "$queue/others", status=2)
+        assert await command(site, "edit", "orders", 3, "--text", "drei") == ["message 4 is in the place of message 3"]
+        assert cells((await command(site, "read", "orders", "--from", 4))[1])[5] == "drei"
+        await command(site, "edit", "orders", 4, status=2)
+        await command(site, "edit", "orders", 4, "--file", tmp_path / "none", status=2)
+
+
+@beside_a_broker
 async def test_tables_of_one_broker(tmp_path: Path) -> None:
     async with Site(queues=settings(tmp_path, orders=Rules(deliveries=5), spare=Rules())) as site:
         await filled(site)

@@ -17,6 +17,7 @@ from zlib import crc32
 
 from ..core.blocks import Place
 from .format import FRAME, MAGIC, Damaged, Header, Put, Record, Span, check_head, header_of, records
+from .marks import Marks
 from .port import Segments
 
 HEADER = struct.Struct("<8sQQI4x")  # magic, number, created (ms since 1970), CRC of these
@@ -31,9 +32,10 @@ class Segment:
 
     spans: number of a queue -> the positions that are put or moved here. open: messages in it that are not at an end, counted for each
     group. needed: their bytes, about. last_at: when the last one came to an end. stuck: what is needed of it cannot be read.
+    marks: number of a queue -> where its messages are.
     """
 
-    __slots__ = ("last_at", "needed", "number", "open", "size", "spans", "stuck")
+    __slots__ = ("last_at", "marks", "needed", "number", "open", "size", "spans", "stuck")
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -43,6 +45,14 @@ class Segment:
         self.last_at = 0
         self.stuck = False
         self.spans: dict[int, Span] = {}
+        self.marks: dict[int, Marks] = {}
+
+    def marks_of(self, queue: int) -> Marks:
+        """Where the messages of a queue are, to be added to."""
+        found = self.marks.get(queue)
+        if found is None:
+            found = self.marks[queue] = Marks()
+        return found
 
     def note(self, queue: int, low: int, high: int) -> None:
         """Positions of a queue are told of here."""

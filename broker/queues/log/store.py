@@ -46,7 +46,8 @@ from .format import (
     subscriber_record,
 )
 from .locations import LOG, segments_in
-from .segments import HEADER, Said, Segment
+from .reading import Reader
+from .segments import HEADER, Frame, Said, Segment
 
 SEGMENT_BYTES = 32 << 20
 RESIDENT_BYTES = 64 << 20  # payloads that wait in memory; more are in the log only
@@ -136,14 +137,14 @@ class LogStore:
             frames += 1
             self._commit = max(self._commit, one.header.commit + 1)
             for record in one.records:
-                self._read(segment, one.bodies, record)
+                self._read(segment, one, record)
         if not frames and last:
             self._where.drop(number)
             return
         segment.size = self._where.size(number)
         self._segments[number] = segment
 
-    def _read(self, segment: Segment, bodies: int, record: Record) -> None:
+    def _read(self, segment: Segment, frame: Frame, record: Record) -> None:
         if record.queue not in self._numbers and not (isinstance(record, Name) and not record.number):
             self._read_queue(record.queue, f"queue-{record.queue}")
         if isinstance(record, Name):
@@ -169,12 +170,14 @@ class LogStore:
             self.parcels.update(meta.parcel for meta in record.block.metas if meta.parcel)
             block = record.block
             block.key = block.key._replace(groups=groups_of(record.groups, queue.names))
-            block.place = place_in(segment.number, bodies, record)
+            block.place = place_in(segment.number, frame.bodies, record)
             segment.note(queue.number, block.first, block.first + block.count - 1)
             queue.next = max(queue.next, block.first + block.count)
             if record.runs is not None:
+                segment.marks_of(queue.number).carry(block.first, block.first + block.count - 1, frame.offset)
                 replay_carried(queue, block, record.runs, block.place, record.moves)
                 return
+            segment.marks_of(queue.number).put(block.first, block.at, frame.offset)
             queue.number_groups(block)
             queue.add(block, block.at)
         elif isinstance(record, Moves):
@@ -368,6 +371,7 @@ class LogStore:
         segment = self._segments[batch.segment]
         for queue, block in batch.blocks:
             segment.note(queue.number, block.first, block.first + block.count - 1)
+            segment.marks_of(queue.number).put(block.first, block.at, batch.offset)
             if self.resident + block.size > RESIDENT_BYTES:
                 block.payloads = None
             else:
@@ -394,6 +398,7 @@ class LogStore:
                 self.say(f"{self._where.name_of(source.number)}: the messages of {piece.queue.name!r} at {block.first} cannot be read")
                 continue
             segment.note(piece.queue.number, block.first, block.first + block.count - 1)
+            segment.marks_of(piece.queue.number).carry(block.first, block.first + block.count - 1, batch.offset)
             source.open -= block.left
             if block.payloads is not None:
                 self.resident -= block.size
@@ -504,6 +509,17 @@ class LogStore:
         self.carry = Carry(self._where, segment.number, blocks, self._segments, End(self._current.number, self._current.size))
 
     # ---- history
+
+    def reader(self, queue: Queue) -> Reader:
+        """What reads a queue by position or time, messages at an end too."""
+        return Reader(queue.number, queue.names, self._segments, self._where)
+
+    def payload(self, block: Block, at: int) -> bytes:
+        """The payload of a message that was read from the log. Raises Damaged, OSError."""
+        assert block.place is not None
+        if block.payloads is None:
+            block.payloads = block.payloads_in(segments.read_body(self._where, block.place))
+        return block.payloads[at]
 
     def history(self, queue: Queue, position: int) -> tuple[Block | None, list[Move]]:
         """The block of a position as it was put, and all moves of that message that are in the log, in order."""
