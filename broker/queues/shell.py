@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -102,6 +102,7 @@ class Queues:
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0
         self._trim_at = 0.0
+        self._trimming = False
         self._written = asyncio.Event()
 
     def _say(self, text: str) -> None:
@@ -589,10 +590,20 @@ class Queues:
             self._trim()
 
     def _trim(self) -> None:
-        if not self.sites.arrivals.unsettled:  # which the log is still to be asked about
-            self._trim_at = self.context.now + TRIM
-            self.store.trim(self.now())
-            self.begin_commit()
+        if self._trimming or self.sites.arrivals.unsettled:  # which the log is still to be asked about
+            return
+        self._trimming = True
+        self._trim_at = self.context.now + TRIM
+        self.context.turns.run(self.context.turns.broker, self._trimmed(), "work=queues-trim")
+
+    def _trimmed(self) -> Iterator[None]:
+        try:
+            for step in self.store.trimming(self.now()):
+                yield step
+                if self.context.stopping:
+                    return
+        finally:
+            self._trimming = False
 
     def _fire(self, now: int) -> None:
         for name, queue in self.store.queues.items():

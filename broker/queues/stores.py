@@ -10,7 +10,7 @@ What it does not know: clients, what is in a log.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ...base.settings import ConfigError
@@ -192,10 +192,11 @@ class Stores:
         """Have something go when everything of a queue so far is on the disk."""
         self.committer(queue).after(waiting)
 
-    def trim(self, now: int) -> None:
-        """Let go of what nobody needs."""
+    def trimming(self, now: int) -> Iterator[None]:
+        """Let go of what nobody needs, a piece of work at a time."""
         for store in self.here.values():
-            store.trim(now)
+            yield from store.trimming(now)
+        self.begin()
 
 
 def _shown(kind: str) -> str:

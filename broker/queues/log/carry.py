@@ -67,16 +67,22 @@ class Carry:
         self._found = found
         self._read_to = End(number, HEADER.size)
         self._end = end
-        self._left = [Piece(queue, block) for queue, block in blocks]
+        self._blocks = blocks
+        self._left: list[Piece] = []
         self._firsts: dict[int, list[int]] = {}
         self._pieces: dict[int, list[Piece]] = {}
-        for piece in sorted(self._left, key=lambda one: one.block.first):
-            self._firsts.setdefault(piece.queue.number, []).append(piece.block.first)
-            self._pieces.setdefault(piece.queue.number, []).append(piece)
-        self._spans = {
-            queue: Span(pieces[0].block.first, pieces[-1].block.first + pieces[-1].block.count - 1)
-            for queue, pieces in self._pieces.items()
-        }
+        self._spans: dict[int, Span] = {}
+
+    def _sort(self) -> None:
+        for queue, block in sorted(self._blocks, key=lambda one: one[1].first):
+            piece = Piece(queue, block)
+            self._left.append(piece)
+            self._firsts.setdefault(queue.number, []).append(block.first)
+            self._pieces.setdefault(queue.number, []).append(piece)
+        for number, pieces in self._pieces.items():
+            last = pieces[-1].block
+            self._spans[number] = Span(pieces[0].block.first, last.first + last.count - 1)
+        self._blocks = []
 
     @property
     def left(self) -> bool:
@@ -87,6 +93,8 @@ class Carry:
 
     def look(self) -> None:
         """Read one more segment that may have moves of the blocks. Raises OSError."""
+        if self._blocks:
+            self._sort()
         number = self._read_to.segment
         while number < self._end.segment and not self._concerned(number):
             number = min(one for one in self._found if one > number)
@@ -107,7 +115,7 @@ class Carry:
     def _read(self, number: int, begin: int, until: int) -> None:
         for one in segments.scan(self._where, number, False, _silent, until=until, begin=begin, spans=self._spans):
             for record in one.records:
-                if isinstance(record, Put):
+                if isinstance(record, Put):  # what is left of a block: the first one of a block is left out
                     piece = self._piece(record.queue, record.block.first)
                     if piece is not None:  # it says all that was said before
                         piece.moves = list(record.moves)

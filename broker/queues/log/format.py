@@ -217,7 +217,10 @@ class Span(NamedTuple):
 
 
 def records(head: bytes, spans: Mapping[int, Span] | None = None) -> Iterator[Record]:
-    """What stands in a frame's head. spans: moves that begin outside of their queue's span are left out. Raises Damaged."""
+    """What stands in a frame's head. Raises Damaged.
+
+    spans: of moves, and of blocks that are written again, only those that begin within their queue's span are wanted, and no other blocks.
+    """
     at = 0
     try:
         while at < len(head):
@@ -232,6 +235,8 @@ def records(head: bytes, spans: Mapping[int, Span] | None = None) -> Iterator[Re
                     found = [one for one in found if low <= one[0] <= high] if low <= high else ()
                 yield Moves(queue, [Move(*one) for one in found])
                 at = end
+            elif kind == PUT and spans is not None:
+                at = _after_put(head, at)
             elif kind == PUT:
                 put, at = _read_put(head, at)
                 yield put
@@ -295,6 +300,18 @@ def _read_put(head: bytes, at: int) -> tuple[Put, int]:
         )
     block.grouped = any(meta.group for meta in block.metas)
     return Put(queue, block, groups, offset, crc), at
+
+
+def _after_put(head: bytes, at: int) -> int:
+    """Where a block ends, without reading it."""
+    fields = _PUT.unpack_from(head, at)
+    count, flags, topic_size, groups_count, metas_count = fields[3], fields[6], *fields[12:]
+    at += _PUT.size + topic_size + 4 * (1 if flags & UNIFORM else count) + (4 * count if flags & VARIOUS else 0)
+    for _ in range(groups_count):
+        at += 2 + 4 * int.from_bytes(head[at : at + 2], "little")
+    for _ in range(metas_count):
+        at += _META.size + sum(_META.unpack_from(head, at))
+    return at
 
 
 def _read_carried(head: bytes, at: int) -> tuple[Put, int]:

@@ -15,7 +15,7 @@ What it does not know: who waits for a commit, threads, clocks. Times are millis
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from operator import add, itemgetter
 from pathlib import Path
 from zlib import crc32
@@ -52,6 +52,7 @@ from .segments import HEADER, Frame, Said, Segment
 SEGMENT_BYTES = 32 << 20
 RESIDENT_BYTES = 64 << 20  # payloads that wait in memory; more are in the log only
 MOST_QUEUES = 65_535
+PIECE = 2000  # blocks that are looked at in a row
 SHARE = 4  # a segment is worth carrying if it is so many times what is needed of it
 _FIRST_OF, _LENGTH_OF, _MEMBER_OF = map(itemgetter, (0, 1, 3))  # of a Move
 
@@ -123,7 +124,8 @@ class LogStore:
                 queue.leave(member, now)
             queue.dead.clear()
             queue.handle_timer(now)
-        self._count_segments(now)
+        for _ in self._count_segments(now):
+            pass
         self._where.set_aside()
 
     def _read_segment(self, number: int, last: bool) -> None:
@@ -450,63 +452,88 @@ class LogStore:
 
     # ---- segments that nobody needs
 
-    def _count_segments(self, now: int) -> None:
-        """What is still needed of each segment."""
+    def _count_segments(self, now: int) -> Iterator[None]:
+        """What is still needed of each segment, a piece at a time."""
         left = dict.fromkeys(self._segments, 0)
         needed = dict.fromkeys(self._segments, 0)
-        for queue in self.queues.values():
-            for block in queue.blocks.values():
-                if block.place is not None:
+        for queue in list(self.queues.values()):
+            for at, block in enumerate(list(queue.blocks.values())):
+                if block.place is not None and block.place.segment in left:
                     left[block.place.segment] += block.left
                     needed[block.place.segment] += min(block.left, block.count) * (block.size // block.count + MESSAGE_BYTES)
-        for number, segment in self._segments.items():
-            if segment.open != left[number]:
-                segment.open, segment.last_at = left[number], now
+                if at % PIECE == PIECE - 1:
+                    yield
+        for number, count in left.items():
+            segment = self._segments[number]
+            if segment.open != count:
+                segment.open, segment.last_at = count, now
             segment.needed = needed[number]
 
     def trim(self, now: int) -> int:
-        """Delete the oldest segments whose messages are at an end, and whose retention is over: how many.
+        """Do `trimming` at once: how many segments are deleted."""
+        before = len(self._segments)
+        for _ in self.trimming(now):
+            pass
+        return before - len(self._segments)
 
-        If little is needed of the oldest one, or of all together, what is needed of it is written again: then it can go too.
+    def trimming(self, now: int) -> Iterator[None]:
+        """Delete the oldest segments whose messages are at an end, and whose retention is over; a piece of work at a time.
+
+        If little is needed of the oldest one, or of all together, what is needed of it is written again: then it can go too. The last
+        segment stays, as it knows all positions. What is put meanwhile is in the last one or in a later one; what is revealed again is
+        looked for.
         """
-        pending = self._pending is not None and self._pending.dead
-        if self.carry is not None or pending or any(queue.dead for queue in self.queues.values()):
-            return 0
+        if self.carry is not None or self._burying:
+            return
         self.trim_soon = False
-        self._count_segments(now)
-        gone = 0
-        for number in sorted(self._segments)[:-1]:  # the last one knows all positions
+        eligible = [one for one in sorted(self._segments)[:-1] if self._segments[one] is not self._current]
+        kept = [(queue, block) for queue in self.queues.values() for block in queue.kept.values()]
+        yield from self._count_segments(now)
+        for number in eligible:
             segment = self._segments[number]
-            if segment is self._current or now < segment.last_at + 1000 * self._retention(segment):
-                break
+            if now < segment.last_at + 1000 * self._retention(segment) or self._burying:
+                return
             if segment.open:
-                self._plan_carry(segment)
-                break
+                if self._worth(segment):
+                    yield from self._plan_carry(segment)
+                return
+            gone = [(queue, block) for queue, block in kept if block.place is not None and block.place.segment == number]
+            if any(block.first in queue.blocks for queue, block in gone):
+                return
             self._where.drop(number)
             del self._segments[number]
-            for queue in self.queues.values():
-                for first in [one for one, block in queue.kept.items() if block.place is not None and block.place.segment == number]:
-                    queue.drop_kept(first)
-            gone += 1
-        return gone
+            for queue, block in gone:
+                if block.first in queue.kept:
+                    queue.drop_kept(block.first)
+
+    @property
+    def _burying(self) -> bool:
+        """Whether dead letters are on their way, whose payloads are still where they were."""
+        pending = self._pending is not None and bool(self._pending.dead)
+        return pending or any(queue.dead for queue in self.queues.values())
 
     def _retention(self, segment: Segment) -> float:
         return max((self._numbers[one].rules.retention for one in segment.spans if one in self._numbers), default=0.0)
 
-    def _plan_carry(self, segment: Segment) -> None:
-        """Begin to carry what is needed of the oldest segment, if that is worth it."""
+    def _worth(self, segment: Segment) -> bool:
+        """Whether what is needed of the oldest segment is to be carried."""
+        if segment.stuck or self._current is None or self._appended < self._carry_when:
+            return False
+        if self.full is not None and segment.needed > CARRY_BYTES:
+            return False  # what is set aside for states would go
         every = self._segments.values()
-        worth = SHARE * segment.needed < segment.size or SHARE * sum(one.needed for one in every) < sum(one.size for one in every)
-        room = self.full is None or segment.needed <= CARRY_BYTES  # else what is set aside for states would go
-        if not worth or not room or segment.stuck or self._current is None or self._appended < self._carry_when:
-            return
-        blocks = [
-            (queue, block)
-            for queue in self.queues.values()
-            for block in queue.blocks.values()
-            if block.place is not None and block.place.segment == segment.number
-        ]
-        self.carry = Carry(self._where, segment.number, blocks, self._segments, End(self._current.number, self._current.size))
+        return SHARE * segment.needed < segment.size or SHARE * sum(one.needed for one in every) < sum(one.size for one in every)
+
+    def _plan_carry(self, segment: Segment) -> Iterator[None]:
+        blocks = []
+        for queue in list(self.queues.values()):
+            for at, block in enumerate(list(queue.blocks.values())):
+                if block.place is not None and block.place.segment == segment.number:
+                    blocks.append((queue, block))
+                if at % PIECE == PIECE - 1:
+                    yield
+        if self._current is not None:
+            self.carry = Carry(self._where, segment.number, blocks, self._segments, End(self._current.number, self._current.size))
 
     # ---- history
 

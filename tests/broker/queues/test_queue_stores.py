@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mqmesh.broker.queues import shell
 from mqmesh.broker.queues.core.rules import Rules
 from mqmesh.broker.queues.log.locations import KINDS, segments_in
 from mqmesh.broker.queues.settings import QueueSettings
@@ -114,6 +115,23 @@ async def test_a_request_declares_with_stores_that_are_in_use(tmp_path: Path) ->
         assert "queue 'there' has another store" in answer["error"]
         answer = await ask(operator, do="redrive", name="there", to="here", dry_run=True)
         assert answer["redriven"] == 0
+
+
+async def test_a_broker_lets_go_of_what_nobody_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shell, "TRIM", 0.0)
+    async with broker(tmp_path, orders=Rules(), waits=Rules()) as site:
+        store = site.broker.site.queues.store.here["log"]  # type: ignore[union-attr]
+        store._segment_bytes = 2000
+        shop, member = await site.client("shop"), await site.client("a")
+        await put(shop, "waits", b"old")
+        await member.subscribe("$queue/orders", qos=1)
+        for number in range(20):
+            await put(shop, "orders", b"%01000d" % number)
+            await member.messages(1)
+        await site.until(lambda: len(store._segments) <= 2 and store.carry is None)
+        await member.subscribe("$queue/waits", qos=1)
+        assert (await member.messages(1))[0].payload == b"old"
+    assert len(list((tmp_path / "queues").glob("*.queue"))) <= 3
 
 
 def test_a_package_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
