@@ -342,6 +342,7 @@ class Recipient:
         count = delivery.count
         if self.state is State.FAULT and not self.probing:
             self.probing = True
+            self._removal.keep_anew()
             if delivery.count > 1:
                 first, rest = delivery.part(0, 1), delivery.part(1, count)
                 taken = session.deliver(first) if session is not None else self.deliver(first)

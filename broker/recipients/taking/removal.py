@@ -44,6 +44,7 @@ class Removal:
         self._cutoff: float | None = None  # of the round that is under way
         self._keep = 0
         self._sessions: deque[Session] = deque()  # that the round has not come to
+        self._keeper: Session | None = None  # where the message is that the last round has kept
         self._seizure: Seizure | None = None
         self._running = False
 
@@ -61,17 +62,23 @@ class Removal:
 
     def stop(self) -> None:
         """Take nothing more; what was not taken stays where it is."""
-        self._next = None
+        self._next = self._keeper = None
         self._sessions.clear()
         if self._seizure is not None:
             self._seizure.stop()
             self._seizure = None
             self._idle()
 
+    def keep_anew(self) -> None:
+        """What was kept is there no more: the next round chooses."""
+        self._keeper = None
+
     def leave_out(self, session: Session) -> None:
         """A session is the recipient's no more."""
         if session in self._sessions:
             self._sessions.remove(session)
+        if session is self._keeper:
+            self._keeper = None
         if self._seizure is not None and self._seizure.session is session:
             self._seizure.stop()
             self._seizure = None
@@ -93,6 +100,8 @@ class Removal:
             elif self._next is not None:
                 (self._cutoff, self._keep), self._next = self._next, None
                 self._sessions.extend(self._holders())
+                if self._keeper is not None and not self._left(self._keeper, None):
+                    self._keeper = None
         self._running = False
         if self._seizure is None:
             self._idle()
@@ -100,8 +109,10 @@ class Removal:
     def _seize(self, session: Session) -> None:
         if not self._left(session, self._cutoff):
             return
-        mine = min(self._keep, 1)
+        mine = min(self._keep, 1) if self._keeper in (None, session) else 0
         self._keep -= mine
+        if mine:
+            self._keeper = session
         self._seizure = self._make(session, self._cutoff, mine, self._seized)
         self._seizure.go()
 

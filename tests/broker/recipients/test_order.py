@@ -178,3 +178,25 @@ async def test_an_identifier_that_was_freed_and_given_again_is_not_mixed_up() ->
         again = await at.client("a", clean=False, expiry=1000)  # what has gone elsewhere holds no identifier any more
         await again.nothing()
         await b.nothing()
+
+
+async def test_what_comes_while_messages_are_taken_away_does_not_take_the_place_of_the_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The probe is in the queue; a message of the client's own subscription comes into its session, and is no probe."""
+    gate = Gate(monkeypatch)
+    async with site(MemoryStore(), message_interval=3, application=[application("a", "b"), application("b")]) as at:
+        a, b = await served(at, "a", clean=False, expiry=1000), await served(at, "b")
+        await a.subscribe("shop/#", qos=1)
+        a.transport.abort()
+        await at.gone("a")
+        sender = await at.client("shop")
+        for number in range(3):
+            await sender.publish("app/a/x", b"%d" % number, 1)
+        gate.hold = 1
+        await at.later(3.1)
+        await at.until(lambda: bool(gate.held))
+        assert state(at, "a") == "fault"
+        await sender.publish("shop/new", b"own", 1)
+        gate.open()
+        assert {one.payload for one in await b.messages(3)} == {b"1", b"2", b"own"}
+        again = await at.client("a", clean=False, expiry=1000)
+        assert [one.payload for one in await again.messages(1)] == [b"0"]
