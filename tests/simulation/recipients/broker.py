@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import contextvars
 import functools
+import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -14,9 +15,8 @@ from unittest import mock
 from mqmesh.broker import ports
 from mqmesh.broker.client.connection import Connection
 from mqmesh.broker.config import BrokerConfig
-from mqmesh.broker.mesh import identity
+from mqmesh.broker.mesh import identity, shell
 from mqmesh.broker.mesh.link import LinkProtocol
-from mqmesh.broker.mesh.shell import MeshShell
 from mqmesh.broker.persistence import commits
 from mqmesh.broker.recipients.machine import Action
 from mqmesh.broker.recipients.recipient import Recipient
@@ -135,13 +135,20 @@ def simulated(seed: int) -> Iterator[tuple[VirtualLoop, Random]]:
     def wall(context: ports.Context) -> float:
         return WALL + loop.time()
 
+    def lasting(data: object) -> keys.Signer:
+        """A broker's key outlives it, as its store does: both are in its data folder."""
+        life = LIFE.get()
+        assert life is not None
+        return keys.Signer(hashlib.sha256(life.place.encode()).digest())
+
     random.seed(seed + 2)
     with (
         mock.patch.object(commits, "Writer", SimulatedWriter),
         mock.patch.object(SimulatedWriter, "chance", staticmethod(chance.random)),
         mock.patch.object(SimulatedWriter, "commit", SimulatedWriter.commit),  # a scenario may change it
+        mock.patch.object(shell, "own_signer", lasting),
         mock.patch.object(keys, "verified", functools.cache(keys.verified)),  # all brokers hear the same statements
-        mock.patch.object(MeshShell, "status", return_value={}),  # nobody reads it
+        mock.patch.object(shell.MeshShell, "status", return_value={}),  # nobody reads it
         mock.patch.object(ports.Context, "wall", wall),
         mock.patch.object(LinkProtocol, "__hash__", number),
         mock.patch.object(Connection, "__hash__", number),
