@@ -21,6 +21,7 @@ class FileSegments:
     def __init__(self, folder: Path, sync: bool = True) -> None:
         self._folder = folder
         self._sync = sync
+        self._reserve = Reserve(folder / "reserve")
         self._files: dict[int, int] = {}
         self._written: set[int] = set()
 
@@ -83,26 +84,40 @@ class FileSegments:
 
     def set_aside(self) -> bool:
         """Make the file `reserve`."""
-        path = self._folder / "reserve"
-        if path.exists() or not self._sync:
-            return True
-        try:
-            with path.open("xb") as file:
-                os.posix_fallocate(file.fileno(), 0, RESERVE_BYTES)
-        except OSError:
-            path.unlink(missing_ok=True)
-            return False
-        return True
+        return not self._sync or self._reserve.make()
 
     def give_up(self) -> None:
         """Delete the file `reserve`."""
-        (self._folder / "reserve").unlink(missing_ok=True)
+        self._reserve.give_up()
 
     def close(self) -> None:
         """Close the files."""
         for file in self._files.values():
             os.close(file)
         self._files.clear()
+
+
+class Reserve:
+    """A file that takes room on a disk until that is needed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def make(self) -> bool:
+        """Have the file: whether there is room for it."""
+        if self._path.exists():
+            return True
+        try:
+            with self._path.open("xb") as file:
+                os.posix_fallocate(file.fileno(), 0, RESERVE_BYTES)
+        except OSError:
+            self._path.unlink(missing_ok=True)
+            return False
+        return True
+
+    def give_up(self) -> None:
+        """Delete the file."""
+        self._path.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:

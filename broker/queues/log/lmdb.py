@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import lmdb
 
+from ....store.folder import out_of_space
+from .files import RESERVE_BYTES, Reserve
 from .rows import RowSegments
 
 MAP_SIZE = 256 << 30  # address space reserved for the file, not disk
@@ -30,6 +32,7 @@ class LmdbSegments(RowSegments):
         super().__init__()
         self._path = folder / "queues.lmdb"
         self._sync = sync
+        self._reserve = Reserve(folder / "reserve-lmdb")
         self._map_size = map_size
         self._environment: lmdb.Environment | None = None
         self._write: Transaction | None = None
@@ -37,7 +40,7 @@ class LmdbSegments(RowSegments):
     def open(self) -> list[int]:
         """Make the file if need be."""
         self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with _errors():
+        with self._errors():
             self._environment = lmdb.open(str(self._path), self._map_size, subdir=False, mode=0o600, sync=self._sync)
         found: list[int] = []
         with self._transaction() as one:
@@ -50,6 +53,20 @@ class LmdbSegments(RowSegments):
         """The file, and the segment."""
         return f"{self._path}: segment {number}"
 
+    def set_aside(self) -> bool:
+        """Make the file `reserve-lmdb`, unless there is room in the file itself, which does not shrink."""
+        return not self._sync or self._reserve.make() or self._free() >= RESERVE_BYTES
+
+    def _free(self) -> int:
+        assert self._environment is not None
+        found = self._environment.stat()
+        used = found["branch_pages"] + found["leaf_pages"] + found["overflow_pages"]
+        return int((self._environment.info()["last_pgno"] - used) * found["psize"])
+
+    def give_up(self) -> None:
+        """Delete it."""
+        self._reserve.give_up()
+
     def close(self) -> None:
         """Close the file."""
         if self._environment is not None:
@@ -59,7 +76,7 @@ class LmdbSegments(RowSegments):
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[Transaction]:
         """The one that writes, for who writes; one to read otherwise."""
-        with _errors():
+        with self._errors():
             if self._writing and self._write is not None:
                 yield self._write
                 return
@@ -79,17 +96,17 @@ class LmdbSegments(RowSegments):
 
     def _start(self) -> None:
         assert self._environment is not None
-        with _errors():
+        with self._errors():
             self._write = self._environment.begin(write=True, buffers=True)
 
     def _insert(self, number: int, offset: int, data: bytes) -> None:
         assert self._write is not None
-        with _errors():
+        with self._errors():
             self._write.put(_KEY.pack(number, offset), data)
 
     def _delete(self, number: int, offset: int) -> None:
         assert self._write is not None
-        with _errors():
+        with self._errors():
             cursor = self._write.cursor()
             cursor.set_range(_KEY.pack(number, offset))
             while len(cursor.key()) and _KEY.unpack(cursor.key())[0] == number:
@@ -97,7 +114,7 @@ class LmdbSegments(RowSegments):
 
     def _finish(self) -> None:
         assert self._write is not None
-        with _errors():
+        with self._errors():
             self._write.commit()
         self._write = None
 
@@ -106,6 +123,14 @@ class LmdbSegments(RowSegments):
         if write is not None:
             with contextlib.suppress(lmdb.Error):
                 write.abort()
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except lmdb.Error as error:
+            full = isinstance(error, lmdb.MapFullError) or out_of_space(self._path.parent)  # LMDB calls that an error of the disk
+            raise OSError(errno.ENOSPC if full else errno.EIO, f"LMDB: {error}") from error
 
 
 def _floor(one: Transaction, number: int, offset: int) -> tuple[int, bytes | memoryview[int]]:
@@ -119,12 +144,3 @@ def _floor(one: Transaction, number: int, offset: int) -> tuple[int, bytes | mem
         return -1, b""
     segment, begin = _KEY.unpack(cursor.key())
     return (begin, cursor.value()) if segment == number else (-1, b"")
-
-
-@contextlib.contextmanager
-def _errors() -> Iterator[None]:
-    try:
-        yield
-    except lmdb.Error as error:
-        full = isinstance(error, lmdb.MapFullError) or getattr(error, "code", 0) == errno.ENOSPC or "No space left" in str(error)
-        raise OSError(errno.ENOSPC if full else errno.EIO, f"LMDB: {error}") from error

@@ -72,7 +72,7 @@ class RowSegments:
         self._gone.append((number, 0))
 
     def set_aside(self) -> bool:
-        """A database has room of its own."""
+        """A server has room of its own."""
         return True
 
     def give_up(self) -> None:

@@ -13,10 +13,11 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
+from .files import RESERVE_BYTES, Reserve
 from .rows import RowSegments
 
 PAGE = 8192
-CHECKPOINT = 4000  # pages of the write-ahead file
+CHECKPOINT = 500  # pages of the write-ahead file, before it is folded into the other: where the disk is full it needs no more room
 TABLE = "CREATE TABLE IF NOT EXISTS frames (id INTEGER PRIMARY KEY, data BLOB NOT NULL)"  # id: segment << 32 | offset
 OFFSET = (1 << 32) - 1
 
@@ -28,6 +29,7 @@ class SqliteSegments(RowSegments):
         super().__init__()
         self._path = folder / "queues.db"
         self._sync = sync
+        self._reserve = Reserve(folder / "reserve-sqlite")
         self._write: sqlite3.Connection | None = None
         self._read: sqlite3.Connection | None = None
 
@@ -41,6 +43,7 @@ class SqliteSegments(RowSegments):
             write.execute("PRAGMA journal_mode = WAL")
             write.execute(f"PRAGMA synchronous = {'FULL' if self._sync else 'OFF'}")
             write.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT}")
+            write.execute("PRAGMA secure_delete = OFF")  # what is let go of would be written once more
             write.execute(TABLE)
             self._read = self._connect()
             return [number for (number,) in write.execute("SELECT DISTINCT id >> 32 FROM frames ORDER BY 1")]
@@ -51,6 +54,19 @@ class SqliteSegments(RowSegments):
     def name_of(self, number: int) -> str:
         """The file, and the segment."""
         return f"{self._path}: segment {number}"
+
+    def set_aside(self) -> bool:
+        """Make the file `reserve-sqlite`, unless there is room in the file itself, which does not shrink."""
+        return not self._sync or self._reserve.make() or self._free() >= RESERVE_BYTES
+
+    def _free(self) -> int:
+        assert self._read is not None
+        with _errors():
+            return PAGE * int(self._read.execute("PRAGMA freelist_count").fetchone()[0])
+
+    def give_up(self) -> None:
+        """Delete it."""
+        self._reserve.give_up()
 
     def close(self) -> None:
         """Close the connections."""
