@@ -73,6 +73,15 @@ def properties_of(block: bytes) -> PublishProperties | None:
     return publish_properties(data, 0, len(data)) if block else None
 
 
+def how_of_any(properties: PublishProperties | None) -> How:
+    """The same of a message that cannot be refused any more: if something is wrong, nothing was said."""
+    try:
+        return how_of(properties)
+    except ValueError:
+        assert properties is not None
+        return How(_travelling(properties))
+
+
 def _read(properties: PublishProperties) -> How:
     how = How(_travelling(properties))
     for name, value in properties.user_properties:

@@ -32,7 +32,7 @@ from .handles import Handles, Pending, key_of
 from .log.format import Damaged
 from .noting import Noting
 from .offers import Offer, merged, offers
-from .putting import How, how_of, properties_of
+from .putting import How, how_of, how_of_any, properties_of
 from .refused import Refused
 from .seats import TURN, Place, Seat, Sitting
 from .settings import QueueSettings
@@ -269,7 +269,7 @@ class Queues:
         """Put messages that cannot be refused for what they are: those that fail the checks are dead letters. The gate; None: they were put
         before. topic: b"": the queue's. Raises Refused: there is no room.
         """
-        how = how_of(properties)
+        how = how_of_any(properties)
         queue, now = self.store.queues[post.name], self.now()
         committer = self.store.committer(queue)
         failures = self._failures(post.name, post.publisher, post.user or None, post.payloads, properties)
@@ -295,15 +295,12 @@ class Queues:
     def put_published(self, name: str, publisher: str, user: str, run: Batch, properties: PublishProperties | None) -> Gate | None:
         """Put messages of one other topic, to which a queue here is bound: the gate of their commit. None: a repeat. Raises Refused.
 
-        Those that fail the checks are dead letters, because subscribers have them.
+        Those that fail the checks are dead letters, and user properties that are wrong count for nothing, because subscribers have them.
         """
         topic = run.topic if run.uniform else run.topics[0]
         payloads = [bytes(payload) for payload in run.payloads]
         block = properties.without_expiry if properties is not None else b""
-        try:
-            return self._receive(PutPost(b"", name, publisher, user, block, run.expiry, payloads), properties, bytes(topic))
-        except ValueError as error:
-            raise Refused(Reason.IMPLEMENTATION_SPECIFIC_ERROR, str(error)) from None
+        return self._receive(PutPost(b"", name, publisher, user, block, run.expiry, payloads), properties, bytes(topic))
 
     def _put(
         self, name: str, publisher: str, how: How, payloads: list[bytes], expiry: int | None, parcel: bytes, topic: bytes = b""

@@ -156,6 +156,22 @@ async def test_wills_and_the_programs_own_messages(tmp_path: Path) -> None:
         assert {one.topic for one in await work.messages(2)} == {"orders/will", "orders/own"}
 
 
+async def test_a_will_whose_properties_are_wrong_is_put_all_the_same(tmp_path: Path) -> None:
+    """Nobody is there to be told: it ended the work in which its client's connection ends."""
+    async with broker(tmp_path, orders=BOUND) as site:
+        work = await worker(site)
+        wrong = {Property.USER_PROPERTY: [("mqmesh-priority", "x"), ("mqmesh-deliveries", "3"), ("color", "red")]}
+        for topic in ("$queue/orders", "orders/1"):
+            gone = await site.client("gone", will=Will(topic, b"will", 1, properties=wrong))
+            await gone.cut()
+            (one,) = await work.messages(1)
+            assert (one.topic, one.properties[Property.USER_PROPERTY][-1]) == (topic, ("color", "red"))
+            assert "mqmesh-deliveries" not in dict(one.properties[Property.USER_PROPERTY])
+        shop = await site.client("shop")
+        assert await shop.publish("orders/2", b"x", 1, properties=wrong) == 0
+        assert await shop.publish("$queue/orders", b"x", 1, properties=wrong) == 0x83
+
+
 async def test_without_a_bound_queue_nothing_is_different(tmp_path: Path) -> None:
     async with broker(tmp_path, orders=BOUND) as site:
         shop, reader = await site.client("shop"), await site.client("reader")
