@@ -21,6 +21,7 @@ SPARK = (  # one session and the tables of one run for all of them
     "pipeline/cluster/test_masters.py",
     "pipeline/correlation/test_calls.py",
     "pipeline/correlation/test_messages.py",
+    "pipeline/correlation/test_queued.py",
     "pipeline/faults/test_faults.py",
     "pipeline/health/test_health.py",
     "pipeline/latency/test_latency.py",
