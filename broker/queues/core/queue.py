@@ -207,6 +207,8 @@ class Queue(Stock):
     def number_groups(self, block: Block) -> None:
         """A block gets its parts."""
         block.parts = [Part(block, index, self._lane(group)) for index, group in enumerate(block.key.groups)]
+        for part in block.parts:
+            part.lane.blocks += 1
 
     def committed(self, block: Block, now: int) -> None:
         """A block is kept: its messages may be taken, when they are revealed and due."""
@@ -218,6 +220,8 @@ class Queue(Stock):
 
     def gone(self, block: Block) -> None:
         """The commit of a block has failed: it was never put."""
+        for part in block.parts:
+            part.lane.blocks -= 1
         self._gathered(block)
 
     def _gathered(self, block: Block) -> None:

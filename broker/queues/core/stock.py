@@ -158,7 +158,6 @@ class Stock:
             part.begin(block.count, FREE if key.revealed and not due and first else WAITS)
             part.lane.waiting += block.count
             part.lane.grouped += block.grouped
-            part.lane.blocks += 1
             self._queue(part)
         block.left = block.count * len(block.parts)
         self.waiting += block.left

@@ -3,7 +3,7 @@
     key     number of the segment, offset where the row begins
 
 A kind of database says how rows are read, written and deleted (`sqlite.py` and its neighbours). Segments are dropped, and what is given up
-is deleted, in the transaction of the next commit.
+is deleted, in a transaction before the one of the next commit: if that finds no room, the room that is let go of is there the next time.
 
 What it does not know: databases, what is in a segment.
 """
@@ -46,10 +46,9 @@ class RowSegments:
         if not data:
             return offset
         if not self._writing:
+            self._let_go()
             self._start()
             self._writer = get_ident()
-            for gone in self._gone:
-                self._delete(*gone)
         whole = b"".join(data) if len(data) != 1 else data[0]
         self._insert(number, offset, whole)
         return offset + len(whole)
@@ -59,7 +58,16 @@ class RowSegments:
         if self._writing:
             self._finish()
             self._writer = 0
-            self._gone.clear()
+
+    def _let_go(self) -> None:
+        """Delete what is gone, before anything is written that may need the room."""
+        if self._gone:
+            gone = list(self._gone)  # a segment may be dropped meanwhile
+            self._start()
+            for one in gone:
+                self._delete(*one)
+            self._finish()
+            del self._gone[: len(gone)]
 
     def undo(self, number: int, offset: int) -> None:
         """Whether the transaction counts may be unknown: its rows are deleted with the next one."""

@@ -362,6 +362,22 @@ def test_what_is_not_committed_yet_counts_too() -> None:
     assert queue.refusal(3, 10) is None
 
 
+def test_a_group_stays_while_its_messages_are_committed() -> None:
+    queue = Queue("q", Rules())
+    queue.join("a")
+    queue.put([b"1"], Meta("shop"), 1, plan=plan_of("a | b"))
+    (block,) = queue.seal(1)
+    queue._drop_lanes()
+    queue.committed(block, 1)
+    queue.check()
+    assert len(queue.take(queue.members["a"], 1, 1)) == 1
+    queue.put([b"2"], Meta("shop"), 1, plan=plan_of("c | d"))
+    (block,) = queue.seal(1)
+    queue.gone(block)
+    queue._drop_lanes()
+    assert frozenset(("c", "d")) not in queue.lanes
+
+
 def test_full_refuses_drops_or_buries() -> None:
     queue = Queue("q", Rules(messages=2))
     put(queue, b"1", b"2")

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import errno
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from mqmesh.broker.queues.core.blocks import Meta
+from mqmesh.broker.queues.core.queue import Queue
 from mqmesh.broker.queues.core.rules import Rules
 from mqmesh.broker.queues.core.states import Subscriber
 from mqmesh.broker.queues.log.locations import KINDS, LOG, segments_in
 from mqmesh.broker.queues.log.port import Segments
+from mqmesh.broker.queues.log.store import LogStore
 from support.peers.postgres import Server, server
+from support.storage.disks import mounted
 
 from .test_carry import carry, commit, everything, killed, opened, waiting, work
 
@@ -230,3 +234,48 @@ def test_a_schema_has_one_broker(tmp_path: Path, postgres: Server, monkeypatch: 
         opened(tmp_path, kind=f"{postgres.url}?schema=Queues-1")
     store.close()
     opened(tmp_path, kind=url).close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_full_disk_takes_states_and_recovers(tmp_path: Path, kind: str) -> None:
+    with mounted(tmp_path / "small", 24) as folder:
+        store = opened(folder / "queues", durability="fsync", kind=kind, segment_bytes=2 << 20)
+        queue = store.queue("orders", Rules())
+        member = queue.join("a")
+        put = done = 0
+        while filled(store, queue):
+            put += 200
+        assert put > 5000
+        assert store.full is not None
+        while queue.waiting:
+            for one in queue.take(member, 500, 1):
+                queue.settle(member, one.part, one.start, one.length, Subscriber.DONE, 1)
+                done += one.length
+            assert committed(store)
+        assert done == put
+        store.trim(1)
+        assert any(filled(store, queue) for _ in range(3))  # LMDB uses what is free after two commits
+        assert store.full is None
+        store.close()
+        again = opened(folder / "queues", kind=kind)
+        assert len(waiting(again)) == 200
+        again.close()
+
+
+def filled(store: LogStore, queue: Queue) -> bool:
+    """200 messages are put, if there is room."""
+    queue.put([os.urandom(1000) for _ in range(200)], Meta("shop"), 1)
+    return committed(store)
+
+
+def committed(store: LogStore) -> bool:
+    batch = store.gather(1)
+    if batch is None:
+        return True
+    try:
+        store.write(batch)
+    except OSError as error:
+        store.failed(batch, error)
+        return False
+    store.applied(batch, 1)
+    return True
