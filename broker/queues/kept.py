@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ...base.queues import PREFIX
 from ...mqtt.batch.run import Run
 from ...mqtt.errors import UsageError
-from .core.blocks import FREE, HELD_BYTES, WAITS, Block, Meta
+from .core.blocks import CLEAN_BYTES, HELD_BYTES, OPEN_BYTES, Block, Meta
 from .core.plan import Plan
 from .core.queue import Queue
 from .core.standing import publisher_of
@@ -103,7 +103,7 @@ class Kept:
             "publisher": meta.publisher,
             "handle": meta.handle or None,
             "group": meta.group or None,
-            "priority": block.key.priority,
+            "priority": (here or block).priority_of(at),
             "put": iso(block.at),
             "expires": iso(block.key.expires),
             "size": block.lengths[at],
@@ -173,7 +173,7 @@ class Kept:
         groups, revealed = key.groups, True
         if here is not None:
             self._check(queue, here, at)
-            left = [part for part in here.parts if part.states[at] in (FREE, WAITS)]
+            left = [part for part in here.parts if part.states[at] in CLEAN_BYTES]
             groups = tuple(key.groups[part.index] for part in left) or groups
             revealed = here.hidden is None or at not in here.hidden
         body = bytes_of(payload, "payload") if payload is not None else self._payload(queue, block, at)
@@ -182,7 +182,7 @@ class Kept:
         life, delay = max(0, key.expires - now), max(0, key.due - now)
 
         def put() -> tuple[Block, int]:
-            return queue.put([body], made, now, key.topic, key.priority, delay, life, plan, revealed)
+            return queue.put([body], made, now, key.topic, (here or block).priority_of(at), delay, life, plan, revealed)
 
         new = Replacement(self._queues, queue, put)
         if here is not None:
@@ -211,7 +211,7 @@ class Kept:
                 break
             for part in block.parts:
                 whose = " | ".join(sorted(part.lane.group)) or "any member"
-                for start, count, state in part.runs(FREE, WAITS, *HELD_BYTES):
+                for start, count, state in part.runs(*OPEN_BYTES):
                     for low, length, number in _takers(part.takers, start, count) if state in HELD_BYTES else [(start, count, 0)]:
                         who, what = (queue.names[number], "has") if number else (whose, "waits")
                         ranges += _note(found, who, what, block.first + low, length)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..journal.kinds import MessageId, Stream
 from ..journal.writing.queue_states import Put, Queued
-from .core.stock import Stock
+from .core.stock import PRIORITY, Stock
 from .log.dead import origin_of, position_of
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Noting:
         for queue, block in batch.blocks:
             found.setdefault(queue.name, ([], []))[0].append(block)
         for queue, moves in batch.moves:
-            found.setdefault(queue.name, ([], []))[1].extend(moves)
+            found.setdefault(queue.name, ([], []))[1].extend([move for move in moves if move.state < PRIORITY])  # which is no state
         for name, (blocks, moves) in found.items():
             if self._journal.topics.queue_rule(name).mode != "counted":
                 self._journal.queued(self._queued(self._queues[name], blocks, moves))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...base.queues import PREFIX
 from ...mqtt.errors import UsageError
-from .core.blocks import FREE, WAITS, Block, Meta, Part
+from .core.blocks import CLEAN_BYTES, Block, Meta, Part
 from .core.queue import Queue
 from .core.standing import publisher_of, standing
 from .core.states import IllegalMove, Publisher, Step, Subscriber, name_of
@@ -115,7 +115,7 @@ class Overview:
         """What a client makes the message of. waits: somebody may take it now, or as soon as its back-off is over."""
         revealed = publisher_of(queue, block, at) is Publisher.REVEALED and block.key.due <= self._queues.now()
         topic = block.key.topic or (PREFIX + queue.name).encode()
-        waits = revealed and any(part.states[at] in (FREE, WAITS) for part in block.parts)
+        waits = revealed and any(part.states[at] in CLEAN_BYTES for part in block.parts)
         return {"waits": waits, **content(topic, block.meta(at).properties, self._bytes(queue, block, at))}
 
     def _message(self, queue: Queue, block: Block, at: int, payloads: bool) -> dict[str, Any]:
@@ -128,7 +128,7 @@ class Overview:
             "group": meta.group or None,
             "state": name_of(now.publisher),
             "subscribers": {name: name_of(state) for name, state in now.subscribers.items()},
-            "priority": block.key.priority,
+            "priority": block.priority_of(at),
             "put": iso(block.at),
             "due": iso(block.key.due),
             "expires": iso(block.key.expires),
@@ -180,7 +180,8 @@ class Overview:
             "publisher": meta.publisher,
             "handle": meta.handle or None,
             "plan": " > ".join(" | ".join(sorted(group)) for group in block.key.groups) if block.key.ordered else _groups(block),
-            "priority": block.key.priority,
+            "priority": found.priorities[-1][0] if found.priorities else block.key.priority,
+            "priorities": [{"priority": priority, "at": iso(when)} for priority, when in found.priorities],
             "size": block.lengths[at],
             "states": [{"who": meta.publisher, "state": name_of(state), "at": iso(when)} for state, when in found.publisher],
             "subscribers": {
@@ -233,14 +234,14 @@ class Overview:
                 count += 1
                 if not dry_run:
                     made, key = Meta(meta.publisher, properties, meta.handle, meta.group), block.key
-                    put = partial(goal.put, [self._bytes(queue, block, at)], made, now, key.topic, key.priority)
+                    put = partial(goal.put, [self._bytes(queue, block, at)], made, now, key.topic, block.priority_of(at))
                     Replacement(self._queues, queue, put)
                     queue.withdraw(block, at, 1, now)
         self._queues.stir(name)
         return {"queue": name, "redriven": count, "dry_run": dry_run}
 
-    def act(self, name: str, do: str, position: int, member: str, publisher: str | None) -> dict[str, Any]:
-        """reveal, withdraw or again (to one member) for one message. publisher: whose message it has to be; None: anybody's."""
+    def act(self, name: str, do: str, position: int, member: str, publisher: str | None, priority: int = 0) -> dict[str, Any]:
+        """reveal, withdraw, expire, priority or again (to one member) for one message. publisher: whose it has to be; None: anybody's."""
         queue, now = self.queue(name), self._queues.now()
         block = queue.find(position)
         if block is None:
@@ -253,6 +254,10 @@ class Overview:
                 queue.reveal(block, at, 1, now)
             elif do == "withdraw":
                 queue.withdraw(block, at, 1, now)
+            elif do == "expire":
+                queue.expire_at_once(block, at, now)
+            elif do == "priority":
+                queue.prioritize(block, at, priority, now)
             else:
                 queue.reveal_again(block, at, member, now)
         except IllegalMove as error:
@@ -268,8 +273,14 @@ class Overview:
         """Have something go when everything of a queue so far is on the disk."""
         self._queues.after_commit(self.queue(name), waiting)
 
+    def is_members(self, name: str, position: int, client: str) -> bool:
+        """Whether a message expires for a client as a member of the queue: it has the message, or is the only one to get it."""
+        queue = self.queue(name)
+        block, member = queue.find(position), queue.members.get(client)
+        return block is not None and member is not None and _part_of(block, position - block.first, member, "expire") is not None
+
     def work(self, name: str, do: str, first: int, last: int, client: str) -> dict[str, Any]:
-        """A member says what becomes of messages that it has: processing, done, unusable, return; journalled of those that it had."""
+        """A member says of messages that it has: processing, done, unusable, return, expire; of those that it had: journalled."""
         queue, now = self.queue(name), self._queues.now()
         member = queue.members.get(client)
         if member is None:
@@ -278,7 +289,7 @@ class Overview:
             for position in range(first, last + 1):
                 block = queue.find(position)
                 at = position - block.first if block is not None else 0
-                part = next((one for one in block.parts if one.takers[at] == member.number), None) if block is not None else None
+                part = _part_of(block, at, member, do) if block is not None else None
                 if part is None:
                     raise UsageError(f"{client!r} does not have message {position} of queue {name!r}")
                 _work(queue, member, part, at, do, now)
@@ -286,6 +297,14 @@ class Overview:
             raise UsageError(str(error)) from None
         self._queues.stir(name)
         return {"queue": name, "first": first, "last": last, "state": do}
+
+
+def _part_of(block: Block, at: int, member: Member, do: str) -> Part | None:
+    """The part of a message that a member has, or had; None: it has none. What waits for it alone can expire."""
+    found = next((one for one in block.parts if one.takers[at] == member.number), None)
+    if found is not None or do != "expire":
+        return found
+    return next((one for one in block.parts if one.lane.group == {member.name} and one.states[at] in CLEAN_BYTES), None)
 
 
 def _work(queue: Queue, member: Member, part: Part, at: int, do: str, now: int) -> None:
@@ -296,6 +315,8 @@ def _work(queue: Queue, member: Member, part: Part, at: int, do: str, now: int) 
         queue.advance(member, part, at, 1, Step.PROCESS, now)
     elif do == "return":
         queue.give_back(member, part, at, 1, now)
+    elif do == "expire":
+        queue.expire_alone(member, part, at, now)
     elif do == "journalled":
         queue.journal(member.name, part, at, 1, now)
     else:
@@ -304,7 +325,7 @@ def _work(queue: Queue, member: Member, part: Part, at: int, do: str, now: int) 
 
 def _clean(block: Block) -> list[int]:
     """The messages of a block that somebody is still to get, by index."""
-    return sorted({at for part in block.parts for start, count, _ in part.runs(FREE, WAITS) for at in range(start, start + count)})
+    return sorted({at for part in block.parts for start, count, _ in part.runs(*CLEAN_BYTES) for at in range(start, start + count)})
 
 
 def _groups(block: Block) -> str:

@@ -283,7 +283,7 @@ class Queues:
         meta = Meta(post.publisher, how.properties, "", how.group, post.parcel)
         for payload, failure in zip(post.payloads, failures, strict=True):
             if failure is not None:
-                self.store.bury_failed(queue, payload, meta, failure.text, how.priority, now)
+                self.store.bury_failed(queue, payload, meta, failure.text, how.priority, topic, now)
                 log.warning(
                     "event=queue-check-failed queue=%s publisher=%s text=%s",
                     quoted(post.name),

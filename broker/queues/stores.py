@@ -147,9 +147,9 @@ class Stores:
         """See `LogStore`."""
         return self.of(queue).history(queue, position)
 
-    def bury_failed(self, queue: Queue, payload: bytes, meta: Meta, why: str, priority: int, now: int) -> None:
+    def bury_failed(self, queue: Queue, payload: bytes, meta: Meta, why: str, priority: int, topic: bytes, now: int) -> None:
         """See `LogStore`."""
-        self.of(queue).bury_failed(queue, payload, meta, why, priority, now)
+        self.of(queue).bury_failed(queue, payload, meta, why, priority, topic, now)
 
     # ---- all of them
 

@@ -18,6 +18,8 @@ A client publishes a JSON object to `$mqmesh/queues`, with Response Topic and Co
     {"do": "redrive", "name": "dead", "to": "orders"}           {"redriven": 3}: dead letters go back; "position": one of them
     {"do": "purge", "name": "orders"}                           {"purged": 3}: what nobody has is withdrawn
     {"do": "reveal", "name": "orders", "position": 17}          {"message": {...}}; and withdraw; and again, "member": "a": to it alone
+    {"do": "priority", "name": "orders", "position": 17, "priority": 9}    {"message": {...}}
+    {"do": "expire", "name": "orders", "position": 17}          as withdraw, or as done: for a member that has it, for it alone
     {"do": "done", "name": "orders", "position": 17, "last": 20}  {"state": "done", ...}: a member, of messages 17 to 20 that it has; and
                                                                 processing, unusable, return, journalled. The answer follows the commit
     {"do": "declare", "name": "orders", "settings": {...}}      {"queue": "orders", "declared": true}: settings as in a file
@@ -47,6 +49,7 @@ from ...mqtt.errors import MqttError, UsageError
 from ...mqtt.topics import check_topic
 from ..auth.operators import DENIED, rights_of
 from ..auth.roles import Role
+from ..queues.core.queue import HIGHEST
 from ..queues.declaring import Declarations
 from ..queues.kept import MOST_READ, Position
 from ..queues.overview import MOST_PEEKED, Overview
@@ -62,7 +65,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mqmesh.broker")
 
-LOOKS, ACTS = ("list", "show", "peek", "trace", "read", "needed"), ("reveal", "withdraw", "again")
+LOOKS, ACTS = ("list", "show", "peek", "trace", "read", "needed"), ("reveal", "withdraw", "again", "expire", "priority")
 DEEDS, CHANGES = ("redrive", "purge", "distribute", "edit"), ("declare", "delete")
 WORKS = ("processing", "done", "unusable", "return", "journalled")  # what members say
 MOST_WORKED = 10_000  # messages of one request
@@ -74,6 +77,7 @@ KINDS: dict[str, tuple[type, str]] = {
     "most": (int, f"a number from 1 to {MOST_PEEKED}"),
     "position": (int, "a position"),
     "last": (int, "a position"),
+    "priority": (int, "a number from 0 to 9"),
     "to": (str, "the name of a queue; with distribute a topic, or $queue/NAME"),
     "since": (str, 'a time such as "2026-11-23T10:00:00Z"'),
     "payload": (str, "base64"),
@@ -123,7 +127,7 @@ class QueueTopic:
     def _say(self, found: dict[str, Any], send: Callable[[bytes], None]) -> None:
         """Answer; what a member says counts once it is told so, and that is after the commit."""
         answer = Answered(send, found)
-        if self.overview is None or (found.get("state") not in WORKS and found.keys().isdisjoint(COMMITTED)):
+        if self.overview is None or (found.get("state") not in (*WORKS, "expire") and found.keys().isdisjoint(COMMITTED)):
             answer.go()
         else:
             to = str(found.get("to", ""))
@@ -144,9 +148,11 @@ class QueueTopic:
     def _work_or_act(self, overview: Overview, asked: Asked, member: str, publisher: str | None) -> dict[str, Any]:
         """member: who says what becomes of messages. publisher: whose messages they have to be; None: anybody's."""
         do, name, first = str(asked["do"]), str(asked["name"]), int(asked["position"])
-        if do in WORKS:
+        if _works(overview, asked, member):
             return overview.work(name, do, first, asked.get("last", first), member)
-        return overview.act(name, do, first, asked.get("member", ""), publisher)
+        if "last" in asked:
+            raise UsageError(f"{do}: give one position")
+        return overview.act(name, do, first, asked.get("member", ""), publisher, asked.get("priority", 0))
 
     def send(self, connection: Connection, topic: bytes, block: bytes, text: bytes) -> None:
         """Give a client an answer."""
@@ -191,7 +197,7 @@ class QueueTopic:
                 if do == "list":
                     return {"queues": [row for row in self.overview.list() if free or may(Role.VIEWER, row["name"])]}
                 return _look(self.overview, do, asked, free or may(Role.PAYLOAD_READER))
-            if do in WORKS:
+            if _works(self.overview, asked, connection.client_id):
                 return self._work_or_act(self.overview, asked, connection.client_id, None)
             if do in CHANGES:
                 self._change(do, asked, connection, send)
@@ -203,7 +209,7 @@ class QueueTopic:
     def _act(self, overview: Overview, do: str, asked: Asked, connection: Connection, operator: bool) -> dict[str, Any]:
         name, dry_run = asked["name"], asked.get("dry_run", False)
         if do in ACTS:
-            answer = self._work_or_act(overview, asked, "", None if operator else connection.client_id)
+            answer = self._work_or_act(overview, asked, connection.client_id, None if operator else connection.client_id)
         elif do == "purge":
             answer = overview.purge(name, dry_run)
         elif do == "edit":
@@ -287,11 +293,19 @@ def _wrong(do: str, asked: Asked) -> str | None:
         return 'edit: give "payload", "properties" or both, as they are to be'
     if do == "distribute" and not ("to" in asked and asked.get("from", 1) <= asked.get("last", 0)):
         return 'distribute: give "to", a topic or $queue/NAME, and positions: "from" (or all from the first one on) and "last"'
-    if do in WORKS and "last" in asked and not asked["position"] <= asked["last"] < asked["position"] + MOST_WORKED:
+    if do in (*WORKS, "expire") and "last" in asked and not asked["position"] <= asked["last"] < asked["position"] + MOST_WORKED:
         return f'"last": give a position from "position" on, at most {MOST_WORKED} messages'
+    if do == "priority" and asked.get("priority", LARGEST) > HIGHEST:
+        return f'priority: give "priority", a number from 0 to {HIGHEST}'
     if do == "again" and "member" not in asked:
         return 'again: give "member", to whom alone the message is revealed again'
     return None
+
+
+def _works(overview: Overview, asked: Asked, member: str) -> bool:
+    """Whether somebody says as a member what becomes of a message."""
+    do = asked["do"]
+    return do in WORKS or (do == "expire" and overview.is_members(asked["name"], asked["position"], member))
 
 
 def _look(overview: Overview, do: str, asked: Asked, payloads: bool) -> dict[str, Any]:

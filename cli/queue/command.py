@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 TOPIC = "$mqmesh/queues"
 USE = (
     "give ls, show NAME, peek NAME, read NAME, needed NAME, trace NAME POSITION, redrive NAME [TO], purge NAME, "
-    "reveal|withdraw|edit NAME POSITION, again NAME POSITION MEMBER, distribute NAME TO, declare NAME [KEY=VALUE]..., delete NAME"
+    "reveal|withdraw|expire|edit NAME POSITION, priority NAME POSITION 0-9, again NAME POSITION MEMBER, "
+    "distribute NAME TO, declare NAME [KEY=VALUE]..., delete NAME"
 )
 SHAPES = {  # word -> keys of what follows it; the last in brackets may be left out
     "ls": (),
@@ -35,6 +36,8 @@ SHAPES = {  # word -> keys of what follows it; the last in brackets may be left 
     "delete": ("name",),
     "reveal": ("name", "position"),
     "withdraw": ("name", "position"),
+    "expire": ("name", "position"),
+    "priority": ("name", "position", "priority"),
     "again": ("name", "position", "member"),
     "edit": ("name", "position"),
     "distribute": ("name", "to"),
@@ -47,7 +50,7 @@ def queue(
     words: Annotated[
         list[str],
         typer.Argument(
-            metavar="[ls] | show|peek|read|needed|purge|delete NAME | trace|reveal|withdraw|edit NAME POSITION | declare NAME [KEY=VALUE]",
+            metavar="[ls] | show|peek|read|needed|purge|delete NAME | trace|reveal|withdraw|expire|edit NAME POSITION | declare NAME ...",
             help="What.",
             show_default=False,
         ),
@@ -82,6 +85,8 @@ def queue(
       mqmesh queue redrive orders-dead       dead letters go back to where they come from
       mqmesh queue purge orders --dry-run    how many messages would be withdrawn
       mqmesh queue withdraw orders 17        nobody gets message 17 any more
+      mqmesh queue expire orders 17          it expires for everybody who does not have it
+      mqmesh queue priority orders 17 9      it waits with priority 9
       mqmesh queue again orders 17 worker-1  message 17, that worker-1 could not use, is for it again
       mqmesh queue declare orders deliveries=5 dead_letters=orders-dead
       mqmesh queue delete orders --force     with the messages that are in it
@@ -181,11 +186,12 @@ def request_of(words: list[str]) -> dict[str, Any]:
         request[key.strip("[]")] = value
     if do == "declare":
         request["settings"] = _settings(settings)
-    if "position" in request:
-        text = request["position"]
+    for key, right in (("position", "give the position of a message, a whole number"), ("priority", "give a priority from 0 to 9")):
+        text = request.get(key, "0")
         if not (text.isascii() and text.isdigit()):
-            raise fail(f"queue: {text}: give the position of a message, a whole number", WRONG_USE)
-        request["position"] = int(text)
+            raise fail(f"queue: {text}: {right}", WRONG_USE)
+        if key in request:
+            request[key] = int(text)
     return request
 
 
@@ -214,5 +220,6 @@ def _text(request: dict[str, Any], answer: dict[str, Any]) -> str:
         "read": view.contents,
         "needed": view.needed,
         "trace": view.history,
+        "priority": view.priority,
     }
     return shown.get(str(request["do"]), view.done)(answer)

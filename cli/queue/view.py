@@ -128,6 +128,11 @@ def done(answer: dict[str, Any]) -> str:
     return f"message {message.get('position', '?')} is {_plain(message.get('state'))}"
 
 
+def priority(answer: dict[str, Any]) -> str:
+    """Which priority a message has now."""
+    return f"{done(answer)}, with priority {(answer.get('message') or {}).get('priority', '?')}"
+
+
 def _exact(text: object) -> str:
     return str(text).replace("T", " ").removesuffix("Z") if isinstance(text, str) and text else "-"
 

@@ -171,6 +171,10 @@ async def test_changes_and_refusals(tmp_path: Path) -> None:
             await shop.publish("$queue/orders", payload, qos=1)
         assert await command(site, "reveal", "orders", 1) == ["message 1 is REVEALED"]
         assert await command(site, "withdraw", "orders", 2) == ["message 2 is UNAVAILABLE"]
+        await shop.publish("$queue/orders", b"4", qos=1)
+        assert await command(site, "priority", "orders", 4, 9) == ["message 4 is PUT, with priority 9"]
+        assert await command(site, "expire", "orders", 4) == ["message 4 is JOURNALLED"]
+        assert "priority from 0 to 9" in (await command(site, "priority", "orders", 4, "high", status=2))[-1]
         assert await command(site, "purge", "orders", "--dry-run") == ["2 messages would be purged"]
         assert await command(site, "purge", "orders") == ["2 messages purged"]
         assert await command(site, "redrive", "dead") == ["0 messages redriven"]

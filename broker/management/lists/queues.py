@@ -135,7 +135,7 @@ def messages_of(site: Site, find: Find) -> Listing:
             Field("age", NUMBER, lambda one: _age(site, one[1].at)),
             Field("due", NUMBER, lambda one: _rest(site, one[1].key.due)),
             Field("expires", NUMBER, lambda one: _rest(site, one[1].key.expires)),
-            Field("priority", NUMBER, lambda one: one[1].key.priority),
+            Field("priority", NUMBER, lambda one: one[1].priority_of(one[2])),
             Field("bytes", NUMBER, lambda one: one[1].lengths[one[2]]),
             Field("deliveries", NUMBER, lambda one: sum(part.tries(one[2]) for part in one[1].parts)),
             Field("subscribers", OTHER, lambda one: {who: name_of(state) for who, state in standing(*one).subscribers.items()}),

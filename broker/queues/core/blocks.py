@@ -9,6 +9,7 @@ few slices, whatever their number. Messages of one block have the same priority,
 A byte of `Part.states` is a value of `Subscriber`, of the member that has taken the message, or of nobody:
 
     CLEAN 0    free: the next member may take it          WAITS 1    clean, but not yet: not revealed, delayed, or not its turn
+    APART 2    free, with a priority of its own: it stands in its lane's other heap, by itself
 
 Invariants: `free` and `open` of a part count its bytes; a part is in its lane's heap while something is free (perhaps longer).
 What it does not know: the queue, files, times.
@@ -25,11 +26,12 @@ from zlib import crc32
 from .plan import ANYBODY, Group
 from .states import HELD, OUTCOMES, Subscriber
 
-WAITS = 1
+WAITS, APART = 1, 2
 NOBODY = 0  # number of a member that is none
 FREE = int(Subscriber.CLEAN)
+CLEAN_BYTES = bytes((FREE, WAITS, APART))
 HELD_BYTES = bytes(sorted(HELD))
-OPEN_BYTES = bytes((FREE, WAITS)) + HELD_BYTES
+OPEN_BYTES = CLEAN_BYTES + HELD_BYTES
 ENDED_BYTES = bytes(sorted(OUTCOMES))
 GROUP_BUCKETS = 65_536
 SPARE = 1024  # parts without free messages that a lane may have
@@ -186,7 +188,7 @@ class Part:
     @property
     def clean(self) -> bool:
         """Whether somebody is still to get one of the messages."""
-        return self.free > 0 or WAITS in self.states
+        return self.free > 0 or WAITS in self.states or APART in self.states
 
     @property
     def held(self) -> int:
@@ -216,15 +218,18 @@ def bucket_of(group: str) -> int:
 class Lane:
     """One group of members of a queue. ready: heap of parts with free messages, the highest priority first, then the oldest.
 
+    apart: heap of messages with a priority of their own; one of them may be no more. apart_most: how long it may get.
     owners: message group, by `bucket_of` -> the member that has its messages. blocks: those that are not at an end. grouped: of these,
     the ones whose messages have groups.
     """
 
-    __slots__ = ("blocks", "group", "grouped", "owners", "ready", "waiting")
+    __slots__ = ("apart", "apart_most", "blocks", "group", "grouped", "owners", "ready", "waiting")
 
     def __init__(self, group: Group) -> None:
         self.group = group
         self.ready: list[tuple[int, int, Part]] = []
+        self.apart: list[tuple[int, int, Part, int]] = []
+        self.apart_most = SPARE
         self.owners: dict[int, int] = {}
         self.blocks = 0
         self.grouped = 0
@@ -240,6 +245,28 @@ class Lane:
                 part.queued = part.free > 0
             ready[:] = [one for one in ready if one[2].free]
             heapq.heapify(ready)
+        while self.apart and not _stands(self.apart[0]):
+            heapq.heappop(self.apart)
+
+    def set_apart(self, part: Part, index: int) -> None:
+        """A message that may be taken has a priority of its own."""
+        block = part.block
+        heapq.heappush(self.apart, (-block.priority_of(index), block.first + index, part, index))
+        if len(self.apart) > self.apart_most:
+            self.apart = sorted({one[:2]: one for one in self.apart if _stands(one)}.values(), key=lambda one: one[:2])
+            self.apart_most = 2 * len(self.apart) + SPARE
+
+    @property
+    def next(self) -> tuple[int, int] | None:
+        """What may be taken next, as (priority below 0, position); None: nothing. To be pruned before."""
+        tops = [heap[0][:2] for heap in (self.ready, self.apart) if heap]
+        return min(tops) if tops else None
+
+
+def _stands(one: tuple[int, int, Part, int]) -> bool:
+    """Whether a message still waits with the priority that it had when it was set apart."""
+    priority, _, part, index = one
+    return part.states[index] == APART and part.block.priority_of(index) == -priority
 
 
 class Block:
@@ -249,6 +276,7 @@ class Block:
     metas, which: what their publishers said of them, and for each message which of these; None: the first. lengths: of the payloads.
     payloads: None: they are in the log only, at `place`. left: messages of parts that are not at an end.
     unusable: what a subscriber could not use: (number of the part, index). withdrawn, hidden: indexes that are UNAVAILABLE, or still PUT.
+    priorities: of messages with one of their own, by index.
     """
 
     __slots__ = (
@@ -264,6 +292,7 @@ class Block:
         "parts",
         "payloads",
         "place",
+        "priorities",
         "size",
         "unusable",
         "which",
@@ -287,6 +316,7 @@ class Block:
         self.unusable: set[tuple[int, int]] | None = None
         self.withdrawn: set[int] | None = None
         self.hidden: set[int] | None = None
+        self.priorities: dict[int, int] | None = None
 
     def add(self, payloads: list[bytes], meta: Meta) -> int:
         """More messages: the index of the first."""
@@ -309,6 +339,10 @@ class Block:
     def meta(self, index: int) -> Meta:
         """What the publisher said of a message."""
         return self.metas[self.which[index] if self.which is not None else 0]
+
+    def priority_of(self, index: int) -> int:
+        """The priority of a message now."""
+        return self.priorities.get(index, self.key.priority) if self.priorities is not None else self.key.priority
 
     def close(self, first: int) -> None:
         """No more messages: they have their positions."""

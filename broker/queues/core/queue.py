@@ -20,11 +20,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from .blocks import DEFAULT_PRIORITY, FREE, NOBODY, WAITS, Block, Key, Lane, Meta, Part, bucket_of
+from .blocks import APART, CLEAN_BYTES, DEFAULT_PRIORITY, FREE, NOBODY, WAITS, Block, Key, Lane, Meta, Part, bucket_of
 from .plan import Plan
 from .rules import DROP_OLDEST, REFUSE
 from .states import OUTCOMES, IllegalMove, Publisher, Step, Subscriber, name_of, step
-from .stock import MOST_LANES, Member, Move, Stock
+from .stock import MOST_LANES, PRIORITY, Member, Move, Stock
 
 BLOCK_MAX = 8192  # messages that gather in one block
 BLOCK_BYTES = 4 << 20  # of payloads, from which on no more gather in it
@@ -239,7 +239,7 @@ class Queue(Stock):
             most = block.count if rules.bytes and self.size > rules.bytes else min(over, left)
             if most <= 0:
                 return
-            clean = sorted({index for part in block.parts for at, count, _ in part.runs(FREE, WAITS) for index in range(at, at + count)})
+            clean = sorted({index for part in block.parts for at, count, _ in part.runs(*CLEAN_BYTES) for index in range(at, at + count)})
             for start, count in spans(clean[:most]):
                 over, left = over - count, left - count
                 if rules.when_full != DROP_OLDEST:
@@ -251,12 +251,12 @@ class Queue(Stock):
 
     def _next_lane(self, member: Member) -> Lane | None:
         """The lane whose next message is the first for a member."""
-        best = None
+        best, first = None, None
         for lane in member.lanes:
             lane.prune()
-            ready = lane.ready
-            if ready and (best is None or ready[0][:2] < best.ready[0][:2]):
-                best = lane
+            found = lane.next
+            if found is not None and (first is None or found < first):
+                best, first = lane, found
         return best
 
     def take(self, member: Member, most: int, now: int) -> list[Slice]:
@@ -267,8 +267,7 @@ class Queue(Stock):
         while member.reserved and most:
             part, index = member.reserved.pop()
             if part.states[index] == WAITS:
-                part.states[index] = FREE
-                part.free += 1
+                self.free_again(part, index)
                 most -= self.give(member, part, index, 1, now, found)
         while most > 0:
             lane = self._next_lane(member)
@@ -277,6 +276,11 @@ class Queue(Stock):
             if lane.grouped:
                 most -= self._take_grouped(member, lane, most, now, found)
                 break
+            if not lane.ready or (lane.apart and lane.apart[0][:2] < lane.ready[0][:2]):
+                _, _, part, index = lane.apart[0]
+                self.free_again(part, index)
+                most -= self.give(member, part, index, 1, now, found)
+                continue
             part = lane.ready[0][2]
             start, count = part.free_run(most)
             most -= self.give(member, part, start, count, now, found)
@@ -300,15 +304,16 @@ class Queue(Stock):
     def _take_grouped(self, member: Member, lane: Lane, most: int, now: int, found: list[Slice]) -> int:
         """Some messages have a group, whose messages go to one member: look at each."""
         taken = 0
-        for _, _, part in sorted(lane.ready, key=lambda one: one[:2]):
-            at = part.states.find(FREE, part.cursor)
+        for _, _, part, only in sorted([*((*one, -1) for one in lane.ready), *lane.apart], key=lambda one: one[:2]):
+            at = part.states.find(FREE, part.cursor) if only < 0 else part.states.find(APART, only, only + 1)
             while at >= 0 and taken < most:
                 group = part.block.meta(at).group
                 if not group or lane.owners.setdefault(bucket_of(group), member.number) == member.number:
                     cursor = part.cursor
+                    self.free_again(part, at)
                     taken += self.give(member, part, at, 1, now, found)
                     part.cursor = cursor
-                at = part.states.find(FREE, at + 1)
+                at = part.states.find(FREE, at + 1) if only < 0 else -1
             if taken == most:
                 break
         return taken
@@ -324,7 +329,7 @@ class Queue(Stock):
 
     def _check(self, member: Member, part: Part, start: int, count: int) -> None:
         if not part.has(start, count, member.number):
-            states = {name_of(Subscriber(0 if one == WAITS else one)) for one in set(part.states[start : start + count])}
+            states = {name_of(Subscriber(FREE if one in CLEAN_BYTES else one)) for one in set(part.states[start : start + count])}
             text = " and ".join(sorted(states)) or "not of this queue"
             raise IllegalMove(
                 f"{member.name} does not have messages {part.block.first + start} to {part.block.first + start + count - 1}: {text}"
@@ -388,10 +393,50 @@ class Queue(Stock):
 
     def expire(self, block: Block, start: int, count: int, now: int) -> int:
         """What nobody has of these messages expires for everybody: how many, counted for each group."""
-        gone = sum([self.expire_part(part, start, count, now) for part in block.parts])
-        if block.hidden is not None:
-            block.hidden.difference_update(range(start, start + count))
-        return gone
+        return sum([self.expire_part(part, start, count, now) for part in block.parts])
+
+    def expire_at_once(self, block: Block, index: int, now: int) -> None:
+        """The publisher has a message expire that somebody is still to get (row Q5). Raises IllegalMove."""
+        self._check_waits(block, index, "EXPIRE")
+        self.expire(block, index, 1, now)
+
+    def _check_waits(self, block: Block, index: int, what: str) -> None:
+        if all(part.states[index] not in CLEAN_BYTES for part in block.parts):
+            raise IllegalMove(f"{what}: nobody is still to get message {block.first + index}")
+
+    def expire_alone(self, member: Member, part: Part, index: int, now: int) -> None:
+        """A message expires for a subscriber that has it, or that alone is to get it (row Q5). Raises IllegalMove."""
+        block = part.block
+        if part.states[index] not in CLEAN_BYTES:
+            self.settle(member, part, index, 1, Subscriber.EXPIRED, now)
+        elif block.hidden is not None and index in block.hidden:
+            raise IllegalMove(f"EXPIRE: message {block.first + index} is not revealed")
+        elif block.key.due > now:
+            raise IllegalMove(f"EXPIRE: message {block.first + index} is not due yet")
+        else:
+            self.expire_part(part, index, 1, now)
+
+    def prioritize(self, block: Block, index: int, priority: int, now: int) -> None:
+        """A message that somebody is still to get has another priority from now on (row Q14). Raises IllegalMove."""
+        self._check_waits(block, index, "PRIORITY")
+        self.set_priority(block, index, priority)
+        self.moves.append(Move(block.first + index, 1, 0, NOBODY, PRIORITY + priority, now))
+
+    def set_priority(self, block: Block, index: int, priority: int) -> None:
+        """A message has another priority, wherever it stands."""
+        if block.priorities is None:
+            block.priorities = {}
+        block.priorities[index] = priority
+        if priority == block.key.priority:
+            del block.priorities[index]
+        self.mixed = self.mixed or priority != DEFAULT_PRIORITY
+        for part in block.parts:
+            if part.states[index] == APART:
+                self.free_again(part, index)
+                part.cursor = min(part.cursor, index)
+            if part.states[index] == FREE:
+                self._set_apart(part, index, 1)
+                self._queue(part)
 
     def withdraw(self, block: Block, start: int, count: int, now: int) -> None:
         """UNAVAILABLE: nobody gets these messages any more. Who has one may finish."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .blocks import FREE, HELD_BYTES, NOBODY, WAITS, Block, Part, Place
+from .blocks import APART, FREE, HELD_BYTES, NOBODY, WAITS, Block, Part, Place
 from .queue import Queue
 from .states import OUTCOMES, Publisher, Subscriber
-from .stock import Member, Move, gaps, runs_within
+from .stock import PRIORITY, Member, Move, gaps, runs_within
 
 _HELD = frozenset(HELD_BYTES)
 _OUTCOMES = frozenset(map(int, OUTCOMES))
@@ -28,6 +28,10 @@ def replay(queue: Queue, move: Move) -> None:
     if move.state in (Publisher.UNAVAILABLE, Publisher.REVEALED):
         _publisher(queue, block, start, move)
         queue.moves.clear()
+        return
+    if move.state >= PRIORITY:
+        for at in range(start, start + move.length):
+            queue.set_priority(block, at, move.state - PRIORITY)
         return
     part = block.parts[move.part]
     if move.state == FREE:
@@ -64,7 +68,7 @@ def _close_others(queue: Queue, block: Block, runs: list[tuple[int, int]]) -> No
             for at, length, _ in runs_within(part, start, count, *_HELD):
                 for one in range(at, at + length):
                     queue.let_go(_who(queue, part.takers[one]), part, 1)
-            free, waits, opened = states.count(FREE), states.count(WAITS), sum(marks[start : start + count])
+            free, waits, opened = states.count(FREE), states.count(WAITS) + states.count(APART), sum(marks[start : start + count])
             part.mark(start, count, Subscriber.JOURNALLED)
             part.free -= free
             part.lane.waiting -= free + waits
@@ -97,10 +101,7 @@ def _member(queue: Queue, part: Part, start: int, move: Move) -> None:
     member = _who(queue, move.member)
     if move.state == Subscriber.GET:
         for at in range(start, start + move.length):
-            if part.states[at] == WAITS:
-                part.takers[at] = NOBODY
-                part.mark(at, 1, FREE)
-                part.free += 1
+            queue.free_again(part, at)
         queue.give(member, part, start, move.length, move.at, [])
     elif move.state in _HELD:
         part.mark(start, move.length, move.state)

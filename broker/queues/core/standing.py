@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .blocks import FREE, NOBODY, WAITS, Block, Part
+from .blocks import CLEAN_BYTES, NOBODY, Block, Part
 from .states import OUTCOMES, Publisher, Subscriber
 from .stock import Stock
 
@@ -57,5 +57,5 @@ def _ended(queue: Stock, part: Part, index: int) -> bool:
 def _of(part: Part, index: int, number: int) -> Subscriber:
     state, taker = part.states[index], part.takers[index]
     if taker in (NOBODY, number):
-        return Subscriber.CLEAN if state in (FREE, WAITS) else Subscriber(state)
+        return Subscriber.CLEAN if state in CLEAN_BYTES else Subscriber(state)
     return Subscriber.EXPIRED

@@ -11,7 +11,7 @@ import heapq
 from array import array
 from typing import NamedTuple
 
-from .blocks import DEFAULT_PRIORITY, ENDED_BYTES, FREE, NOBODY, OPEN_BYTES, WAITS, Block, Key, Lane, Part, Place
+from .blocks import APART, CLEAN_BYTES, DEFAULT_PRIORITY, ENDED_BYTES, FREE, NOBODY, OPEN_BYTES, WAITS, Block, Key, Lane, Part, Place
 from .order import Order
 from .plan import ANYBODY, Group
 from .rules import Rules
@@ -22,12 +22,13 @@ _IS_OPEN = bytes(state in OPEN_BYTES for state in range(256))
 KEPT_UNUSABLE = 10_000  # blocks that stay in memory because somebody could not use a message of them
 MOST_LANES = 1024  # groups that plans of publishers may make, beside those of subscribers
 SECOND, SOON = 1000, 10_000  # milliseconds
+PRIORITY = 20  # and more: the state of a move that gives messages another priority
 
 
 class Move(NamedTuple):
     """A timed range: messages first to first + length - 1 are in a state since `at`, for a member of a part, or for their publisher.
 
-    member: 0: nobody, or the publisher. state: a value of `Publisher` or of `Subscriber`; no value is in both.
+    member: 0: nobody, or the publisher. state: a value of `Publisher` or of `Subscriber`; none in both; `PRIORITY` and more: a priority.
     """
 
     first: int
@@ -253,10 +254,17 @@ class Stock:
     def ended(self, part: Part, start: int, count: int, implied: bool = False) -> None:
         """Messages of a part have an outcome. implied: they are journalled with it, whatever the rules."""
         block = part.block
-        if block.key.ordered and part.index + 1 < len(block.parts):
-            self._free(block.parts[part.index + 1], start, count)
+        if block.key.ordered:
+            self._next_turn(block, start, count)
         if implied or not self.rules.explicit:
             self._close(part, count)
+
+    def _next_turn(self, block: Block, start: int, count: int) -> None:
+        """The first group that is not through with a message may take it."""
+        for at in range(start, start + count):
+            part = next((one for one in block.parts if one.states[at] in OPEN_BYTES), None)
+            if part is not None and not (block.hidden and at in block.hidden):
+                self._free(part, at, 1)
 
     def _close(self, part: Part, count: int) -> None:
         part.open -= count
@@ -287,7 +295,23 @@ class Stock:
                 part.mark(at, length, FREE)
                 part.free += length
                 part.cursor = min(part.cursor, at)
+                self._set_apart(part, at, length)
         self._queue(part)
+
+    def _set_apart(self, part: Part, start: int, count: int) -> None:
+        """Of these messages, which are free, those with a priority of their own stand by themselves."""
+        priorities = part.block.priorities
+        for at in [one for one in range(start, start + count) if one in priorities] if priorities else ():
+            part.mark(at, 1, APART)
+            part.free -= 1
+            part.lane.set_apart(part, at)
+
+    def free_again(self, part: Part, index: int) -> None:
+        """A message that may be taken stands with the others of its block."""
+        if part.states[index] in (APART, WAITS):
+            part.takers[index] = NOBODY
+            part.mark(index, 1, FREE)
+            part.free += 1
 
     def open_again(self, block: Block, part: Part, index: int, member: Member) -> None:
         """A message that a member could not use is for it alone again."""
@@ -315,7 +339,7 @@ class Stock:
     def expire_part(self, part: Part, start: int, count: int, now: int) -> int:
         """What nobody has of these messages expires."""
         gone = 0
-        for at, length, state in runs_within(part, start, count, FREE, WAITS):
+        for at, length, state in runs_within(part, start, count, *CLEAN_BYTES):
             part.mark(at, length, Subscriber.EXPIRED)
             if state == FREE:
                 part.free -= length
@@ -325,6 +349,10 @@ class Stock:
             self.moves.append(Move(part.block.first + at, length, part.index, NOBODY, Subscriber.EXPIRED, now))
             self.ended(part, at, length, implied=True)
         self.counts["expired"] += gone
+        block = part.block
+        if block.hidden:  # a message that nobody is to get any more is JOURNALLED, revealed or not
+            over = [at for at in range(start, start + count) if all(one.states[at] not in CLEAN_BYTES for one in block.parts)]
+            block.hidden.difference_update(over)
         return gone
 
     # ---- looking
@@ -355,7 +383,9 @@ class Stock:
         for block in self.blocks.values():
             assert block.left == sum(part.open for part in block.parts) > 0
             for part in block.parts:
-                clean = part.states.count(FREE) + part.states.count(WAITS)
+                clean = sum(map(part.states.count, CLEAN_BYTES))
+                apart = {at for _, _, one, at in part.lane.apart if one is part}
+                assert all(at in apart for at, state in enumerate(part.states) if state == APART)
                 waiting, held = waiting + clean, held + part.held
                 assert part.free == part.states.count(FREE)
                 if not self.rules.explicit:

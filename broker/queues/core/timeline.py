@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 
 from .blocks import NOBODY, Block
 from .states import HELD, OUTCOMES, Act, Publisher, Step, Subscriber, act, step
-from .stock import Move
+from .stock import PRIORITY, Move
 
 _STEPS = {
     Subscriber.GET: Step.GET,
@@ -27,7 +27,10 @@ _STEPS = {
 
 
 class Timeline:
-    """publisher: (state, since when), in order. subscribers: the same of each, by name. Times in milliseconds since 1970."""
+    """publisher: (state, since when), in order. subscribers: the same of each, by name.
+
+    priorities: (priority, since when) that it was given later. Times in milliseconds since 1970.
+    """
 
     def __init__(self, block: Block, groups: Iterable[Iterable[str]], explicit: bool) -> None:
         self.publisher: list[tuple[Publisher, int]] = [(Publisher.PUT, block.at)]
@@ -37,6 +40,7 @@ class Timeline:
         self.subscribers: dict[str, list[tuple[Subscriber, int]]] = {
             name: [(Subscriber.CLEAN, block.at)] for group in self.groups for name in sorted(group)
         }
+        self.priorities: list[tuple[int, int]] = []
         self._explicit = explicit
         self._again = False
 
@@ -50,6 +54,9 @@ class Timeline:
     def apply(self, move: Move, name: str) -> None:
         """One move of the log. name: of its member; "" for nobody. Raises IllegalMove."""
         at = move.at
+        if move.state >= PRIORITY:
+            self.priorities.append((move.state - PRIORITY, at))
+            return
         if move.member == NOBODY and move.state in Publisher.__members__.values():
             self._publisher(Publisher(move.state), at)
             return

@@ -327,14 +327,14 @@ class LogStore:
         target = self.queues.get(name) or self.queue(name, self._rules(name))
         for one in dead:
             payload = self.payloads(one.block)[one.at]
-            target.put([payload], dead_meta(queue, one), now, one.block.key.topic, one.block.key.priority, delay=0)
+            target.put([payload], dead_meta(queue, one), now, one.block.key.topic, one.block.priority_of(one.at), delay=0)
 
-    def bury_failed(self, queue: Queue, payload: bytes, meta: Meta, why: str, priority: int, now: int) -> None:
+    def bury_failed(self, queue: Queue, payload: bytes, meta: Meta, why: str, priority: int, topic: bytes, now: int) -> None:
         """A message that fails the checks of its queue, and cannot be refused any more, is a dead letter."""
         queue.counts["refused"] += 1
         queue.counts["dead"] += 1
         target = self.queue(queue.rules.dead_letters, self._rules(queue.rules.dead_letters))
-        target.put([payload], failed_meta(queue.name, meta, now, why), now, priority=priority, delay=0)
+        target.put([payload], failed_meta(queue.name, meta, now, why), now, topic, priority, delay=0)
 
     def write(self, batch: Batch) -> None:
         """Have a batch on the disk. Blocks. Raises OSError; then it is not there."""

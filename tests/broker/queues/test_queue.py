@@ -6,7 +6,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from mqmesh.broker.queues.core.blocks import Block, Meta
+from mqmesh.broker.queues.core.blocks import SPARE, Block, Meta
 from mqmesh.broker.queues.core.plan import plan_of
 from mqmesh.broker.queues.core.queue import Queue, Slice
 from mqmesh.broker.queues.core.replay import replay
@@ -219,6 +219,46 @@ class Against(RuleBasedStateMachine):
                 message.move(other, Step.EXPIRE)
             message.look()
 
+    @precondition(lambda self: self.messages)
+    @rule(data=st.data(), priority=st.sampled_from((0, 1, 4, 9)))
+    def publisher_changes_what_waits(self, data: st.DataObject, priority: int) -> None:
+        """Rows Q5 and Q14: it expires by request, or has another priority."""
+        position = data.draw(st.sampled_from(sorted(self.messages)))
+        message, block = self.messages[position], self.queue.find(position)
+        if block is None:
+            return
+        waits, expires, at = Subscriber.CLEAN in message.of.values(), data.draw(st.integers(0, 3)) == 0, position - block.first
+        if not waits:
+            with pytest.raises(IllegalMove, match="nobody is still to get"):
+                self.queue.expire_at_once(block, at, self.now)
+            with pytest.raises(IllegalMove, match="nobody is still to get"):
+                self.queue.prioritize(block, at, priority, self.now)
+        elif expires:
+            self.queue.expire_at_once(block, at, self.now)
+            message.expire()
+        else:
+            self.queue.prioritize(block, at, priority, self.now)
+            message.priority = priority
+            assert block.priority_of(at) == priority
+
+    @precondition(lambda self: self.messages)
+    @rule(data=st.data())
+    def subscriber_expires_what_it_alone_is_to_get(self, data: st.DataObject) -> None:
+        position = data.draw(st.sampled_from(sorted(self.messages)))
+        message, block = self.messages[position], self.queue.find(position)
+        name = data.draw(st.sampled_from(MEMBERS))
+        if block is None or name not in message.of or message.of[name] is not Subscriber.CLEAN or message.others(name):
+            return
+        part, member = block.parts[message.group(name)], self.queue.members[name]
+        if message.publisher is not Publisher.REVEALED or message.due > self.now:
+            with pytest.raises(IllegalMove, match="EXPIRE: message"):
+                self.queue.expire_alone(member, part, position - block.first, self.now)
+            return
+        self.queue.expire_alone(member, part, position - block.first, self.now)
+        message.move(name, Step.EXPIRE)
+        message.alone.pop(message.group(name), None)
+        message.look()
+
     @rule(name=st.sampled_from(MEMBERS))
     def leave(self, name: str) -> None:
         self.queue.leave(self.queue.members[name], self.now)
@@ -291,6 +331,7 @@ class Against(RuleBasedStateMachine):
         for first, block in self.queue.blocks.items():
             for at in range(block.count):
                 assert standing(again, again.blocks[first], at) == standing(self.queue, block, at)
+                assert again.blocks[first].priority_of(at) == block.priority_of(at)
 
     @invariant()
     def they_agree(self) -> None:
@@ -335,6 +376,62 @@ def test_priority_goes_first_and_order_stays_within_one() -> None:
     for priority in (4, 9, 0, 9, 4):
         put(queue, b"%d" % priority, b"+%d" % priority, priority=priority)
     assert bodies(queue.take(member, 99, 1)) == [b"9", b"+9", b"9", b"+9", b"4", b"+4", b"4", b"+4", b"0", b"+0"]
+
+
+def test_q14_a_waiting_message_has_another_priority() -> None:
+    queue = Queue("q", Rules())
+    member = queue.join("a")
+    put(queue, *(b"%d" % number for number in range(1, 8)))
+    put(queue, b"8", priority=1)
+    for position, priority in ((5, 9), (2, 1), (7, 9), (3, 5), (3, 4), (7, 0), (8, 4)):
+        block = queue.find(position)
+        assert block is not None
+        queue.prioritize(block, position - block.first, priority, 1)
+    assert queue.mixed
+    found = queue.take(member, 3, 1)
+    assert bodies(found) == [b"5", b"1", b"3"]
+    queue.give_back(member, found[0].part, found[0].start, 1, 1)
+    assert bodies(queue.take(member, 9, 1)) == [b"5", b"4", b"6", b"8", b"2", b"7"]
+    queue.check()
+
+
+def test_q14_what_is_set_apart_often_takes_no_more_room() -> None:
+    queue = Queue("q", Rules())
+    member = queue.join("a")
+    put(queue, b"1", b"2")
+    block = queue.block_from(1)
+    assert block is not None
+    for number in range(10 * SPARE):
+        queue.prioritize(block, 1, number % 10, 1)
+    assert len(block.parts[0].lane.apart) <= SPARE + 2
+    queue.prioritize(block, 1, 9, 1)
+    assert bodies(queue.take(member, 9, 1)) == [b"2", b"1"]
+
+
+def test_q14_priority_counts_within_message_groups_too() -> None:
+    queue = Queue("q", Rules())
+    a, b = queue.join("a"), queue.join("b")
+    put(queue, b"x1", b"x2", b"x3", group="x")
+    put(queue, b"y1", group="y")
+    block = queue.block_from(1)
+    assert block is not None
+    queue.prioritize(block, 2, 9, 1)
+    assert bodies(queue.take(a, 2, 1)) == [b"x3", b"x1"]
+    assert bodies(queue.take(b, 9, 1)) == [b"y1"]
+    queue.check()
+
+
+def test_q5_who_is_skipped_does_not_let_others_overtake() -> None:
+    queue = Queue("q", Rules(plan=plan_of("a > b > c")))
+    a, b, c = [queue.join(name) for name in "abc"]
+    put(queue, b"1")
+    block = queue.block_from(1)
+    assert block is not None
+    queue.expire_alone(b, block.parts[1], 0, 1)
+    assert not queue.take(c, 9, 1)
+    (one,) = queue.take(a, 9, 1)
+    queue.settle(a, one.part, 0, 1, Subscriber.DONE, 1)
+    assert bodies(queue.take(c, 9, 1)) == [b"1"]
 
 
 def test_a_message_group_stays_with_one_member() -> None:

@@ -261,3 +261,58 @@ def commit(store: LogStore, now: int) -> None:
     assert batch is not None
     store.write(batch)
     store.applied(batch, now)
+
+
+async def test_q14_priority_by_request_survives_a_restart(tmp_path: Path) -> None:
+    async with Site(f"unix://{tmp_path}/socket", queues=queues(tmp_path, orders=Rules())) as site:
+        shop, operator = await asking(site, "shop"), await asking(site)
+        for payload in (b"1", b"2", b"3"):
+            await shop.publish("$queue/orders", payload, qos=1)
+        answer = await ask(shop, do="priority", name="orders", position=3, priority=9)  # its publisher
+        assert (answer["message"]["priority"], answer["message"]["state"]) == (9, "REVEALED")
+        assert (await ask(operator, do="priority", name="orders", position=1, priority=0))["message"]["priority"] == 0
+        found = await ask(operator, do="trace", name="orders", position=3)
+        assert (found["priority"], [one["priority"] for one in found["priorities"]]) == (9, [9])
+        assert found["priorities"][0]["at"] >= found["states"][0]["at"]
+        for wrong in ({}, {"priority": 10}, {"priority": -1}, {"priority": True}, {"priority": 1, "last": 3}):
+            assert "priority" in (await ask(operator, do="priority", name="orders", position=3, **wrong))["error"]
+    async with Site(f"unix://{tmp_path}/socket", queues=queues(tmp_path, orders=Rules())) as site:
+        operator, a = await asking(site), await site.client("a")
+        peeked = await ask(operator, do="peek", name="orders")
+        assert [(one["position"], one["priority"]) for one in peeked["messages"]] == [(1, 0), (2, 4), (3, 9)]
+        await a.subscribe("$queue/orders", qos=1)
+        assert [one.payload for one in await a.messages(3)] == [b"3", b"2", b"1"]
+        await a.nothing()
+        found = await ask(operator, do="priority", name="orders", position=3, priority=1)
+        assert found["error"] == "message 3 of queue 'orders' is at an end, or never was"
+
+
+async def test_q5_expired_by_its_publisher_or_by_its_subscriber(tmp_path: Path) -> None:
+    async with Site(f"unix://{tmp_path}/socket", queues=queues(tmp_path, orders=Rules(plan=plan_of("a | b, c"), requests=True))) as site:
+        shop, operator = await asking(site, "shop"), await asking(site)
+        a, c = await asking(site, "a"), await asking(site, "c")
+        for payload in (b"1", b"2", b"3"):
+            await shop.publish("$queue/orders", payload, qos=1)
+        await a.subscribe("$queue/orders", qos=1)
+        await a.messages(3)
+        await a.nothing()  # its acknowledgements have come
+        assert (await ask(a, do="expire", name="orders", position=1, last=2))["state"] == "expire"  # what it has
+        assert (await ask(c, do="expire", name="orders", position=1))["state"] == "expire"  # what it alone is to get
+        assert (await ask(shop, do="expire", name="orders", position=3))["message"]["subscribers"] == {
+            "a": "FETCHED",
+            "b": "EXPIRED",
+            "c": "EXPIRED",
+        }
+        assert "nobody is still to get message 3" in (await ask(operator, do="expire", name="orders", position=3))["error"]
+        trace = await ask(operator, do="trace", name="orders", position=1)
+        assert [one["state"] for one in trace["states"]] == ["PUT", "REVEALED", "JOURNALLED"]
+        assert {name: [one["state"] for one in states] for name, states in trace["subscribers"].items()} == {
+            "a": ["GET", "FETCHED", "EXPIRED", "JOURNALLED (IMPLIED)"],
+            "b": ["EXPIRED", "JOURNALLED (IMPLIED)"],
+            "c": ["EXPIRED", "JOURNALLED (IMPLIED)"],
+        }
+        assert (await ask(c, do="expire", name="orders", position=2))["state"] == "expire"
+        assert (await ask(a, do="done", name="orders", position=3))["state"] == "done"
+        counts = site.broker.site.queues.store.queues["orders"].counts  # type: ignore[union-attr]
+        assert (counts["expired"], counts["done"]) == (5, 1)
+        assert not site.broker.site.queues.store.queues["orders"].blocks  # type: ignore[union-attr]
