@@ -361,6 +361,14 @@ class StoredSession(Session):
         self.pump()
         self.context.flush()
 
+    def reread(self) -> None:
+        """A row that waits has changed: a page that is on its way is out of date, and the next one comes after the commit."""
+        self.load_after = self.mark()
+        if self.loading:
+            self.generation += 1
+            self.loading = False
+            self._load()
+
     def _again(self, generation: int) -> None:
         if generation == self.generation and self.spilled:
             self._load()

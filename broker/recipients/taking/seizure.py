@@ -197,6 +197,7 @@ class Seizure:
         if isinstance(session, StoredSession) and isinstance(delivery, PersistentDelivery):
             if keep:
                 session.put_row(delivery.row(session.recipient, delivery.order, 0, keep, 1))
+                session.reread()
             else:
                 session.delete_row(delivery.order)
 

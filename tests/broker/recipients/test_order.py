@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -13,9 +14,11 @@ from mqmesh.mesh.node.actions import PeerMessage
 from mqmesh.mqtt.packets import Puback, Publish
 from mqmesh.store.memory import MemoryStore
 from support.broker_site import Site
+from support.storage.failing_store import FailingStore
 
 from .test_mesh import Mesh, app, hung, state_is
 from .test_recipients import application, served, site, state
+from .test_restart import kept
 
 
 class Gate:
@@ -178,6 +181,33 @@ async def test_an_identifier_that_was_freed_and_given_again_is_not_mixed_up() ->
         again = await at.client("a", clean=False, expiry=1000)  # what has gone elsewhere holds no identifier any more
         await again.nothing()
         await b.nothing()
+
+
+async def test_what_is_left_of_a_run_is_read_after_the_commit_that_took_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else what has gone elsewhere is delivered here too, and the queue counts wrong from then on."""
+    gate, store = Gate(monkeypatch), FailingStore(MemoryStore())
+    async with site(store, message_interval=3, application=[application("a", "b"), application("b")]) as at:
+        a, b = await served(at, "a", clean=False, expiry=1000), await served(at, "b")
+        a.transport.abort()
+        await at.gone("a")
+        sender = await at.client("shop")
+        sender.send(*[Publish("app/a/x", b"%d" % number, 1, packet_id=number + 1) for number in range(2)])  # one run
+        for _ in range(2):
+            await sender.expect(Puback)
+        gate.hold = 1
+        await at.later(3.1)
+        await at.until(lambda: bool(gate.held))
+        await kept(at)
+        store.hold()
+        gate.open()
+        coming = asyncio.create_task(at.client("a", clean=False, expiry=1000))
+        await at.until(lambda: state(at, "a") == "operational")
+        await until_idle(at)
+        store.release()
+        again = await coming
+        assert [one.payload for one in await again.messages(1)] == [b"0"]
+        assert [one.payload for one in await b.messages(1)] == [b"1"]
+        await again.nothing()
 
 
 async def test_what_comes_while_messages_are_taken_away_does_not_take_the_place_of_the_probe(monkeypatch: pytest.MonkeyPatch) -> None:
