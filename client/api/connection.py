@@ -19,7 +19,7 @@ from ..core.settings import AckMode, Settings, Waiter
 from ..core.transport import Incoming, Link, LinkSpec, Outcome, Transport
 from ..message.destinations import TEMPORARY, Destination, Queue, TemporaryTopic, filter_to_consume, no_queues
 from .session import Session, unique_client_id
-from .subscriptions import SubscriptionRegistry
+from .subscriptions import SubscriptionRegistry, broker_has_queues
 
 log = logging.getLogger("mqmesh.client")
 
@@ -56,6 +56,7 @@ class Connection:
         self._temporary: set[str] = set()
         self._numbers, self._temporary_numbers = itertools.count(1), itertools.count(1)
         self._started = self._closed = self._used = False
+        self._queues_seen = False
         self._reports: queue.SimpleQueue[JMSError | None] = queue.SimpleQueue()
         self._reporter: threading.Thread | None = None
         self.publisher = self._open_publisher()
@@ -167,7 +168,7 @@ class Connection:
 
         For a queue, raises `JMSError` where the broker has none.
         """
-        if isinstance(destination, Queue) and not self.publisher.has_queues:
+        if isinstance(destination, Queue) and not self._has_queues():
             raise no_queues(f"{'consuming from' if consuming else 'sending to'} the queue {destination.name!r}")
         if not destination.name.startswith(TEMPORARY):
             return
@@ -176,6 +177,12 @@ class Connection:
             raise InvalidDestinationError("only its own connection can consume from a temporary topic (6.2.2)")
         if ours and destination.name not in self._temporary:
             raise InvalidDestinationError(f"the temporary topic {destination.name!r} is deleted")
+
+    def _has_queues(self) -> bool:
+        """Whether the broker has queues: it may have got the first one since our link connected."""
+        if not self._queues_seen and not self.publisher.has_queues and self.transport.declares:
+            self._queues_seen = broker_has_queues(self.transport, unique_client_id(), self.settings.connect_timeout)
+        return self._queues_seen or self.publisher.has_queues
 
     def delete_temporary_topic(self, topic: TemporaryTopic) -> None:
         filter_ = filter_to_consume(topic)

@@ -107,8 +107,8 @@ class Session(MessageMaker):
         return self.connection.create_temporary_topic()
 
     def create_temporary_queue(self) -> NoReturn:
-        """Raises `JMSError`: a broker's file declares its queues."""
-        raise JMSError("there are no temporary queues: a broker's file declares its queues; use a temporary topic", "queues")
+        """Raises `JMSError`: there are none."""
+        raise JMSError("there are no temporary queues: a broker's file or an operator declares queues; use a temporary topic", "queues")
 
     def create_producer(self, destination: Destination | None = None) -> MessageProducer:
         """destination None: given with each send."""

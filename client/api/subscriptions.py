@@ -116,25 +116,31 @@ def end_broker_session(transport: Transport, client_id: str, timeout: float) -> 
 
     Resuming the session shows whether it exists. A clean session then replaces it, and ends itself. timeout: seconds for each step.
     """
-    existed = _open_and_close(transport, LinkSpec(client_id, 60, resume=True, prefetch=1), timeout)
+    existed = _open_and_close(transport, LinkSpec(client_id, 60, resume=True, prefetch=1), timeout)[0]
     if existed:
         _open_and_close(transport, LinkSpec(client_id, 0), timeout)
     return existed
 
 
-def _open_and_close(transport: Transport, spec: LinkSpec, timeout: float) -> bool:
+def broker_has_queues(transport: Transport, client_id: str, timeout: float) -> bool:
+    """Whether the broker has queues now: it says so when a link connects. client_id: of nobody else. timeout: seconds for each step."""
+    return _open_and_close(transport, LinkSpec(client_id, 0), timeout)[1]
+
+
+def _open_and_close(transport: Transport, spec: LinkSpec, timeout: float) -> tuple[bool, bool]:
+    """Whether the broker had the session, and whether it has queues."""
     probe = _SessionProbe(timeout)
     link = transport.open(spec, probe)
     try:
-        return probe.wait()
+        return probe.wait(), link.has_queues
     finally:
         done = Waiter()
         link.close(True, done)
-        done.wait(timeout, "ending the subscription", "it may still exist")
+        done.wait(timeout, "closing a link", "its session may still exist")
 
 
 class _SessionProbe:
-    """The handler of a link that is opened to end a session."""
+    """The handler of a link that is opened to see what the broker says, or to end a session."""
 
     def __init__(self, timeout: float) -> None:
         self._timeout = timeout
@@ -146,7 +152,7 @@ class _SessionProbe:
     def wait(self) -> bool:
         """Whether the broker had the session."""
         if not self._event.wait(self._timeout):
-            raise JMSError(f"no connection to end the subscription: {self._last_failure}", "timeout")
+            raise JMSError(f"no connection to ask the broker: {self._last_failure}", "timeout")
         if self._error is not None:
             raise self._error
         return self._existed

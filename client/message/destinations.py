@@ -72,7 +72,7 @@ class TemporaryTopic(Topic):
 
 
 class TemporaryQueue(Queue):
-    """A queue of one connection. Brokers declare queues in their files, so there is none."""
+    """A queue of one connection. There is none: a broker's file or an operator declares queues."""
 
 
 def no_queues(what: str) -> JMSError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ from mqmesh.broker.queues.core.plan import ALL
 from mqmesh.broker.queues.core.rules import Rules
 from mqmesh.broker.queues.declaring import Declared
 from mqmesh.broker.queues.settings import QueueSettings
+from mqmesh.client import ConnectionFactory, JMSError
 from mqmesh.mqtt.packets import Publish
 from support.broker_site import Client, Site, until
 from support.management import EVERYBODY, role
@@ -43,6 +45,22 @@ async def ask(client: Client, do: str, name: str | None = None, **request: Any) 
 
 async def names(client: Client) -> list[str]:
     return [one["name"] for one in (await ask(client, "list")).get("queues", [])]
+
+
+async def test_the_api_sees_the_first_queue_that_is_declared(tmp_path: Path) -> None:
+    async with broker(tmp_path) as site:
+        operator = await asking(site)
+        context = await asyncio.to_thread(ConnectionFactory(str(site.broker.addresses[0])).create_context)
+        producer, orders = context.create_producer(), context.create_queue("orders")
+        with pytest.raises(JMSError, match="needs an mqmesh broker with queues"):
+            await asyncio.to_thread(producer.send, orders, "early")
+        await ask(operator, "declare", "orders")
+        await asyncio.to_thread(producer.send, orders, "1")
+        consumer = await asyncio.to_thread(context.create_consumer, orders)
+        message = await asyncio.to_thread(consumer.receive)
+        assert message is not None
+        assert message.body == "1"
+        await asyncio.to_thread(context.close)
 
 
 async def test_a_declared_queue_is_there_at_once_and_after_a_restart(tmp_path: Path) -> None:
