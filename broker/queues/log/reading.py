@@ -112,7 +112,7 @@ class Reader:
 
     def _puts(self, segment: Segment, begin: int, until: int, least: int = 1) -> Iterator[Put]:
         """Blocks of the queue in frames that begin between two places of a segment; at least in so many frames."""
-        for number, frame in enumerate(scan(self._where, segment.number, False, _silent, until=segment.size, begin=begin, spans={})):
+        for number, frame in enumerate(scan(self._where, segment.number, False, _silent, until=segment.size, begin=begin)):
             if frame.offset >= until and number >= least:
                 return
             for record in frame.records:
