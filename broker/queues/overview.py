@@ -1,21 +1,25 @@
 """The queues of one broker as operators and publishers see them: lists, one queue, its messages, the history of one, and what may be done.
 
-Nothing here changes anything but `purge`, `redrive`, `reveal`, `withdraw` and `again`; each of these is a move that is written and timed.
+Nothing here changes anything but `purge`, `redrive`, `reveal`, `withdraw`, `again`, and what members say (`work`); each of these is a move
+that is written and timed.
+
+What may take long is a walk of short steps: between two of them the broker serves others, and the queue may have changed.
 
 What it does not know: who asks and what that one may (`broker/requests/queues.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ...base.queues import PREFIX
 from ...mqtt.errors import UsageError
 from .core.blocks import CLEAN_BYTES, Block, Meta, Part
-from .core.queue import Queue
+from .core.queue import Queue, spans
 from .core.standing import publisher_of, standing
 from .core.states import IllegalMove, Publisher, Step, Subscriber, name_of
 from .core.stock import Member
@@ -32,6 +36,11 @@ if TYPE_CHECKING:
 MOST_PEEKED = 100  # messages of one answer
 MOST_WHOLE = 262_144  # bytes of payloads in one answer of whole messages; a larger message goes by itself
 MOST_REDRIVEN = 10_000  # messages of one request
+MOST_SHOWN = 1000  # members of a queue in one answer
+MOST_BYTES = 262_144  # of names in the rows of one answer
+WORKED = 64  # messages of a member in one step
+
+Walk = Generator[None, None, dict[str, Any]]
 
 
 class Overview:
@@ -69,12 +78,12 @@ class Overview:
         }
 
     def show(self, name: str) -> dict[str, Any]:
-        """One queue, with its members and settings."""
+        """One queue, with its settings and its first members."""
         queue = self.queue(name)
+        found = (one for one in queue.members.values() if one.active or one.held or one.name in queue.subscribers)
         members = [
             {"name": one.name, "active": one.active, "in_flight": one.held, "subscriber": one.name in queue.subscribers}
-            for one in queue.members.values()
-            if one.active or one.held or one.name in queue.subscribers
+            for one in islice(found, MOST_SHOWN)
         ]
         rules = queue.rules
         keys = ("messages", "bytes", "age", "when_full", "deliveries", "backoff", "retention", "prefetch", "single", "explicit")
@@ -90,36 +99,40 @@ class Overview:
         """Where a queue is declared."""
         return "by a request" if name in self._queues.settings.declared else "in the file"
 
-    def peek(self, name: str, begin: int, most: int, payloads: bool, whole: bool = False) -> dict[str, Any]:
+    def peek(self, name: str, begin: int, most: int, payloads: bool, whole: bool = False) -> Walk:
         """Messages that are not at an end, from a position on. It changes nothing.
 
         payloads: with the first 4 KiB of each. whole: with all of each, and with its properties; fewer at a time where they are large.
         """
         queue = self.queue(name)
         found: list[dict[str, Any]] = []
-        size = 0
-        for first in sorted(queue.blocks):
-            block = queue.blocks[first]
+        size = names = 0
+        block = queue.block_from(begin)
+        while block is not None:
             with self._reading(queue, block):
-                for at in [one for start, count in queue.open_runs(block) for one in range(max(start, begin - first), start + count)]:
-                    if len(found) == most or (whole and found and size + block.lengths[at] > MOST_WHOLE):
-                        return {"messages": found, "more": first + at}
+                for at in [one for start, count in queue.open_runs(block) for one in range(max(start, begin - block.first), start + count)]:
+                    full = names > MOST_BYTES or (whole and size + block.lengths[at] > MOST_WHOLE)
+                    if len(found) == most or (found and full):
+                        return {"messages": found, "more": block.first + at}
                     row = self._message(queue, block, at, payloads and not whole)
                     if whole:
                         row |= self._whole(queue, block, at)
                         size += block.lengths[at]
+                    names += sum(map(len, row["subscribers"]))
                     found.append(row)
+            yield
+            block = queue.block_from(block.first + block.count)
         return {"messages": found, "more": None}
 
     def _whole(self, queue: Queue, block: Block, at: int) -> dict[str, Any]:
         """What a client makes the message of. waits: somebody may take it now, or as soon as its back-off is over."""
         revealed = publisher_of(queue, block, at) is Publisher.REVEALED and block.key.due <= self._queues.now()
         topic = block.key.topic or (PREFIX + queue.name).encode()
-        waits = revealed and any(part.states[at] in CLEAN_BYTES for part in block.parts)
+        waits = revealed and _waits(block, at)
         return {"waits": waits, **content(topic, block.meta(at).properties, self._bytes(queue, block, at))}
 
     def _message(self, queue: Queue, block: Block, at: int, payloads: bool) -> dict[str, Any]:
-        now = standing(queue, block, at)
+        now = standing(queue, block, at, MOST_PEEKED)
         meta = block.meta(at)
         message = {
             "position": block.first + at,
@@ -163,10 +176,10 @@ class Overview:
             if not resident:
                 self._queues.store.forget(queue, block)
 
-    def trace(self, name: str, position: int, payloads: bool) -> dict[str, Any]:
+    def trace(self, name: str, position: int, payloads: bool) -> Walk:
         """The history of one message, as long as the log has it."""
         queue = self.queue(name)
-        block, moves = self._queues.store.history(queue, position)
+        block, moves = yield from self._queues.store.history(queue, position)
         if block is None:
             raise UsageError(f"there is no message {position} in the log of queue {name!r}: it never was, or its retention is over")
         active = [member.name for member in queue.members.values() if member.active]
@@ -203,42 +216,58 @@ class Overview:
 
     # ---- deeds
 
-    def purge(self, name: str, dry_run: bool) -> dict[str, Any]:
-        """Withdraw every message that nobody has."""
-        queue, now = self.queue(name), self._queues.now()
-        count = 0
-        for block in list(queue.blocks.values()):
+    def purge(self, name: str, dry_run: bool) -> Walk:
+        """Withdraw every message that is there now and that nobody has."""
+        queue = self.queue(name)
+        end, count = queue.next, 0
+        block = queue.block_from(0)
+        while block is not None and block.first < end:
             clean = _clean(block)
             count += len(clean)
-            for at in clean if not dry_run else ():
-                queue.withdraw(block, at, 1, now)
+            for start, length in spans(clean if not dry_run else []):
+                queue.withdraw(block, start, length, self._queues.now())
+            yield
+            block = queue.block_from(block.first + block.count)
         self._queues.stir(name)
         return {"queue": name, "purged": count, "dry_run": dry_run}
 
-    def redrive(self, name: str, to: str | None, position: int | None, dry_run: bool) -> dict[str, Any]:
-        """Put dead letters into the queue that they come from, or another; in one commit with their end here."""
-        queue, now = self.queue(name), self._queues.now()
-        count = 0
-        for block in list(queue.blocks.values()):
-            for at in _clean(block):
-                if count == MOST_REDRIVEN or position not in (None, block.first + at):
+    def redrive(self, name: str, to: str | None, position: int | None, dry_run: bool) -> Walk:
+        """Put dead letters into the queue that they come from, or another; each in one commit with its end here."""
+        queue = self.queue(name)
+        end, count = queue.next, 0
+        block = queue.block_from(position or 0)
+        while block is not None and block.first < end:
+            for at in _clean(block) if position is None else [position - block.first] if block.holds(position) else []:
+                goal, again = self._goal(queue, block, at, to)
+                if goal is None or not _waits(block, at):
                     continue
-                meta = block.meta(at)
-                origin, properties = origin_of(meta.properties)
-                target = to or origin
-                if target is None or target == name:
-                    continue
-                goal = self.queue(target)
                 if goal.rules.store != queue.rules.store:
-                    raise UsageError(f"queue {target!r} has another store: messages change their queue in one commit, so both have one")
+                    raise UsageError(f"queue {goal.name!r} has another store: messages change their queue in one commit, so both have one")
+                full = (self._queues.store.of(goal).full or goal.refusal(1, block.lengths[at])) if not dry_run else None
+                if full is not None and not count:
+                    raise UsageError(f"{goal.name}: {full}")
+                if full is not None or count == MOST_REDRIVEN:
+                    return {"queue": name, "redriven": count, "dry_run": dry_run, "left": f"{goal.name}: {full}" if full else "ask again"}
                 count += 1
                 if not dry_run:
-                    made, key = Meta(meta.publisher, properties, meta.handle, meta.group), block.key
-                    put = partial(goal.put, [self._bytes(queue, block, at)], made, now, key.topic, block.priority_of(at))
-                    Replacement(self._queues, queue, put)
+                    now = self._queues.now()
+                    payload, key = [self._bytes(queue, block, at)], block.key
+                    Replacement(self._queues, queue, partial(goal.put, payload, again, now, key.topic, block.priority_of(at)))
                     queue.withdraw(block, at, 1, now)
+                yield
+            self._queues.store.served(queue, block)
+            yield
+            block = queue.block_from(block.first + block.count) if position is None else None
         self._queues.stir(name)
         return {"queue": name, "redriven": count, "dry_run": dry_run}
+
+    def _goal(self, queue: Queue, block: Block, at: int, to: str | None) -> tuple[Queue | None, Meta]:
+        """Where a message of a queue goes back to, and as what; None: it stays."""
+        meta = block.meta(at)
+        origin, properties = origin_of(meta.properties)
+        target = to or origin
+        again = Meta(meta.publisher, properties, meta.handle, meta.group)
+        return (None if target is None or target == queue.name else self.queue(target)), again
 
     def act(self, name: str, do: str, position: int, member: str, publisher: str | None, priority: int = 0) -> dict[str, Any]:
         """reveal, withdraw, expire, priority or again (to one member) for one message. publisher: whose it has to be; None: anybody's."""
@@ -279,22 +308,24 @@ class Overview:
         block, member = queue.find(position), queue.members.get(client)
         return block is not None and member is not None and _part_of(block, position - block.first, member, "expire") is not None
 
-    def work(self, name: str, do: str, first: int, last: int, client: str) -> dict[str, Any]:
-        """A member says of messages that it has: processing, done, unusable, return, expire; of those that it had: journalled."""
-        queue, now = self.queue(name), self._queues.now()
+    def work(self, name: str, do: str, first: int, last: int, client: str) -> Walk:
+        """A member says what becomes of messages that it has: processing, done, unusable, return, expire; journalled of those it had."""
+        queue = self.queue(name)
         member = queue.members.get(client)
         if member is None:
-            raise UsageError(f"{client!r} is no member of queue {name!r}")
-        try:
-            for position in range(first, last + 1):
-                block = queue.find(position)
-                at = position - block.first if block is not None else 0
-                part = _part_of(block, at, member, do) if block is not None else None
-                if part is None:
-                    raise UsageError(f"{client!r} does not have message {position} of queue {name!r}")
-                _work(queue, member, part, at, do, now)
-        except IllegalMove as error:
-            raise UsageError(str(error)) from None
+            raise UsageError(f"{client[:200]!r} is no member of queue {name!r}")
+        for position in range(first, last + 1):
+            block = queue.find(position)
+            at = position - block.first if block is not None else 0
+            part = _part_of(block, at, member, do) if block is not None else None
+            if part is None:
+                raise UsageError(f"{client[:200]!r} does not have message {position} of queue {name!r}")
+            try:
+                _work(queue, member, part, at, do, self._queues.now())
+            except IllegalMove as error:
+                raise UsageError(str(error)) from None
+            if position % WORKED == 0:
+                yield
         self._queues.stir(name)
         return {"queue": name, "first": first, "last": last, "state": do}
 
@@ -326,6 +357,11 @@ def _work(queue: Queue, member: Member, part: Part, at: int, do: str, now: int) 
 def _clean(block: Block) -> list[int]:
     """The messages of a block that somebody is still to get, by index."""
     return sorted({at for part in block.parts for start, count, _ in part.runs(*CLEAN_BYTES) for at in range(start, start + count)})
+
+
+def _waits(block: Block, at: int) -> bool:
+    """Whether somebody is still to get a message."""
+    return any(part.states[at] in CLEAN_BYTES for part in block.parts)
 
 
 def _groups(block: Block) -> str:

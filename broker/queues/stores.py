@@ -10,7 +10,7 @@ What it does not know: clients, what is in a log.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ...base.settings import ConfigError
@@ -143,7 +143,7 @@ class Stores:
         """See `LogStore`."""
         self.of(queue).forget(block)
 
-    def history(self, queue: Queue, position: int) -> tuple[Block | None, list[Move]]:
+    def history(self, queue: Queue, position: int) -> Generator[None, None, tuple[Block | None, list[Move]]]:
         """See `LogStore`."""
         return self.of(queue).history(queue, position)
 

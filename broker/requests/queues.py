@@ -37,9 +37,10 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ...base.queues import ANSWER, PREFIX, TOPIC
 from ...base.quoting import quoted
@@ -52,9 +53,9 @@ from ..auth.roles import Role
 from ..queues.core.queue import HIGHEST
 from ..queues.declaring import Declarations
 from ..queues.kept import MOST_READ, Position
-from ..queues.overview import MOST_PEEKED, Overview
+from ..queues.overview import MOST_PEEKED, Overview, Walk
 from ..routing.publication import Publication
-from .reply import own_targets, reply_to
+from .reply import own_targets, reply_to, work
 
 if TYPE_CHECKING:
     from ...mqtt.publish import PublishProperties
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from ..ports import Connection, Context
     from ..routing.route import Route
     from ..routing.router import Router
+    from ..site import ClientConnection
 
 log = logging.getLogger("mqmesh.broker")
 
@@ -71,6 +73,7 @@ WORKS = ("processing", "done", "unusable", "return", "journalled")  # what membe
 MOST_WORKED = 10_000  # messages of one request
 RIGHT = 'send {"do": "list"} or {"do": "show", "name": "..."}; do: ' + ", ".join(LOOKS + DEEDS + CHANGES + ACTS + WORKS)
 NO_QUEUES = "this broker has no queues: its file has no table [queues]"
+LARGEST_REQUEST = 262_144  # bytes
 LARGEST = 2**63  # of positions
 KINDS: dict[str, tuple[type, str]] = {
     "from": (int, "a position"),
@@ -110,6 +113,7 @@ class QueueTopic:
         self.declarations: Declarations | None = None
         self.elsewhere: Callable[[str, Asked, Callable[[bytes], None]], bool] | None = None
         self.accept: Callable[[Run, Route], bool] = lambda run, route: False
+        self._away: deque[Iterator[None]] = deque()
         router.services[TOPIC] = self.serve
 
     def serve(self, connection: Connection, run: Batch, properties: PublishProperties | None) -> bool:
@@ -117,12 +121,17 @@ class QueueTopic:
         topic, block = reply_to(connection, properties, ANSWER)
         if not own_targets(self._router, connection, topic):
             return False
-        for payload in run.payloads:
-            send = partial(self.send, connection, topic, block)
-            found = self._answer(connection, payload, send)
-            if found is not None:
-                self._say(found, send)
+        client = cast("ClientConnection", connection)
+        work(client, self._steps(client, list(run.payloads), partial(self.send, connection, topic, block)))
         return True
+
+    def _steps(self, connection: ClientConnection, payloads: list[bytes], send: Callable[[bytes], None]) -> Iterator[None]:
+        """Answer requests one after the other, in short steps."""
+        for payload in payloads:
+            found = yield from self._answer(connection, payload, send)
+            if found:
+                self._say(found, send)
+            yield
 
     def _say(self, found: dict[str, Any], send: Callable[[bytes], None]) -> None:
         """Answer; what a member says counts once it is told so, and that is after the commit."""
@@ -141,15 +150,36 @@ class QueueTopic:
             self._say({"error": wrong or NO_QUEUES}, send)
             return
         try:
-            self._say(self._work_or_act(self.overview, asked, self.overview.member(str(name), client, origin), client), send)
+            steps = self._work_or_act(self.overview, asked, self.overview.member(str(name), client, origin), client)
         except UsageError as error:
             self._say({"error": str(error)}, send)
+            return
+        self._away.append(self._worked(steps, send))
+        if len(self._away) == 1:
+            turns = self._context.turns
+            turns.run(turns.broker, self._work_away(), "work=queue-requests")
 
-    def _work_or_act(self, overview: Overview, asked: Asked, member: str, publisher: str | None) -> dict[str, Any]:
+    def _work_away(self) -> Iterator[None]:
+        """Do what clients of other sites have asked, in that order."""
+        while self._away:
+            yield from self._away[0]
+            self._away.popleft()
+
+    def _worked(self, steps: Walk, send: Callable[[bytes], None]) -> Iterator[None]:
+        try:
+            found = yield from steps
+        except UsageError as error:
+            found = {"error": str(error)}
+        except Exception:
+            log.exception("event=internal-error work=queue-requests")
+            found = {"error": "internal error: the log of the broker says more"}
+        self._say(found, send)
+
+    def _work_or_act(self, overview: Overview, asked: Asked, member: str, publisher: str | None) -> Walk:
         """member: who says what becomes of messages. publisher: whose messages they have to be; None: anybody's."""
         do, name, first = str(asked["do"]), str(asked["name"]), int(asked["position"])
         if _works(overview, asked, member):
-            return overview.work(name, do, first, asked.get("last", first), member)
+            return (yield from overview.work(name, do, first, asked.get("last", first), member))
         if "last" in asked:
             raise UsageError(f"{do}: give one position")
         return overview.act(name, do, first, asked.get("member", ""), publisher, asked.get("priority", 0))
@@ -159,8 +189,10 @@ class QueueTopic:
         for target in own_targets(self._router, connection, topic):
             self._router.deliver_to(Run(topic, 1, False, [text], block, received=self._context.now), target, Publication())
 
-    def _answer(self, connection: Connection, payload: bytes, send: Callable[[bytes], None]) -> dict[str, Any] | None:
-        """The answer; None: `send` gets it later."""
+    def _answer(self, connection: ClientConnection, payload: bytes, send: Callable[[bytes], None]) -> Walk:
+        """The answer; an empty one: `send` gets it later, or nobody is there."""
+        if len(payload) > LARGEST_REQUEST:
+            return {"error": f"a request has at most {LARGEST_REQUEST:,} bytes"}
         try:
             asked = json.loads(payload)
         except (ValueError, RecursionError):
@@ -190,35 +222,37 @@ class QueueTopic:
             return {"error": DENIED}
         try:
             if do in WORKS + ACTS and self.elsewhere is not None and self.elsewhere(connection.client_id, asked, send):
-                return None
+                return {}
             if self.overview is None:
                 return {"error": NO_QUEUES}
             if do in LOOKS:
                 if do == "list":
                     return {"queues": [row for row in self.overview.list() if free or may(Role.VIEWER, row["name"])]}
-                return _look(self.overview, do, asked, free or may(Role.PAYLOAD_READER))
+                return (yield from _while_there(connection, _look(self.overview, do, asked, free or may(Role.PAYLOAD_READER))))
             if _works(self.overview, asked, connection.client_id):
-                return self._work_or_act(self.overview, asked, connection.client_id, None)
+                return (yield from self._work_or_act(self.overview, asked, connection.client_id, None))
             if do in CHANGES:
                 self._change(do, asked, connection, send)
-                return None
-            return self._act(self.overview, do, asked, connection, operator)
+                return {}
+            if do == "redrive" and "to" in asked and not may(Role.OPERATOR, asked["to"]):
+                return {"error": DENIED}
+            return (yield from self._act(self.overview, do, asked, connection, operator))
         except UsageError as error:
             return {"error": str(error)}
 
-    def _act(self, overview: Overview, do: str, asked: Asked, connection: Connection, operator: bool) -> dict[str, Any]:
+    def _act(self, overview: Overview, do: str, asked: Asked, connection: ClientConnection, operator: bool) -> Walk:
         name, dry_run = asked["name"], asked.get("dry_run", False)
         if do in ACTS:
-            answer = self._work_or_act(overview, asked, connection.client_id, None if operator else connection.client_id)
+            answer = yield from self._work_or_act(overview, asked, connection.client_id, None if operator else connection.client_id)
         elif do == "purge":
-            answer = overview.purge(name, dry_run)
+            answer = yield from overview.purge(name, dry_run)
         elif do == "edit":
             answer = overview.kept.edit(name, asked["position"], asked.get("payload"), asked.get("properties", {}))
         elif do == "distribute":
             publish = partial(self._publish, connection)
             answer = overview.kept.distribute(name, asked.get("from", 1), asked["last"], asked["to"], publish)
         else:
-            answer = overview.redrive(name, asked.get("to"), asked.get("position"), dry_run)
+            answer = yield from overview.redrive(name, asked.get("to"), asked.get("position"), dry_run)
         if not dry_run:
             _note(connection, asked)
         return answer
@@ -308,14 +342,15 @@ def _works(overview: Overview, asked: Asked, member: str) -> bool:
     return do in WORKS or (do == "expire" and overview.is_members(asked["name"], asked["position"], member))
 
 
-def _look(overview: Overview, do: str, asked: Asked, payloads: bool) -> dict[str, Any]:
+def _look(overview: Overview, do: str, asked: Asked, payloads: bool) -> Walk:
     if do == "show":
         return {"queue": overview.show(asked["name"])}
     if do == "peek":
         whole = asked.get("whole", False)
         if whole and not payloads:
             return {"error": DENIED}
-        return overview.peek(asked["name"], asked.get("from", 0), max(1, min(asked.get("most", 20), MOST_PEEKED)), payloads, whole)
+        most = max(1, min(asked.get("most", 20), MOST_PEEKED))
+        return (yield from overview.peek(asked["name"], asked.get("from", 0), most, payloads, whole))
     if do == "needed":
         return overview.kept.needed(asked["name"], asked.get("from", 0), max(1, min(asked.get("most", 100), MOST_READ)))
     if do == "read":
@@ -323,4 +358,17 @@ def _look(overview: Overview, do: str, asked: Asked, payloads: bool) -> dict[str
             return {"error": DENIED}
         most = max(1, min(asked.get("most", MOST_READ), MOST_READ))
         return overview.kept.read(asked["name"], asked.get("from", 0), asked.get("since"), most)
-    return overview.trace(asked["name"], asked["position"], payloads)
+    return (yield from overview.trace(asked["name"], asked["position"], payloads))
+
+
+def _while_there(connection: ClientConnection, walk: Walk) -> Walk:
+    """A walk that nobody needs to the end when its client is gone."""
+    while not connection.closing:
+        try:
+            next(walk)
+        except StopIteration as end:
+            found: dict[str, Any] = end.value
+            return found
+        yield
+    walk.close()
+    return {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from ...mqtt.properties import Property, encode_properties
@@ -10,6 +12,7 @@ if TYPE_CHECKING:
     from ...mqtt.publish import PublishProperties
     from ..ports import Connection
     from ..routing.router import Router
+    from ..site import ClientConnection
 
 
 def reply_to(connection: Connection, properties: PublishProperties | None, without: str) -> tuple[bytes, bytes]:
@@ -33,3 +36,14 @@ def own_targets(router: Router, connection: Connection, topic: bytes) -> list[An
     session = connection.session
     route = router.routes.get(topic) or router.route(topic)
     return [target for target in route.targets if session is not None and target.session is session.face]
+
+
+def work(connection: ClientConnection, steps: Iterator[None]) -> None:
+    """Take the steps of a request: at once while the connection's slice lasts, the rest in its turns. It is not read meanwhile."""
+    if connection.steps is not None:
+        connection.steps = chain(connection.steps, steps)
+        return
+    turns = connection.context.turns
+    if any(turns.over() and not connection.inside for _ in steps):
+        connection.steps = steps
+        connection.wait_for_turn()

@@ -107,11 +107,12 @@ def messages_of(site: Site, find: Find) -> Listing:
 
     def scan(where: Where) -> Iterator[Sequence[Message]]:
         for queue in _queues(site, where["queue"])[:1]:
-            for first in sorted(queue.blocks):
-                block = queue.blocks.get(first)
-                indexes = iter(range(block.count if block is not None else 0))
-                while block is not None and (piece := [(queue, block, at) for at in islice(indexes, PIECE)]):
+            block = queue.block_from(0)
+            while block is not None:
+                indexes = iter(range(block.count))
+                while piece := [(queue, block, at) for at in islice(indexes, PIECE)]:
                     yield piece
+                block = queue.block_from(block.first + block.count)
 
     def payload(one: Message) -> bytes:
         queue, block, at = one
@@ -166,8 +167,13 @@ def states_of(site: Site, find: Find) -> Listing:
             raise Refused("position: give that of one message")
         if overview is None or not _queues(site, name):
             return
+        walk = overview.trace(str(name), int(position), False)
         try:
-            found = overview.trace(str(name), int(position), False)
+            while True:
+                next(walk)
+                yield []
+        except StopIteration as end:
+            found = end.value
         except UsageError as error:
             raise Refused(str(error)) from None
         rows = [{"who": one["who"], "role": "publisher", **one} for one in found["states"]]

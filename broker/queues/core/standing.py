@@ -8,6 +8,8 @@ What it does not know: when that was (`timeline.py`).
 
 from __future__ import annotations
 
+from collections.abc import Container
+from itertools import islice
 from typing import NamedTuple
 
 from .blocks import CLEAN_BYTES, NOBODY, Block, Part
@@ -23,17 +25,24 @@ class Standing(NamedTuple):
     needed: list[str]
 
 
-def standing(queue: Stock, block: Block, index: int) -> Standing:
-    """How a message stands. index: in its block."""
+def standing(queue: Stock, block: Block, index: int, most: int | None = None) -> Standing:
+    """How a message stands. index: in its block. most: of a pool no more members than so many, with the one that has it."""
     publisher = publisher_of(queue, block, index)
     found: dict[str, Subscriber] = {}
     for part in block.parts:
-        for name in sorted(part.lane.group) or [name for name, member in queue.members.items() if name not in found]:
+        for name in sorted(part.lane.group) or _pool(queue, part.takers[index], found, most):
             state = _of(part, index, queue.members[name].number)
             if state in OUTCOMES and publisher is Publisher.JOURNALLED:
                 state = Subscriber.JOURNALLED_IMPLIED
             found[name] = state
     return Standing(publisher, found, [name for name, state in found.items() if state is Subscriber.CLEAN])
+
+
+def _pool(queue: Stock, taker: int, others: Container[str], most: int | None) -> list[str]:
+    names = list(islice((name for name in queue.members if name not in others), most))
+    if taker and (who := queue.names[taker]) not in others and who not in names:
+        names.append(who)
+    return names
 
 
 def publisher_of(queue: Stock, block: Block, index: int) -> Publisher:

@@ -64,7 +64,7 @@ class Carry:
         self._where = where
         self.looked = False
         self.written = 0
-        self._found = found
+        self._found = dict(found)
         self._read_to = End(number, HEADER.size)
         self._end = end
         self._blocks = blocks
@@ -83,6 +83,10 @@ class Carry:
             last = pieces[-1].block
             self._spans[number] = Span(pieces[0].block.first, last.first + last.count - 1)
         self._blocks = []
+
+    def know(self, segment: Segment) -> None:
+        """The log has one more segment. It may be told in any thread."""
+        self._found = {**self._found, segment.number: segment}
 
     @property
     def left(self) -> bool:

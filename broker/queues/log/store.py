@@ -15,7 +15,7 @@ What it does not know: who waits for a commit, threads, clocks. Times are millis
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from operator import add, itemgetter
 from pathlib import Path
 from zlib import crc32
@@ -30,6 +30,7 @@ from .carry import CARRY_BYTES, MESSAGE_BYTES, Carry, End, Piece
 from .dead import dead_meta, failed_meta
 from .format import (
     FRAME,
+    Damaged,
     Moves,
     Name,
     Next,
@@ -53,22 +54,24 @@ SEGMENT_BYTES = 32 << 20
 RESIDENT_BYTES = 64 << 20  # payloads that wait in memory; more are in the log only
 MOST_QUEUES = 65_535
 PIECE = 2000  # blocks that are looked at in a row
+LOOKS = 3  # at the history of a message, while segments go
 SHARE = 4  # a segment is worth carrying if it is so many times what is needed of it
 _FIRST_OF, _LENGTH_OF, _MEMBER_OF = map(itemgetter, (0, 1, 3))  # of a Move
 
 
 class Batch:
-    """One commit. data: its bytes. segment, offset: where they go. new: the segment begins with it.
+    """One commit. data: its bytes. segment, offset: where they go. new: the segment begins with it; then `made` is it, once it is there.
 
     dead: dead letters that are among its blocks. carry, pieces: what is written again with it. named: members that these name.
     """
 
-    __slots__ = ("blocks", "carry", "changed", "data", "dead", "moves", "named", "new", "offset", "pieces", "segment", "size")
+    __slots__ = ("blocks", "carry", "changed", "data", "dead", "made", "moves", "named", "new", "offset", "pieces", "segment", "size")
 
     def __init__(self, segment: int, offset: int, new: bool) -> None:
         self.segment = segment
         self.offset = offset
         self.new = new
+        self.made: Segment | None = None
         self.data: list[bytes] = []
         self.size = 0
         self.blocks: list[tuple[Queue, Block]] = []
@@ -340,9 +343,10 @@ class LogStore:
         """Have a batch on the disk. Blocks. Raises OSError; then it is not there."""
         if batch.new:
             self._where.begin(batch.segment)
-            self._segments[batch.segment] = self._current = Segment(batch.segment)
-            self._retry_new = False
-        current = self._current
+            batch.made = Segment(batch.segment)
+            if batch.carry is not None:
+                batch.carry.know(batch.made)
+        current = batch.made or self._current
         assert current is not None
         append = self._where.append
         try:
@@ -360,8 +364,7 @@ class LogStore:
             self._where.undo(batch.segment, batch.offset if not batch.new else 0)
             if batch.new:
                 self._where.drop(batch.segment)
-                del self._segments[batch.segment]
-                self._current = None
+                batch.made = None
             raise
         self._appended += at - batch.offset
         current.size = at
@@ -370,6 +373,11 @@ class LogStore:
     def applied(self, batch: Batch, now: int) -> None:
         """A batch is on the disk."""
         self._pending = None
+        if batch.made is not None:  # the loop learns of it now: until here it was the writer's
+            self._segments[batch.segment] = self._current = batch.made
+            self._retry_new = False
+            if self.carry is not None:
+                self.carry.know(batch.made)
         segment = self._segments[batch.segment]
         for queue, block in batch.blocks:
             segment.note(queue.number, block.first, block.first + block.count - 1)
@@ -434,6 +442,8 @@ class LogStore:
         """The payloads of a block, from memory or from the log. Raises Damaged, OSError."""
         if block.payloads is None:
             assert block.place is not None
+            if block.place.segment not in self._segments:
+                raise Damaged(f"segment {block.place.segment} is gone: its retention is over")
             block.payloads = block.payloads_in(segments.read_body(self._where, block.place))
             self.resident += block.size
         return block.payloads
@@ -548,18 +558,37 @@ class LogStore:
             block.payloads = block.payloads_in(segments.read_body(self._where, block.place))
         return block.payloads[at]
 
-    def history(self, queue: Queue, position: int) -> tuple[Block | None, list[Move]]:
-        """The block of a position as it was put, and all moves of that message that are in the log, in order."""
+    def history(self, queue: Queue, position: int) -> Generator[None, None, tuple[Block | None, list[Move]]]:
+        """The block of a position as it was put, and all moves of that message up to now, in order; in steps.
+
+        What a commit writes meanwhile is not looked at in the log: its moves are known in memory. Where a segment goes meanwhile, because
+        its messages are carried on or their retention is over, it begins anew.
+        """
+        for _ in range(LOOKS):
+            block, moves, whole = yield from self._history(queue, position)
+            if whole:
+                break
+        return block, moves
+
+    def _history(self, queue: Queue, position: int) -> Generator[None, None, tuple[Block | None, list[Move], bool]]:
+        """The same, and whether all segments were there."""
         block: Block | None = None
+        whole = True
         moves: list[Move] = []
         pending = self._pending
-        for number in sorted(self._segments):
-            segment = self._segments[number]
-            span = segment.spans.get(queue.number)
-            if span is None or not span.low <= position <= span.high:
-                continue
-            until = pending.offset if pending is not None and pending.segment == number else segment.size
-            for one in segments.scan(self._where, number, False, self.say, until=until):
+        late = (
+            [move for whose, written in pending.moves if whose is queue for move in _of(position, written)] if pending is not None else []
+        )
+        late += _of(position, queue.moves)
+        ends = {number: one.size for number, one in self._segments.items() if _about(one, queue, position)}
+        if pending is not None and pending.segment in ends:
+            ends[pending.segment] = pending.offset
+        for number in sorted(ends):
+            frames = segments.scan(self._where, number, False, self.say, until=ends[number])
+            while number in self._segments:
+                one = next(frames, None)
+                if one is None:
+                    break
                 for record in one.records:
                     if record.queue != queue.number:
                         continue
@@ -570,9 +599,10 @@ class LogStore:
                         moves = _of(position, record.moves)
                     elif isinstance(record, Moves):
                         moves += _of(position, record.moves)
-        for whose, written in pending.moves if pending is not None else ():
-            moves += _of(position, written) if whose is queue else []
-        return block, moves + _of(position, queue.moves)
+                yield
+            else:
+                whole = False
+        return block, moves + late, whole
 
     def close(self) -> None:
         """Close the files."""
@@ -584,6 +614,12 @@ class LogStore:
 def note_moves(segment: Segment, queue: Queue, moves: list[Move]) -> None:
     """A segment tells of these positions."""
     segment.note(queue.number, min(map(_FIRST_OF, moves)), max(map(add, map(_FIRST_OF, moves), map(_LENGTH_OF, moves))) - 1)
+
+
+def _about(segment: Segment, queue: Queue, position: int) -> bool:
+    """Whether a segment may have something of a message."""
+    span = segment.spans.get(queue.number)
+    return span is not None and span.low <= position <= span.high
 
 
 def _of(position: int, moves: Iterable[Move]) -> list[Move]:

@@ -71,7 +71,10 @@ class Asking:
             assert self._posts is not None
             self._posts.send(1 << origin, TOLD, encode((number, words)), must=True)
 
-        found = json.loads(request)
+        try:
+            found = json.loads(request)
+        except RecursionError:
+            raise ValueError("a request that is none") from None
         if not isinstance(found, dict):
             raise ValueError("a request that is none")
         if self.carry_out is None:

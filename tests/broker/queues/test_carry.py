@@ -28,6 +28,7 @@ from mqmesh.broker.queues.core.stock import Move
 from mqmesh.broker.queues.log import store as log_store
 from mqmesh.broker.queues.log.locations import LOG
 from mqmesh.broker.queues.log.store import Batch, LogStore
+from support.steps import ended
 
 from .test_queue import MEMBERS, Against
 
@@ -163,7 +164,7 @@ class AgainstTheLog(Against):
         self.kept()
         carry(self.store, self.now)
         for position in waiting(self.store):
-            block, moves = self.store.history(self.queue, position)
+            block, moves = ended(self.store.history(self.queue, position))
             said = [one for one in self.written if isinstance(one, Move) and one.first <= position < one.first + one.length]
             assert block is not None
             assert [move[2:] for move in moves] == [move[2:] for move in said]
@@ -219,7 +220,7 @@ def everything(folder: Path, kind: str = LOG) -> LogStore:
 
 def test_carried_messages_are_as_they_were_at_every_cut(tmp_path: Path) -> None:
     store = everything(tmp_path / "log")
-    truth, begin = waiting(store), {position: store.history(store.queues["orders"], position)[1] for position in waiting(store)}
+    truth, begin = waiting(store), {position: ended(store.history(store.queues["orders"], position))[1] for position in waiting(store)}
     assert len(truth) > 5
     store.trim(20)
     assert store.carry is not None
@@ -252,7 +253,7 @@ def test_carried_messages_are_as_they_were_at_every_cut(tmp_path: Path) -> None:
     again = opened(tmp_path / "log")  # the old segments are gone
     assert waiting(again) == truth
     for position, moves in begin.items():
-        assert again.history(again.queues["orders"], position)[1] == moves
+        assert ended(again.history(again.queues["orders"], position))[1] == moves
     assert list(again.queues["orders"].subscribers) == ["a", "b", "c"]
 
 
@@ -395,8 +396,8 @@ def test_names_that_nobody_needs_go(tmp_path: Path) -> None:
     found = again.queues["orders"]
     assert len(found.names) < 40
     assert found.know is not None
-    assert [move.state for move in again.history(found, 1)[1]] == [Subscriber.GET, Subscriber.CLEAN]
-    assert {found.names[move.member] for move in again.history(found, 1)[1]} == {"first"}
+    assert [move.state for move in ended(again.history(found, 1))[1]] == [Subscriber.GET, Subscriber.CLEAN]
+    assert {found.names[move.member] for move in ended(again.history(found, 1))[1]} == {"first"}
     highest = max(found.names)
     assert found.join("another").number > highest
 

@@ -22,6 +22,7 @@ from mqmesh.broker.requests.queues import _look
 from mqmesh.mqtt.packets import Publish
 from mqmesh.mqtt.properties import Property
 from support.broker_site import Site
+from support.steps import ended
 
 from .test_carry import carry, commit, opened
 from .test_requests import ask, asking
@@ -128,7 +129,7 @@ async def test_what_is_at_an_end_is_read_again_and_the_queue_goes_on(tmp_path: P
         assert (await ask(operator, do="show", name="orders"))["queue"]["waiting"] == 1
         overview = site.broker.queue_topic.overview
         assert overview is not None
-        assert _look(overview, "read", {"name": "orders"}, payloads=False) == {"error": DENIED}
+        assert ended(_look(overview, "read", {"name": "orders"}, payloads=False)) == {"error": DENIED}
 
 
 async def test_copies_go_to_a_topic_or_a_queue_and_say_where_they_come_from(tmp_path: Path) -> None:

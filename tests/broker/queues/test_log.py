@@ -19,6 +19,7 @@ from mqmesh.broker.queues.core.rules import Rules
 from mqmesh.broker.queues.core.standing import standing
 from mqmesh.broker.queues.core.states import HELD, Publisher, Step, Subscriber
 from mqmesh.broker.queues.log.store import LogStore
+from support.steps import ended
 
 RULES = {"orders": Rules(deliveries=3, dead_letters="dead"), "dead": Rules()}
 
@@ -241,7 +242,7 @@ def test_old_segments_go_when_nobody_needs_them(tmp_path: Path) -> None:
     assert not queue.blocks
     assert not store.trim(2000)  # from now on they are kept for the retention
     assert not store.trim(11_000)
-    block, moves = store.history(queue, 7)
+    block, moves = ended(store.history(queue, 7))
     assert block is not None
     assert store.payloads(block) == [b"%0500d" % 6]
     assert [Subscriber(move.state) for move in moves] == [Subscriber.GET, Subscriber.DONE]

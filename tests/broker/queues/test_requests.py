@@ -21,6 +21,7 @@ from mqmesh.broker.requests.queues import _look
 from mqmesh.mqtt.packets import Puback, Publish
 from mqmesh.mqtt.properties import Property
 from support.broker_site import Client, Site
+from support.steps import ended
 
 
 def queues(folder: Path, **rules: Rules) -> QueueSettings:
@@ -84,7 +85,7 @@ async def test_peek_gives_whole_messages_to_readers_of_payloads(tmp_path: Path) 
         assert not any(row["waits"] for row in answer["messages"])
         overview = site.broker.queue_topic.overview
         assert overview is not None
-        assert _look(overview, "peek", {"name": "orders", "whole": True}, payloads=False) == {"error": DENIED}
+        assert ended(_look(overview, "peek", {"name": "orders", "whole": True}, payloads=False)) == {"error": DENIED}
 
 
 async def test_trace_tells_every_state(tmp_path: Path) -> None:
@@ -239,7 +240,7 @@ def test_the_example_of_the_source_to_the_state(tmp_path: Path) -> None:
         else:
             queue.settle(member, parts[who], 0, 1, state, at)
         commit(store, at)
-    put, moves = store.history(queue, 1)
+    put, moves = ended(store.history(queue, 1))
     assert put is not None
     found = timeline(put, moves, queue.names, (), explicit=True)
     assert found.publisher == [

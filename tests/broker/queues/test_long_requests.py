@@ -1,0 +1,230 @@
+"""Requests that take long: in turns between which others are served, and consistent whatever is committed meanwhile."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mqmesh.broker.auth.roles import Grant, ManagementSettings, Role
+from mqmesh.broker.queues.core.blocks import Meta
+from mqmesh.broker.queues.core.rules import Rules
+from mqmesh.broker.queues.core.states import Subscriber
+from mqmesh.broker.queues.log.store import LogStore
+from mqmesh.broker.queues.overview import MOST_SHOWN
+from mqmesh.broker.queues.settings import QueueSettings
+from mqmesh.mqtt.packets import Puback, Publish
+from support.broker_site import Client, Site
+from support.steps import ended
+
+
+def queues(folder: Path, **rules: Rules) -> QueueSettings:
+    return QueueSettings(dict(rules), folder=folder / "queues", durability="os")
+
+
+async def asking(site: Site, name: str) -> Client:
+    client = await site.client(name)
+    await client.subscribe("$mqmesh/queues/answer", qos=0)
+    return client
+
+
+def send(client: Client, **request: Any) -> None:
+    client.send(Publish("$mqmesh/queues", json.dumps(request).encode(), 0))
+
+
+async def answer(client: Client) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((await client.expect(Publish, topic="$mqmesh/queues/answer")).payload)
+    return found
+
+
+OPERATORS = ManagementSettings(grants=(Grant(Role.OPERATOR),))
+
+
+def one_step_a_round(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step is a slice, after which the loop looks at its sockets."""
+    turns = site.broker.context.turns
+
+    def over() -> bool:
+        turns.end_round()
+        return True
+
+    monkeypatch.setattr(turns, "over", over)
+
+
+@pytest.mark.parametrize(
+    ("request_", "found"),
+    [
+        ({"do": "purge"}, {"purged": 200}),
+        ({"do": "redrive", "to": "others"}, {"redriven": 200}),
+        ({"do": "trace", "position": 1}, {"position": 1}),
+        ({"do": "peek", "from": 1, "most": 100}, {"more": 101}),
+    ],
+)
+async def test_others_are_served_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request_: dict[str, Any], found: dict[str, Any]
+) -> None:
+    async with Site(queues=queues(tmp_path, orders=Rules(), others=Rules()), management=OPERATORS) as site:
+        shop, operator, other = await site.client("shop"), await asking(site, "operator"), await asking(site, "other")
+        for number in range(200):
+            await shop.publish("$queue/orders", b"%d" % number, qos=1)
+        one_step_a_round(site, monkeypatch)
+        send(operator, name="orders", **request_)
+        send(other, do="list")
+        assert len((await answer(other))["queues"]) == 2
+        assert not operator.waiting()
+        assert found.items() <= (await answer(operator)).items()
+        site.broker.site.queues.store.queues["orders"].check()  # type: ignore[union-attr]
+
+
+async def test_a_member_says_much_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Site(queues=queues(tmp_path, orders=Rules(requests=True, prefetch=1000))) as site:
+        shop, a = await site.client("shop"), await asking(site, "a")
+        await a.subscribe("$queue/orders", qos=1)
+        for number in range(300):
+            await shop.publish("$queue/orders", b"%d" % number, qos=1)
+        for one in await a.messages(300, acknowledge=False):
+            a.send(Puback(one.packet_id))
+        await a.nothing()
+        one_step_a_round(site, monkeypatch)
+        send(a, do="done", name="orders", position=1, last=299)
+        send(a, do="unusable", name="orders", position=300)  # in the order in which they were asked
+        assert [(await answer(a))["state"], (await answer(a))["state"]] == ["done", "unusable"]
+        queue = site.broker.site.queues.store.queues["orders"]  # type: ignore[union-attr]
+        assert (queue.counts["done"], queue.counts["unusable"]) == (299, 1)
+
+
+async def test_who_looks_and_goes_is_not_worked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Site(queues=queues(tmp_path, orders=Rules())) as site:
+        shop, operator, other = await site.client("shop"), await asking(site, "operator"), await asking(site, "other")
+        for number in range(200):
+            await shop.publish("$queue/orders", b"%d" % number, qos=1)
+        queues_ = site.broker.site.queues
+        assert queues_ is not None
+        steps = []
+        history = queues_.store.history
+
+        def counted(*args: Any) -> Generator[None, None, Any]:
+            walk = history(*args)
+            while True:
+                try:
+                    next(walk)
+                except StopIteration as end:
+                    return end.value
+                steps.append(1)
+                if len(steps) == 2:
+                    connection.transport.abort()
+                yield
+
+        (connection,) = [one for one in site.broker.site.connections if one.client_id == "operator"]
+        monkeypatch.setattr(queues_.store, "history", counted)
+        one_step_a_round(site, monkeypatch)
+        send(operator, do="trace", name="orders", position=1)
+        await operator.closed()
+        send(other, do="list")
+        await answer(other)
+        assert 2 <= len(steps) < 100
+
+
+async def test_redrive_keeps_the_bounds_of_its_goal(tmp_path: Path) -> None:
+    async with Site(queues=queues(tmp_path, dead=Rules(), orders=Rules(messages=3)), management=OPERATORS) as site:
+        shop, operator = await site.client("shop"), await asking(site, "operator")
+        for number in range(5):
+            await shop.publish("$queue/dead", b"%d" % number, qos=1)
+        send(operator, do="redrive", name="dead", to="orders")
+        found = await answer(operator)
+        assert (found["redriven"], found["left"]) == (3, "orders: the queue holds 3 of 3 messages")
+        send(operator, do="redrive", name="dead", to="orders")
+        assert await answer(operator) == {"error": "orders: the queue holds 3 of 3 messages"}
+        store = site.broker.site.queues.store  # type: ignore[union-attr]
+        await site.until(lambda: (store.queues["dead"].waiting, store.queues["orders"].waiting) == (2, 3))
+
+
+async def test_redrive_takes_the_role_for_both_queues(tmp_path: Path) -> None:
+    management = ManagementSettings(grants=(Grant(Role.OPERATOR, queues=("dead",)),))
+    async with Site(queues=queues(tmp_path, dead=Rules(), orders=Rules()), management=management) as site:
+        shop, operator = await site.client("shop"), await asking(site, "operator")
+        await shop.publish("$queue/dead", b"1", qos=1)
+        send(operator, do="redrive", name="dead", to="orders")
+        assert "not permitted" in (await answer(operator))["error"]
+
+
+async def test_an_answer_has_an_end(tmp_path: Path) -> None:
+    async with Site(queues=queues(tmp_path, orders=Rules())) as site:
+        shop, operator = await site.client("shop"), await asking(site, "operator")
+        queue = site.broker.site.queues.store.queues["orders"]  # type: ignore[union-attr]
+        for number in range(MOST_SHOWN + 500):
+            queue.subscribe(f"member-{number}")
+        for number in range(3):
+            await shop.publish("$queue/orders", b"%d" % number, qos=1)
+        send(operator, do="show", name="orders")
+        assert len((await answer(operator))["queue"]["members"]) == MOST_SHOWN
+        send(operator, do="peek", name="orders")
+        found = await answer(operator)
+        assert [len(row["subscribers"]) for row in found["messages"]] == [100] * 3
+        for number in range(150):
+            queue.subscribe("x" * 20_000 + str(number))
+        queue.members = dict(reversed(queue.members.items()))  # the long names come first
+        send(operator, do="peek", name="orders")
+        found = await answer(operator)
+        assert (len(found["messages"]), found["more"]) == (1, 2)
+        operator.send(Publish("$mqmesh/queues", b" " * 262_145, 0))
+        assert await answer(operator) == {"error": "a request has at most 262,144 bytes"}
+
+
+@pytest.mark.parametrize("segment_bytes", [32 << 20, 64])
+def test_a_trace_shows_no_half_commit(tmp_path: Path, segment_bytes: int) -> None:
+    store = LogStore(tmp_path, "os", segment_bytes=segment_bytes)
+    store.open(lambda name: Rules(), 1)
+    queue = store.queue("orders", Rules())
+
+    def commit() -> None:
+        batch = store.gather(1)
+        assert batch is not None
+        store.write(batch)
+        store.applied(batch, 1)
+
+    queue.put([b"1"], Meta("shop"), 1)
+    commit()
+    member = queue.join("a")
+    (one,) = queue.take(member, 1, 2)
+    queue.settle(member, one.part, one.start, 1, Subscriber.DONE, 3)
+    before = ended(store.history(queue, 1))[1]
+    begun = store.history(queue, 1)
+    next(begun)
+    batch = store.gather(4)
+    assert batch is not None
+    gathered = ended(store.history(queue, 1))[1]
+    store.write(batch)  # as the writer's thread does
+    written = ended(store.history(queue, 1))[1]
+    store.applied(batch, 4)
+    applied = ended(store.history(queue, 1))[1]
+    assert [move.state for move in before] == [Subscriber.GET, Subscriber.DONE]
+    assert before == gathered == written == applied == ended(begun)[1]
+    store.close()
+
+
+def test_a_segment_that_goes_while_it_is_read(tmp_path: Path) -> None:
+    store = LogStore(tmp_path, "os", segment_bytes=64)
+    store.open(lambda name: Rules(), 1)
+    queue = store.queue("orders", Rules())
+    for _ in range(3):
+        queue.put([b"1"], Meta("shop"), 1)
+        batch = store.gather(1)
+        assert batch is not None
+        store.write(batch)
+        store.applied(batch, 1)
+    walk = store.history(queue, 1)
+    next(walk)
+    member = queue.join("a")
+    for one in queue.take(member, 3, 2):
+        queue.settle(member, one.part, one.start, 1, Subscriber.DONE, 3)
+    batch = store.gather(4)
+    assert batch is not None
+    store.write(batch)
+    store.applied(batch, 4)
+    assert store.trim(5) == 3
+    block, _ = ended(walk)
+    assert block is None  # its retention is over
+    store.close()
