@@ -20,7 +20,11 @@ def queues(folder: Path, **rules: Rules) -> QueueSettings:
 
 
 async def test_queues_and_members(tmp_path: Path) -> None:
-    rules = {"orders": Rules(deliveries=3, dead_letters="dead", messages=10), "dead": Rules(), "other": Rules(plan=plan_of("a, b"))}
+    rules = {
+        "orders": Rules(deliveries=3, dead_letters="dead", messages=10, topics=("orders/#",)),
+        "dead": Rules(),
+        "other": Rules(plan=plan_of("a, b")),
+    }
     async with Site(queues=queues(tmp_path, **rules), management=EVERYBODY) as site:
         shop, a, client = await site.client("shop"), await site.client("a"), await manager(site)
         for payload in (b"1", b"22", b"333"):
@@ -38,6 +42,7 @@ async def test_queues_and_members(tmp_path: Path) -> None:
         assert (orders["bytes"], orders["dead_letters"], orders["done"], orders["refused"]) == (6, "dead", 0, 0)
         assert orders["bounds"] == {"messages": 10, "when_full": "refuse", "deliveries": 3, "prefetch": 1000}
         assert orders["oldest"] >= 0
+        assert (orders["store"], orders["declared"], orders["topics"]) == ("log", "in the file", ["orders/#"])
         assert [row["name"] for row in (await ask(client, list="queues", where={"name": "o*", "waiting": ">0"}))["rows"]] == ["other"]
         found = (await ask(client, list="queue-members", where={"queue": "orders"}))["rows"]
         assert [(row["member"], row["active"], row["in_flight"], row["subscriber"]) for row in found] == [("a", True, 3, True)]
