@@ -117,7 +117,7 @@ class Carry:
         )
 
     def _read(self, number: int, begin: int, until: int) -> None:
-        for one in segments.scan(self._where, number, False, _silent, until=until, begin=begin, spans=self._spans):
+        for one in segments.scan(self._where, number, False, _silent, until=until, begin=begin, spans=self._spans, puts=False):
             for record in one.records:
                 if isinstance(record, Put):  # what is left of a block: the first one of a block is left out
                     piece = self._piece(record.queue, record.block.first)

@@ -216,10 +216,10 @@ class Span(NamedTuple):
     high: int
 
 
-def records(head: bytes, spans: Mapping[int, Span] | None = None) -> Iterator[Record]:
+def records(head: bytes, spans: Mapping[int, Span] | None = None, puts: bool = True) -> Iterator[Record]:
     """What stands in a frame's head. Raises Damaged.
 
-    spans: of moves, and of blocks that are written again, only those that begin within their queue's span are wanted, and no other blocks.
+    spans: of moves only those that begin within their queue's span are wanted. puts: whether blocks as they were put are wanted.
     """
     at = 0
     try:
@@ -235,7 +235,7 @@ def records(head: bytes, spans: Mapping[int, Span] | None = None) -> Iterator[Re
                     found = [one for one in found if low <= one[0] <= high] if low <= high else ()
                 yield Moves(queue, [Move(*one) for one in found])
                 at = end
-            elif kind == PUT and spans is not None:
+            elif kind == PUT and not puts:
                 at = _after_put(head, at)
             elif kind == PUT:
                 put, at = _read_put(head, at)

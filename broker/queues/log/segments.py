@@ -84,12 +84,13 @@ def scan(
     until: int | None = None,
     begin: int = HEADER.size,
     spans: Mapping[int, Span] | None = None,
+    puts: bool = True,
 ) -> Iterator[Frame]:
     """The whole frames of a segment, in order.
 
     last: it is the newest segment: the bodies are checked too, and an end that is not whole is cut off. say: is told what is wrong.
     begin, until: only frames between these places are looked at.
-    spans: only moves that begin within them are wanted.
+    spans: only moves that begin within them are wanted. puts: whether blocks as they were put are wanted.
     """
     size = where.size(number) if until is None else until
     fields = where.read(number, 0, HEADER.size)
@@ -101,7 +102,7 @@ def scan(
     at = begin
     while at < size:
         try:
-            found = _frame_at(where, number, at, size, last, spans)
+            found = _frame_at(where, number, at, size, last, spans, puts)
         except Damaged as error:
             after = _next_frame(where, number, at + 1, size, last)
             if after is None:
@@ -120,14 +121,16 @@ def scan(
         at += found.header.size
 
 
-def _frame_at(where: Segments, number: int, at: int, size: int, bodies: bool, spans: Mapping[int, Span] | None = None) -> Frame:
+def _frame_at(
+    where: Segments, number: int, at: int, size: int, bodies: bool, spans: Mapping[int, Span] | None = None, puts: bool = True
+) -> Frame:
     fields = where.read(number, at, FRAME.size)
     header = header_of(fields)
     if at + header.size > size:
         raise Damaged("it ends inside a frame")
     head = where.read(number, at + FRAME.size, header.head)
     check_head(fields, head)
-    found = Frame(at, at + FRAME.size + header.head, header, list(records(head, spans)))
+    found = Frame(at, at + FRAME.size + header.head, header, list(records(head, spans, puts)))
     if bodies:
         for record in found.records:
             if isinstance(record, Put):
