@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import random
 import subprocess
 import sys
 import threading
@@ -111,8 +113,9 @@ def cut(consumer: MessageConsumer) -> None:
 
     consumer.disconnected = tell  # type: ignore[method-assign]
     sock = consumer.link._client.socket()  # type: ignore[attr-defined]
-    getattr(sock, "_socket", sock).shutdown(2)
-    assert told.wait(PATIENCE)
+    with contextlib.suppress(AttributeError, OSError):  # it is broken already
+        getattr(sock, "_socket", sock).shutdown(2)
+        assert told.wait(PATIENCE)
 
 
 def test_a_message_comes_as_it_was_sent(broker: Broker, shop: Context, queue: Queue) -> None:
@@ -375,6 +378,59 @@ def test_a_commit_is_confirmed_by_a_queue_that_takes_requests(broker: Broker, sh
         assert (last.body, last.delivery_count) == ("4", 2)
         context.commit() if mode is AckMode.SESSION_TRANSACTED else last.acknowledge()
         assert counts(shop, queue) == (0, 0, done + 5)
+
+
+class Worker(threading.Thread):
+    """Works a queue in transactions of up to ten. Now and then it rolls back, closes, or its connection breaks.
+
+    done: what it has committed. doubtful: what a commit without an answer was about.
+    """
+
+    def __init__(self, factory: ConnectionFactory, queue: Queue, seed: int, ended: threading.Event) -> None:
+        super().__init__(daemon=True)
+        self.done: list[str] = []
+        self.doubtful: set[str] = set()
+        self._factory, self._queue, self._random, self._ended = factory, queue, random.Random(seed), ended
+
+    def run(self) -> None:
+        while not self._ended.is_set():
+            with self._factory.create_context(AckMode.SESSION_TRANSACTED) as context:
+                consumer = context.create_consumer(self._queue)
+                for _ in range(self._random.randint(1, 8)):
+                    self._transaction(context, consumer)
+
+    def _transaction(self, context: Context, consumer: MessageConsumer) -> None:
+        messages = [consumer.receive(0.05) for _ in range(self._random.randint(1, 10))]
+        bodies = [message.body for message in messages if message is not None]
+        way = self._random.random()
+        if way < 0.2:
+            cut(consumer)
+        if way > 0.8:
+            context.rollback()
+            return
+        try:
+            context.commit()
+            self.done += bodies
+        except TransactionRolledBackError:
+            self.doubtful.update(bodies)
+
+
+def test_each_message_is_committed_once_whatever_breaks(broker: Broker, shop: Context) -> None:
+    queue, words = Queue("confirmed"), list(map(str, range(300)))
+    *_, before = counts(shop, queue)
+    ended = threading.Event()
+    factories = [broker.factory(client_id=f"worker-{number}", retry_first=0.01, once_window=0) for number in range(2)]
+    workers = [Worker(factory, queue, number, ended) for number, factory in enumerate(factories)]
+    for worker in workers:
+        worker.start()
+    put(shop, queue, *words)
+    wait_until(lambda: counts(shop, queue) == (0, 0, before + len(words)), PATIENCE, "end of the work")
+    ended.set()
+    for worker in workers:
+        worker.join(PATIENCE)
+    done = [word for worker in workers for word in worker.done]
+    assert len(done) == len(set(done)), "nothing twice"
+    assert set(words) - set(done) <= {word for worker in workers for word in worker.doubtful}, "nothing lost"
 
 
 def test_what_is_at_an_end_meanwhile_is_not_confirmed(broker: Broker, shop: Context) -> None:
