@@ -44,6 +44,7 @@ DELETED = 12  # deletions of retained messages that a mesh remembers
 CUSTODY = 13  # messages that the mesh holds for other brokers
 LINKS = 14  # what links have not sent
 STORE = 15  # what waits for the store
+QUEUES = 16  # messages of queues that are in memory, and what is known of those on the disk
 
 KINDS = (
     "handshakes",
@@ -62,6 +63,7 @@ KINDS = (
     "custody",
     "links",
     "store",
+    "queues",
 )
 
 

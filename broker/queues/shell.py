@@ -22,12 +22,14 @@ from ...base.queues import PREFIX
 from ...base.quoting import quoted
 from ...mqtt.properties import Property, encode_properties
 from ...mqtt.reasons import Reason
+from ..ledger import QUEUES, SHARE
 from .committer import Gate, Waiting
-from .core.blocks import Meta
+from .core.blocks import META_WEIGHT, Meta
 from .core.queue import Queue
 from .core.rules import Rules
 from .core.states import Subscriber
 from .declaring import Declared
+from .handles import WEIGHT as HANDLE_WEIGHT
 from .handles import Handles, Pending, key_of
 from .log.format import Damaged
 from .noting import Noting
@@ -51,6 +53,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mqmesh.broker")
 
+MEMBER_WEIGHT = 500  # bytes of memory of a member
+UNCHARGED = 64  # such a part of what the broker may hold is put, and then the ledger is told
 AT_ONCE = 2048  # messages that are given, or expire, before everybody else has a turn
 TRIM = 10.0  # seconds between looks for segments that nobody needs
 UNUSABLE_REASON = Reason.PAYLOAD_FORMAT_INVALID
@@ -99,6 +103,7 @@ class Queues:
         self._heard: dict[Place, None] = {}
         self._turn = 0
         self._goes_on = False
+        self._uncharged = 0  # bytes that were put since the ledger was told
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0
         self._trim_at = 0.0
@@ -315,7 +320,9 @@ class Queues:
             return None, f"{name}:{known}"
         if known is not None:
             return known, ""
-        text = queue.refusal(len(payloads), sum(map(len, payloads))) or (queue.unknown(how.plan) if how.plan is not None else None)
+        size = sum(map(len, payloads))
+        text = queue.refusal(len(payloads), size) or (queue.unknown(how.plan) if how.plan is not None else None)
+        text = text or self._no_room(size + len(how.properties) + META_WEIGHT)
         if text is not None:
             raise Refused(Reason.QUOTA_EXCEEDED, text)
         life = 1000 * expiry if expiry else 0
@@ -324,6 +331,24 @@ class Queues:
         if key:
             Pending(self.handles, key, committer.gate, block, index)
         return committer.gate, ""
+
+    def _no_room(self, size: int) -> str | None:
+        """Why the broker has no memory for more messages of queues; None: it has."""
+        ledger = self.context.ledger
+        self._uncharged += size
+        if self._uncharged > ledger.limit // UNCHARGED:
+            self._charge()
+        if ledger.held[QUEUES] <= SHARE * ledger.free:
+            return None
+        return f"the queues hold {ledger.held[QUEUES]:,} bytes of memory of the {ledger.limit:,} of this broker (limits.broker_bytes)"
+
+    def _charge(self) -> None:
+        """Tell the ledger what queues hold in memory."""
+        self._uncharged = 0
+        held = self.store.resident + HANDLE_WEIGHT * len(self.handles)
+        for queue in self.store.queues.values():
+            held += queue.memory + queue.gathering_memory + queue.gathering_size + MEMBER_WEIGHT * len(queue.members)
+        self.context.ledger.own.settle(QUEUES, held)
 
     def put_own(self, name: str, publisher: str, run: Batch) -> bool:
         """Put a message that no client waits for: a will, or one of the broker's program. False: there is no room."""
@@ -581,6 +606,7 @@ class Queues:
     def tick(self) -> None:
         """Called every now and then."""
         now = self.now()
+        self._charge()
         self._fire(now)
         self.sites.tick()
         if self.context.now >= self._trim_at:

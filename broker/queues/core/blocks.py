@@ -34,6 +34,7 @@ HELD_BYTES = bytes(sorted(HELD))
 OPEN_BYTES = CLEAN_BYTES + HELD_BYTES
 ENDED_BYTES = bytes(sorted(OUTCOMES))
 GROUP_BUCKETS = 65_536
+BLOCK_WEIGHT, MESSAGE_WEIGHT, META_WEIGHT = 1000, 11, 100  # bytes of memory, measured
 SPARE = 1024  # parts without free messages that a lane may have
 KEPT_RETURNS = 256  # of one message, in memory; the log has them all
 
@@ -295,6 +296,7 @@ class Block:
         "priorities",
         "size",
         "unusable",
+        "weight",
         "which",
         "withdrawn",
     )
@@ -309,6 +311,7 @@ class Block:
         self.payloads: list[bytes] | None = []
         self.lengths: array[int] = array("I")
         self.size = 0
+        self.weight = 0
         self.parts: list[Part] = []
         self.left = 0
         self.place: Place | None = None
@@ -335,6 +338,12 @@ class Block:
         self.grouped = self.grouped or bool(meta.group)
         self.count = start + count
         return start
+
+    def weigh(self) -> int:
+        """How many bytes of memory it stands for, without payloads."""
+        said = sum([len(one.properties) + len(one.publisher) + len(one.handle) + len(one.group) for one in self.metas])
+        self.weight = BLOCK_WEIGHT + MESSAGE_WEIGHT * self.count * max(1, len(self.parts)) + META_WEIGHT * len(self.metas) + said
+        return self.weight
 
     def meta(self, index: int) -> Meta:
         """What the publisher said of a message."""

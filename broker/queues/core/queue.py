@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from .blocks import APART, CLEAN_BYTES, DEFAULT_PRIORITY, FREE, NOBODY, WAITS, Block, Key, Lane, Meta, Part, bucket_of
+from .blocks import APART, CLEAN_BYTES, DEFAULT_PRIORITY, FREE, META_WEIGHT, NOBODY, WAITS, Block, Key, Lane, Meta, Part, bucket_of
 from .plan import Plan
 from .rules import DROP_OLDEST, REFUSE
 from .states import OUTCOMES, IllegalMove, Publisher, Step, Subscriber, name_of, step
@@ -191,6 +191,9 @@ class Queue(Stock):
         index = block.add(payloads, meta)
         self.gathering += len(payloads)
         self.gathering_size += block.size - before
+        weight = len(meta.properties) + META_WEIGHT
+        block.weight += weight
+        self.gathering_memory += weight
         return block, index
 
     def seal(self, now: int) -> list[Block]:
@@ -227,6 +230,7 @@ class Queue(Stock):
     def _gathered(self, block: Block) -> None:
         self.gathering -= block.count
         self.gathering_size -= block.size
+        self.gathering_memory -= block.weight
 
     def _make_room(self, now: int) -> None:
         """Beyond the bounds the oldest go: they are withdrawn, or dead."""

@@ -85,6 +85,7 @@ class Stock:
         self.filled: list[Block] = []
         self.changed: list[tuple[str, bool]] = []
         self.waiting = self.held = self.size = 0
+        self.memory = self.gathering_memory = 0  # bytes that blocks stand for, without payloads
         self.gathering = self.gathering_size = 0  # of what is put and not committed
         self.counts = dict.fromkeys(("put", "done", "unusable", "expired", "returned", "dead", "refused", "withdrawn"), 0)
         self.kept: dict[int, Block] = {}  # settled, with messages that somebody could not use
@@ -163,6 +164,7 @@ class Stock:
         block.left = block.count * len(block.parts)
         self.waiting += block.left
         self.size += block.size
+        self.memory += block.weigh()
         self.mixed = self.mixed or key.priority != DEFAULT_PRIORITY
         self.blocks[block.first] = block
         self._firsts.add(block.first)
@@ -189,10 +191,12 @@ class Stock:
             self._kept_firsts.add(block.first)
             if len(self.kept) > KEPT_UNUSABLE:
                 self.drop_kept(next(iter(self.kept)))
+        else:
+            self.memory -= block.weight
 
     def drop_kept(self, first: int) -> None:
         """Forget a block that is kept for messages that somebody could not use."""
-        del self.kept[first]
+        self.memory -= self.kept.pop(first).weight
         self._kept_firsts.remove(first)
 
     def _bury(self, block: Block, start: int, count: int, why: str) -> None:
@@ -323,6 +327,7 @@ class Stock:
             self.blocks[block.first] = block
             self._firsts.add(block.first)
             self.size += block.size
+            self.memory += block.weight
             for one in block.parts:
                 one.lane = self._lane(one.lane.group)  # it may have been forgotten
                 one.lane.grouped += block.grouped
@@ -393,6 +398,7 @@ class Stock:
                 assert part.queued or not part.free
                 assert FREE not in part.states[: part.cursor]
         assert (waiting, held) == (self.waiting, self.held)
+        assert self.memory == sum(block.weight for block in (*self.blocks.values(), *self.kept.values()))
         assert held == sum(member.held for member in self.members.values())
         assert list(self._firsts) == sorted(self.blocks)
         assert list(self._kept_firsts) == sorted(self.kept)

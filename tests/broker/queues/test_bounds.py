@@ -178,3 +178,29 @@ async def test_a_plan_that_is_refused_says_why(tmp_path: Path) -> None:
             answer = await shop.expect(Puback, packet_id=9)
         assert answer.reason == 0x97
         assert "a plan cannot bring more" in answer.properties[Property.REASON_STRING]
+
+
+async def test_the_ledger_knows_what_queues_hold_and_bounds_it(tmp_path: Path) -> None:
+    """Small payloads with large properties: the payloads are not what fills the memory."""
+    settings = QueueSettings({"orders": Rules()}, folder=tmp_path / "queues", durability="os")
+    async with Site(queues=settings, broker_bytes=8 << 20) as site:
+        ledger = site.broker.context.ledger
+        shop = await site.client("shop")
+        user = {Property.USER_PROPERTY: [("k", "v" * 60_000)]}
+        for number in range(300):
+            shop.send(Publish("$queue/orders", b"%d" % number, 1, packet_id=9, properties=user))
+            answer = await shop.expect(Puback, packet_id=9)
+            if answer.reason:
+                break
+        assert answer.reason == 0x97
+        assert "limits.broker_bytes" in answer.properties[Property.REASON_STRING]
+        assert ledger.total <= ledger.limit
+        assert number > 50
+        a = await site.client("a")
+        await a.subscribe("$queue/orders", qos=1)
+        assert len(await a.messages(number)) == number  # members go on, and make room
+        queue = site.broker.site.queues.store.queues["orders"]  # type: ignore[union-attr]
+        await site.until(lambda: queue.counts["done"] == number)
+        assert queue.memory == queue.gathering_memory == queue.gathering_size == 0
+        await site.later(1)
+        assert await shop.publish("$queue/orders", b"again", qos=1) == 0
