@@ -35,10 +35,12 @@ def member(port: int, name: str) -> RawClient:
     return made
 
 
-def test_what_was_confirmed_is_there_after_kill_9(tmp_path: Path) -> None:
+@pytest.mark.parametrize("to", [TOPIC, "orders/new"], ids=["put", "bound"])
+def test_what_was_confirmed_is_there_after_kill_9(tmp_path: Path, to: str) -> None:
+    """to: the queue's topic, or one that it is bound to."""
     port = free_port()
     file = tmp_path / "porto.toml"
-    file.write_text(f'listen = ["mqtt://127.0.0.1:{port}"]\ndata = "{tmp_path}/data"\n[queues.orders]\n')
+    file.write_text(f'listen = ["mqtt://127.0.0.1:{port}"]\ndata = "{tmp_path}/data"\n[queues.orders]\ntopics = ["orders/#"]\n')
     confirmed: set[bytes] = set()
     worked: set[bytes] = set()
     for life in range(KILLS + 1):
@@ -54,7 +56,7 @@ def test_what_was_confirmed_is_there_after_kill_9(tmp_path: Path) -> None:
                 broker.terminate()
                 break
             shop = client(port, "shop")
-            shop.send(*(Publish(TOPIC, b"%d-%d" % (life, number), 1, packet_id=number) for number in range(1, SENT + 1)))
+            shop.send(*(Publish(to, b"%d-%d" % (life, number), 1, packet_id=number) for number in range(1, SENT + 1)))
             for _ in range(100 + 50 * life % 300):
                 one = worker.expect(Publish)
                 worked.add(one.payload)
