@@ -53,6 +53,10 @@ class Port(Protocol):
     def next_commit(self) -> int:
         """The ticket of the commit that holds what is changed now; 0 without a store."""
 
+    def promise(self) -> None:
+        """Messages that are being published go elsewhere: they are acknowledged after the commit, as a post is written at the end of this
+        piece of work."""
+
     def fail_over(self, recipient: Recipient, delivery: Delivery, sent: bool, reason: str) -> bool:
         """Give messages to somebody else. sent: the recipient may have them. False: there is no room now."""
 
@@ -349,6 +353,7 @@ class Recipient:
                 return taken + (self._in_fault(rest, session) if taken else 0)
             return session.deliver(delivery) if session is not None else self.deliver(delivery)
         self.machine.feed(Input.ATTEMPT, now)
+        self.port.promise()
         if not self.busy and self.port.fail_over(self, delivery, False, self.state.value):
             return count
         return self.follow(delivery, session)

@@ -355,9 +355,11 @@ class Recipients:
         persistence = self.keeping.persistence
         return persistence.next_commit if persistence is not None else 0
 
-    def fail_over(self, recipient: Recipient, delivery: Delivery, sent: bool, reason: str) -> bool:
+    def promise(self) -> None:
         if self.keeping.persistence is not None:
-            self.keeping.persistence.need_commit()  # a post is written at the end of this piece of work
+            self.keeping.persistence.need_commit()
+
+    def fail_over(self, recipient: Recipient, delivery: Delivery, sent: bool, reason: str) -> bool:
         to = self.operating.moving.get(recipient.name)
         if to is not None:
             return self.operating.give(recipient, to, delivery)
