@@ -17,8 +17,10 @@ DELAY = "mqmesh-delay"  # until it may be taken: "5s"
 PRIORITY = "mqmesh-priority"  # 0 to 9
 CHECKSUM = "mqmesh-checksum"  # of its payload: "sha256:HEX", "crc32:HEX"
 HMAC = "mqmesh-hmac"  # of its payload, with the key of the queue: "sha256:HEX"
+PARENTS = "mqmesh-parents"  # the messages that it comes of, which become DONE with it: "orders:17,orders:18"
 
 # what the broker says of a message
+LINEAGE = "mqmesh-lineage"  # the same, to its members
 DELIVERIES = "mqmesh-deliveries"  # of one that is given again: how often it was given before
 POSITION = "mqmesh-position"  # in a queue whose members say by requests what becomes of a message
 FROM_QUEUE = "mqmesh-from-queue"  # of a copy, or of what took the place of a message: the queue of that one,

@@ -28,8 +28,11 @@ from .kept import Kept, Replacement
 from .log.dead import origin_of
 from .log.format import Damaged
 from .rows import content, iso
+from .workflow.lineage import parents_in
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .committer import Waiting
     from .shell import Queues
 
@@ -190,6 +193,7 @@ class Overview:
         answer = {
             "queue": name,
             "position": position,
+            "parents": [f"{queue}:{number}" for queue, number in parents_in(meta.properties)],
             "publisher": meta.publisher,
             "handle": meta.handle or None,
             "plan": " > ".join(" | ".join(sorted(group)) for group in block.key.groups) if block.key.ordered else _groups(block),
@@ -230,6 +234,17 @@ class Overview:
             block = queue.block_from(block.first + block.count)
         self._queues.stir(name)
         return {"queue": name, "purged": count, "dry_run": dry_run}
+
+    def recover(self, name: str, dry_run: bool) -> dict[str, Any]:
+        """The five recovery steps of the source for one queue."""
+        return {"queue": name, **self._queues.workflow.recover(self.queue(name), dry_run), "dry_run": dry_run}
+
+    def parents(self, asked: dict[str, Any], answer: Callable[[bool], None]) -> None:
+        """The home of a child asks about its parents here. answer: follows the commit of what it changes. Raises UsageError."""
+        try:
+            self._queues.workflow.asked(asked["parents"], str(asked["publisher"]), bool(asked["counts"]), answer)
+        except (KeyError, TypeError, ValueError):
+            raise UsageError("a question about parents that cannot be read") from None
 
     def redrive(self, name: str, to: str | None, position: int | None, dry_run: bool) -> Walk:
         """Put dead letters into the queue that they come from, or another; each in one commit with its end here."""

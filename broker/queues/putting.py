@@ -6,6 +6,7 @@
     mqmesh-group      its message group; JMSXGroupID is understood too
     mqmesh-reveal     "no": it is PUT only, until the publisher reveals it
     mqmesh-handle     the publisher's name for it: a repeat is not put again
+    mqmesh-parents    the messages that it comes of (`workflow/`)
 
 Message Expiry Interval is how long it may wait. What only the broker says to members (`OWN`) does not travel with the message, whoever
 wrote it: a member that passes a message on sends it with all that it came with.
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...base.queues import DELAY, DELIVERIES, FROM_POSITION, FROM_QUEUE, HANDLE, POSITION, PRIORITY
+from ...base.queues import DELAY, DELIVERIES, FROM_POSITION, FROM_QUEUE, HANDLE, LINEAGE, PARENTS, POSITION, PRIORITY
 from ...mqtt.length import encode_length
 from ...mqtt.properties import Property, encode_properties
 from ...mqtt.publish import publish_properties, strip
@@ -26,13 +27,14 @@ from .core.plan import Plan, plan_of
 from .core.queue import HIGHEST
 from .log.dead import PREFIX as DEAD
 from .settings import seconds_of
+from .workflow.lineage import Parent, lineage, parents_of
 
 if TYPE_CHECKING:
     from ...mqtt.publish import PublishProperties
 
 PRIORITIES = (PRIORITY, "JMSPriority")
 GROUPS = ("mqmesh-group", "JMSXGroupID")
-OWN = (POSITION, DELIVERIES, FROM_QUEUE, FROM_POSITION, "mqmesh-id", "mqmesh-repeat")  # and what begins with `DEAD`
+OWN = (POSITION, DELIVERIES, FROM_QUEUE, FROM_POSITION, PARENTS, LINEAGE, "mqmesh-id", "mqmesh-repeat")  # and what begins with `DEAD`
 LONGEST = 1024  # bytes of a handle, of a message group
 KNOWN_MAX = 1024
 
@@ -47,6 +49,7 @@ class How(NamedTuple):
     revealed: bool | None = None
     group: str = ""
     handle: str = ""
+    parents: tuple[Parent, ...] = ()
 
 
 PLAIN = How()
@@ -60,7 +63,7 @@ def how_of(properties: PublishProperties | None) -> How:
     found = _known.get(properties.without_expiry)
     if found is None:
         found = _read(properties)
-        if len(properties.without_expiry) <= 256 and not found.handle:
+        if len(properties.without_expiry) <= 256 and not found.handle and not found.parents:
             if len(_known) >= KNOWN_MAX:
                 _known.clear()
             _known[properties.without_expiry] = found
@@ -93,6 +96,9 @@ def _read(properties: PublishProperties) -> How:
             if len(value.encode()) > LONGEST:
                 raise ValueError(f"{name}: give at most {LONGEST:,} bytes")
             how = how._replace(handle=value) if name == HANDLE else how._replace(group=value)
+        elif name == PARENTS:
+            parents = parents_of(value)
+            how = how._replace(parents=parents, properties=how.properties + lineage(parents))
         elif name == "mqmesh-reveal":
             if value not in ("yes", "no"):
                 raise ValueError('mqmesh-reveal: give "yes" or "no"')

@@ -43,6 +43,7 @@ from .sites.guests import Guest
 from .sites.sites import Sites
 from .sites.wire import PutPost
 from .stores import Stores
+from .workflow.workflow import Workflow
 
 if TYPE_CHECKING:
     from ...mqtt.batch.batch import Batch
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from ..persistence.commits import Persistence
     from ..ports import Context
     from ..session.session import Session
+    from .core.stock import Move
 
 log = logging.getLogger("mqmesh.broker")
 
@@ -93,6 +95,7 @@ class Queues:
         self.settings = settings
         self.store = Stores(settings, self._say)
         self.sites = Sites(context, settings.rules, self, self._put_parcel, lambda names: homes_changed({PREFIX + one for one in names}))
+        self.workflow = Workflow(self)
         self.declared: Declared | None = None
         self.bind: Callable[[str, tuple[str, ...]], None] = lambda name, filters: None
         self.places: dict[Session, Place] = {}
@@ -141,6 +144,8 @@ class Queues:
                 log.warning("event=queue-undeclared queue=%s text=it is in the log and not in the file: nobody can use it", quoted(name))
         noted = Noting(self.context.journal, self.store.queues).note if self.context.journal is not None else None
         self.store.start(self.context.loop.call_soon_threadsafe, self.now, self._committed, noted)
+        for name in self.settings.rules:
+            self.workflow.find(self.store.queues[name])
 
     def _remember(self, queue: Queue) -> None:
         for block in queue.blocks.values():
@@ -186,6 +191,28 @@ class Queues:
             return False
         self.sites.asking.ask(home, client, json.dumps(asked).encode(), send)
         return True
+
+    def home_of(self, name: str) -> int | None:
+        """The number of the broker that is home of a queue elsewhere."""
+        return self.sites.homes.home(name)
+
+    def names_of(self, name: str, client: str) -> list[str]:
+        """Under which names a client may be a member of a queue here."""
+        return [client, *self.sites.names(name, client)]
+
+    def history(self, queue: Queue, position: int) -> list[Move]:
+        """All moves of a message that are in the log, in order."""
+        walk = self.store.of(queue).history(queue, position)
+        while True:
+            try:
+                next(walk)
+            except StopIteration as end:
+                moves: list[Move] = end.value[1]
+                return moves
+
+    def ask(self, home: int, request: dict[str, Any], answer: Callable[[bytes], None]) -> None:
+        """Have the home of another queue do something; answer: gets its words. Raises UsageError."""
+        self.sites.asking.ask(home, "", json.dumps(request).encode(), answer)
 
     @property
     def known(self) -> bool:
@@ -325,9 +352,14 @@ class Queues:
         text = text or self._no_room(size + len(how.properties) + META_WEIGHT)
         if text is not None:
             raise Refused(Reason.QUOTA_EXCEEDED, text)
+        if how.parents:
+            self.workflow.check(publisher, how.parents)
+        revealed = how.revealed if not how.parents else False
         life = 1000 * expiry if expiry else 0
         meta = Meta(publisher, how.properties, how.handle, how.group, parcel)
-        block, index = queue.put(payloads, meta, now, topic, how.priority, how.delay, life, how.plan, how.revealed)
+        block, index = queue.put(payloads, meta, now, topic, how.priority, how.delay, life, how.plan, revealed)
+        if how.parents:
+            self.workflow.put(queue, block, index, publisher, how.parents, committer.gate)
         if key:
             Pending(self.handles, key, committer.gate, block, index)
         return committer.gate, ""
@@ -609,6 +641,7 @@ class Queues:
         self._charge()
         self._fire(now)
         self.sites.tick()
+        self.workflow.tick()
         if self.context.now >= self._trim_at:
             self._trim()
 

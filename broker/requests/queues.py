@@ -17,6 +17,7 @@ A client publishes a JSON object to `$mqmesh/queues`, with Response Topic and Co
                                                                 {"edited": 17, "position": 20}: another message in its place
     {"do": "redrive", "name": "dead", "to": "orders"}           {"redriven": 3}: dead letters go back; "position": one of them
     {"do": "purge", "name": "orders"}                           {"purged": 3}: what nobody has is withdrawn
+    {"do": "recover", "name": "orders"}                         {"children": 1, "revealed": 2, "cleaned": 0}: docs/queues.md, "Workflow"
     {"do": "reveal", "name": "orders", "position": 17}          {"message": {...}}; and withdraw; and again, "member": "a": to it alone
     {"do": "priority", "name": "orders", "position": 17, "priority": 9}    {"message": {...}}
     {"do": "expire", "name": "orders", "position": 17}          as withdraw, or as done: for a member that has it, for it alone
@@ -26,8 +27,8 @@ A client publishes a JSON object to `$mqmesh/queues`, with Response Topic and Co
     {"do": "delete", "name": "orders", "force": true}           {"queue": "orders", "deleted": 3}: with its messages
     anything wrong                                              {"error": "one line"}
 
-purge, redrive, declare and delete take "dry_run": true. Who may: viewers look, payload readers see payloads and read, administrators edit,
-operators do the rest (`broker/auth/roles.py`).
+purge, redrive, recover, declare and delete take "dry_run": true. Who may: viewers look, payload readers see payloads and read,
+administrators edit, operators do the rest (`broker/auth/roles.py`).
 A publisher may reveal and withdraw its own messages. Where a broker has no rules of access, everybody may look.
 
 What it does not know: how queues work.
@@ -54,6 +55,7 @@ from ..queues.core.queue import HIGHEST
 from ..queues.declaring import Declarations
 from ..queues.kept import MOST_READ, Position
 from ..queues.overview import MOST_PEEKED, Overview, Walk
+from ..queues.workflow.workflow import DO as PARENTS
 from ..routing.publication import Publication
 from .reply import own_targets, reply_to, work
 
@@ -68,7 +70,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("mqmesh.broker")
 
 LOOKS, ACTS = ("list", "show", "peek", "trace", "read", "needed"), ("reveal", "withdraw", "again", "expire", "priority")
-DEEDS, CHANGES = ("redrive", "purge", "distribute", "edit"), ("declare", "delete")
+DEEDS, CHANGES = ("redrive", "purge", "recover", "distribute", "edit"), ("declare", "delete")
 WORKS = ("processing", "done", "unusable", "return", "journalled")  # what members say
 MOST_WORKED = 10_000  # messages of one request
 RIGHT = 'send {"do": "list"} or {"do": "show", "name": "..."}; do: ' + ", ".join(LOOKS + DEEDS + CHANGES + ACTS + WORKS)
@@ -145,6 +147,9 @@ class QueueTopic:
     def carry_out(self, origin: int, client: str, asked: Asked, send: Callable[[bytes], None]) -> None:
         """Do what a client of another site asks: what members and publishers may. send: takes the answer."""
         do, name = asked.get("do"), asked.get("name")
+        if do == PARENTS and self.overview is not None:
+            self._of_parents(self.overview, asked, send)
+            return
         wrong = RIGHT if do not in WORKS + ACTS or not isinstance(name, str) else _wrong(str(do), asked)
         if wrong is not None or self.overview is None:
             self._say({"error": wrong or NO_QUEUES}, send)
@@ -174,6 +179,13 @@ class QueueTopic:
             log.exception("event=internal-error work=queue-requests")
             found = {"error": "internal error: the log of the broker says more"}
         self._say(found, send)
+
+    def _of_parents(self, overview: Overview, asked: Asked, send: Callable[[bytes], None]) -> None:
+        """The home of a child asks what its parents are; the answer follows the commit."""
+        try:
+            overview.parents(asked, lambda counts: send(json.dumps({"counts": counts}).encode()))
+        except UsageError as error:
+            send(json.dumps({"error": str(error)}).encode())
 
     def _work_or_act(self, overview: Overview, asked: Asked, member: str, publisher: str | None) -> Walk:
         """member: who says what becomes of messages. publisher: whose messages they have to be; None: anybody's."""
@@ -244,6 +256,8 @@ class QueueTopic:
         name, dry_run = asked["name"], asked.get("dry_run", False)
         if do in ACTS:
             answer = yield from self._work_or_act(overview, asked, connection.client_id, None if operator else connection.client_id)
+        elif do == "recover":
+            answer = overview.recover(name, dry_run)
         elif do == "purge":
             answer = yield from overview.purge(name, dry_run)
         elif do == "edit":

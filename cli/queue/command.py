@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 TOPIC = "$mqmesh/queues"
 USE = (
-    "give ls, show NAME, peek NAME, read NAME, needed NAME, trace NAME POSITION, redrive NAME [TO], purge NAME, "
+    "give ls, show NAME, peek NAME, read NAME, needed NAME, trace NAME POSITION, redrive NAME [TO], purge NAME, recover NAME, "
     "reveal|withdraw|expire|edit NAME POSITION, priority NAME POSITION 0-9, again NAME POSITION MEMBER, "
     "distribute NAME TO, declare NAME [KEY=VALUE]..., delete NAME"
 )
@@ -32,6 +32,7 @@ SHAPES = {  # word -> keys of what follows it; the last in brackets may be left 
     "trace": ("name", "position"),
     "redrive": ("name", "[to]"),
     "purge": ("name",),
+    "recover": ("name",),
     "declare": ("name",),
     "delete": ("name",),
     "reveal": ("name", "position"),
@@ -84,6 +85,7 @@ def queue(
       mqmesh queue trace orders 17           every state of message 17, with its time
       mqmesh queue redrive orders-dead       dead letters go back to where they come from
       mqmesh queue purge orders --dry-run    how many messages would be withdrawn
+      mqmesh queue recover billing           what a failure left between two queues is put right
       mqmesh queue withdraw orders 17        nobody gets message 17 any more
       mqmesh queue expire orders 17          it expires for everybody who does not have it
       mqmesh queue priority orders 17 9      it waits with priority 9
@@ -108,8 +110,8 @@ def queue(
         return
     complete(request, begin, last, since, most, text, file)
     if dry_run:
-        if request["do"] not in ("purge", "redrive", "declare", "delete"):
-            text = "--dry-run goes with purge, redrive, declare and delete"
+        if request["do"] not in ("purge", "redrive", "recover", "declare", "delete"):
+            text = "--dry-run goes with purge, redrive, recover, declare and delete"
             raise fail(f"queue: {text}: leave it out with {words[0] if words else 'ls'}", WRONG_USE)
         request["dry_run"] = True
     if force:

@@ -456,6 +456,16 @@ class Queue(Stock):
             for part in block.parts:
                 self.expire_part(part, at, length, now)
 
+    def delete(self, block: Block, at: int, now: int) -> None:
+        """A message that was only PUT is DELETED: it does not count. Raises IllegalMove."""
+        if block.hidden is None or at not in block.hidden:
+            raise IllegalMove(f"DELETE: message {block.first + at} is not PUT and unrevealed")
+        block.hidden.discard(at)
+        block.withdrawn = {*(block.withdrawn or ()), at}
+        self.moves.append(Move(block.first + at, 1, 0, NOBODY, Publisher.DELETED, now))
+        for part in block.parts:
+            self.expire_part(part, at, 1, now)
+
     def reveal(self, block: Block, start: int, count: int, now: int) -> None:
         """The publisher makes messages available that were only PUT. Raises IllegalMove."""
         hidden = block.hidden or set()

@@ -25,7 +25,7 @@ def replay(queue: Queue, move: Move) -> None:
     if block is None:
         return
     start = move.first - block.first
-    if move.state in (Publisher.UNAVAILABLE, Publisher.REVEALED):
+    if move.state in (Publisher.UNAVAILABLE, Publisher.DELETED, Publisher.REVEALED):
         _publisher(queue, block, start, move)
         queue.moves.clear()
         return
@@ -88,7 +88,7 @@ def _who(queue: Queue, number: int) -> Member:
 
 def _publisher(queue: Queue, block: Block, start: int, move: Move) -> None:
     indexes = range(start, start + move.length)
-    if move.state == Publisher.UNAVAILABLE:
+    if move.state in (Publisher.UNAVAILABLE, Publisher.DELETED):
         block.withdrawn = (block.withdrawn or set()).union(indexes)
         if block.hidden is not None:
             block.hidden.difference_update(indexes)

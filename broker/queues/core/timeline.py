@@ -82,6 +82,8 @@ class Timeline:
         last = self.publisher[-1][0]
         if state is Publisher.UNAVAILABLE:
             self.publisher.append((act(last, Act.WITHDRAW), at))
+        elif state is Publisher.DELETED:
+            self.publisher.append((act(last, Act.DELETE), at))
         elif last is Publisher.PUT:
             self.publisher.append((act(last, Act.REVEAL), at))
         else:

@@ -327,6 +327,10 @@ class Sites:
         guest = self._guests.get((name, client, origin))
         return guest.member.name if guest is not None else client
 
+    def names(self, name: str, client: str) -> list[str]:
+        """Under which names clients of other sites with this name are members here."""
+        return [guest.member.name for key, guest in self._guests.items() if key[:2] == (name, client) and guest.member.name != client]
+
     def _member_name(self, queue: Queue, client: str, origin: int) -> str:
         """Under which name a client of another site is a member: its own, unless a client of the same name is there."""
         member = queue.members.get(client)

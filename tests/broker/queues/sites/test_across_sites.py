@@ -338,3 +338,44 @@ async def test_the_api_at_another_site_rolls_back_and_confirms(tmp_path: Path) -
         found = await asyncio.to_thread(program)
         assert sorted(found) == [("1", 1), ("1", 2), ("2", 1), ("2", 2)]
         assert mesh.queue().counts["done"] == 2, "when commit returned"
+
+
+async def two_homes(folder: Path, stack: AsyncExitStack) -> list[Site]:
+    """Site 1 is the home of inbound, site 2 of outbound; they are in one mesh."""
+    sites: list[Site] = []
+    for number, name in ((1, "inbound"), (2, "outbound")):
+        peers = [PeerSettings(sites[0].broker.addresses[0])] if sites else []
+        mesh = number, MeshSettings("m", KEY, peers=peers, silence=1000, start_wait=0.0)
+        queues = QueueSettings({name: Rules()}, folder=folder / f"queues-{number}", durability="os")
+        sites.append(await stack.enter_async_context(Site(mesh=mesh, store=MemoryStore(), queues=queues)))
+    await until(lambda: all(shell(site).name_of(f"$queue/{name}") for site in sites for name in ("inbound", "outbound")))
+    return sites
+
+
+async def test_a_child_at_another_site_is_revealed_when_its_parents_are_done(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        first, second = await two_homes(tmp_path, stack)
+        shop, worker, credit = await first.client("shop"), await first.client("worker"), await second.client("credit")
+        await put(shop, b"1", b"2", queue="inbound")
+        await worker.subscribe("$queue/inbound", qos=1)
+        await worker.messages(2, acknowledge=False)
+        of = {Property.USER_PROPERTY: [("mqmesh-parents", "inbound:1,inbound:2")]}
+        assert await worker.publish("$queue/outbound", b"child", qos=1, properties=of) == 0
+        await credit.subscribe("$queue/outbound", qos=1)
+        (child,) = await credit.messages(1)
+        assert (child.payload, said(child, "mqmesh-lineage")) == (b"child", ["inbound:1,inbound:2"])
+        assert shell(first).store.queues["inbound"].counts["done"] == 2
+
+
+async def test_a_child_of_somebody_who_has_lost_the_parent_is_deleted_at_the_other_site(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        first, second = await two_homes(tmp_path, stack)
+        shop, worker, forger = await first.client("shop"), await first.client("worker"), await second.client("forger")
+        await put(shop, b"1", queue="inbound")
+        await worker.subscribe("$queue/inbound", qos=1)
+        await worker.messages(1, acknowledge=False)
+        of = {Property.USER_PROPERTY: [("mqmesh-parents", "inbound:1")]}
+        assert await forger.publish("$queue/outbound", b"child", qos=1, properties=of) == 0
+        await until(lambda: shell(second).workflow.counts["deleted"] == 1)
+        assert not shell(second).store.queues["outbound"].blocks
+        assert shell(first).store.queues["inbound"].held == 1  # the worker has it still

@@ -1,0 +1,296 @@
+"""Chains of queues (docs/queues.md, "Workflow"): a message that comes of others counts exactly if they are DONE.
+
+A worker that has made a new message of one or several that it has puts it with `mqmesh-parents`. The child is only PUT at first. After its
+commit the homes of its parents are asked, which make them DONE; then it is revealed. If it does not count, because the worker had lost the
+parents by then, it is deleted.
+
+After a crash the same is asked again for every child that is not revealed, which is the recovery of the source (US 6,970,945):
+
+    1  messages that are not revealed                          `find`
+    2  their parents                                           `lineage.parents_in`
+    3  one is DONE: all are, and the child is REVEALED;
+       none is: they are CLEAN, and the child is DELETED       `_judge`
+    4  without parents: REVEALED                               `recover` only: a publisher may want it unrevealed
+    5  FETCHED and not DONE: CLEAN                             the start of a broker does that; `recover` for members that are gone
+
+What it does not know: MQTT, how requests travel.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ....base.quoting import quoted
+from ....mqtt.errors import UsageError
+from ....mqtt.reasons import Reason
+from ..core.queue import Queue
+from ..refused import Refused
+from . import parents as judging
+from .lineage import Parent, parents_in
+
+if TYPE_CHECKING:
+    from ..committer import Gate
+    from ..core.blocks import Block
+    from ..core.stock import Move
+
+log = logging.getLogger("mqmesh.broker")
+
+DO = "parents"  # the request between brokers
+HERE = -1  # stands for this broker's own commits among the homes that are waited for
+
+
+class Here(Protocol):
+    """The queues of this broker, and the way to others."""
+
+    def now(self) -> int:
+        """Milliseconds since 1970."""
+
+    def queue_here(self, name: str) -> Queue | None:
+        """A queue that has its home here."""
+
+    def home_of(self, name: str) -> int | None:
+        """The number of the broker that is home of a queue elsewhere."""
+
+    def names_of(self, name: str, client: str) -> list[str]:
+        """Under which names a client may be a member of a queue here."""
+
+    def history(self, queue: Queue, position: int) -> list[Move]:
+        """All moves of a message that are in the log, in order."""
+
+    def ask(self, home: int, request: dict[str, Any], answer: Callable[[bytes], None]) -> None:
+        """Have another home do something. Raises UsageError."""
+
+    def stir(self, name: str) -> None:
+        """A queue may have something for a member."""
+
+    def after_commit(self, queue: Queue, waiting: Any) -> None:
+        """Have something go when all that a queue has to write is on the disk."""
+
+
+@dataclass(slots=True)
+class Child:
+    """A message that is not revealed before its parents are DONE. counts: one of them is. waiting: homes that have not answered."""
+
+    queue: str
+    position: int
+    publisher: str
+    parents: tuple[Parent, ...]
+    counts: bool = False
+    waiting: set[int] = field(default_factory=set)
+    denied: set[int] = field(default_factory=set)
+
+
+class Workflow:
+    """See the module. children: by queue and position."""
+
+    def __init__(self, here: Here) -> None:
+        self._here = here
+        self.children: dict[tuple[str, int], Child] = {}
+        self.counts = {"revealed": 0, "deleted": 0}
+
+    # ---- put
+
+    def check(self, publisher: str, parents: tuple[Parent, ...]) -> None:
+        """Raise Refused if a publisher does not have the parents, as far as these are here."""
+        for name, position in parents:
+            queue = self._here.queue_here(name)
+            if queue is not None and judging.part_held(queue, position, self._here.names_of(name, publisher)) is None:
+                text = f"{publisher!r} does not have message {name}:{position}: somebody else works it, or it is worked"
+                raise Refused(Reason.IMPLEMENTATION_SPECIFIC_ERROR, text)
+
+    def _settle(self, publisher: str, parents: tuple[Parent, ...]) -> None:
+        for name, position in parents:
+            names = self._here.names_of(name, publisher)
+            judging.settle(self._here.queue_here, ((name, position),), names, self._here.now())
+            self._here.stir(name)
+
+    def put(self, queue: Queue, block: Block, index: int, publisher: str, parents: tuple[Parent, ...], gate: Gate) -> None:
+        """A child was put that waits for its parents: ask about them after its commit."""
+        gate.waiting.append(_Put(self, queue.name, block, index, publisher, parents))
+
+    # ---- judge
+
+    def begin(self, child: Child) -> None:
+        """Find out whether a child counts."""
+        key = child.queue, child.position
+        if key not in self.children:
+            self.children[key] = child
+            self._judge(child)
+
+    def _judge(self, child: Child) -> None:
+        local = [one for one in child.parents if self._here.queue_here(one[0]) is not None]
+        for name, position in local:
+            names = self._here.names_of(name, child.publisher)
+            child.counts = child.counts or judging.count(self._here.queue_here, ((name, position),), names, self._here.history)
+        homes = {self._here.home_of(name) for name, _ in child.parents if self._here.queue_here(name) is None}
+        if None in homes and not child.counts:
+            return  # nobody knows yet where they are
+        child.waiting = {home for home in homes if home is not None}
+        for home in sorted(child.waiting):
+            self._ask(child, home, child.counts)
+        if not homes:
+            self._look(child)
+
+    def _ask(self, child: Child, home: int, counts: bool) -> None:
+        theirs = [[name, position] for name, position in child.parents if self._here.home_of(name) == home]
+        request = {"do": DO, "name": child.queue, "parents": theirs, "publisher": child.publisher, "counts": counts}
+        try:
+            self._here.ask(home, request, partial(self._answered, child, home, counts))
+        except UsageError as error:
+            child.waiting.clear()  # it is asked again
+            log.warning("event=queue-parents-unasked queue=%s position=%d text=%s", quoted(child.queue), child.position, error)
+
+    def _answered(self, child: Child, home: int, counted: bool, words: bytes) -> None:
+        said = json.loads(words)
+        if home not in child.waiting:
+            return
+        if "counts" not in said:
+            child.waiting.clear()  # no answer, or an error: it is asked again
+            return
+        child.waiting.discard(home)
+        if said["counts"]:
+            child.counts = True
+        elif not counted:
+            child.denied.add(home)
+        self._look(child)
+
+    def _look(self, child: Child) -> None:
+        """Whether everything is known."""
+        if child.waiting:
+            return
+        if child.counts and child.denied:  # others are DONE: these are DONE too
+            child.waiting, child.denied = child.denied, set()
+            for home in sorted(child.waiting):
+                self._ask(child, home, True)
+            return
+        if not child.counts:
+            self._end(child)
+            return
+        child.waiting = {HERE}
+        local = tuple(one for one in child.parents if self._here.queue_here(one[0]) is not None)
+        self._settle(child.publisher, local)
+        self._kept(local, partial(self._kept_here, child))
+
+    def _kept(self, parents: tuple[Parent, ...], then: Callable[[bool], None]) -> None:
+        """Go on when what became of parents here is on the disk; then: is told whether it is."""
+        queues = [queue for name in sorted({name for name, _ in parents}) if (queue := self._here.queue_here(name)) is not None]
+        if not queues:
+            then(True)
+            return
+        waiting = _Kept(len(queues), then)
+        for queue in queues:
+            self._here.after_commit(queue, waiting)
+
+    def _kept_here(self, child: Child, kept: bool) -> None:
+        child.waiting.discard(HERE)
+        if kept:  # else it is tried again
+            self._end(child)
+
+    def _end(self, child: Child) -> None:
+        """It is known what becomes of a child."""
+        self.children.pop((child.queue, child.position), None)
+        queue = self._here.queue_here(child.queue)
+        block = queue.find(child.position) if queue is not None else None
+        if queue is None or block is None:
+            return
+        at = child.position - block.first
+        if child.counts:
+            if block.hidden is not None and at in block.hidden:
+                queue.reveal(block, at, 1, self._here.now())
+                self.counts["revealed"] += 1
+        elif block.hidden is not None and at in block.hidden:
+            queue.delete(block, at, self._here.now())
+            self.counts["deleted"] += 1
+            log.warning(
+                "event=queue-child-deleted queue=%s position=%d text=none of its parents is done", quoted(child.queue), child.position
+            )
+        self._here.stir(child.queue)
+
+    def asked(self, parents: list[Any], publisher: str, counts: bool, answer: Callable[[bool], None]) -> None:
+        """Another home asks about parents here. counts: the child does, whatever these are. answer: gets whether it counts by these, once
+        what became of them is on the disk; nothing, if that fails.
+        """
+        found = tuple((str(name), int(position)) for name, position in parents)
+        by_these = counts or any(
+            judging.count(self._here.queue_here, (one,), self._here.names_of(one[0], publisher), self._here.history) for one in found
+        )
+        if by_these:
+            self._settle(publisher, found)
+        self._kept(found if by_these else (), lambda kept: answer(by_these) if kept else None)
+
+    # ---- recovery
+
+    def find(self, queue: Queue) -> int:
+        """Steps 1 to 3 for a queue: how many children are looked at."""
+        found = 0
+        for block in list(queue.blocks.values()):
+            for at in sorted(block.hidden or ()):
+                parents = parents_in(block.meta(at).properties)
+                if parents:
+                    found += 1
+                    self.begin(Child(queue.name, block.first + at, block.meta(at).publisher, parents))
+        return found
+
+    def recover(self, queue: Queue, dry_run: bool) -> dict[str, int]:
+        """All five steps for a queue, on command: how many messages each is about."""
+        now = self._here.now()
+        plain = [
+            (block, at) for block in queue.blocks.values() for at in sorted(block.hidden or ()) if not parents_in(block.meta(at).properties)
+        ]
+        gone = [one for one in queue.members.values() if one.held and not one.active]
+        hidden = sum(len(block.hidden or ()) for block in queue.blocks.values())
+        said = {"children": hidden - len(plain), "revealed": len(plain), "cleaned": sum(one.held for one in gone)}
+        if not dry_run:
+            self.find(queue)
+            for block, at in plain:
+                queue.reveal(block, at, 1, now)
+            for member in gone:
+                queue.leave(member, now)
+            self._here.stir(queue.name)
+        return said
+
+    def tick(self) -> None:
+        """Ask again about children that wait for an answer."""
+        for child in [one for one in self.children.values() if not one.waiting]:
+            self._judge(child)
+
+
+class _Kept:
+    """Goes on when several commits are done. then: is told whether all have succeeded."""
+
+    def __init__(self, left: int, then: Callable[[bool], None]) -> None:
+        self._left, self._then, self._good = left, then, True
+
+    def refused(self, text: str) -> None:
+        """One has failed."""
+        self._good = False
+
+    def go(self) -> None:
+        """One is done."""
+        self._left -= 1
+        if not self._left:
+            self._then(self._good)
+
+
+class _Put:
+    """A child whose commit is awaited."""
+
+    def __init__(self, workflow: Workflow, name: str, block: Block, index: int, publisher: str, parents: tuple[Parent, ...]) -> None:
+        self._workflow = workflow
+        self._args = name, block, index, publisher, parents
+        self._failed = False
+
+    def refused(self, text: str) -> None:
+        """The commit has failed: there is no child."""
+        self._failed = True
+
+    def go(self) -> None:
+        """The gate is open."""
+        name, block, index, publisher, parents = self._args
+        if not self._failed:
+            self._workflow.begin(Child(name, block.first + index, publisher, parents))
