@@ -2,7 +2,7 @@
 
 The tables are large and not sorted by message. So their key columns are read first, one row group after the other in several threads, and
 all columns only of the row groups that hold what is meant; of `hops` only the dates on which the messages were published. It knows the
-columns of `messages` and `hops` (`pipeline/correlation/`).
+columns of `messages`, `hops` and `queue_messages` (`pipeline/correlation/`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import reduce
 from operator import and_
 from typing import Any
 
-from ...broker.journal.kinds import NONE, Kind, MessageId, name_id
+from ...broker.journal.kinds import NONE, Kind, MessageId, Stream, name_id
 from ...broker.journal.layout import date_in, date_of
 from ...broker.journal.search import Query
 from ...mqtt.topics import matches
@@ -21,7 +21,7 @@ from ..errors import PipelineError
 from ..tables.tables import Tables
 from .story import COMPLETE, NO_END, NOT_RECEIVED, UNKNOWN, Step, Story
 
-TABLE, HOPS = "messages", "hops"
+TABLE, HOPS, QUEUED = "messages", "hops", "queue_messages"
 STATUS = {1: COMPLETE, 2: NOT_RECEIVED, 3: NO_END, 4: UNKNOWN}
 WORKERS = 4
 _KEY = ("origin", "origin_epoch", "stream", "sequence")
@@ -30,12 +30,41 @@ _WHY = {
     3: "{ends} of {targets} recipients have an end",
     4: "its publication is not in the journal",
 }
+_WHY_QUEUED = {3: "{through} of {groups} groups of subscribers are through", 4: _WHY[4]}
 
 
 def find(root: str, query: Query, status: str | None = None, names: Mapping[int, str] | None = None) -> list[Story]:
     """The messages that a query means, the newest first. names: what an id stands for. Raises PipelineError."""
     tables = Tables(root)
+    if query.message is not None and query.message.stream == Stream.QUEUE:
+        return [one for one in queued(tables, query.message, (names or {}).get) if status in (None, one.status)]
     return Searched(tables, names or {}).find(query, status)
+
+
+def queued(tables: Tables, message: MessageId, names: Callable[[int], str | None]) -> list[Story]:
+    """A message in a queue, as the table of these has it."""
+    if tables.version(QUEUED) is None:
+        return []
+    rows = _rows(_hits(groups(tables, QUEUED), _among([message])), {tuple(message): 0}, None)
+    return [_queued(message, row, names) for row in rows]
+
+
+def _queued(message: MessageId, row: Mapping[str, Any], names: Callable[[int], str | None]) -> Story:
+    def name(column: str) -> str | None:
+        number = row[column] or NONE
+        return (names(number) or str(number)) if number != NONE else None
+
+    made = Story(
+        str(message), name("topic"), publisher=name("sender"), published=row["published"], size=row["size"], qos=1, source="tables"
+    )
+    made.status = STATUS.get(row["status"], UNKNOWN)
+    made.why = _WHY_QUEUED[row["status"]].format(**row) if row["status"] in _WHY_QUEUED else None
+    outcome = "done" if row["dones"] else "unusable" if row["unusable"] else "expired"
+    steps = (("put", "published", "sender"), ("get", "got", None), (outcome, "finished", "receiver" if row["dones"] else None))
+    for what, when, who in steps:
+        if row[when]:
+            made.steps.append(Step(what, row[when], message.origin, name(who) if who is not None else None))
+    return made
 
 
 class Searched:

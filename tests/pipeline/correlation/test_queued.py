@@ -6,9 +6,13 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mqmesh.broker.journal.kinds import MessageId
+from mqmesh.broker.journal.reading import Journal
 from mqmesh.broker.journal.schema import QueueState, name_id
+from mqmesh.broker.journal.search import Query
 from mqmesh.pipeline.run import Order, run
 from mqmesh.pipeline.tables.tables import Tables
+from mqmesh.pipeline.trace.tables import find
 from support.written_journal import NOVEMBER, Written
 
 if TYPE_CHECKING:
@@ -24,6 +28,10 @@ def state(
     put = int(str(more.pop("put", 0)))
     ids = {"kind": 12, "origin": 1, "stream": 3, "sequence": first, "count": count, **queue}
     return {**ids, "value": int(what), "client": client or 0, "time": NOVEMBER + 1000 * at, "published": NOVEMBER + 1000 * put, **more}
+
+
+def journal_names(folder: Path) -> dict[int, str]:
+    return Journal(str(folder / "journal")).names()
 
 
 def test_a_row_for_each_message(spark: SparkSession, tmp_path: Path) -> None:
@@ -66,4 +74,14 @@ def test_a_row_for_each_message(spark: SparkSession, tmp_path: Path) -> None:
     }
     dead = rows[2, 1]
     assert (dead["parent_origin"], dead["parent_origin_epoch"], dead["parent_stream"], dead["parent_sequence"]) == (1, 1, 3, 3)
+    stories = {at: find(str(tmp_path / "out"), Query(message=MessageId(1, 1, 3, at)), names=journal_names(tmp_path))[0] for at in (2, 3, 4)}
+    assert [(step.name, step.client, step.time - NOVEMBER) for step in stories[2].steps] == [
+        ("put", "shop", 0),
+        ("get", None, 5000),
+        ("done", "a", 9000),
+    ]
+    assert (stories[2].topic, stories[2].publisher, stories[2].status) == ("$queue/orders", "shop", "complete")
+    assert [step.name for step in stories[3].steps] == ["put", "get", "unusable"]
+    assert (stories[4].status, stories[4].why) == ("no end", "1 of 2 groups of subscribers are through")
+    assert find(str(tmp_path / "out"), Query(message=MessageId(1, 1, 3, 99))) == []
     assert tables.arrow("messages").num_rows == 1, "a message in a queue is no message of the mesh"
