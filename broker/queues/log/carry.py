@@ -1,7 +1,7 @@
 """Carry forward: what is still needed of the oldest segment is written again at the end of the log, so that the segment can go.
 
     plan      the blocks that wait in the segment                                              in the loop
-    look      their moves so far, one segment a call                                           in the committer's thread
+    look      their moves so far, about 1 MiB of the log a call                                in the committer's thread
     choose    some of them, with the messages that are not at an end now                       in the loop, by `gather`
     frame     what was said since `look`, and the bytes of a frame: bodies, and all moves      in the committer's thread, by `write`
 
@@ -29,6 +29,7 @@ from .sparse import Runs, bytes_of, clipped
 
 CARRY_BYTES = 256 << 10  # in one commit, about
 MESSAGE_BYTES = 64  # of records, for a message that is written again, about
+LOOK_BYTES = 1 << 20  # of the log, that are read in a row
 BLOCK_BYTES = 200  # of records, for its block
 
 
@@ -96,7 +97,7 @@ class Carry:
     # ---- the moves so far
 
     def look(self) -> None:
-        """Read one more segment that may have moves of the blocks. Raises OSError."""
+        """Read a bit more of the segments that may have moves of the blocks: a commit may wait for it. Raises OSError."""
         if self._blocks:
             self._sort()
         number = self._read_to.segment
@@ -104,8 +105,11 @@ class Carry:
             number = min(one for one in self._found if one > number)
         begin = self._read_to.offset if number == self._read_to.segment else HEADER.size
         last = number == self._end.segment
-        self._read(number, begin, self._end.offset if last else self._found[number].size)
-        if last:
+        until = self._end.offset if last else self._found[number].size
+        stop = self._read(number, begin, until, LOOK_BYTES)
+        if stop < until:
+            self._read_to = End(number, stop)
+        elif last:
             self._read_to, self.looked = self._end, True
         else:
             self._read_to = End(min(one for one in self._found if one > number), HEADER.size)
@@ -116,7 +120,8 @@ class Carry:
             spans[queue].low <= wanted.high and wanted.low <= spans[queue].high for queue, wanted in self._spans.items() if queue in spans
         )
 
-    def _read(self, number: int, begin: int, until: int) -> None:
+    def _read(self, number: int, begin: int, until: int, most: int) -> int:
+        """Read the frames between two places of a segment, about so many bytes of them: where to go on."""
         for one in segments.scan(self._where, number, False, _silent, until=until, begin=begin, spans=self._spans, puts=False):
             for record in one.records:
                 if isinstance(record, Put):  # what is left of a block: the first one of a block is left out
@@ -128,6 +133,10 @@ class Carry:
                         piece = self._piece(record.queue, move.first)
                         if piece is not None:
                             piece.moves.append(move)
+            after = one.offset + one.header.size
+            if after - begin >= most:
+                return after
+        return until
 
     def _piece(self, queue: int, position: int) -> Piece | None:
         firsts = self._firsts.get(queue, [])
@@ -159,7 +168,8 @@ class Carry:
         for number in sorted(self._found):
             if self._read_to.segment <= number <= at.segment:
                 begin = self._read_to.offset if number == self._read_to.segment else HEADER.size
-                self._read(number, begin, at.offset if number == at.segment else self._found[number].size)
+                until = at.offset if number == at.segment else self._found[number].size
+                self._read(number, begin, until, until)
         self._read_to = at
         head: list[bytes] = []
         bodies: list[bytes] = []

@@ -25,6 +25,7 @@ from mqmesh.broker.queues.core.rules import Rules
 from mqmesh.broker.queues.core.standing import standing
 from mqmesh.broker.queues.core.states import Subscriber
 from mqmesh.broker.queues.core.stock import Move
+from mqmesh.broker.queues.log import carry as log_carry
 from mqmesh.broker.queues.log import store as log_store
 from mqmesh.broker.queues.log.locations import LOG
 from mqmesh.broker.queues.log.store import Batch, LogStore
@@ -97,6 +98,7 @@ class AgainstTheLog(Against):
         super().__init__()
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(log_store, "SHARE", 0)  # always worth it
+        self.patch.setattr(log_carry, "LOOK_BYTES", 100)
         self.folder = Path(tempfile.mkdtemp())
         self.rules_ = Rules(deliveries=3)
         self.store = opened(self.folder, rules=self.rules_, segment_bytes=SMALL)
@@ -257,7 +259,7 @@ def test_carried_messages_are_as_they_were_at_every_cut(tmp_path: Path) -> None:
     assert list(again.queues["orders"].subscribers) == ["a", "b", "c"]
 
 
-def test_what_happens_while_it_is_carried_counts(tmp_path: Path) -> None:
+def test_what_happens_while_it_is_carried_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = opened(tmp_path, segment_bytes=2000)
     queue = store.queue("orders", Rules())
     queue.put([b"old-%d" % number for number in range(4)], Meta("shop"), 1, priority=0)
@@ -271,8 +273,12 @@ def test_what_happens_while_it_is_carried_counts(tmp_path: Path) -> None:
     commit(store)
     store.trim(1)
     assert store.carry is not None
+    monkeypatch.setattr(log_carry, "LOOK_BYTES", 1)
+    looks = 0
     while not store.carry.looked:
         store.carry.look()
+        looks += 1
+    assert looks == 5  # a frame at a time
     (first,) = queue.take(member, 2, 2)  # after the look, in a commit before
     batch = store.gather(2)
     assert batch is not None
