@@ -13,11 +13,13 @@ from __future__ import annotations
 import json
 import logging
 import secrets
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...base.quoting import quoted
+from ...base.refusals import source_of
 from ...mqtt.batch.run import Run
 from ...mqtt.errors import UsageError
 from ..auth.guard import MANAGE_ANSWER
@@ -43,6 +45,8 @@ log = logging.getLogger("mqmesh.broker")
 
 TOPIC = "$mqmesh/manage"
 OPEN = 256  # requests that wait for other sites
+EACH = 16  # requests of one user, or of one address without a user, at one time
+YOURS = f"{EACH} requests of yours have no answer yet: wait for one"
 UNREACHABLE, POLICY, STRANGER = "out of reach", "behind a link with a policy: ask a broker there", "not a site that is known here"
 UNBELIEVED = "this site does not believe {}: management.accept names the sites whose users it believes"
 
@@ -58,6 +62,7 @@ class Management:
         self._mesh: MeshShell | None = None
         self._doorkeeper: Doorkeeper | None = None
         self._open: dict[bytes, tuple[Gathering, Respond]] = {}
+        self._asking: Counter[tuple[str, str, str]] = Counter()
         self._slices = Slices(site.context.refresh, self._flush)
         self.work = SiteWork(site.config.name)
         site.router.services[TOPIC] = self.serve
@@ -73,6 +78,7 @@ class Management:
         """Nothing is answered any more."""
         self._slices.stop()
         self._open.clear()
+        self._asking.clear()
 
     def _flush(self) -> None:
         self._context.flush()  # which the broker sets at its start
@@ -103,9 +109,25 @@ class Management:
             if asked.verb == "show":
                 respond(self._shown(asked.name, asker))
             else:
+                respond = self._counted(asker, "", respond)
                 self._ask_sites(asked, asker, respond)
         except Refused as refused:
             respond({"error": str(refused)})
+
+    def _counted(self, asker: Asker, site: str, respond: Respond) -> Respond:
+        """What answers a request, and counts until then that somebody has asked one more. site: where, if not here. Raises Refused."""
+        who = site, asker.user or "", "" if asker.user else source_of(asker.address)
+        if self._asking[who] >= EACH:
+            raise Refused(YOURS)
+        self._asking[who] += 1
+
+        def answered(answer: dict[str, Any]) -> None:
+            self._asking[who] -= 1
+            if self._asking[who] <= 0:
+                del self._asking[who]
+            respond(answer)
+
+        return answered
 
     def _shown(self, what: str, asker: Asker) -> dict[str, Any]:
         if what == "lists":
@@ -128,7 +150,11 @@ class Management:
         token = secrets.token_bytes(16)
         self._open[token] = gathering, respond
         if others:
-            self._send(asked, asker, token, others)
+            try:
+                self._send(asked, asker, token, others)
+            except UsageError as error:
+                del self._open[token]
+                raise Refused(str(error)) from None
             self._context.loop.call_later(asked.within, self._late, token)
         if own in sites:
             self._carry_out(asked, asker.rights.at(self.work.name), asker, partial(self._part, token, own))
@@ -240,12 +266,17 @@ class Management:
             log.warning("event=management-refused origin=%s text=%s", mesh.node.name(origin), refused)
             return
         name, asker, settings = mesh.node.name(origin), question.asker, self._site.guard.management
-        respond = partial(self._reply, origin, question.number)
+        respond: Respond = partial(self._reply, origin, question.number)
         if not settings.believes(name):
             respond({"error": UNBELIEVED.format(name)})
             return
         rights = asker.rights.joined(rights_of_name(self._site.guard, asker.user)).at(self.work.name)
         there = Asker(asker.client_id, asker.user, f"{asker.address} at {name}", rights)
+        try:
+            respond = self._counted(asker, name, respond)
+        except Refused as refused:
+            respond({"error": str(refused)})
+            return
         self._carry_out(question.asked, rights, there, respond)
 
     def _reply(self, origin: int, number: bytes, part: dict[str, Any]) -> None:
