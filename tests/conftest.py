@@ -25,6 +25,7 @@ settings.load_profile("mqmesh")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each of the processes that tests start would compile the package anew
     ring.PORTS = part_of(range(15_000, 20_000))  # the demo, which runs as a process, has those above
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job, whose children would not hear it either
         signal.signal(signal.SIGINT, signal.default_int_handler)
