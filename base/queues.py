@@ -6,6 +6,7 @@ Topics, and user properties of PUBLISH and CONNACK.
 from __future__ import annotations
 
 PREFIX = "$queue/"  # how the topic of a queue begins
+ALERTS = "/alerts"  # behind that: a member that asks for messages is told that there are some
 TOPIC = "$mqmesh/queues"  # requests: how are the queues, what is in one
 ANSWER = "$mqmesh/queues/answer"
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ...base.queues import PREFIX
+from ...base.queues import ALERTS, PREFIX
 from ...base.quoting import quoted
 from ...mqtt import packets
 from ...mqtt.bounds import check_bounds
@@ -194,6 +194,8 @@ def _refusal(connection: Connection, session: Session, subscription: packets.Sub
     refusal = site.router.refusal(connection.client_id, topic_filter) or site.guard.subscription(
         connection.user, connection.client_id, topic_filter
     )
+    if refusal is None and topic_filter.startswith(PREFIX) and topic_filter.endswith(ALERTS):  # a member of the queue
+        refusal = site.guard.subscription(connection.user, connection.client_id, topic_filter.removesuffix(ALERTS))
     if refusal is not None:
         site.router.access.denied(connection.client_id, connection.user, topic_filter, refusal)
         return Reason.NOT_AUTHORIZED
@@ -220,7 +222,7 @@ def _misuses_queue(site: Site, topic_filter: str) -> bool:
     full = topic_filter if share is None else share[1]
     if site.queues is None or not full.startswith(PREFIX) or not site.queues.owns(full):
         return False
-    return share is not None or site.queues.name_of(full) is None
+    return share is not None or not site.queues.may_subscribe(full)
 
 
 def _refused(connection: Connection, text: str) -> None:

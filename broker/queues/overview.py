@@ -33,6 +33,7 @@ from .workflow.lineage import parents_in
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ..session.session import Session
     from .committer import Waiting
     from .shell import Queues
 
@@ -316,6 +317,11 @@ class Overview:
     def after_commit(self, name: str, waiting: Waiting) -> None:
         """Have something go when everything of a queue so far is on the disk."""
         self._queues.after_commit(self.queue(name), waiting)
+
+    def get(self, session: Session, name: str, most: int) -> dict[str, Any]:
+        """Give a member that asks for messages at most so many of them."""
+        given, waiting = self._queues.get(session, self.queue(name).name, most)
+        return {"queue": name, "given": given, "waiting": waiting}
 
     def is_members(self, name: str, position: int, client: str) -> bool:
         """Whether a message expires for a client as a member of the queue: it has the message, or is the only one to get it."""

@@ -18,8 +18,9 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from ...base.queues import PREFIX
+from ...base.queues import ALERTS, PREFIX
 from ...base.quoting import quoted
+from ...mqtt.errors import UsageError
 from ...mqtt.properties import Property, encode_properties
 from ...mqtt.reasons import Reason
 from ..ledger import QUEUES, SHARE
@@ -34,6 +35,7 @@ from .handles import Handles, Pending, key_of
 from .log.format import Damaged
 from .noting import Noting
 from .offers import Offer, merged, offers
+from .pulls import PullSeat, queue_of_alerts
 from .putting import How, how_of, how_of_any, properties_of
 from .refused import Refused
 from .seats import TURN, Place, Seat, Sitting
@@ -179,6 +181,10 @@ class Queues:
         """The queue of a topic or filter `$queue/NAME`, here or at another site; None: it is none."""
         name = topic[len(PREFIX) :] if topic.startswith(PREFIX) else ""
         return name if name in self.settings.rules or self.sites.homes.home(name) is not None else None
+
+    def may_subscribe(self, topic_filter: str) -> bool:
+        """Whether a filter is for a queue that there is, or for the alerts of one that has its home here."""
+        return self.name_of(topic_filter) is not None or queue_of_alerts(topic_filter) in self.settings.rules
 
     def owns(self, topic: str) -> bool:
         """Whether a topic is for queues alone: where there are none, `$queue/NAME` is as any other."""
@@ -399,17 +405,22 @@ class Queues:
     # ---- members
 
     def subscribed(self, session: Session, topic_filter: str, qos: int, identifier: int) -> None:
-        """A client is a member, or has other options."""
-        name = topic_filter[len(PREFIX) :]
+        """A client is a member, or has other options. Who is subscribed to the queue and to its alerts gets messages, and no alerts."""
+        alerts = queue_of_alerts(topic_filter)
+        name = alerts or topic_filter[len(PREFIX) :]
+        if alerts and (PREFIX + name in session.subscriptions or self.queue_here(name) is None):
+            return
         place = self.places.get(session)
         if place is None:
             place = self.places[session] = Place(session)
         suffix = encode_properties({Property.SUBSCRIPTION_IDENTIFIER: [identifier]}) if identifier else b""
         qos = min(qos, 1)
         seat = place.seats.get(name)
-        if seat is not None:
+        if seat is not None and isinstance(seat, PullSeat) == bool(alerts):
             seat.qos, seat.suffix = qos, suffix
             return
+        if seat is not None:
+            self._leave_seat(place, name)
         self._take_seat(place, name, qos, suffix)
 
     def _take_seat(self, place: Place, name: str, qos: int, suffix: bytes) -> None:
@@ -419,17 +430,23 @@ class Queues:
             seat = self.sites.seat(place, name, qos, suffix)
         else:
             queue.subscribe(session.client_id)
-            seat = Seat(place, queue, queue.member(session.client_id), qos, suffix)
+            kind = PullSeat if PREFIX + name + ALERTS in session.subscriptions and PREFIX + name not in session.subscriptions else Seat
+            seat = kind(place, queue, queue.member(session.client_id), qos, suffix)
         place.seats[name] = seat
         if session.connection is not None:
             self._sit(seat)
 
     def unsubscribed(self, session: Session, topic_filter: str) -> None:
         """A client is no member of a queue any more."""
-        name, place = topic_filter[len(PREFIX) :], self.places.get(session)
-        if place is None or name not in place.seats:
+        alerts, place = queue_of_alerts(topic_filter), self.places.get(session)
+        name = alerts or topic_filter[len(PREFIX) :]
+        if place is None or name not in place.seats or (alerts and not isinstance(place.seats[name], PullSeat)):
             return
         seat = self._leave_seat(place, name)
+        other = session.subscriptions.get(PREFIX + name + ALERTS)
+        if other is not None and isinstance(seat, Seat):  # it asks for messages from now on
+            self._take_seat(place, name, min(other.qos, 1), b"")
+            return
         if isinstance(seat, Seat) and session.client_id not in self.settings.subscribers.get(name, ()):
             self.leave_plan(seat.queue, session.client_id)
         if not place.seats:
@@ -487,6 +504,8 @@ class Queues:
         if seat not in seats:
             seats.append(seat)
             seat.queue.join(seat.member.name)
+        if isinstance(seat, PullSeat):
+            seat.told = False
         self._stirred[seat.queue.name] = None
 
     def stand(self, seat: Seat | Guest) -> None:
@@ -604,7 +623,25 @@ class Queues:
                     left -= self._give(seat, room)
             if left == before:
                 break
+        for one in seats:
+            if isinstance(one, PullSeat):
+                one.alert(self.context.now)
         return most - left
+
+    def get(self, session: Session, name: str, most: int) -> tuple[int, int]:
+        """Give a member what it asks for: how many messages, and how many more wait for it. Raises UsageError."""
+        place = self.places.get(session)
+        seat = place.seats.get(name) if place is not None else None
+        if place is None or not isinstance(seat, PullSeat):
+            raise UsageError(f"get is for members that ask: subscribe to {PREFIX}{name[:200]}{ALERTS}, at the home of the queue")
+        self._listen(place)
+        given = 0
+        while (room := min(most - given, seat.asked())) > 0 and (found := self._give(seat, room)):
+            given += found
+        seat.told = False
+        if given:
+            self.stir(name)
+        return given, seat.queue.waiting_for(seat.member)
 
     def _give(self, seat: Seat | Guest, most: int) -> int:
         now = self.now()

@@ -19,6 +19,7 @@ A client publishes a JSON object to `$mqmesh/queues`, with Response Topic and Co
     {"do": "purge", "name": "orders"}                           {"purged": 3}: what nobody has is withdrawn
     {"do": "recover", "name": "orders"}                         {"children": 1, "revealed": 2, "cleaned": 0}: docs/queues.md, "Workflow"
     {"do": "reveal", "name": "orders", "position": 17}          {"message": {...}}; and withdraw; and again, "member": "a": to it alone
+    {"do": "get", "name": "orders", "most": 10}                 {"given": 3, "waiting": 0}: messages 1 to 3 go before the answer
     {"do": "priority", "name": "orders", "position": 17, "priority": 9}    {"message": {...}}
     {"do": "expire", "name": "orders", "position": 17}          as withdraw, or as done: for a member that has it, for it alone
     {"do": "done", "name": "orders", "position": 17, "last": 20}  {"state": "done", ...}: a member, of messages 17 to 20 that it has; and
@@ -71,9 +72,11 @@ log = logging.getLogger("mqmesh.broker")
 
 LOOKS, ACTS = ("list", "show", "peek", "trace", "read", "needed"), ("reveal", "withdraw", "again", "expire", "priority")
 DEEDS, CHANGES = ("redrive", "purge", "recover", "distribute", "edit"), ("declare", "delete")
+GET = "get"
 WORKS = ("processing", "done", "unusable", "return", "journalled")  # what members say
 MOST_WORKED = 10_000  # messages of one request
-RIGHT = 'send {"do": "list"} or {"do": "show", "name": "..."}; do: ' + ", ".join(LOOKS + DEEDS + CHANGES + ACTS + WORKS)
+MOST_GOT = 1000  # messages that a member asks for at once
+RIGHT = 'send {"do": "list"} or {"do": "show", "name": "..."}; do: ' + ", ".join((*LOOKS, *DEEDS, *CHANGES, *ACTS, *WORKS, GET))
 NO_QUEUES = "this broker has no queues: its file has no table [queues]"
 LARGEST_REQUEST = 262_144  # bytes
 LARGEST = 2**63  # of positions
@@ -211,7 +214,7 @@ class QueueTopic:
             return {"error": RIGHT}
         do = asked.get("do") if isinstance(asked, dict) else None
         if (
-            do not in LOOKS + DEEDS + CHANGES + ACTS + WORKS
+            do not in (*LOOKS, *DEEDS, *CHANGES, *ACTS, *WORKS, GET)
             or not isinstance(asked.get("name"), str | None)
             or (do != "list" and not asked.get("name"))
         ):
@@ -237,6 +240,8 @@ class QueueTopic:
                 return {}
             if self.overview is None:
                 return {"error": NO_QUEUES}
+            if do == GET:
+                return self._get(self.overview, connection, asked["name"], asked.get("most", 1))
             if do in LOOKS:
                 if do == "list":
                     return {"queues": [row for row in self.overview.list() if free or may(Role.VIEWER, row["name"])]}
@@ -251,6 +256,14 @@ class QueueTopic:
             return (yield from self._act(self.overview, do, asked, connection, operator))
         except UsageError as error:
             return {"error": str(error)}
+
+    def _get(self, overview: Overview, connection: ClientConnection, name: str, most: int) -> dict[str, Any]:
+        """A member asks for messages; they are sent before the answer."""
+        denied = self._guard.subscription(connection.user, connection.client_id, PREFIX + name)
+        session: Any = connection.session
+        if denied is not None:
+            return {"error": DENIED}
+        return overview.get(session, name, max(1, min(most, MOST_GOT)))
 
     def _act(self, overview: Overview, do: str, asked: Asked, connection: ClientConnection, operator: bool) -> Walk:
         name, dry_run = asked["name"], asked.get("dry_run", False)

@@ -308,19 +308,39 @@ class Queue(Stock):
     def _take_grouped(self, member: Member, lane: Lane, most: int, now: int, found: list[Slice]) -> int:
         """Some messages have a group, whose messages go to one member: look at each."""
         taken = 0
-        for _, _, part, only in sorted([*((*one, -1) for one in lane.ready), *lane.apart], key=lambda one: one[:2]):
-            at = part.states.find(FREE, part.cursor) if only < 0 else part.states.find(APART, only, only + 1)
-            while at >= 0 and taken < most:
-                group = part.block.meta(at).group
-                if not group or lane.owners.setdefault(bucket_of(group), member.number) == member.number:
-                    cursor = part.cursor
-                    self.free_again(part, at)
-                    taken += self.give(member, part, at, 1, now, found)
-                    part.cursor = cursor
-                at = part.states.find(FREE, at + 1) if only < 0 else -1
+        for part, at, group in self._of_groups(member, lane):
+            if group:
+                lane.owners[bucket_of(group)] = member.number
+            cursor = part.cursor
+            self.free_again(part, at)
+            taken += self.give(member, part, at, 1, now, found)
+            part.cursor = cursor
             if taken == most:
                 break
         return taken
+
+    def _of_groups(self, member: Member, lane: Lane) -> Iterator[tuple[Part, int, str]]:
+        """What a member may take, as (part, index, message group), where some messages have a group. It is looked for while it is taken."""
+        for _, _, part, only in sorted([*((*one, -1) for one in lane.ready), *lane.apart], key=lambda one: one[:2]):
+            at = part.states.find(FREE, part.cursor) if only < 0 else part.states.find(APART, only, only + 1)
+            while at >= 0:
+                group = part.block.meta(at).group
+                if not group or lane.owners.get(bucket_of(group), member.number) == member.number:
+                    yield part, at, group
+                at = part.states.find(FREE, at + 1) if only < 0 else -1
+
+    def available(self, member: Member) -> bool:
+        """Whether `take` has something for a member."""
+        if self.rules.single and (not self._active or member is not self._active[0]):
+            return False
+        if any(part.states[index] == WAITS for part, index in member.reserved):
+            return True
+        lane = self._next_lane(member)
+        return lane is not None and (not lane.grouped or any(True for _ in self._of_groups(member, lane)))
+
+    def waiting_for(self, member: Member) -> int:
+        """How many messages wait that a member may get, now or later."""
+        return sum(lane.waiting for lane in member.lanes)
 
     # ---- what becomes of it
 

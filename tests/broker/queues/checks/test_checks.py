@@ -243,3 +243,15 @@ async def test_q11_a_will_that_fails_is_a_dead_letter(tmp_path: Path) -> None:
         assert said["mqmesh-dead-queue"] == "orders"
         assert said["mqmesh-dead-reason"] == "the payload has 4 bytes, and this queue takes 3 at most"
         assert (counts(site)["refused"], counts(site)["dead"]) == (1, 1)
+
+
+async def test_q11_a_message_of_a_bound_topic_that_fails_is_a_dead_letter(tmp_path: Path) -> None:
+    rules = {"orders": Rules(dead_letters="dead", topics=("orders/#",)), "dead": Rules()}
+    async with Site(queues=QueueSettings(rules, checks={"orders": Checks(largest=3)}, folder=tmp_path / "queues", durability="os")) as site:
+        shop, worker = await site.client("shop"), await site.client("worker")
+        await worker.subscribe("$queue/orders", "$queue/dead", qos=1)
+        for payload in (b"123", b"1234"):
+            assert await shop.publish("orders/new", payload, qos=1) in (0, 0x10)
+        got = await worker.messages(2)
+        assert [(one.topic, one.payload) for one in got] == [("orders/new", b"123"), ("orders/new", b"1234")]
+        assert ("mqmesh-dead-queue", "orders") in got[1].properties[Property.USER_PROPERTY]
