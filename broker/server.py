@@ -257,12 +257,13 @@ class Broker:
         from .queues.shell import Queues
 
         settings = settings or QueueSettings()
+        settings.site = self.config.name
         queues = Queues(self.context, settings, self.site.router.filters_changed)
         try:
             queues.start()
         except OSError as error:
             raise StartError(f"queues: {os_error(str(settings.folder), error)}") from error
-        except ConfigError as error:
+        except (ConfigError, ImportError) as error:
             raise StartError(str(error)) from error
         self.site.queues = self.site.router.queues = queues
         if self.config.queues is not None:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from ...base.quoting import quoted
 from ...base.settings import MISSING, NAME, ConfigError, Section
 from ...mqtt.errors import UsageError
+from .archive.files import missing
 from .core.rules import Rules
 from .settings import QueueSettings, queue_of, wrong_dead_letters
 
@@ -155,6 +156,8 @@ class Declarations:
             rules, subscribers = queue_of(Section("settings", table), name)
         except ConfigError as error:
             raise UsageError(str(error)) from None
+        if rules.archive and (text := missing()) is not None:
+            raise UsageError(f"archive: {text}")
         if (text := self._queues.store.refusal(name, rules)) is not None:
             raise UsageError(f"store: {text}")
         if (text := wrong_dead_letters({**settings.rules, name: rules}, name)) is not None:

@@ -34,6 +34,7 @@ from pathlib import Path
 from ...base.settings import Section
 from ...mqtt.errors import MqttError
 from ...mqtt.topics import check_filter
+from .archive.periods import NEVER, PERIODS
 from .checks.checks import Checks
 from .checks.settings import checks_of
 from .core.plan import LoadRule, Plan, plan_of
@@ -64,14 +65,22 @@ class QueueSettings:
     """All queues of a broker's file, by name. subscribers: of the plan "all", by the queue's name. folder: of the log.
 
     declared: names of those that were declared by requests, not by the file. checks: of queues that check what they receive.
+    archives: folders of archives that the file names. site: the broker's name.
     """
 
     rules: dict[str, Rules] = field(default_factory=dict)
     subscribers: dict[str, list[str]] = field(default_factory=dict)
     declared: set[str] = field(default_factory=set)
     checks: dict[str, Checks] = field(default_factory=dict)
+    archives: dict[str, Path] = field(default_factory=dict)
+    site: str = ""
     folder: Path | None = None
     durability: str = "fsync"
+
+    def archive_of(self, name: str) -> Path:
+        """The folder of a queue's archive."""
+        assert self.folder is not None
+        return self.archives.get(name) or self.folder.parent / "queue-archive"
 
     @classmethod
     def of(cls, section: Section, data: Path | None, durability: str, folder: Path | None = None) -> QueueSettings:
@@ -86,6 +95,10 @@ class QueueSettings:
                 )
             one = section.section(name)
             checks = checks_of(one, folder)
+            if one.has("archive_folder"):
+                settings.archives[name] = (folder or Path()) / one.string("archive_folder")
+                if not one.has("archive"):
+                    raise one.error("archive_folder", "say how often: archive, " + ", ".join(PERIODS))
             settings.rules[name], settings.subscribers[name] = queue_of(one, name)
             if checks is not None:
                 settings.checks[name] = checks
@@ -140,6 +153,7 @@ def _rules(one: Section, name: str) -> Rules:
     rules.single = one.flag("single", False)
     rules.explicit = one.flag("explicit", False)
     rules.requests = one.choice("acknowledge", ("puback", "request"), "puback") == "request"
+    rules.archive = one.choice("archive", tuple(PERIODS), NEVER) if one.has("archive") else NEVER
     rules.topics = tuple(_filter(one, text) for text in one.strings("topics", []))
     if one.has("loaded"):
         high = one.whole("high", 1, 2**40)

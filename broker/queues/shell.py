@@ -15,6 +15,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,8 @@ from ...mqtt.errors import UsageError
 from ...mqtt.properties import Property, encode_properties
 from ...mqtt.reasons import Reason
 from ..ledger import QUEUES, SHARE
+from .archive.archiver import Archiver
+from .archive.files import missing
 from .committer import Gate, Waiting
 from .core.blocks import META_WEIGHT, Meta
 from .core.queue import Queue
@@ -99,6 +102,7 @@ class Queues:
         self.sites = Sites(context, settings.rules, self, self._put_parcel, lambda names: homes_changed({PREFIX + one for one in names}))
         self.workflow = Workflow(self)
         self.declared: Declared | None = None
+        self.archiver: Archiver | None = None
         self.bind: Callable[[str, tuple[str, ...]], None] = lambda name, filters: None
         self.places: dict[Session, Place] = {}
         self.handles = Handles(context.limits.publisher_handles)
@@ -129,13 +133,14 @@ class Queues:
     # ---- life
 
     def start(self) -> None:
-        """Find the queues of an earlier life. Raises OSError, ConfigError."""
+        """Find the queues of an earlier life. Raises OSError, ConfigError, ImportError."""
         now = self.now()
         if self.settings.folder is None:
             return
         self.declared = Declared(self.settings.folder)
         self.declared.read(self.settings)
         self.store.open(now)
+        self._archive()
         for name in self.settings.rules:
             queue = self.store.queues[name]
             for subscriber in self.settings.subscribers.get(name, ()):
@@ -148,6 +153,16 @@ class Queues:
         self.store.start(self.context.loop.call_soon_threadsafe, self.now, self._committed, noted)
         for name in self.settings.rules:
             self.workflow.find(self.store.queues[name])
+
+    def _archive(self) -> None:
+        """Have what the retention lets go archived, where a queue asks for that. Raises ImportError."""
+        archiver = self.archiver = Archiver(
+            self.settings.archive_of, self.settings.site, self.context.loop.call_soon_threadsafe, self.now, self._trim_soon
+        )
+        for kind, store in self.store.here.items():
+            store.may_go = partial(archiver.may_go, kind, store)
+        if any(rules.archive for rules in self.settings.rules.values()) and (text := missing()) is not None:
+            raise ImportError(text)
 
     def _remember(self, queue: Queue) -> None:
         for block in queue.blocks.values():
@@ -175,6 +190,8 @@ class Queues:
             self._timer.cancel()
         for place in list(self.places.values()):
             self._give_back(place)
+        if self.archiver is not None:
+            self.archiver.close()
         self.store.close()
 
     def name_of(self, topic: str) -> str | None:
@@ -682,11 +699,18 @@ class Queues:
         if self.context.now >= self._trim_at:
             self._trim()
 
+    def _trim_soon(self) -> None:
+        """A segment may go now."""
+        self._trim_at = 0.0
+        self._trim()
+
     def _trim(self) -> None:
         if self._trimming or self.sites.arrivals.unsettled:  # which the log is still to be asked about
             return
         self._trimming = True
         self._trim_at = self.context.now + TRIM
+        if self.archiver is not None:
+            self.archiver.look(self.store.here)
         self.context.turns.run(self.context.turns.broker, self._trimmed(), "work=queues-trim")
 
     def _trimmed(self) -> Iterator[None]:

@@ -21,7 +21,8 @@ TOPIC = "$mqmesh/queues"
 USE = (
     "give ls, show NAME, peek NAME, read NAME, needed NAME, trace NAME POSITION, redrive NAME [TO], purge NAME, recover NAME, "
     "reveal|withdraw|expire|edit NAME POSITION, priority NAME POSITION 0-9, again NAME POSITION MEMBER, "
-    "distribute NAME TO, declare NAME [KEY=VALUE]..., delete NAME"
+    "distribute NAME TO, declare NAME [KEY=VALUE]..., delete NAME, "
+    "archive ls FOLDER, archive read FOLDER NAME"
 )
 SHAPES = {  # word -> keys of what follows it; the last in brackets may be left out
     "ls": (),
@@ -96,10 +97,17 @@ def queue(
       mqmesh queue needed orders             who still needs which messages
       mqmesh queue distribute orders again/orders --from 17 --last 20
       mqmesh queue edit orders 17 --text x   another message in the place of message 17
+      mqmesh queue archive ls FOLDER         the files of an archive, without a broker
+      mqmesh queue archive read FOLDER orders --from 17
       mqmesh queue ls --at '*'               the queues of all sites of the mesh
 
     Status: 0 done; 1 the broker refuses, cannot be reached, or knows no such queue or message; 2 wrong command line.
     """
+    if words[:1] == ["archive"]:
+        from .archive import show
+
+        show(words[1:], begin, since, most, as_json)
+        return
     request = request_of(words)
     if at is not None:
         if request["do"] not in ("list", "show", "peek", "trace"):
@@ -150,7 +158,7 @@ def complete(
             raise fail("queue: distribute: give --last, the position of the last message to copy", WRONG_USE)
         request["last"] = last
     if do == "read" and since is not None:
-        request["since"] = _since(since)
+        request["since"] = since_of(since)
     if do == "edit":
         if (text is None) == (file is None):
             raise fail("queue: edit: give --text or --file, the new payload", WRONG_USE)
@@ -160,7 +168,7 @@ def complete(
             raise fail(f"queue: {file}: {error.strerror or error}", WRONG_USE) from None
 
 
-def _since(text: str) -> str:
+def since_of(text: str) -> str:
     """A duration before now as a time; a time as it is."""
     from ...broker.queues.rows import iso
     from ...broker.queues.settings import seconds_of

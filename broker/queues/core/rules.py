@@ -25,6 +25,7 @@ class Rules:
     prefetch: messages that a member has at most. reveal: at once. single: only one member is active at a time. explicit: a message is
     journalled for a subscriber when that says so, not with its outcome. requests: an acknowledgement is FETCHED only; a member
     says DONE and the like by requests. store: its kind, or its URL. topics: filters of topics whose messages are put as well.
+    archive: how often what the retention lets go is archived; "": never.
     """
 
     plan: Plan = POOL
@@ -46,6 +47,7 @@ class Rules:
     requests: bool = False
     store: str = "log"
     topics: tuple[str, ...] = ()
+    archive: str = ""
 
     def backoff_of(self, tries: int) -> int:
         """Milliseconds until a message that was given so often is given again."""

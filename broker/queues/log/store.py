@@ -47,6 +47,7 @@ from .format import (
     subscriber_record,
 )
 from .locations import LOG, segments_in
+from .port import Segments
 from .reading import Reader
 from .segments import HEADER, Frame, Said, Segment
 
@@ -88,6 +89,7 @@ class LogStore:
 
     queues: by name. resident: bytes of payloads in memory. full: why nothing can be put, None: it can. parcels: those that the log brought
     when it was opened. carry: what is on its way from the oldest segment to the end. trim_soon: it is there, and the segment may go.
+    may_go: asked before a segment goes, with the time when its retention was over.
     """
 
     def __init__(
@@ -113,6 +115,8 @@ class LogStore:
         self._carry_when = 0  # so many have to be appended before more is carried: the last time did not pay
         self._pending: Batch | None = None
         self._rules: Callable[[str], Rules] = lambda name: Rules()
+        self._ends = False  # the current segment, with the next commit
+        self.may_go: Callable[[Segment, int], bool] = lambda segment, due: True
 
     # ---- the start
 
@@ -223,7 +227,7 @@ class LogStore:
     @property
     def dirty(self) -> bool:
         """Whether something is to be written."""
-        return any(queue.moves or queue.opened or queue.dead or queue.changed for queue in self.queues.values())
+        return self._ends or any(queue.moves or queue.opened or queue.dead or queue.changed for queue in self.queues.values())
 
     def gather(self, now: int) -> Batch | None:
         """What is to be written, as one commit; None: nothing is."""
@@ -237,6 +241,7 @@ class LogStore:
         if not self.dirty and not carrying:
             return None
         batch, head = self._begin()
+        self._ends = False
         batch.dead = buried
         bodies: list[bytes] = []
         body_size = 0
@@ -501,14 +506,15 @@ class LogStore:
         yield from self._count_segments(now)
         for number in eligible:
             segment = self._segments[number]
-            if now < segment.last_at + 1000 * self._retention(segment) or self._burying:
+            due = segment.last_at + int(1000 * self._retention(segment))
+            if now < due or self._burying:
                 return
             if segment.open:
                 if self._worth(segment):
                     yield from self._plan_carry(segment)
                 return
             gone = [(queue, block) for queue, block in kept if block.place is not None and block.place.segment == number]
-            if any(block.first in queue.blocks for queue, block in gone):
+            if any(block.first in queue.blocks for queue, block in gone) or not self.may_go(segment, due):
                 return
             self._where.drop(number)
             del self._segments[number]
@@ -544,6 +550,36 @@ class LogStore:
                     yield
         if self._current is not None:
             self.carry = Carry(self._where, segment.number, blocks, self._segments, End(self._current.number, self._current.size))
+
+    # ---- what an archive needs
+
+    @property
+    def where(self) -> Segments:
+        """Where the segments are."""
+        return self._where
+
+    @property
+    def newest(self) -> Segment | None:
+        """The last segment; None: there is none."""
+        return self._segments[max(self._segments)] if self._segments else None
+
+    def end_segment(self) -> None:
+        """Have the next commit begin a segment, and be one."""
+        self._retry_new = self._ends = True
+
+    def after(self, segment: Segment, queue: Queue) -> list[tuple[int, int]]:
+        """Later segments that tell of the same positions of a queue, in order: (number, bytes)."""
+        span = segment.spans[queue.number]
+        told = [
+            (one.number, one.size, one.spans.get(queue.number)) for number, one in sorted(self._segments.items()) if number > segment.number
+        ]
+        return [(number, size) for number, size, other in told if other is not None and other.low <= span.high and span.low <= other.high]
+
+    def told(self, segment: Segment, queue: Queue) -> bool:
+        """Whether all that was said of the messages of a queue in a segment is in the log."""
+        span = segment.spans[queue.number]
+        written = [moves for whose, moves in (self._pending.moves if self._pending is not None else ()) if whose is queue]
+        return not any(span.low <= move.first <= span.high for moves in (*written, queue.moves) for move in moves)
 
     # ---- history
 

@@ -21,6 +21,7 @@ def test_a_table_is_read() -> None:
                     "dead_letters": "dead",
                     "backoff": "500ms",
                     "retention": "7d",
+                    "archive": "weekly",
                     "bytes": "1 GiB",
                     "loaded": "pool",
                     "high": 100,
@@ -33,6 +34,7 @@ def test_a_table_is_read() -> None:
     assert config.queues.folder == Path("/tmp/porto/queues")
     rules = config.queues.rules["orders"]
     assert (str(rules.plan), rules.deliveries, rules.backoff, rules.retention, rules.bytes) == ("a | b, c", 5, 0.5, 604800, 2**30)
+    assert (rules.archive, config.queues.archive_of("orders")) == ("weekly", Path("/tmp/porto/queue-archive"))
     assert rules.load is not None
     assert (str(rules.load.loaded), rules.load.high, rules.load.low) == ("pool", 100, 50)
 
@@ -57,6 +59,8 @@ def test_a_table_is_read() -> None:
             "queue 'dead' has another store",
         ),
         ({"orders": {"when_full": "dead-letter"}}, "queues.orders.when_full", "name a queue for them"),
+        ({"orders": {"archive": "yearly"}}, "queues.orders.archive", "hourly"),
+        ({"orders": {"archive_folder": "x"}}, "queues.orders.archive_folder", "say how often"),
         ({"orders": {"retention": "7 weeks"}}, "queues.orders.retention", "give seconds, or a text"),
         ({"or/ders": {}}, "queues.or/ders", "give the queue a name"),
         ({"orders": 3}, "queues.orders", "make it a table"),

@@ -1,0 +1,1 @@
+"""The archive of queues: what the retention lets go, in Parquet files."""
