@@ -275,7 +275,7 @@ class Broker:
             self.queue_topic.accept = self._accept_own
         if mesh is not None:
             mesh.queues = queues.sites
-            self.queue_topic.elsewhere = queues.ask_home
+            self.queue_topic.elsewhere, self.queue_topic.home = queues.ask_home, queues.sites.home_name
             queues.sites.asking.carry_out = self.queue_topic.carry_out
             queues.sites.join_mesh(mesh.node, mesh.peer_messages)
 

@@ -106,7 +106,8 @@ Asked = dict[str, Any]
 class QueueTopic:
     """Answers what is asked on `TOPIC`.
 
-    overview, declarations: None without queues. elsewhere: has the home of a queue of another site do something.
+    overview, declarations: None without queues. elsewhere: has the home of a queue of another site do something. home: says where
+    that is.
     accept: takes a message of the broker's own; False: there is no room.
     """
 
@@ -117,6 +118,7 @@ class QueueTopic:
         self.overview: Overview | None = None
         self.declarations: Declarations | None = None
         self.elsewhere: Callable[[str, Asked, Callable[[bytes], None]], bool] | None = None
+        self.home: Callable[[str], str | None] = lambda name: None
         self.accept: Callable[[Run, Route], bool] = lambda run, route: False
         self._away: deque[Iterator[None]] = deque()
         router.services[TOPIC] = self.serve
@@ -238,6 +240,9 @@ class QueueTopic:
         try:
             if do in WORKS + ACTS and self.elsewhere is not None and self.elsewhere(connection.client_id, asked, send):
                 return {}
+            site = self.home(name) if name else None
+            if site is not None:
+                return {"error": f"queue {name!r} has its home at {site}: ask there; show, peek and trace have --at {site}"}
             if self.overview is None:
                 return {"error": NO_QUEUES}
             if do == GET:

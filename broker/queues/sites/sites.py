@@ -75,6 +75,9 @@ class Members(Protocol):
     def live(self) -> int:
         """Those that can be reached."""
 
+    def name(self, number: int) -> str:
+        """A broker's name, or its number in figures."""
+
 
 class Sites:
     """See the module.
@@ -220,6 +223,11 @@ class Sites:
         home = self.homes.home(name)
         if home is not None and self.posts is not None:
             self._send(1 << home, kind, body)
+
+    def home_name(self, name: str) -> str | None:
+        """The name of the site that is home of a queue; None: none is known, or it is this one."""
+        home = self.homes.home(name)
+        return self._node.name(home) if home is not None and self._node is not None else None
 
     # ---- publishers here
 

@@ -184,6 +184,10 @@ async def test_a_topic_of_no_queue_is_refused_or_is_any_other(tmp_path: Path) ->
         assert await other.publish("$queue/none", b"1", qos=1) == 0
         assert (await far.messages(1))[0].payload == b"1"
         assert [one.value for one in (await far.subscribe("$share/g/$queue/orders", qos=1)).reasons] == [0x8F]
+        await far.subscribe("$mqmesh/queues/answer")
+        far.send(Publish("$mqmesh/queues", b'{"do": "show", "name": "orders"}', 0))
+        error = json.loads((await far.messages(1))[0].payload)["error"]
+        assert error == "queue 'orders' has its home at site1: ask there; show, peek and trace have --at site1"
 
 
 async def test_the_home_starts_anew_and_members_elsewhere_go_on(tmp_path: Path) -> None:
@@ -331,7 +335,7 @@ async def test_the_api_at_another_site_rolls_back_and_confirms(tmp_path: Path) -
                         assert message is not None
                         found.append((message.body, message.delivery_count))
                     end()
-                with context.create_browser(orders) as browser, pytest.raises(JMSError, match="no queues"):
+                with context.create_browser(orders) as browser, pytest.raises(JMSError, match="has its home at site1"):
                     list(browser)
             return found
 
