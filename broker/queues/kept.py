@@ -10,7 +10,7 @@ What it does not know: who asks and what that one may (`broker/requests/queues.p
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 from ...base.queues import PREFIX
@@ -125,8 +125,8 @@ class Kept:
 
     # ---- give to others
 
-    def distribute(self, name: str, begin: int, last: int, to: str, publish: Callable[[Run], bool]) -> Row:
-        """Copies go to a topic, or to `$queue/NAME`: how many, and where to go on.
+    def distribute(self, name: str, begin: int, last: int, to: str, publish: Callable[[Run], bool]) -> Generator[None, None, Row]:
+        """Copies go to a topic, or to `$queue/NAME`: how many, and where to go on; a message a step.
 
         publish: takes one for a topic; False: there is no room.
         """
@@ -155,6 +155,7 @@ class Kept:
                 if text is not None:
                     return {"queue": name, "to": to, "distributed": count, "more": block.first + index, "refused": text}
                 count += 1
+                yield
             if page.more is None:
                 break
             at = page.more

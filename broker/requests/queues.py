@@ -282,7 +282,7 @@ class QueueTopic:
             answer = overview.kept.edit(name, asked["position"], asked.get("payload"), asked.get("properties", {}))
         elif do == "distribute":
             publish = partial(self._publish, connection)
-            answer = overview.kept.distribute(name, asked.get("from", 1), asked["last"], asked["to"], publish)
+            answer = yield from overview.kept.distribute(name, asked.get("from", 1), asked["last"], asked["to"], publish)
         else:
             answer = yield from overview.redrive(name, asked.get("to"), asked.get("position"), dry_run)
         if not dry_run:

@@ -447,11 +447,15 @@ class LogStore:
         """The payloads of a block, from memory or from the log. Raises Damaged, OSError."""
         if block.payloads is None:
             assert block.place is not None
-            if block.place.segment not in self._segments:
-                raise Damaged(f"segment {block.place.segment} is gone: its retention is over")
-            block.payloads = block.payloads_in(segments.read_body(self._where, block.place))
+            block.payloads = self._read_payloads(block)
             self.resident += block.size
         return block.payloads
+
+    def _read_payloads(self, block: Block) -> list[bytes]:
+        assert block.place is not None
+        if block.place.segment not in self._segments:
+            raise Damaged(f"segment {block.place.segment} is gone: its retention is over")
+        return block.payloads_in(segments.read_body(self._where, block.place))
 
     def served(self, block: Block) -> None:
         """If nobody is to get messages of a block now, its payloads leave memory."""
@@ -591,7 +595,7 @@ class LogStore:
         """The payload of a message that was read from the log. Raises Damaged, OSError."""
         assert block.place is not None
         if block.payloads is None:
-            block.payloads = block.payloads_in(segments.read_body(self._where, block.place))
+            block.payloads = self._read_payloads(block)
         return block.payloads[at]
 
     def history(self, queue: Queue, position: int) -> Generator[None, None, tuple[Block | None, list[Move]]]:

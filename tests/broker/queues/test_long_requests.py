@@ -58,6 +58,7 @@ def one_step_a_round(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ({"do": "purge"}, {"purged": 200}),
         ({"do": "redrive", "to": "others"}, {"redriven": 200}),
+        ({"do": "distribute", "last": 200, "to": "$queue/others"}, {"distributed": 200}),
         ({"do": "trace", "position": 1}, {"position": 1}),
         ({"do": "peek", "from": 1, "most": 100}, {"more": 101}),
     ],
