@@ -260,8 +260,10 @@ class Lane:
     @property
     def next(self) -> tuple[int, int] | None:
         """What may be taken next, as (priority below 0, position); None: nothing. To be pruned before."""
-        tops = [heap[0][:2] for heap in (self.ready, self.apart) if heap]
-        return min(tops) if tops else None
+        first = self.ready[0][:2] if self.ready else None
+        if self.apart and (first is None or self.apart[0][:2] < first):
+            first = self.apart[0][:2]
+        return first
 
 
 def _stands(one: tuple[int, int, Part, int]) -> bool:
