@@ -24,7 +24,7 @@ TOPICS = 10_000 if FACTOR > 1 else 2_000
 COMPARE = 2.0  # seconds between two comparisons
 PATIENCE = 90.0
 CHANGED = 10
-FEW_BYTES = 60_000  # all records would be more than 200,000
+FEW_BYTES = 20_000 + 20 * TOPICS  # all records would be more than 100 for each topic
 
 
 def scene_in(folder: Path) -> Scene:
