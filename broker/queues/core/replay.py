@@ -19,20 +19,20 @@ _HELD = frozenset(HELD_BYTES)
 _OUTCOMES = frozenset(map(int, OUTCOMES))
 
 
-def replay(queue: Queue, move: Move) -> None:
-    """Apply one move of the log."""
+def replay(queue: Queue, move: Move) -> Block | None:
+    """Apply one move of the log: the block that it is about; None: that is gone."""
     block = queue.find(move.first)
     if block is None:
-        return
+        return None
     start = move.first - block.first
     if move.state in (Publisher.UNAVAILABLE, Publisher.DELETED, Publisher.REVEALED):
         _publisher(queue, block, start, move)
         queue.moves.clear()
-        return
+        return block
     if move.state >= PRIORITY:
         for at in range(start, start + move.length):
             queue.set_priority(block, at, move.state - PRIORITY)
-        return
+        return block
     part = block.parts[move.part]
     if move.state == FREE:
         _returned(queue, part, start, move)
@@ -41,6 +41,7 @@ def replay(queue: Queue, move: Move) -> None:
     else:
         _member(queue, part, start, move)
     queue.moves.clear()
+    return block
 
 
 def replay_carried(queue: Queue, block: Block, runs: list[tuple[int, int]], place: Place, moves: Iterable[Move]) -> None:

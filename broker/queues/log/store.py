@@ -115,6 +115,7 @@ class LogStore:
         self._carry_when = 0  # so many have to be appended before more is carried: the last time did not pay
         self._pending: Batch | None = None
         self._rules: Callable[[str], Rules] = lambda name: Rules()
+        self._ended: dict[int, int] = {}  # when something was last said of messages of a segment; at the start
         self._ends = False  # the current segment, with the next commit
         self.may_go: Callable[[Segment, int], bool] = lambda segment, due: True
 
@@ -130,10 +131,21 @@ class LogStore:
             for member in list(queue.members.values()):
                 queue.leave(member, now)
             queue.dead.clear()
+        self._count_at_start(now)
+        for queue in self.queues.values():
             queue.handle_timer(now)
         for _ in self._count_segments(now):
             pass
         self._where.set_aside()
+
+    def _count_at_start(self, now: int) -> None:
+        """What is needed of each segment; where nothing is, the retention goes on, and does not begin anew."""
+        for _ in self._count_segments(now):
+            pass
+        for number, segment in self._segments.items():
+            if not segment.open:
+                segment.last_at = min(now, self._ended.get(number, now))
+        self._ended.clear()
 
     def _read_segment(self, number: int, last: bool) -> None:
         segment = Segment(number)
@@ -192,7 +204,9 @@ class LogStore:
         elif isinstance(record, Moves):
             note_moves(segment, queue, record.moves)
             for move in record.moves:
-                replay(queue, move)
+                found = replay(queue, move)
+                if found is not None and found.place is not None:
+                    self._ended[found.place.segment] = max(move.at, self._ended.get(found.place.segment, 0))
 
     def _read_queue(self, number: int, name: str) -> None:
         known = self._numbers.get(number)

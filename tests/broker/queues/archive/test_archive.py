@@ -207,6 +207,21 @@ def test_a_queue_with_few_messages_waits_for_its_turn_and_no_longer(tmp_path: Pa
     log.close()
 
 
+def test_the_retention_goes_on_over_restarts(tmp_path: Path) -> None:
+    """It began anew with each start: a broker that was started anew more often kept everything."""
+    log = Log(tmp_path, {"orders": Rules(retention=7200, archive="hourly")})
+    for number in range(30):
+        log.put(b"%d" % number)
+    log.work("a")
+    for hour in range(4):
+        now = log.now + HOUR
+        log.close()
+        log = Log(tmp_path, {"orders": Rules(retention=7200, archive="hourly")}, now=now)
+        log.turn()
+        assert bool(archived(tmp_path)) == (hour >= 1), "two hours after it was worked, and not before"
+    log.close()
+
+
 def test_a_full_disk_keeps_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     log = Log(tmp_path)
     truth = []
