@@ -259,7 +259,7 @@ class Overview:
                     continue
                 if goal.rules.store != queue.rules.store:
                     raise UsageError(f"queue {goal.name!r} has another store: messages change their queue in one commit, so both have one")
-                full = (self._queues.store.of(goal).full or goal.refusal(1, block.lengths[at])) if not dry_run else None
+                full = goal.refusal(1, block.lengths[at]) if not dry_run else None
                 if full is not None and not count:
                     raise UsageError(f"{goal.name}: {full}")
                 if full is not None or count == MOST_REDRIVEN:

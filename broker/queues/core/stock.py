@@ -85,6 +85,7 @@ class Stock:
         self.filled: list[Block] = []
         self.changed: list[tuple[str, bool]] = []
         self.waiting = self.held = self.size = 0
+        self.freed = 0  # bytes of payloads that left memory with blocks that came to an end
         self.memory = self.gathering_memory = 0  # bytes that blocks stand for, without payloads
         self.gathering = self.gathering_size = 0  # of what is put and not committed
         self.counts = dict.fromkeys(("put", "done", "unusable", "expired", "returned", "dead", "refused", "withdrawn"), 0)
@@ -180,6 +181,9 @@ class Stock:
         del self.blocks[block.first]
         self._firsts.remove(block.first)
         self.size -= block.size
+        if block.payloads is not None and block.place is not None:  # whoever still looks at it reads the log
+            self.freed += block.size
+            block.payloads = None
         self._timers.remove(block.key.due, block)
         self._timers.remove(_expiry(block), block)
         for part in block.parts:

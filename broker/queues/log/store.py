@@ -397,6 +397,9 @@ class LogStore:
             self._retry_new = False
             if self.carry is not None:
                 self.carry.know(batch.made)
+        for queue in self.queues.values():
+            self.resident -= queue.freed
+            queue.freed = 0
         segment = self._segments[batch.segment]
         for queue, block in batch.blocks:
             segment.note(queue.number, block.first, block.first + block.count - 1)

@@ -10,6 +10,7 @@ from mqmesh.broker.queues.core.queue import BLOCK_BYTES, MOST_DROPPED, MOST_NAME
 from mqmesh.broker.queues.core.rules import DROP_OLDEST, Rules
 from mqmesh.broker.queues.core.states import Subscriber
 from mqmesh.broker.queues.core.stock import MOST_LANES
+from mqmesh.broker.queues.log.store import LogStore
 from mqmesh.broker.queues.settings import QueueSettings
 from mqmesh.broker.queues.shell import AT_ONCE
 from mqmesh.mqtt.packets import Puback, Publish
@@ -204,3 +205,27 @@ async def test_the_ledger_knows_what_queues_hold_and_bounds_it(tmp_path: Path) -
         assert queue.memory == queue.gathering_memory == queue.gathering_size == 0
         await site.later(1)
         assert await shop.publish("$queue/orders", b"again", qos=1) == 0
+
+
+def test_bodies_of_what_expires_or_is_withdrawn_leave_memory(tmp_path: Path) -> None:
+    store = LogStore(tmp_path, "os")
+    store.open(lambda name: Rules(), 1)
+    queue = store.queue("orders", Rules())
+
+    def commit() -> None:
+        batch = store.gather(1)
+        assert batch is not None
+        store.write(batch)
+        store.applied(batch, 1)
+
+    queue.put([bytes(1000)] * 3, Meta("shop"), 1)
+    queue.put([bytes(500)], Meta("shop"), 1, life=100)
+    commit()
+    assert store.resident == 3500
+    first, second = queue.blocks.values()
+    queue.withdraw(first, 0, 3, 2)
+    queue.handle_timer(1000)
+    commit()
+    assert not queue.blocks
+    assert (store.resident, first.payloads, second.payloads) == (0, None, None)
+    store.close()
