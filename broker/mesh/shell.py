@@ -132,6 +132,7 @@ class MeshShell:
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0  # when the timer fires
         self._status_timer: asyncio.TimerHandle | None = None
+        self._status_at = 0.0  # for when it is set: a handle of uvloop for what is due already does not say it
         self._draining = False
         self.custody: Custody | None = None  # what the store has of it
         self.open = False  # links may come up
@@ -631,10 +632,10 @@ class MeshShell:
 
     def status_soon(self, delay: float = STATUS_DELAY) -> None:
         if self._status_timer is not None:
-            if self._status_timer.when() <= self.now() + delay:
+            if self._status_at <= self.now() + delay:
                 return
             self._status_timer.cancel()
-        self._status_timer = self.context.loop.call_later(delay, self._say_status)
+        self._status_timer, self._status_at = self.context.loop.call_later(delay, self._say_status), self.now() + delay
 
     def _say_status(self) -> None:
         self._status_timer = None

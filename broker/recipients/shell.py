@@ -101,6 +101,7 @@ class Recipients:
         self._heap: list[tuple[float, int, Recipient]] = []
         self._serials = itertools.count()
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0  # for when it is set: a handle of uvloop for what is due already does not say it
         self._movers: dict[Session, Mover] = {}
         self._hungry: dict[Recipient, None] = {}  # queues that have messages
         self._ailing: dict[Recipient, None] = {}  # not operational, or messages are being taken away
@@ -414,10 +415,10 @@ class Recipients:
         if not self._heap:
             return
         at = self._heap[0][0] + EARLY
-        if self._timer is None or self._timer.when() > at:
+        if self._timer is None or self._timer_at > at:
             if self._timer is not None:
                 self._timer.cancel()
-            self._timer = self.context.loop.call_at(at, self._due)
+            self._timer, self._timer_at = self.context.loop.call_at(at, self._due), at
 
     def _due(self) -> None:
         self._timer = None

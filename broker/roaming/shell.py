@@ -130,6 +130,7 @@ class Roaming:
         self._quiet = False
         self._waking = False
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0  # for when it is set: a handle of uvloop for what is due already does not say it
         for kind in wire.KINDS:
             messages.register(kind, Posts(self, kind), ahead=kind != wire.MARKER)
 
@@ -363,11 +364,11 @@ class Roaming:
     def _set_timer(self) -> None:
         """Wake up at the roamer's deadline at the latest; a timer that is set for earlier stays, its call is harmless."""
         deadline = self.roamer.next_deadline()
-        if deadline is None or (self._timer is not None and self._timer.when() <= deadline + EARLY):
+        if deadline is None or (self._timer is not None and self._timer_at <= deadline + EARLY):
             return
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self.context.loop.call_at(deadline + EARLY, self._deadline)
+        self._timer, self._timer_at = self.context.loop.call_at(deadline + EARLY, self._deadline), deadline + EARLY
 
     def _deadline(self) -> None:
         self._timer = None

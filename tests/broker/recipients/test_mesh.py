@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AsyncExitStack
 from typing import Any
 
+import pytest
 from mqmesh.broker.config import MeshSettings, PeerSettings, parse
 from mqmesh.broker.recipients.shell import Recipients
 from mqmesh.mqtt.packets import Puback, Publish
@@ -201,3 +203,35 @@ async def test_f4_ordinary_subscriptions_fail_over_too() -> None:
         await mesh.at(1).later(1.1)
         (got,) = await b.messages(1)
         assert (got.topic, users(got)["mqmesh-failed-over"]) == ("orders/new", "a")
+
+
+def test_two_deadlines_that_are_over_already() -> None:
+    """uvloop has the first timer called soon, and its handle knows no time; the second deadline is earlier still."""
+    uvloop = pytest.importorskip("uvloop")
+
+    class Late:
+        deadline: float | None = None
+
+        def __init__(self, seconds: float) -> None:
+            self._left, self._seconds, self.done = 1, seconds, False
+
+        def next_deadline(self) -> float | None:
+            self._left -= 1
+            return asyncio.get_running_loop().time() - self._seconds if self._left >= 0 else None
+
+        def due(self, now: float) -> None:
+            self.done = True
+
+    async def play() -> list[bool]:
+        site = Site()
+        site.broker.config.recipients = parse({"recipients": {}}).recipients
+        async with site:
+            recipients = of(site)
+            late: list[Any] = [Late(1.0), Late(2.0)]
+            for one in late:
+                recipients.set_deadline(one)
+            await until(lambda: all(one.done for one in late))
+            return [one.done for one in late]
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(play()) == [True, True]
