@@ -27,7 +27,7 @@ from mqmesh.broker.queues.core.queue import Queue, Slice
 from mqmesh.broker.queues.core.rules import Rules
 from mqmesh.broker.queues.core.states import Subscriber
 from mqmesh.broker.queues.core.stock import Member
-from mqmesh.broker.queues.log.locations import KINDS, LOG
+from mqmesh.broker.queues.log.locations import KINDS, LOG, wrong
 from mqmesh.broker.queues.log.store import LogStore
 from mqmesh.broker.queues.offers import merged
 from rich.console import Console
@@ -131,6 +131,8 @@ def main(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Measure the engine of the queues."""
+    if wrong(store) is not None:
+        raise typer.BadParameter(f"{store!r}: {wrong(store)}", param_hint="--store")
     found: dict[str, Any] = {"store": store, "durability": durability, "uniform": uniform, "chunk": chunk}
     for name, at_random in (("in order", False), ("at random", True)):
         with tempfile.TemporaryDirectory(dir=".") as folder:

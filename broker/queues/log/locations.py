@@ -43,6 +43,7 @@ def _segments_in(folder: Path, kind: str, sync: bool) -> Segments:
         from .postgresql import PostgresqlSegments
 
         return PostgresqlSegments(kind, sync)
+    assert kind == LOG, wrong(kind)
     return FileSegments(folder, sync)
 
 
