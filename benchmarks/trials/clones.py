@@ -244,6 +244,7 @@ async def one_run(scene: Scene, shape: str, site: str, apart: bool, rate: float,
         found.problems += [text for text in (await asyncio.to_thread(copy.renew),) if text]
         await asyncio.to_thread(copy.program.start)
         await _dial(here, copy.port)
+        await _until(trial, lambda: bool(here.acknowledged))  # a copy that stopped at once has acknowledged nothing before
         trial.mirror = _mirror(trial, site)
         await _dial(trial.mirror, copy.port)
         trial.running = False
