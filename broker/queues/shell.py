@@ -309,6 +309,8 @@ class Queues:
             raise Refused(Reason.IMPLEMENTATION_SPECIFIC_ERROR, str(error)) from None
         if not run.uniform:
             run = run.parts()
+        if how.parents:
+            self.workflow.check(publisher, how.parents)
         if name not in self.settings.rules:
             self.sites.put(name, publisher, user or "", run, properties)
             return None, ""
@@ -327,6 +329,11 @@ class Queues:
         how = how_of_any(properties)
         queue, now = self.store.queues[post.name], self.now()
         committer = self.store.committer(queue)
+        if post.parcel:  # what can never be put would hold what comes after it
+            if queue.full:
+                raise Refused(Reason.QUOTA_EXCEEDED, f"the queue holds {queue.waiting + queue.held:,} messages, and is full")
+            if how.plan is not None and queue.unknown(how.plan) is not None:
+                how = how._replace(plan=None)
         failures = self._failures(post.name, post.publisher, post.user or None, post.payloads, properties)
         if not failures:
             return self._put(post.name, post.publisher, how, post.payloads, post.expiry, post.parcel, topic)[0]
@@ -371,18 +378,18 @@ class Queues:
         if known is not None:
             return known, ""
         size = sum(map(len, payloads))
-        text = queue.refusal(len(payloads), size) or (queue.unknown(how.plan) if how.plan is not None else None)
+        text = None
+        if not parcel:
+            text = queue.refusal(len(payloads), size) or (queue.unknown(how.plan) if how.plan is not None else None)
         text = text or self._no_room(size + len(how.properties) + META_WEIGHT)
         if text is not None:
             raise Refused(Reason.QUOTA_EXCEEDED, text)
-        if how.parents:
-            self.workflow.check(publisher, how.parents)
         revealed = how.revealed if not how.parents else False
         life = 1000 * expiry if expiry else 0
         meta = Meta(publisher, how.properties, how.handle, how.group, parcel)
         block, index = queue.put(payloads, meta, now, topic, how.priority, how.delay, life, how.plan, revealed)
-        if how.parents:
-            self.workflow.put(queue, block, index, publisher, how.parents, committer.gate)
+        for at in range(index, index + len(payloads)) if how.parents else ():
+            self.workflow.put(queue, block, at, publisher, how.parents, committer.gate)
         if key:
             Pending(self.handles, key, committer.gate, block, index)
         return committer.gate, ""

@@ -15,6 +15,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 from ....base.quoting import quoted
 from ..committer import Gate
@@ -44,61 +45,82 @@ class Arrived:
         self.done()
 
 
+class Kept(NamedTuple):
+    """A parcel with its key in the store, whose order is that of arriving."""
+
+    key: bytes
+    post: wire.PutPost
+
+
 class Arrivals:
-    """Parcels that have come. put: puts one into its queue: the gate of its commit; raises Refused. unsettled: what the log may lack."""
+    """Parcels that have come. put: puts one into its queue: the gate of its commit; raises Refused while there is no room.
+
+    unsettled: parcels that are in the log while the store has them too: until that ends, the log has to know them.
+    """
 
     def __init__(self, keeping: Keeping, put: Put) -> None:
         self._keeping = keeping
         self._put = put
-        self._waiting: dict[str, deque[wire.PutPost]] = {}  # queue -> parcels that find no room, in order
+        self._serial = 0
+        self._waiting: dict[str, deque[Kept]] = {}  # queue -> parcels that find no room, in order
         self.unsettled = 0
 
     def restore(self, found: dict[bytes, bytes], known: set[bytes]) -> None:
-        """Put what an earlier life has not. known: parcels that the log has."""
-        for parcel, body in sorted(found.items()):
-            if parcel in known:
-                self._keeping.put_parcel(ARRIVED, parcel, None)
-                continue
+        """Put what an earlier life has not. found: by their keys. known: parcels that the log has."""
+        for key, body in sorted(found.items()):
+            self._serial = max(self._serial, int.from_bytes(key, "big"))
             try:
-                self._take(wire.decode_put(body))
+                post = wire.decode_put(body)
             except ValueError as error:
-                log.error("event=queue-parcel-damaged parcel=%s text=%s", parcel.hex(), error)
+                log.error("event=queue-parcel-damaged key=%s text=%s", key.hex(), error)
+                continue
+            if post.parcel in known:
+                self._keeping.put_parcel(ARRIVED, key, None)
+            else:
+                self._take(Kept(key, post))
 
     def arrive(self, body: bytes) -> None:
         """A parcel has come, in the batch of the store that is open. Raises ValueError."""
         post = wire.decode_put(body)
-        self._keeping.put_parcel(ARRIVED, post.parcel, body)
-        self._take(post)
+        self._serial += 1
+        kept = Kept(self._serial.to_bytes(8, "big"), post)
+        self._keeping.put_parcel(ARRIVED, kept.key, body)
+        self._take(kept)
 
-    def _take(self, post: wire.PutPost) -> None:
-        self.unsettled += 1
-        line = self._waiting.get(post.name)
+    def _take(self, kept: Kept) -> None:
+        line = self._waiting.get(kept.post.name)
         if line:
-            line.append(post)
+            line.append(kept)
         else:
-            self._try(post)
+            self._try(kept)
 
-    def _try(self, post: wire.PutPost) -> bool:
+    def _try(self, kept: Kept) -> bool:
+        name = kept.post.name
         try:
-            gate = self._put(post)
+            gate = self._put(kept.post)
         except Refused as refused:
-            if post.name not in self._waiting:
+            if name not in self._waiting:
                 text = "messages of other sites wait: " + refused.text
-                log.warning("event=queue-parcel-waits queue=%s text=%s", quoted(post.name), text)
-            self._waiting.setdefault(post.name, deque()).appendleft(post)
+                log.warning("event=queue-parcel-waits queue=%s text=%s", quoted(name), text)
+            self._waiting.setdefault(name, deque()).appendleft(kept)
             return False
+        self.unsettled += 1
         if gate is None:
-            self._done(post)
+            self._done(kept)
         else:
-            gate.waiting.append(Arrived(partial(self._done, post), partial(self._again, post)))
+            gate.waiting.append(Arrived(partial(self._done, kept), partial(self._again, kept)))
         return True
 
-    def _done(self, post: wire.PutPost) -> None:
-        self._keeping.put_parcel(ARRIVED, post.parcel, None)
+    def _done(self, kept: Kept) -> None:
+        self._keeping.put_parcel(ARRIVED, kept.key, None)
+        self._keeping.when_kept(self._settled)
+
+    def _settled(self) -> None:
         self.unsettled -= 1
 
-    def _again(self, post: wire.PutPost) -> None:
-        self._waiting.setdefault(post.name, deque()).append(post)
+    def _again(self, kept: Kept) -> None:
+        self.unsettled -= 1
+        self._waiting.setdefault(kept.post.name, deque()).append(kept)
 
     def waits(self, name: str) -> bool:
         """Whether parcels wait for room in a queue."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import secrets
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 ASK, TOLD = "queues/ask", "queues/told"
 WITHIN = 5.0  # seconds that an answer is waited for
-OPEN = 1000  # requests that wait for answers
+OPEN, OPEN_EACH = 1000, 16  # requests that wait for answers, of one client
 
 Answer = Callable[[bytes], None]
 CarryOut = Callable[[int, str, dict[str, Any], Answer], None]  # origin, client, request
@@ -35,7 +36,8 @@ class Asking:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._posts: Posts | None = None
-        self._open: dict[bytes, Answer] = {}
+        self._open: dict[bytes, tuple[str, Answer]] = {}
+        self._each: Counter[str] = Counter()
         self.carry_out: CarryOut | None = None
 
     def join_mesh(self, posts: Posts) -> None:
@@ -45,11 +47,14 @@ class Asking:
     def ask(self, home: int, client: str, request: bytes, answer: Answer) -> None:
         """Have the home of a queue do something. answer: gets its words, once, now or later. Raises UsageError."""
         assert self._posts is not None
+        if client and self._each[client] >= OPEN_EACH:
+            raise UsageError(f"{OPEN_EACH} requests of yours to other sites wait for their answers: wait for one")
         if len(self._open) >= OPEN:
             raise UsageError(f"{OPEN:,} requests to other sites wait for their answers: ask again later")
         number = secrets.token_bytes(8)
         self._posts.send(1 << home, ASK, encode((number, client, request)), must=True)
-        self._open[number] = answer
+        self._open[number] = client, answer
+        self._each[client] += 1
         self._context.loop.call_later(WITHIN, self._late, number)
 
     def _late(self, number: bytes) -> None:
@@ -57,8 +62,11 @@ class Asking:
         self._close(number, json.dumps({"error": text}).encode())
 
     def _close(self, number: bytes, words: bytes) -> None:
-        answer = self._open.pop(number, None)
+        client, answer = self._open.pop(number, ("", None))
         if answer is not None:
+            self._each[client] -= 1
+            if not self._each[client]:
+                del self._each[client]
             self._context.refresh()
             answer(words)
             self._context.flush()

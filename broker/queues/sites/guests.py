@@ -18,6 +18,7 @@ from .wire import Entry, GivePost, JoinPost, What
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ..core.blocks import Part
     from ..core.queue import Queue
     from ..core.stock import Member
     from ..offers import Offer
@@ -78,27 +79,22 @@ class Guest(Bench):
 
     def said(self, what: What, first: int, count: int, now: int) -> None:
         """What becomes of messages that it has. What it does not have any more is passed over."""
-        position, end = first, first + count
-        while position < end:
-            block = self.queue.find(position)
-            if block is None:
-                position += 1
-                continue
-            at = position - block.first
-            part = next((one for one in block.parts if one.takers[at] == self.member.number), None)
-            if part is None:
-                position += 1
-                continue
-            length = min(end - position, block.count - at)
-            if not part.has(at, length, self.member.number):
-                length = 1
-            if what is What.ACKNOWLEDGED:
-                self.acknowledged(part, at, length, now)
-            elif what is What.UNUSABLE:
-                self.outcome(part, at, length, Subscriber.UNUSABLE, now)
-            else:
-                self.returned(part, at, length, now)
-            position += length
+        end, number = first + count, self.member.number
+        for part in [one for one in self.member.held_in if one.block.first < end and first < one.block.first + one.block.count]:
+            start, stop = max(0, first - part.block.first), min(part.block.count, end - part.block.first)
+            held = [(start, stop - start)] if part.has(start, stop - start, number) else part.held_by(number)
+            for at, length in held:
+                begin, over = max(start, at), min(stop, at + length)
+                if begin < over:
+                    self._say(what, part, begin, over - begin, now)
+
+    def _say(self, what: What, part: Part, at: int, length: int, now: int) -> None:
+        if what is What.ACKNOWLEDGED:
+            self.acknowledged(part, at, length, now)
+        elif what is What.UNUSABLE:
+            self.outcome(part, at, length, Subscriber.UNUSABLE, now)
+        else:
+            self.returned(part, at, length, now)
 
 
 def _pieces(entry: Entry) -> list[Entry]:

@@ -2,7 +2,7 @@
 
     table    key                value
     queues   "h" number         the queues that another broker is the home of
-    queues   "p" parcel         a parcel that has come and is not in the log of the queues yet
+    queues   "p" serial         a parcel that has come and is not in the log of the queues yet
     queues   "r" parcel         a parcel that came back from a home that is gone: it waits for another one
 
 What it does not know: what these mean.
@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 import msgpack
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ...persistence.commits import Persistence
 
 TABLE = "queues"
@@ -22,7 +24,7 @@ ARRIVED, BACK = b"p", b"r"
 
 
 class Kept:
-    """What an earlier life has left. arrived, back: parcels by their numbers, in no particular order."""
+    """What an earlier life has left. arrived: parcels by their serials. back: by their numbers."""
 
     def __init__(self) -> None:
         self.homes: dict[int, list[str]] = {}
@@ -62,6 +64,13 @@ class Keeping:
         """The queues of a broker; none: it is the home of none."""
         self._put(b"h" + number.to_bytes(2, "big"), msgpack.packb(names) if names else None)
 
-    def put_parcel(self, kind: bytes, parcel: bytes, body: bytes | None) -> None:
+    def put_parcel(self, kind: bytes, key: bytes, body: bytes | None) -> None:
         """A parcel; None: it need not be kept any more."""
-        self._put(kind + parcel, body)
+        self._put(kind + key, body)
+
+    def when_kept(self, then: Callable[[], None]) -> None:
+        """Go on when everything so far is on the disk."""
+        if self.persistence is None:
+            then()
+        else:
+            self.persistence.when(self.persistence.mark(), then)

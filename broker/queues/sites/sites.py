@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ....base.quoting import quoted
+from ....mesh.wire.visited import numbers
 from ....mqtt.errors import UsageError
 from ....mqtt.reasons import Reason
 from ..refused import Refused
@@ -157,7 +158,7 @@ class Sites:
         brokers &= self._node.known()
         if brokers and self.posts is not None:
             self._full = self._here.full_here()
-            self._told.update(number for number in range(brokers.bit_length()) if brokers >> number & 1)
+            self._told.update(numbers(brokers))
             self._send(brokers, wire.HOMES, wire.encode(wire.HomesPost(self.context.life, self._full)))
 
     def _send(self, brokers: int, kind: str, body: bytes) -> None:
@@ -337,7 +338,8 @@ class Sites:
 
     def names(self, name: str, client: str) -> list[str]:
         """Under which names clients of other sites with this name are members here."""
-        return [guest.member.name for key, guest in self._guests.items() if key[:2] == (name, client) and guest.member.name != client]
+        sites = numbers(self._node.known()) if self._node is not None else ()
+        return [f"{client}@{number}" for number in sites if (name, client, number) in self._guests]
 
     def _member_name(self, queue: Queue, client: str, origin: int) -> str:
         """Under which name a client of another site is a member: its own, unless a client of the same name is there."""

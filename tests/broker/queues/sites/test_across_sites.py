@@ -15,10 +15,11 @@ from mqmesh.broker.queues.core.queue import Queue
 from mqmesh.broker.queues.core.rules import Rules
 from mqmesh.broker.queues.settings import QueueSettings
 from mqmesh.broker.queues.shell import Queues
-from mqmesh.broker.queues.sites.wire import PutPost, encode
+from mqmesh.broker.queues.sites.wire import PutPost, What, encode
 from mqmesh.client import AckMode, ConnectionFactory, JMSError
+from mqmesh.mqtt.errors import UsageError
 from mqmesh.mqtt.packets import Puback, Publish
-from mqmesh.mqtt.properties import Property
+from mqmesh.mqtt.properties import Property, encode_properties
 from mqmesh.store.memory import MemoryStore
 from mqmesh.store.records import Batch
 from support.broker_site import Client, Site, until
@@ -237,7 +238,7 @@ async def test_what_the_store_has_and_the_log_lacks_is_put_after_a_crash(tmp_pat
         await until(lambda: mesh.queue().counts["put"] == 1)
     store = mesh.stores[0]
     kept = Batch(1)
-    kept.values["queues"] = {b"p" + post.parcel: encode(post) for post in (lost, had)}
+    kept.values["queues"] = {b"p" + number.to_bytes(8, "big"): encode(post) for number, post in enumerate((lost, had), 1)}
     store.open()
     store.commit(kept)
     store.close()
@@ -383,3 +384,67 @@ async def test_a_child_of_somebody_who_has_lost_the_parent_is_deleted_at_the_oth
         await until(lambda: shell(second).workflow.counts["deleted"] == 1)
         assert not shell(second).store.queues["outbound"].blocks
         assert shell(first).store.queues["inbound"].held == 1  # the worker has it still
+
+
+async def test_a_parcel_that_fits_nowhere_does_not_hold_those_after_it(tmp_path: Path) -> None:
+    """Three messages in one for a queue of two, a plan with too many groups, parents that nobody has: each could wait for ever."""
+    async with Mesh(tmp_path, orders=Rules(messages=2)) as mesh:
+        arrivals = shell(mesh.at(1)).sites.arrivals
+        worker = await mesh.at(1).client("worker")
+        await worker.subscribe("$queue/orders", qos=1)
+
+        def arrive(number: int, *payloads: bytes, **pairs: str) -> None:
+            block = (
+                encode_properties({Property.USER_PROPERTY: [(f"mqmesh-{key}", value) for key, value in pairs.items()]}) if pairs else b""
+            )
+            arrivals.arrive(encode(PutPost(b"%012d" % number, "orders", "shop", "", block, None, list(payloads))))
+            mesh.at(1).broker.context.flush()
+
+        arrive(1, b"1", b"2", b"3")
+        assert [one.payload for one in await worker.messages(3)] == [b"1", b"2", b"3"]
+        mesh.queue().unknown = lambda plan: "too many groups"  # type: ignore[method-assign]
+        arrive(2, b"4", plan="a | b")
+        arrive(3, b"child", parents="orders:99")
+        arrive(4, b"5")
+        assert [one.payload for one in await worker.messages(2)] == [b"4", b"5"]
+        assert not arrivals.waits("orders")
+        await until(lambda: not arrivals.unsettled)
+
+
+async def test_parcels_keep_their_order_over_a_restart(tmp_path: Path) -> None:
+    async with Mesh(tmp_path, orders=Rules(messages=1)) as mesh:
+        for number in range(300):
+            body = encode(PutPost(b"%012d" % (977 * number % 1000), "orders", "shop", "", b"", None, [b"%d" % number]))
+            shell(mesh.at(1)).sites.arrivals.arrive(body)
+        mesh.at(1).broker.context.flush()
+        await until(lambda: mesh.queue().waiting == 1)
+        await until(lambda: not shell(mesh.at(1)).sites.arrivals.unsettled)  # what waits for room does not keep segments
+    again = Mesh(tmp_path, orders=Rules())
+    again.stores[0] = mesh.stores[0]
+    async with again:
+        worker = await again.at(1).client("worker")
+        await worker.subscribe("$queue/orders", qos=1)
+        assert [one.payload for one in await worker.messages(300)] == [b"%d" % number for number in range(300)]
+
+
+async def test_what_a_site_says_of_messages_is_bounded_by_what_its_member_has(tmp_path: Path) -> None:
+    async with Mesh(tmp_path, orders=Rules()) as mesh:
+        shop, far = await mesh.at(1).client("shop"), await mesh.at(2).client("far")
+        await far.subscribe("$queue/orders", qos=1)
+        await put(shop, b"1", b"2")
+        await far.messages(2, acknowledge=False)
+        (guest,) = shell(mesh.at(1)).sites._guests.values()
+        guest.said(What.ACKNOWLEDGED, 0, 2**60, 1)  # at once: it does not count from one to the other
+        assert mesh.queue().counts["done"] == 2
+
+
+async def test_requests_of_one_client_to_other_sites_are_bounded(tmp_path: Path) -> None:
+    async with Mesh(tmp_path, orders=Rules()) as mesh:
+        asking = shell(mesh.at(2)).sites.asking
+        for _ in range(16):
+            asking.ask(1, "far", b"{}", lambda words: None)
+        with pytest.raises(UsageError, match="16 requests of yours"):
+            asking.ask(1, "far", b"{}", lambda words: None)
+        asking.ask(1, "other", b"{}", lambda words: None)
+        mesh.at(2).broker.context.flush()
+        await until(lambda: not asking._each)
