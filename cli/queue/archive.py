@@ -13,11 +13,12 @@ from ...broker.queues.rows import time_of
 from ...mqtt.errors import UsageError
 from ..output import FAILED, WRONG_USE, fail
 from ..recipients.view import lines, name_of
+from .options import QueueOptions, since_of
 
 USE = "give archive ls FOLDER, or archive read FOLDER NAME"
 
 
-def show(words: list[str], begin: int, since: str | None, most: int, as_json: bool) -> None:
+def show(words: list[str], chosen: QueueOptions) -> None:
     """Print the files of an archive (ls FOLDER), or messages of a queue in it (read FOLDER NAME)."""
     if words[:1] not in (["ls"], ["read"]) or len(words) != {"ls": 2, "read": 3}[words[0]]:
         raise fail(f"queue: {USE}", WRONG_USE)
@@ -29,9 +30,9 @@ def show(words: list[str], begin: int, since: str | None, most: int, as_json: bo
         raise fail(f"queue: {folder}: there is no such folder", FAILED)
     try:
         if words[0] == "ls":
-            _files(folder, as_json)
+            _files(folder, chosen.as_json)
         else:
-            _messages(folder, words[2], begin, since, most, as_json)
+            _messages(folder, words[2], chosen)
     except (OSError, ValueError) as error:  # of a file that is none of an archive too
         raise fail(f"queue: {folder}: {error}", FAILED) from None
 
@@ -48,15 +49,14 @@ def _files(folder: Path, as_json: bool) -> None:
     print("\n".join(lines(rows, right={1, 2, 3, 6})) if found else "no files")
 
 
-def _messages(folder: Path, queue: str, begin: int, since: str | None, most: int, as_json: bool) -> None:
-    from .command import since_of
-
+def _messages(folder: Path, queue: str, chosen: QueueOptions) -> None:
+    since = chosen.since
     try:
         at = datetime.fromtimestamp(time_of(since_of(since)) / 1000).astimezone() if since is not None else None
     except UsageError as error:
         raise fail(f"queue: --since: {error}", WRONG_USE) from None
-    found = read(folder, queue, begin, at, most)
-    if as_json:
+    found = read(folder, queue, chosen.begin, at, chosen.most)
+    if chosen.as_json:
         print(json.dumps({"messages": found}, default=_plain))
         return
     rows = [("SITE", "POSITION", "PUT", "PUBLISHER", "STATE", "PAYLOAD")]

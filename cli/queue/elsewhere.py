@@ -9,26 +9,30 @@ from ..management.asking import request as ask
 from ..management.asking import sites_of
 from ..management.command import show_rows
 from ..management.view import absent, table
-from ..output import FAILED, fail
+from ..output import FAILED, WRONG_USE, fail
 
 if TYPE_CHECKING:
     from ..connection_options import ConnectionOptions
+    from .options import QueueOptions
 
+ASKED = {"list": "queues", "show": "queues", "peek": "queue-messages", "trace": "queue-states"}  # request -> list of management
 MOST = 1000  # queues, or states of a message
 
 
-def look(request: dict[str, Any], at: str, begin: int, most: int, payload: bool, as_json: bool, options: ConnectionOptions) -> None:
-    """Print what is asked. request: as for the broker itself. begin, most, payload: of a peek."""
-    do, name = request["do"], request.get("name")
+def look(request: dict[str, Any], chosen: QueueOptions, options: ConnectionOptions) -> None:
+    """Print what is asked. request: as for the broker itself. chosen: `at` says of which sites."""
+    do, name, at = request["do"], request.get("name"), str(chosen.at)
+    if do not in ASKED:
+        raise fail(f"queue: --at goes with ls, show, peek and trace: ask a broker of the site itself for {do}", WRONG_USE)
     if do == "show":
-        _show(str(name), at, as_json, options)
+        _show(str(name), at, chosen.as_json, options)
         return
-    asked: dict[str, Any] = {"list": {"list": "queues", "peek": "queue-messages", "trace": "queue-states"}[do], **sites_of(at)}
+    asked: dict[str, Any] = {"list": ASKED[do], **sites_of(at)}
     if do == "peek":
-        asked |= {"where": {"queue": name, "position": f">={begin}"}, "payload": payload}
+        asked |= {"where": {"queue": name, "position": f">={chosen.begin}"}, "payload": chosen.payload}
     elif do == "trace":
         asked["where"] = {"queue": name, "position": request["position"]}
-    show_rows(asked["list"], asked, None, most if do == "peek" else MOST, as_json, options)
+    show_rows(asked["list"], asked, None, chosen.most if do == "peek" else MOST, chosen.as_json, options)
 
 
 def _show(name: str, at: str, as_json: bool, options: ConnectionOptions) -> None:

@@ -112,18 +112,22 @@ def history(answer: dict[str, Any]) -> str:
 
 def done(answer: dict[str, Any]) -> str:
     """What an action has done."""
+    would = " would be" if answer.get("dry_run") else ""
     for key in ("purged", "redriven", "distributed"):
         if key in answer:
-            would = " would be" if answer.get("dry_run") else ""
             more = f"; more from position {answer['more']} on" if answer.get("more") is not None else ""
-            return f"{answer[key]:,} messages{would} {key}{more}" + (f": {_plain(answer['refused'])}" if answer.get("refused") else "")
+            more += f": {_plain(answer['refused'])}" if answer.get("refused") else ""
+            more += f"; there are more: {_plain(answer['left'])}" if answer.get("left") else ""
+            return f"{answer[key]:,} messages{would} {key}{more}"
+    if "cleaned" in answer:
+        counts = f"{answer['children']:,} children with their parents, {answer['revealed']:,} messages revealed"
+        return f"{'would be ' * bool(would)}put right: {counts}, {answer['cleaned']:,} taken back from members that are gone"
     if "edited" in answer:
         return f"message {answer['position']} is in the place of message {answer['edited']}"
     if "declared" in answer:
-        return f"queue {name_of(answer['queue'])} {'would be' if answer.get('dry_run') else 'is'} declared"
+        return f"queue {name_of(answer['queue'])}{would or ' is'} declared"
     if "deleted" in answer:
-        would = "would be" if answer.get("dry_run") else "is"
-        return f"queue {name_of(answer['queue'])} {would} deleted, with {answer['deleted']:,} messages"
+        return f"queue {name_of(answer['queue'])}{would or ' is'} deleted, with {answer['deleted']:,} messages"
     message = answer.get("message") or {}
     return f"message {message.get('position', '?')} is {_plain(message.get('state'))}"
 

@@ -164,7 +164,7 @@ async def test_tables_of_one_broker(tmp_path: Path) -> None:
 
 @beside_a_broker
 async def test_changes_and_refusals(tmp_path: Path) -> None:
-    rules = {"orders": Rules(reveal=False), "dead": Rules()}
+    rules = {"orders": Rules(reveal=False), "dead": Rules(), "small": Rules(messages=1)}
     async with Site(f"unix://{tmp_path}/socket", queues=settings(tmp_path, **rules)) as site:
         shop = await site.client("shop")
         for payload in (b"1", b"2", b"3"):
@@ -175,9 +175,17 @@ async def test_changes_and_refusals(tmp_path: Path) -> None:
         assert await command(site, "priority", "orders", 4, 9) == ["message 4 is PUT, with priority 9"]
         assert await command(site, "expire", "orders", 4) == ["message 4 is JOURNALLED"]
         assert "priority from 0 to 9" in (await command(site, "priority", "orders", 4, "high", status=2))[-1]
-        assert await command(site, "purge", "orders", "--dry-run") == ["2 messages would be purged"]
-        assert await command(site, "purge", "orders") == ["2 messages purged"]
+        await shop.publish("$queue/orders", b"5", qos=1)
+        found = "put right: 0 children with their parents, 2 messages revealed, 0 taken back from members that are gone"
+        assert await command(site, "recover", "orders", "--dry-run") == [f"would be {found}"]
+        assert await command(site, "recover", "orders") == [found]
+        assert await command(site, "purge", "orders", "--dry-run") == ["3 messages would be purged"]
+        assert await command(site, "purge", "orders") == ["3 messages purged"]
         assert await command(site, "redrive", "dead") == ["0 messages redriven"]
+        for payload in (b"1", b"2"):
+            await shop.publish("$queue/dead", payload, qos=1)
+        left = "there are more: small: the queue holds 1 of 1 messages"
+        assert await command(site, "redrive", "dead", "small") == [f"1 messages redriven; {left}"]
         assert "there is no queue 'none' at site0" in (await command(site, "show", "none", status=1))[-1]
         assert "never was" in (await command(site, "trace", "orders", 9, status=1))[-1]
         assert "leave it out with reveal" in (await command(site, "reveal", "orders", 1, "--dry-run", status=2))[-1]

@@ -1,0 +1,88 @@
+"""The options of `mqmesh queue`, and what each puts into a request."""
+
+from __future__ import annotations
+
+import time
+from base64 import b64encode
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..output import WRONG_USE, fail
+
+REHEARSED = ("purge", "redrive", "recover", "declare", "delete")  # take --dry-run
+
+
+@dataclass(slots=True)
+class QueueOptions:
+    """What goes with the words of the command."""
+
+    begin: Annotated[
+        int, typer.Option("--from", metavar="POSITION", min=0, help="With peek, read, needed, distribute: from this position on.")
+    ] = 0
+    last: Annotated[int | None, typer.Option("--last", metavar="POSITION", min=1, help="With distribute: up to this one.")] = None
+    since: Annotated[str | None, typer.Option("--since", metavar="TIME", help="With read: put since then: 1h, 2026-11-23T10:00:00Z.")] = (
+        None
+    )
+    most: Annotated[int, typer.Option("--most", metavar="N", min=1, max=100, help="With peek and read: so many messages.")] = 20
+    text: Annotated[str | None, typer.Option("--text", metavar="TEXT", help="With edit: the new payload.", show_default=False)] = None
+    file: Annotated[Path | None, typer.Option("--file", metavar="PATH", help="With edit: the file that is the new payload.")] = None
+    at: Annotated[
+        str | None,
+        typer.Option("--at", metavar="SITE", help="With ls, show, peek, trace: of other sites; several with commas, or '*' for all."),
+    ] = None
+    payload: Annotated[bool, typer.Option("--payload", help="With peek --at: with payloads, for payload readers.")] = False
+    dry_run: Annotated[bool, typer.Option("--dry-run", help=f"With {', '.join(REHEARSED)}: only say what would be done.")] = False
+    force: Annotated[bool, typer.Option("--force", help="With delete: also while messages wait.")] = False
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False
+
+
+def complete(request: dict[str, Any], chosen: QueueOptions) -> None:
+    """Put the options of a request into it. One that belongs to another request ends the command."""
+    do = request["do"]
+    word = "ls" if do == "list" else do
+    if do in ("peek", "read", "needed", "distribute"):
+        request["from"] = chosen.begin
+    if do in ("peek", "read"):
+        request["most"] = chosen.most
+    if do == "distribute":
+        if chosen.last is None:
+            raise fail("queue: distribute: give --last, the position of the last message to copy", WRONG_USE)
+        request["last"] = chosen.last
+    if do == "read" and chosen.since is not None:
+        request["since"] = since_of(chosen.since)
+    if do == "edit":
+        request["payload"] = b64encode(_payload(chosen)).decode()
+    if chosen.dry_run:
+        if do not in REHEARSED:
+            raise fail(f"queue: --dry-run goes with {', '.join(REHEARSED)}: leave it out with {word}", WRONG_USE)
+        request["dry_run"] = True
+    if chosen.force:
+        if do != "delete":
+            raise fail(f"queue: --force goes with delete: leave it out with {word}", WRONG_USE)
+        request["force"] = True
+
+
+def _payload(chosen: QueueOptions) -> bytes:
+    """The new payload of a message that is edited."""
+    if chosen.text is not None and chosen.file is None:
+        return chosen.text.encode()
+    if chosen.file is None or chosen.text is not None:
+        raise fail("queue: edit: give --text or --file, the new payload", WRONG_USE)
+    try:
+        return chosen.file.read_bytes()
+    except OSError as error:
+        raise fail(f"queue: {chosen.file}: {error.strerror or error}", WRONG_USE) from None
+
+
+def since_of(text: str) -> str:
+    """A duration before now as a time; a time as it is."""
+    from ...broker.queues.rows import iso
+    from ...broker.queues.settings import seconds_of
+
+    try:
+        return str(iso(int(1000 * (time.time() - seconds_of(text)))))
+    except ValueError:
+        return text
