@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -223,15 +223,14 @@ class Queues:
         """Under which names a client may be a member of a queue here."""
         return [client, *self.sites.names(name, client)]
 
-    def history(self, queue: Queue, position: int) -> list[Move]:
-        """All moves of a message that are in the log, in order."""
-        walk = self.store.of(queue).history(queue, position)
-        while True:
-            try:
-                next(walk)
-            except StopIteration as end:
-                moves: list[Move] = end.value[1]
-                return moves
+    def history(self, queue: Queue, position: int) -> Generator[None, None, list[Move]]:
+        """All moves of a message that are in the log, in order. In steps."""
+        _, moves = yield from self.store.of(queue).history(queue, position)
+        return moves
+
+    def work(self, steps: Iterator[None]) -> None:
+        """Do something step by step, in turns with everybody else."""
+        self.context.turns.run(self.context.turns.broker, steps, "work=queue-parents")
 
     def ask(self, home: int, request: dict[str, Any], answer: Callable[[bytes], None]) -> None:
         """Have the home of another queue do something; answer: gets its words. Raises UsageError."""

@@ -8,7 +8,7 @@ What it does not know: children, other sites.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable
 from typing import TYPE_CHECKING
 
 from ..core.blocks import FREE, Part
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..core.stock import Move
     from .lineage import Parent
 
-History = Callable[[Queue, int], "list[Move]"]
+History = Callable[[Queue, int], "Generator[None, None, list[Move]]"]
 _DONE = (Subscriber.DONE, Subscriber.JOURNALLED, Subscriber.JOURNALLED_IMPLIED)
 
 
@@ -34,21 +34,23 @@ def part_held(queue: Queue, position: int, names: Collection[str]) -> tuple[Part
     return None
 
 
-def is_done(queue: Queue, position: int, history: History) -> bool:
-    """Whether somebody has worked a message; also if it is at an end, as long as the log has it."""
+def is_done(queue: Queue, position: int, history: History) -> Generator[None, None, bool]:
+    """Whether somebody has worked a message; also if it is at an end, as long as the log has it. In steps."""
     block = queue.find(position)
     if block is not None:
         return any(part.states[position - block.first] == Subscriber.DONE for part in block.parts)
-    return any(move.state in _DONE for move in history(queue, position))
+    if position >= queue.next:
+        return False
+    moves = yield from history(queue, position)
+    return any(move.state in _DONE for move in moves)
 
 
-def count(queue_of: Callable[[str], Queue | None], parents: Iterable[Parent], names: Collection[str], history: History) -> bool:
-    """Whether a child counts by what these parents are. names: under which its publisher may be a member."""
-    for name, position in parents:
-        queue = queue_of(name)
-        if queue is not None and (part_held(queue, position, names) is not None or is_done(queue, position, history)):
-            return True
-    return False
+def counts(queue: Queue, position: int, names: Collection[str], history: History) -> Generator[None, None, bool]:
+    """Whether a child counts by what this parent is. names: under which its publisher may be a member. In steps."""
+    if part_held(queue, position, names) is not None:
+        return True
+    found = yield from is_done(queue, position, history)
+    return found
 
 
 def settle(queue_of: Callable[[str], Queue | None], parents: Iterable[Parent], names: Collection[str], now: int) -> None:

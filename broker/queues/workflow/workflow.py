@@ -20,18 +20,20 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ....base.queues import PARENTS
 from ....base.quoting import quoted
 from ....mqtt.errors import UsageError
 from ....mqtt.reasons import Reason
 from ..core.queue import Queue
 from ..refused import Refused
 from . import parents as judging
-from .lineage import Parent, parents_in
+from .lineage import MOST, Parent, parents_in
 
 if TYPE_CHECKING:
     from ..committer import Gate
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("mqmesh.broker")
 
 DO = "parents"  # the request between brokers
+AGAIN = 64  # children that are looked at again in one tick
 HERE = -1  # stands for this broker's own commits among the homes that are waited for
 
 
@@ -59,8 +62,11 @@ class Here(Protocol):
     def names_of(self, name: str, client: str) -> list[str]:
         """Under which names a client may be a member of a queue here."""
 
-    def history(self, queue: Queue, position: int) -> list[Move]:
-        """All moves of a message that are in the log, in order."""
+    def history(self, queue: Queue, position: int) -> Generator[None, None, list[Move]]:
+        """All moves of a message that are in the log, in order. In steps."""
+
+    def work(self, steps: Iterator[None]) -> None:
+        """Do something step by step, in turns with everybody else."""
 
     def ask(self, home: int, request: dict[str, Any], answer: Callable[[bytes], None]) -> None:
         """Have another home do something. Raises UsageError."""
@@ -99,6 +105,8 @@ class Workflow:
         """Raise Refused if a publisher does not have the parents, as far as these are here."""
         for name, position in parents:
             queue = self._here.queue_here(name)
+            if queue is None and self._here.home_of(name) is None:
+                raise Refused(Reason.IMPLEMENTATION_SPECIFIC_ERROR, f"{PARENTS}: there is no queue {name[:80]!r}")
             if queue is not None and judging.part_held(queue, position, self._here.names_of(name, publisher)) is None:
                 text = f"{publisher!r} does not have message {name}:{position}: somebody else works it, or it is worked"
                 raise Refused(Reason.IMPLEMENTATION_SPECIFIC_ERROR, text)
@@ -120,13 +128,17 @@ class Workflow:
         key = child.queue, child.position
         if key not in self.children:
             self.children[key] = child
-            self._judge(child)
+            self._start(child)
 
-    def _judge(self, child: Child) -> None:
-        local = [one for one in child.parents if self._here.queue_here(one[0]) is not None]
-        for name, position in local:
-            names = self._here.names_of(name, child.publisher)
-            child.counts = child.counts or judging.count(self._here.queue_here, ((name, position),), names, self._here.history)
+    def _start(self, child: Child) -> None:
+        child.waiting = {HERE}
+        self._here.work(self._judge(child))
+
+    def _judge(self, child: Child) -> Iterator[None]:
+        try:
+            child.counts = child.counts or (yield from self._counts(child.parents, child.publisher))
+        finally:
+            child.waiting.clear()  # if the log cannot be read, it is tried again
         homes = {self._here.home_of(name) for name, _ in child.parents if self._here.queue_here(name) is None}
         if None in homes and not child.counts:
             return  # nobody knows yet where they are
@@ -135,6 +147,14 @@ class Workflow:
             self._ask(child, home, child.counts)
         if not homes:
             self._look(child)
+
+    def _counts(self, parents: tuple[Parent, ...], publisher: str) -> Generator[None, None, bool]:
+        """Whether a child counts by what its parents here are."""
+        for name, position in parents:
+            queue = self._here.queue_here(name)
+            if queue is not None and (yield from judging.counts(queue, position, self._here.names_of(name, publisher), self._here.history)):
+                return True
+        return False
 
     def _ask(self, child: Child, home: int, counts: bool) -> None:
         theirs = [[name, position] for name, position in child.parents if self._here.home_of(name) == home]
@@ -215,13 +235,14 @@ class Workflow:
         """Another home asks about parents here. counts: the child does, whatever these are. answer: gets whether it counts by these, once
         what became of them is on the disk; nothing, if that fails.
         """
-        found = tuple((str(name), int(position)) for name, position in parents)
-        by_these = counts or any(
-            judging.count(self._here.queue_here, (one,), self._here.names_of(one[0], publisher), self._here.history) for one in found
-        )
+        found = tuple((str(name), int(position)) for name, position in parents[:MOST])
+        self._here.work(self._judged(found, publisher, counts, answer))
+
+    def _judged(self, parents: tuple[Parent, ...], publisher: str, counts: bool, answer: Callable[[bool], None]) -> Iterator[None]:
+        by_these = counts or (yield from self._counts(parents, publisher))
         if by_these:
-            self._settle(publisher, found)
-        self._kept(found if by_these else (), lambda kept: answer(by_these) if kept else None)
+            self._settle(publisher, parents)
+        self._kept(parents if by_these else (), lambda kept: answer(by_these) if kept else None)
 
     # ---- recovery
 
@@ -255,9 +276,11 @@ class Workflow:
         return said
 
     def tick(self) -> None:
-        """Ask again about children that wait for an answer."""
-        for child in [one for one in self.children.values() if not one.waiting]:
-            self._judge(child)
+        """Ask again about children that wait for an answer, some at a time."""
+        for key in list(islice(self.children, AGAIN)):
+            child = self.children[key] = self.children.pop(key)  # the last one now
+            if not child.waiting:
+                self._start(child)
 
 
 class _Kept:

@@ -14,6 +14,7 @@ import pytest
 from mqmesh.broker.queues.core.rules import Rules
 from mqmesh.broker.queues.settings import QueueSettings
 from mqmesh.broker.queues.workflow.lineage import RIGHT, lineage, parents_in, parents_of
+from mqmesh.broker.queues.workflow.workflow import Child
 from mqmesh.mqtt.packets import Puback, Publish
 from mqmesh.mqtt.properties import Property
 from support.broker_site import Client, Site
@@ -85,6 +86,7 @@ async def test_who_does_not_have_the_parents_has_no_child(tmp_path: Path) -> Non
         assert await put(other, "outbound", b"forged", parents="inbound:1") == 0x83
         assert await put(customer, "outbound", b"x", parents="inbound:2") == 0x83
         assert await put(customer, "outbound", b"x", parents="inbound") == 0x83
+        assert await put(customer, "outbound", b"x", parents="nowhere:1") == 0x83
         assert not site.broker.site.queues.store.queues["outbound"].blocks  # type: ignore[union-attr]
         assert await put(customer, "outbound", b"x", parents="inbound:1") == 0
         assert await put(customer, "outbound", b"again", parents="inbound:1") == 0x83  # once only
@@ -208,3 +210,34 @@ async def test_a_lineage_cannot_be_forged(tmp_path: Path) -> None:
         await put(pos, "outbound", b"x", lineage="inbound:1")
         (one,) = await fetched(site, credit, "outbound")
         assert said(one, "mqmesh-lineage") == []
+
+
+async def test_each_message_of_one_read_counts(tmp_path: Path) -> None:
+    """One order becomes several messages: an invoice, a delivery."""
+    async with Site(queues=queues(tmp_path)) as site:
+        pos, customer, credit = await site.client("pos"), await site.client("customer"), await site.client("credit")
+        await put(pos, "inbound", b"order")
+        await fetched(site, customer)
+        properties = user(parents="inbound:1")
+        customer.send(
+            *(Publish("$queue/outbound", b"%d" % number, 1, packet_id=100 + number, properties=properties) for number in (1, 2, 3))
+        )
+        for number in (1, 2, 3):
+            await customer.expect(Puback, packet_id=100 + number, reason=0)
+        assert [one.payload for one in await fetched(site, credit, "outbound", 3)] == [b"1", b"2", b"3"]
+
+
+async def test_children_that_wait_are_looked_at_some_at_a_time(tmp_path: Path) -> None:
+    async with Site(queues=queues(tmp_path)) as site:
+        shell = site.broker.site.queues
+        assert shell is not None
+        begun: list[object] = []
+        shell.work = begun.append  # type: ignore[method-assign]
+        for position in range(1, 1001):
+            child = Child("outbound", position, "customer", (("elsewhere", 1),))
+            shell.workflow.children[child.queue, child.position] = child
+        for ticks in range(1, 17):
+            shell.workflow.tick()
+            assert len(begun) == min(64 * ticks, 1000)
+        assert all(child.waiting for child in shell.workflow.children.values())
+        shell.workflow.children.clear()
