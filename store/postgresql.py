@@ -6,8 +6,7 @@ server has it on disk, without it the server may lose its last commits (`synchro
 
 A lost connection fails the commit under way, whose outcome nobody knows; the next commit connects again, sees to it that the
 server has ended the old connection, and so may be given the same batch. Every row carries a checksum over all of it (`checksums.py`), and
-a table of one row says how many there are; pages are the server's (`initdb --data-checksums`). An advisory lock, which lasts as long as the
-connection, keeps two brokers from one schema.
+a table of one row says how many there are; pages are the server's (`initdb --data-checksums`).
 
 What it does not know: what states and values mean.
 """
@@ -15,29 +14,23 @@ What it does not know: what states and values mean.
 from __future__ import annotations
 
 import contextlib
-import re
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from struct import error as StructError
 from threading import Lock
 from typing import Any, LiteralString, TypeVar
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 import psycopg
-from psycopg import sql
 
 from .base import CONVERTED, PAGE, SCHEMA_VERSION, SIZES_PAGE, Kind, StoreError, damaged, gapless, wrong_version
 from .checksums import delivery_checksum, recipient_checksum, run_checksum, value_checksum, with_checksums
+from .postgresql_schema import Connection, Schema
 from .records import Batch, Counts, StoredDelivery, StoredRun, StoredValue
 
 VALUE_PAGE = 100
 DEFAULT_SCHEMA = "mqmesh"
 LOCK_CLASS = 0x6D71  # of advisory locks, "mq"
-LOCK_WAIT = 10.0  # seconds: the server may not have noticed yet that a killed broker is gone
-CONNECT_TIMEOUT = 5  # seconds
-SILENCE = 10_000  # milliseconds without a word from the server until a commit gives up
 
 TABLES = """
 CREATE TABLE meta (key text PRIMARY KEY, value text NOT NULL);
@@ -80,7 +73,6 @@ _CONVERSIONS: tuple[tuple[LiteralString, LiteralString, Callable[[Sequence[Any]]
     ),
 )
 
-Connection = psycopg.Connection[tuple[Any, ...]]
 T = TypeVar("T")
 
 
@@ -94,13 +86,13 @@ class PostgresqlStore:
     counted = True
 
     def __init__(self, url: str, sync: bool = True) -> None:
-        self._url, self._schema, self.name = _parts(url)
+        self._schema = Schema(url, DEFAULT_SCHEMA, LOCK_CLASS)
+        self.name = self._schema.shown
         self._sync = sync
         self._writing: Connection | None = None
         self._reading: Connection | None = None
         self._reading_lock = Lock()
         self._in_snapshot = False
-        self._process = 0  # the server's process behind our last connection for writing
         self._numbers: dict[str, int] = {}
         self._next_number = 1
         self._opened = False
@@ -108,8 +100,8 @@ class PostgresqlStore:
 
     def open(self) -> None:
         """Connect, make or check the schema, see `Store.open`."""
-        if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", self._schema):
-            raise StoreError(Kind.OTHER, self.name, f"schema {self._schema!r}: 1 to 63 lower-case letters, digits or '_' are right")
+        if wrong := self._schema.wrong:
+            raise StoreError(Kind.OTHER, self.name, wrong)
         try:
             self._guarded(self._prepare)
             self._opened = True
@@ -121,7 +113,7 @@ class PostgresqlStore:
         """Connect for queries only, see `Store.attach`."""
 
         def start() -> None:
-            self._reading = self._connect()
+            self._reading = self._schema.connect()
             self._check_version(self._reading)
             if self._reading.execute("SELECT 1 FROM meta WHERE key = 'conversion'").fetchone():
                 raise wrong_version(self.name, CONVERTED[-1])
@@ -357,31 +349,19 @@ class PostgresqlStore:
                 connection.execute(update, (*keys, [checksum(row[2:]) for row in rows]))
         connection.execute("DELETE FROM meta WHERE key = 'conversion'")
 
-    def _connect(self) -> Connection:
-        connection = psycopg.connect(
-            self._url,
-            autocommit=True,
-            connect_timeout=CONNECT_TIMEOUT,
-            application_name=f"mqmesh {self._schema}",
-            keepalives_idle=SILENCE // 1000,
-            tcp_user_timeout=SILENCE,
-        )
-        connection.execute(sql.SQL("SET search_path TO {}").format(sql.Identifier(self._schema)))
-        connection.execute("SET client_min_messages TO warning")
-        return connection
-
     def _prepare(self) -> None:
         connection = self._reconnect(create=True)
         with connection.transaction():
             connection.execute("DELETE FROM runs WHERE NOT EXISTS (SELECT FROM deliveries WHERE run = runs.id)")
             connection.execute("DELETE FROM recipients WHERE NOT EXISTS (SELECT FROM deliveries WHERE recipient = number)")
         self._load_numbers(connection)
-        self._reading = self._connect()
+        self._reading = self._schema.connect()
 
     def _reconnect(self, create: bool = False) -> Connection:
-        connection = self._connect()
+        connection = self._schema.connect()
         try:
-            self._take_lock(connection)
+            if busy := self._schema.lock(connection):
+                raise StoreError(Kind.BUSY, self.name, busy)
             if create:
                 self._create(connection)
             self._check_version(connection, CONVERTED if create else ())
@@ -395,32 +375,16 @@ class PostgresqlStore:
             connection.close()
             raise
         self._writing = connection
-        self._process = connection.info.backend_pid
         return connection
 
-    def _take_lock(self, connection: Connection) -> None:
-        end = time.monotonic() + LOCK_WAIT
-        while True:
-            query = "SELECT pg_try_advisory_lock(%s, hashtext(current_database() || '.' || %s))"
-            row = connection.execute(query, (LOCK_CLASS, self._schema)).fetchone()
-            if row is not None and row[0]:
-                return
-            if self._process:  # our own last connection, which the server still holds for alive
-                query = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = %s AND application_name = %s"
-                connection.execute(query, (self._process, f"mqmesh {self._schema}"))
-            if time.monotonic() >= end:
-                text = "is open in another broker: stop that broker, or give this one another schema (?schema=name)"
-                raise StoreError(Kind.BUSY, self.name, text)
-            time.sleep(0.05)
-
     def _create(self, connection: Connection) -> None:
-        tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", (self._schema,)).fetchall()
+        tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", (self._schema.name,)).fetchall()
         if ("meta",) in tables:
             return
         if tables:
-            raise StoreError(Kind.SCHEMA, self.name, f"schema {self._schema} holds tables of another program: name another schema")
+            raise StoreError(Kind.SCHEMA, self.name, f"schema {self._schema.name} holds tables of another program: name another schema")
         with connection.transaction():
-            connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(self._schema)))
+            self._schema.create(connection)
             connection.execute(TABLES)
             connection.execute(TALLY)
             connection.execute("INSERT INTO meta VALUES ('schema', %s)", (str(SCHEMA_VERSION),))
@@ -429,7 +393,7 @@ class PostgresqlStore:
         try:
             row = connection.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
         except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:
-            raise StoreError(Kind.SCHEMA, self.name, f"schema {self._schema} is not a store: no broker has used it yet") from error
+            raise StoreError(Kind.SCHEMA, self.name, f"schema {self._schema.name} is not a store: no broker has used it yet") from error
         found = int(row[0]) if row is not None else 0
         if found != SCHEMA_VERSION and found not in converted:
             raise wrong_version(self.name, found)
@@ -457,7 +421,7 @@ class PostgresqlStore:
                 if not connection.broken or not isinstance(error, psycopg.OperationalError):
                     raise
                 connection.close()
-                self._reading = self._connect()
+                self._reading = self._schema.connect()
                 return self._reading.execute(query, parameters, binary=True).fetchall()
 
         with self._reading_lock:
@@ -493,17 +457,6 @@ class PostgresqlStore:
         if state.startswith(("08", "28", "3D", "57P", "533")) or (not state and isinstance(error, psycopg.OperationalError)):
             return StoreError(Kind.UNREACHABLE, self.name, f"the server cannot be used now: {text}")
         return StoreError(Kind.OTHER, self.name, f"{text} (SQLSTATE {state or 'none'})")
-
-
-def _parts(url: str) -> tuple[str, str, str]:
-    """(what libpq understands, the schema, what may be shown: without the password)."""
-    parts = urlsplit(url)
-    parameters = parse_qsl(parts.query)
-    schema = dict(parameters).get("schema", DEFAULT_SCHEMA)
-    query = urlencode([pair for pair in parameters if pair[0] != "schema"], quote_via=quote)
-    place = parts.netloc.rpartition("@")[2]
-    shown = f"postgresql://{place}{parts.path}?schema={schema}"
-    return urlunsplit(parts._replace(query=query)), schema, shown
 
 
 def _apply(connection: Connection, batch: Batch, numbers: dict[str, int], staged: bool, may_count: bool) -> None:

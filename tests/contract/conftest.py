@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from mqmesh.store import Store, postgresql
+from mqmesh.store import Store, postgresql_schema
 from mqmesh.store.lmdb import LmdbStore
 from mqmesh.store.memory import MemoryStore
 from mqmesh.store.postgresql import PostgresqlStore
@@ -26,7 +26,7 @@ _numbers = itertools.count(1)
 def postgres_server() -> Iterator[Server]:
     """Stores wait for it as long as it takes."""
     with server() as running, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(postgresql, "CONNECT_TIMEOUT", int(PATIENCE))
+        patch.setattr(postgresql_schema, "CONNECT_TIMEOUT", int(PATIENCE))
         yield running
 
 

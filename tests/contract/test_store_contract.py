@@ -14,6 +14,7 @@ from mqmesh.store import Batch, Kind, Store, StoreError
 from mqmesh.store import folder as folder_module
 from mqmesh.store import lmdb as lmdb_module
 from mqmesh.store import postgresql as postgresql_module
+from mqmesh.store import postgresql_schema as schema_module
 from mqmesh.store import sqlite as sqlite_module
 from mqmesh.store.memory import MemoryStore
 from mqmesh.store.records import RUN_WEIGHT, Counts, StoredValue
@@ -249,7 +250,7 @@ def test_a_store_is_open_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> 
     first, second = place.make(), place.make()
     first.open()
     with monkeypatch.context() as patch:
-        for module in (folder_module, postgresql_module):
+        for module in (folder_module, schema_module):
             patch.setattr(module, "LOCK_WAIT", 0.1)
         with pytest.raises(StoreError, match=r"is open in another .*stop that broker, or give this one") as caught:
             second.open()

@@ -114,7 +114,7 @@ RANKS = {
         "locations writer",
         "coalescer lmdb memory postgresql sqlite",
         "sqlite_check sqlite_migration",
-        "checksums",
+        "checksums postgresql_schema",
         "folder",
         "base",
         "records",

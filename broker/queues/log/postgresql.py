@@ -1,4 +1,4 @@
-"""Segments in a schema of a PostgreSQL database. One broker has the schema: it holds an advisory lock.
+"""Segments in a schema of a PostgreSQL database. One broker has the schema: it holds its lock.
 
 A connection that is lost is made again with the next commit, or the next look. What the server made of a commit whose answer was lost is
 not known; its rows are deleted in the next transaction, before anything else is written.
@@ -10,26 +10,18 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import re
-import time
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 import psycopg
-from psycopg import sql
 
+from ....store.postgresql_schema import Connection, Schema
 from .rows import RowSegments
 
 SCHEMA = "mqmesh_queues"
 LOCK_CLASS = 0x6D72  # of advisory locks, "mr"
-LOCK_WAIT = 10.0  # seconds: the server may not have noticed yet that a killed broker is gone
-CONNECT_TIMEOUT = 5  # seconds
-SILENCE = 10_000  # milliseconds without a word from the server until a commit gives up
 FULL = ("53100", "53400")  # disk full, a limit that is configured
 TABLE = 'CREATE TABLE IF NOT EXISTS frames (segment bigint, "offset" bigint, data bytea NOT NULL, PRIMARY KEY (segment, "offset"))'
-
-Connection = psycopg.Connection[tuple[Any, ...]]
 
 
 class PostgresqlSegments(RowSegments):
@@ -41,70 +33,38 @@ class PostgresqlSegments(RowSegments):
 
     def __init__(self, url: str, sync: bool = True) -> None:
         super().__init__()
-        parts = urlsplit(url)
-        parameters = parse_qsl(parts.query)
-        self._schema = dict(parameters).get("schema", SCHEMA)
-        query = urlencode([pair for pair in parameters if pair[0] != "schema"], quote_via=quote)
-        self._url = urlunsplit(parts._replace(query=query))
-        self._shown = f"postgresql://{parts.netloc.rpartition('@')[2]}{parts.path}?schema={self._schema}"
+        self._schema = Schema(url, SCHEMA, LOCK_CLASS)
         self._sync = sync
         self._write: Connection | None = None
         self._read: Connection | None = None
-        self._process = 0  # the server's process behind the last connection that wrote
 
     def open(self) -> list[int]:
         """Make the schema if need be, and take its lock."""
-        if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", self._schema):
-            raise OSError(errno.EINVAL, f"{self._shown}: 1 to 63 lower-case letters, digits or '_' are right for a schema")
+        if wrong := self._schema.wrong:
+            raise OSError(errno.EINVAL, f"{self._schema.shown}: {wrong}")
         with self._errors():
             write = self._connection_to_write()
-            write.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(self._schema)))
+            self._schema.create(write)
             write.execute(TABLE)
             write.execute("ALTER TABLE frames ALTER COLUMN data SET STORAGE EXTERNAL")  # the bytes are not worth compressing
             return [number for (number,) in write.execute("SELECT DISTINCT segment FROM frames ORDER BY 1")]
 
-    def _connect(self) -> Connection:
-        connection = psycopg.connect(
-            self._url,
-            autocommit=True,
-            connect_timeout=CONNECT_TIMEOUT,
-            application_name=f"mqmesh {self._schema}",
-            keepalives_idle=SILENCE // 1000,
-            tcp_user_timeout=SILENCE,
-        )
-        connection.execute(sql.SQL("SET search_path TO {}").format(sql.Identifier(self._schema)))
-        connection.execute("SET client_min_messages TO warning")
-        connection.execute(f"SET synchronous_commit TO {'on' if self._sync else 'off'}")
-        return connection
-
     def _connection_to_write(self) -> Connection:
         if self._write is None or self._write.closed:
-            connection = self._connect()
+            connection = self._schema.connect()
             try:
-                self._take_lock(connection)
+                if busy := self._schema.lock(connection):
+                    raise OSError(errno.EBUSY, f"{self._schema.shown} {busy}")
+                connection.execute(f"SET synchronous_commit TO {'on' if self._sync else 'off'}")
             except BaseException:
                 connection.close()
                 raise
-            self._write, self._process = connection, connection.info.backend_pid
+            self._write = connection
         return self._write
-
-    def _take_lock(self, connection: Connection) -> None:
-        end = time.monotonic() + LOCK_WAIT
-        while True:
-            query = "SELECT pg_try_advisory_lock(%s, hashtext(current_database() || '.' || %s))"
-            row = connection.execute(query, (LOCK_CLASS, self._schema)).fetchone()
-            if row is not None and row[0]:
-                return
-            if self._process:  # our own last connection, which the server still holds for alive
-                query = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = %s AND application_name = %s"
-                connection.execute(query, (self._process, f"mqmesh {self._schema}"))
-            if time.monotonic() >= end:
-                raise OSError(errno.EBUSY, f"{self._shown} is open in another broker: stop that one, or name another schema (?schema=name)")
-            time.sleep(0.05)
 
     def name_of(self, number: int) -> str:
         """The schema, and the segment."""
-        return f"{self._shown}: segment {number}"
+        return f"{self._schema.shown}: segment {number}"
 
     def close(self) -> None:
         """Close the connections."""
@@ -119,13 +79,13 @@ class PostgresqlSegments(RowSegments):
             if self._writing:
                 return self._connection_to_write().execute(query, values, binary=True).fetchone()
             if self._read is None or self._read.closed:
-                self._read = self._connect()
+                self._read = self._schema.connect()
             try:
                 return self._read.execute(query, values, binary=True).fetchone()
             except psycopg.OperationalError:
                 if not self._read.closed:
                     raise
-                self._read = self._connect()
+                self._read = self._schema.connect()
                 return self._read.execute(query, values, binary=True).fetchone()
 
     def _end(self, number: int) -> int:
@@ -173,4 +133,4 @@ class PostgresqlSegments(RowSegments):
             yield
         except psycopg.Error as error:
             line = str(error).strip().partition("\n")[0]
-            raise OSError(errno.ENOSPC if error.sqlstate in FULL else errno.EIO, f"{self._shown}: {line}") from error
+            raise OSError(errno.ENOSPC if error.sqlstate in FULL else errno.EIO, f"{self._schema.shown}: {line}") from error
