@@ -13,15 +13,14 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from .participants import PATIENCE, Crew, Shops
 
 if TYPE_CHECKING:
     from ...broker.recipients.settings import RecipientSettings
@@ -32,7 +31,6 @@ FIRST, SECOND = "orders", "orders-backup"
 INTERVALS = (0.5, 1.0, 4.0)  # seconds: message, fault, defunct
 RATE = 100  # orders a second
 PART = 2.0  # seconds of each quiet part
-PATIENCE = 30.0  # seconds; of the last orders: without any end of an order
 EVENTS = "$mqmesh/events/recipients"
 RETURNED = "shop/returned"
 
@@ -131,14 +129,13 @@ class DeadRecipientAct:
         self._sent: list[int] = []
         self._states: dict[str, tuple[str, float]] = {}  # application -> state, since when (monotonic)
         self._changed = threading.Condition()
-        self._closed = threading.Event()  # the shop sells no more
-        self._seller: threading.Thread | None = None
         self._stack = contextlib.ExitStack()
-        self._clerks: dict[str, subprocess.Popen[str]] = {}
+        self._shop = Shops(RATE)
+        self._clerks = Crew(fleet.folder, self._stack, self._note_handled)
         self._begin = time.monotonic()
 
     def run(self) -> DeadRecipientResult:
-        """Play the act, and end everything that it started. Raises DeadRecipientError."""
+        """Play the act, and end everything that it started. Raises DeadRecipientError, OSError."""
         from ...client import JMSError
 
         try:
@@ -148,6 +145,8 @@ class DeadRecipientAct:
                 result = tally(self._sent, self._ends)
         except JMSError as error:
             raise DeadRecipientError(str(error)) from None
+        if self._shop.errors:
+            raise DeadRecipientError(self._shop.errors[0])
         result.steps = self.steps
         return result
 
@@ -174,7 +173,7 @@ class DeadRecipientAct:
 
     def _finish(self) -> None:
         """Close the shop, then wait for the ends of all orders. The shop is closed first: the order that it sends just now counts too."""
-        self._close_shop()
+        self._shop.close()
         while not self._all_ended():
             before = self._all()
             self._wait(partial(self._more_than, before), "", must=False)
@@ -189,7 +188,7 @@ class DeadRecipientAct:
     def _hang(self, name: str, then: str) -> None:
         step = self._step(f"{name} at {self.sites[name]} hangs (SIGSTOP)")
         before = self._counts()
-        self._clerks[name].send_signal(signal.SIGSTOP)
+        self._clerks.stop(name)
         self._notice(step, name, "fault")
         self._wait(lambda: self._counts() != before, "orders elsewhere", must=False)
         step.then = then
@@ -197,7 +196,7 @@ class DeadRecipientAct:
     def _wake(self, name: str) -> None:
         step = self._step(f"{name} goes on (SIGCONT)")
         before = self._count(name)
-        self._clerks[name].send_signal(signal.SIGCONT)
+        self._clerks.wake(name)
         self._notice(step, name, "operational")
         if name == FIRST:
             self._wait(lambda: self._count(name) > before, "orders at the first clerk again", must=False)
@@ -236,28 +235,10 @@ class DeadRecipientAct:
     def _employ(self, name: str) -> None:
         intervals = ",".join(map(str, INTERVALS))
         alternatives = SECOND if name == FIRST else "-"
-        command = [sys.executable, "-m", "mqmesh.cli.demo.clerk", self._address(name), name, alternatives, intervals]
-        with (self.fleet.folder / f"{name}.log").open("w") as log:
-            clerk = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True, process_group=0)
-        self._clerks[name] = clerk
-        self._stack.callback(self._dismiss, clerk)
-        assert clerk.stdout is not None
-        if clerk.stdout.readline() != "ready\n":
-            raise DeadRecipientError(f"the clerk {name} did not start; its log is in {self.fleet.folder}")
-        threading.Thread(target=self._read, args=(name, clerk), name=f"clerk {name}", daemon=True).start()
+        self._clerks.employ("clerk", name, self._address(name), name, alternatives, intervals)
 
-    @staticmethod
-    def _dismiss(clerk: subprocess.Popen[str]) -> None:
-        clerk.kill()  # a stopped process does not end in order
-        clerk.wait()
-
-    def _read(self, name: str, clerk: subprocess.Popen[str]) -> None:
-        assert clerk.stdout is not None
-        with clerk.stdout as lines:
-            for line in lines:
-                with contextlib.suppress(ValueError):  # a line that the end of the process has cut
-                    said = json.loads(line)
-                    self._end(int(said["number"]), End(name, said["at"], said["repeated"]))
+    def _note_handled(self, name: str, said: dict[str, Any]) -> None:
+        self._end(int(said["number"]), End(name, said["at"], said["repeated"]))
 
     def _open_shop(self) -> None:
         from ...client import ConnectionFactory
@@ -268,26 +249,16 @@ class DeadRecipientAct:
         orders = shop.create_topic(f"app/{FIRST}/new")
         producer = shop.create_producer().set_reply_to(shop.create_topic(RETURNED))
         self._sell(lambda number: producer.set_property("number", number).send(orders, {"article": "bolt M8", "count": number % 7 + 1}))
-        self._stack.callback(self._close_shop)
+        self._stack.callback(self._shop.close)
 
     def _sell(self, send: Callable[[int], object]) -> None:
         """Send orders in a thread until the shop closes. send: returns once the broker has acknowledged an order."""
 
-        def work() -> None:
-            number = 0
-            while not self._closed.wait(1 / RATE):
-                send(number)
-                self._sent.append(number)
-                number += 1
+        def sell(number: int) -> None:
+            send(number)
+            self._sent.append(number)
 
-        self._seller = threading.Thread(target=work, name="shop", daemon=True)
-        self._seller.start()
-
-    def _close_shop(self) -> None:
-        """Send no more orders; each one that was sent is noted when this returns."""
-        self._closed.set()
-        if self._seller is not None:
-            self._seller.join(PATIENCE)
+        self._shop.open("the shop", sell)
 
     def _note_state(self, message: Message) -> None:
         said = json.loads(message.body)
@@ -320,7 +291,7 @@ class DeadRecipientAct:
         return sum(one.where == where for ends in list(self._ends.values()) for one in list(ends))
 
     def _pass(self, seconds: float) -> None:
-        self._closed.wait(seconds)
+        self._shop.closed.wait(seconds)
 
     def _wait(self, condition: Callable[[], bool], what: str, must: bool = True) -> None:
         with self._changed:

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from .participants import start
 from .ring import free_ports
 from .tally import Arrivals
 
@@ -266,8 +267,7 @@ class ForeignBrokerAct:
 
     def _spawn(self, *arguments: object) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "mqmesh.cli.main", *map(str, arguments)]
-        with (self.folder / f"{arguments[0]}.log").open("w") as log:
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True, process_group=0)
+        process = start(command, self.folder / f"{arguments[0]}.log")
         self._processes.append(process)
         return process
 

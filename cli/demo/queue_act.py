@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import signal
 import subprocess
 import sys
 import threading
@@ -21,6 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from .participants import PATIENCE, Crew, Shops
 from .worker import UNREADABLE
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ DELIVERIES = 3
 RATE = 30  # orders a second of each shop
 GIVEN = 40  # orders of all shops after which each worker has got some
 PART = 2.0  # seconds before and after the kill
-PATIENCE = 30.0  # seconds without any progress
 Order = tuple[str, int]  # shop, number
 
 
@@ -112,14 +111,12 @@ class QueueAct:
         self._sent: list[Order] = []
         self._ends: dict[Order, list[Worked]] = {}
         self._changed = threading.Condition()
-        self._closed = threading.Event()
-        self._sellers: list[threading.Thread] = []
-        self._errors: list[str] = []
         self._stack = contextlib.ExitStack()
-        self._workers: dict[str, subprocess.Popen[str]] = {}
+        self._shops = Shops(RATE)
+        self._crew = Crew(fleet.folder, self._stack, self._note_worked)
 
     def run(self) -> QueueActResult:
-        """Play the act, and end everything that it started. Raises QueueActError."""
+        """Play the act, and end everything that it started. Raises QueueActError, OSError."""
         from ...client import JMSError
 
         try:
@@ -131,17 +128,18 @@ class QueueAct:
     def _play(self) -> QueueActResult:
         names = [f"{site}-{number}" for site in (self.home, self.away) for number in (1, 2)]
         for name in names:
-            self._employ(name)
+            address = str(self.fleet.members[name.rpartition("-")[0]].address)
+            self._crew.employ("worker", name, address, name, QUEUE)
         dead = self._context(self.home)
         graves = dead.create_consumer(dead.create_queue(DEAD))
         for shop in self.shops:
             self._open(shop)
         self.phase(f"shops at {', '.join(self.shops)} put orders into the queue {QUEUE} of {self.home}; workers are {', '.join(names)}")
-        self._closed.wait(PART)
+        self._shops.closed.wait(PART)
         victim = names[-1]
         killed = self._kill(victim)
-        self._closed.wait(PART)
-        self._close()
+        self._shops.closed.wait(PART)
+        self._shops.close()
         self._wait(self._all_worked)
         letter = graves.receive(PATIENCE)
         result = tally(self._sent, self._ends, self.poison)
@@ -149,8 +147,8 @@ class QueueAct:
         result.dead = letter is not None and letter.body == UNREADABLE
         if letter is not None:
             result.trace = self._trace(letter.get_int_property("mqmesh-dead-position"))
-        if self._errors:
-            raise QueueActError(self._errors[0])
+        if self._shops.errors:
+            raise QueueActError(self._shops.errors[0])
         return result
 
     # The participants
@@ -162,75 +160,37 @@ class QueueAct:
         factory = ConnectionFactory(address, client_id=name, retry_last=0.5) if name else ConnectionFactory(address, retry_last=0.5)
         return self._stack.enter_context(factory.create_context())
 
-    def _employ(self, name: str) -> None:
-        site = name.rpartition("-")[0]
-        command = [sys.executable, "-m", "mqmesh.cli.demo.worker", str(self.fleet.members[site].address), name, QUEUE]
-        with (self.fleet.folder / f"worker-{name}.log").open("w") as log:
-            worker = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True, process_group=0)
-        self._workers[name] = worker
-        self._stack.callback(self._dismiss, worker)
-        assert worker.stdout is not None
-        if worker.stdout.readline() != "ready\n":
-            raise QueueActError(f"the worker {name} did not start; its log is in {self.fleet.folder}")
-        threading.Thread(target=self._read, args=(name, worker), name=f"worker {name}", daemon=True).start()
-
-    @staticmethod
-    def _dismiss(worker: subprocess.Popen[str]) -> None:
-        worker.terminate()
-        worker.wait()
-
-    def _read(self, name: str, worker: subprocess.Popen[str]) -> None:
-        assert worker.stdout is not None
-        with worker.stdout as lines:
-            for line in lines:
-                with contextlib.suppress(ValueError):  # a line that the end of the process has cut
-                    said = json.loads(line)
-                    with self._changed:
-                        one = Worked(name, time.monotonic(), int(said["before"]))
-                        self._ends.setdefault((str(said["shop"]), int(said["number"])), []).append(one)
-                        self._changed.notify_all()
+    def _note_worked(self, name: str, said: dict[str, Any]) -> None:
+        with self._changed:
+            one = Worked(name, time.monotonic(), int(said["before"]))
+            self._ends.setdefault((str(said["shop"]), int(said["number"])), []).append(one)
+            self._changed.notify_all()
 
     def _open(self, shop: str) -> None:
         context = self._context(shop, f"shop-{shop}")
         queue, producer = context.create_queue(QUEUE), context.create_producer()
 
-        def sell() -> None:
-            from ...client import JMSError
+        def send(number: int) -> None:
+            body = UNREADABLE if (shop, number) == self.poison else f"{number % 7 + 1} bolts M8"
+            producer.set_property("number", number).set_property("shop", shop).send(queue, body)
+            with self._changed:
+                self._sent.append((shop, number))
+                self._changed.notify_all()
 
-            number = 0
-            try:
-                while not self._closed.wait(1 / RATE):
-                    body = UNREADABLE if (shop, number) == self.poison else f"{number % 7 + 1} bolts M8"
-                    producer.set_property("number", number).set_property("shop", shop).send(queue, body)
-                    number += 1
-                    with self._changed:
-                        self._sent.append((shop, number - 1))
-                        self._changed.notify_all()
-            except JMSError as error:
-                self._errors.append(f"the shop at {shop}: {error}")
-
-        seller = threading.Thread(target=sell, name=f"shop {shop}", daemon=True)
-        self._sellers.append(seller)
-        seller.start()
-        self._stack.callback(self._close)
-
-    def _close(self) -> None:
-        """The shops sell no more; each order that was sent is noted when this returns."""
-        self._closed.set()
-        for seller in self._sellers:
-            seller.join(PATIENCE)
+        self._shops.open(f"the shop at {shop}", send)
+        self._stack.callback(self._shops.close)
 
     # What happens
 
     def _kill(self, name: str) -> float:
         """Kill a worker that has orders: when. It is stopped first, and gets orders that it does not work."""
-        self._workers[name].send_signal(signal.SIGSTOP)
+        self._crew.stop(name)
         sent = len(self._sent)
         self._wait(lambda: len(self._sent) >= sent + GIVEN)
-        self._workers[name].send_signal(signal.SIGKILL)
-        self._workers[name].wait()
+        killed = time.monotonic()
+        self._crew.kill(name)
         self.phase(f"the worker {name} was killed (SIGKILL) with orders in its hands")
-        return time.monotonic()
+        return killed
 
     def _handed_over(self, killed: float) -> float | None:
         """Seconds until an order was worked by somebody that another one had before, after the kill."""

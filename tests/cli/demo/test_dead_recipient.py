@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -32,7 +33,7 @@ def test_what_nobody_notices_is_a_problem() -> None:
 
 
 def test_the_order_that_is_being_sent_when_the_shop_closes_is_waited_for() -> None:
-    act = DeadRecipientAct(cast(Fleet, None), "turin", "porto", "lyon", lambda text: None)
+    act = DeadRecipientAct(cast(Fleet, SimpleNamespace(folder=None)), "turin", "porto", "lyon", lambda text: None)
     sending, acknowledged, counted = threading.Event(), threading.Event(), threading.Event()
 
     def send(number: int) -> None:
@@ -47,11 +48,9 @@ def test_the_order_that_is_being_sent_when_the_shop_closes_is_waited_for() -> No
     sending.wait()
     finishing = threading.Thread(target=finish, daemon=True)
     finishing.start()
-    act._closed.wait()  # the shop closes, and the order is not acknowledged yet
+    act._shop.closed.wait()  # the shop closes, and the order is not acknowledged yet
     acknowledged.set()
-    seller = act._seller
-    assert seller is not None
-    seller.join()
+    act._shop.sellers[0].join()
     assert not counted.is_set()  # the order is with a clerk
     act._end(0, End(FIRST, 1.0))
     counted.wait()
