@@ -9,7 +9,7 @@ What it does not know: which queue, when.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ...base.queues import DELIVERIES, POSITION
@@ -53,11 +53,13 @@ class Offer(Delivery):
 class Tap:
     """The observer of a session that is a member of queues. heard: what was acknowledged since it was last looked at: (offer, begin, end).
 
-    Other deliveries are told to the session's own observer, if it has one. quiet: what is settled now was not acknowledged.
+    Other deliveries are told to the session's own observer, if it has one. quiet: what is settled now was not acknowledged. speaks: called
+    when something is heard for the first time since then.
     """
 
-    def __init__(self, inner: Observer | None) -> None:
+    def __init__(self, inner: Observer | None, speaks: Callable[[], None]) -> None:
         self.inner = inner
+        self.speaks = speaks
         self.heard: list[tuple[Offer, int, int]] = []
         self.quiet = False
 
@@ -70,6 +72,8 @@ class Tap:
         """See `Observer`."""
         if isinstance(delivery, Offer):
             if not self.quiet:
+                if not self.heard:
+                    self.speaks()
                 self.heard.append((delivery, begin, end))
         elif self.inner is not None:
             self.inner.settled(delivery, begin, end)

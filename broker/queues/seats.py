@@ -45,14 +45,14 @@ class Sitting(Protocol):
 
 
 class Place:
-    """A client with its seats. tap: the observer of its session. seats: by the queue's name."""
+    """A client with its seats, by the queue's name. tap: the observer of its session. spoken: places whose taps have heard something."""
 
     __slots__ = ("seats", "session", "tap")
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, spoken: dict[Place, None]) -> None:
         self.session = session
         self.seats: dict[str, Sitting] = {}
-        self.tap = Tap(session.outbound.observer)
+        self.tap = Tap(session.outbound.observer, lambda: spoken.setdefault(self))
         session.outbound.observer = self.tap
 
     def leave(self) -> None:

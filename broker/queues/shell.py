@@ -109,7 +109,7 @@ class Queues:
         self.answers = Answers()
         self._seats: dict[str, list[Seat | Guest]] = {}
         self._stirred: dict[str, None] = {}  # queues that may have something for a member
-        self._heard: dict[Place, None] = {}
+        self._spoken: dict[Place, None] = {}  # clients that have acknowledged something
         self._turn = 0
         self._goes_on = False
         self._uncharged = 0  # bytes that were put since the ledger was told
@@ -435,7 +435,7 @@ class Queues:
             return
         place = self.places.get(session)
         if place is None:
-            place = self.places[session] = Place(session)
+            place = self.places[session] = Place(session, self._spoken)
         suffix = encode_properties({Property.SUBSCRIPTION_IDENTIFIER: [identifier]}) if identifier else b""
         qos = min(qos, 1)
         seat = place.seats.get(name)
@@ -575,9 +575,10 @@ class Queues:
 
     def settle(self) -> bool:
         """Take what members have acknowledged, and give them more: whether something is on its way to other sites."""
-        for place in self.places.values():
-            if place.tap.heard:
-                self._listen(place)
+        if not (self._spoken or self._stirred or self.sites.busy):
+            return False
+        while self._spoken:
+            self._listen(self._spoken.popitem()[0])
         left = AT_ONCE
         while self._stirred and left > 0:
             name = next(iter(self._stirred))
@@ -693,6 +694,7 @@ class Queues:
         if self.store.trim_soon:
             self._trim()
         self._stirred.update(dict.fromkeys(self._seats))
+        self._set_timer()
         self.context.flush()
 
     def tick(self) -> None:
@@ -700,6 +702,7 @@ class Queues:
         now = self.now()
         self._charge()
         self._fire(now)
+        self._set_timer()
         self.sites.tick()
         self.workflow.tick()
         if self.context.now >= self._trim_at:
@@ -745,4 +748,5 @@ class Queues:
         self._timer, self._due = None, 0
         self.context.refresh()
         self._fire(self.now())
+        self._set_timer()
         self.context.flush()

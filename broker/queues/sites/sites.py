@@ -372,6 +372,11 @@ class Sites:
 
     # ---- the end of a piece of work
 
+    @property
+    def busy(self) -> bool:
+        """Whether there is something for `settle`."""
+        return bool(self._posted or self._fed or self._talking)
+
     def settle(self) -> bool:
         """Post what guests are given and what clients here have said: whether something was posted since the last time."""
         fed, self._fed = self._fed, {}
