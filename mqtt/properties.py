@@ -163,10 +163,19 @@ def decode_properties(data: bytes, position: int, kind: int) -> tuple[Properties
         raise truncated("the properties")
     if end < len(data):
         data = data[:end]  # so that no value can reach beyond the block
+    return _decode_block(data, position, kind), end
+
+
+def properties_in(block: bytes) -> Properties:
+    """Read the property block of a PUBLISH without a length in front, as it is kept with a message. Raises as `decode_properties`."""
+    return _decode_block(block, 0, PacketKind.PUBLISH)
+
+
+def _decode_block(data: bytes, position: int, kind: int) -> Properties:
     properties: Properties = {}
-    while position < end:
+    while position < len(data):
         position = _decode_property(data, position, kind, properties)
-    return properties, end
+    return properties
 
 
 def _decode_property(data: bytes, position: int, kind: int, properties: Properties) -> int:

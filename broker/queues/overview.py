@@ -227,7 +227,7 @@ class Overview:
         end, count = queue.next, 0
         block = queue.block_from(0)
         while block is not None and block.first < end:
-            clean = _clean(block)
+            clean = block.clean
             count += len(clean)
             for start, length in spans(clean if not dry_run else []):
                 queue.withdraw(block, start, length, self._queues.now())
@@ -253,7 +253,7 @@ class Overview:
         end, count = queue.next, 0
         block = queue.block_from(position or 0)
         while block is not None and block.first < end:
-            for at in _clean(block) if position is None else [position - block.first] if block.holds(position) else []:
+            for at in block.clean if position is None else [position - block.first] if block.holds(position) else []:
                 goal, again = self._goal(queue, block, at, to)
                 if goal is None or not _waits(block, at):
                     continue
@@ -373,11 +373,6 @@ def _work(queue: Queue, member: Member, part: Part, at: int, do: str, now: int) 
         queue.journal(member.name, part, at, 1, now)
     else:
         queue.settle(member, part, at, 1, Subscriber.DONE if do == "done" else Subscriber.UNUSABLE, now)
-
-
-def _clean(block: Block) -> list[int]:
-    """The messages of a block that somebody is still to get, by index."""
-    return sorted({at for part in block.parts for start, count, _ in part.runs(*CLEAN_BYTES) for at in range(start, start + count)})
 
 
 def _waits(block: Block, at: int) -> bool:

@@ -11,8 +11,7 @@ from typing import Any
 
 from ...base.queues import FROM_POSITION, FROM_QUEUE
 from ...mqtt.errors import UsageError
-from ...mqtt.length import encode_length
-from ...mqtt.properties import PacketKind, Property, decode_properties, encode_properties
+from ...mqtt.properties import Property, encode_properties, properties_in
 
 Row = dict[str, Any]
 
@@ -31,14 +30,9 @@ def time_of(text: str) -> int:
         raise UsageError(f'{text[:100]!r}: give a time such as "2026-11-23T10:00:00Z"') from None
 
 
-def said(properties: bytes) -> dict[int, Any]:
-    """Properties of a message, decoded."""
-    return decode_properties(encode_length(len(properties)) + properties, 0, PacketKind.PUBLISH)[0]
-
-
 def content(topic: bytes, properties: bytes, payload: bytes) -> Row:
     """The payload of a message in base64, and its properties."""
-    found = said(properties)
+    found = properties_in(properties)
     correlation = found.get(Property.CORRELATION_DATA)
     return {
         "topic": topic.decode(),
@@ -61,7 +55,7 @@ def bytes_of(text: str, key: str) -> bytes:
 
 def with_origin(properties: bytes, queue: str, position: int) -> bytes:
     """Properties of a message that is made of one of a queue: they say which."""
-    found = said(properties)
+    found = properties_in(properties)
     pairs = [pair for pair in found.get(Property.USER_PROPERTY, []) if pair[0] not in (FROM_QUEUE, FROM_POSITION)]
     found[Property.USER_PROPERTY] = [*pairs, (FROM_QUEUE, queue), (FROM_POSITION, str(position))]
     return encode_properties(found)
@@ -69,7 +63,7 @@ def with_origin(properties: bytes, queue: str, position: int) -> bytes:
 
 def changed(properties: bytes, wanted: Row) -> bytes:
     """Properties with others, which have the names of `content`; None takes one away. Raises UsageError."""
-    found = said(properties)
+    found = properties_in(properties)
     for key, value in wanted.items():
         identifier, right = EDITED.get(key, (0, ""))
         if not identifier:
@@ -87,7 +81,7 @@ def changed(properties: bytes, wanted: Row) -> bytes:
             found[identifier] = int(value) if key == "text" else value
     try:
         block = encode_properties(found)
-        said(block)
+        properties_in(block)
     except ValueError as error:
         raise UsageError(f'"properties": {error}') from None
     return block

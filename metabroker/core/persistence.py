@@ -21,9 +21,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ...base.metabroker import Code, pack, response_topic
-from ...mqtt.length import encode_length
 from ...mqtt.packets import Publish
-from ...mqtt.properties import PacketKind, Property, decode_properties, encode_properties
+from ...mqtt.properties import Property, encode_properties, properties_in
 from ...store.records import RUN_WEIGHT, StoredDelivery, StoredRun
 from ..policy import Limits
 from ..protocol import bodies
@@ -359,7 +358,7 @@ class Persistence:
         """The message of a run, with what is left of its expiry; None if nothing is."""
         properties: dict[int, Any] = {}
         if run.properties:
-            properties, _ = decode_properties(encode_length(len(run.properties)) + run.properties, 0, PacketKind.PUBLISH)
+            properties = properties_in(run.properties)
         if run.expires_at is not None:
             left = run.expires_at - self._now - self.offset
             if left <= 0:

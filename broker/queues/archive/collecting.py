@@ -15,15 +15,14 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ....base.queues import PREFIX
-from ....mqtt.properties import Property
+from ....mqtt.properties import Property, properties_in
 from ..core.blocks import Block
 from ..core.states import IllegalMove, name_of
 from ..core.stock import Move, gaps
 from ..core.timeline import timeline
-from ..log.format import Damaged, Moves, Put, Span, groups_of, place_in
+from ..log.format import Damaged, Moves, Put, Span
 from ..log.port import Segments
-from ..log.segments import read_body, scan
-from ..rows import said
+from ..log.segments import read_body, scan, silent
 
 Row = dict[str, Any]
 
@@ -84,13 +83,12 @@ def without(runs: list[tuple[int, int]], others: list[tuple[int, int]], count: i
 def _records(job: Job, segment: tuple[int, int], span: Span | None = None) -> Iterator[Put | Moves]:
     """Blocks and moves of the queue in a segment. span: only moves of these positions."""
     number, size = segment
-    for frame in scan(job.where, number, False, _silent, until=size, spans={job.number: span} if span is not None else None):
+    for frame in scan(job.where, number, False, silent, until=size, spans={job.number: span} if span is not None else None):
         for record in frame.records:
             if record.queue != job.number:
                 continue
             if isinstance(record, Put):
-                record.block.key = record.block.key._replace(groups=groups_of(record.groups, job.names))
-                record.block.place = place_in(number, frame.bodies, record)
+                frame.block_of(record, number, job.names)
                 yield record
             elif isinstance(record, Moves):
                 yield record
@@ -155,7 +153,7 @@ def _states(job: Job, block: Block, publisher: str, moves: list[Move]) -> tuple[
 
 
 def _properties(block: bytes) -> Row:
-    found = said(block)
+    found = properties_in(block)
     return {
         "text": found.get(Property.PAYLOAD_FORMAT_INDICATOR) == 1,
         "content_type": found.get(Property.CONTENT_TYPE),
@@ -163,7 +161,3 @@ def _properties(block: bytes) -> Row:
         "correlation": found.get(Property.CORRELATION_DATA),
         "user": [{"name": name, "value": value} for name, value in found.get(Property.USER_PROPERTY, [])],
     }
-
-
-def _silent(text: str) -> None:
-    """Damage was told when the log was opened."""

@@ -17,6 +17,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ....store.folder import sync_folder
+
 VERSION = "1"
 SUFFIX = ".parquet"
 ROWS, BYTES = 10_000, 8 << 20  # of one row group
@@ -79,7 +81,7 @@ def write(path: Path, rows: Iterable[Row]) -> int:
             part.unlink()
         raise
     for one in (path.parent, *made):
-        _sync(one)
+        sync_folder(one)
     return count
 
 
@@ -104,15 +106,6 @@ def _folders(folder: Path) -> list[Path]:
         made.append(folder)
     wanted.mkdir(parents=True, exist_ok=True)
     return made
-
-
-def _sync(folder: Path) -> None:
-    """Have the names in a folder survive a power loss."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 # ---- reading

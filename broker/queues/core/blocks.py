@@ -365,6 +365,11 @@ class Block:
         """Whether a position is in it."""
         return self.first <= position < self.first + self.count
 
+    @property
+    def clean(self) -> list[int]:
+        """The messages that somebody is still to get, by index, in order."""
+        return sorted({at for part in self.parts for start, count, _ in part.runs(*CLEAN_BYTES) for at in range(start, start + count)})
+
     def payloads_in(self, body: bytes) -> list[bytes]:
         """The payloads in the bytes of the log."""
         cut, at = [], 0

@@ -243,8 +243,7 @@ class Queue(Stock):
             most = block.count if rules.bytes and self.size > rules.bytes else min(over, left)
             if most <= 0:
                 return
-            clean = sorted({index for part in block.parts for at, count, _ in part.runs(*CLEAN_BYTES) for index in range(at, at + count)})
-            for start, count in spans(clean[:most]):
+            for start, count in spans(block.clean[:most]):
                 over, left = over - count, left - count
                 if rules.when_full != DROP_OLDEST:
                     self._bury(block, start, count, "the queue is full")

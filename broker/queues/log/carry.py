@@ -122,7 +122,7 @@ class Carry:
 
     def _read(self, number: int, begin: int, until: int, most: int) -> int:
         """Read the frames between two places of a segment, about so many bytes of them: where to go on."""
-        for one in segments.scan(self._where, number, False, _silent, until=until, begin=begin, spans=self._spans, puts=False):
+        for one in segments.scan(self._where, number, False, segments.silent, until=until, begin=begin, spans=self._spans, puts=False):
             for record in one.records:
                 if isinstance(record, Put):  # what is left of a block: the first one of a block is left out
                     piece = self._piece(record.queue, record.block.first)
@@ -196,7 +196,3 @@ class Carry:
             if piece.place is not None:
                 piece.place = piece.place._replace(offset=at.offset + FRAME.size + len(whole) + piece.place.offset)
         return [frame(commit, whole, size), *bodies], new
-
-
-def _silent(text: str) -> None:
-    """Damage was told when the log was opened."""

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import json
 
-from ....mqtt.length import encode_length
-from ....mqtt.properties import PacketKind, Property, decode_properties, encode_properties
+from ....mqtt.properties import Property, encode_properties, properties_in
 from ..core.blocks import Meta
 from ..core.stock import Dead, Stock
 
@@ -55,7 +54,7 @@ def failed_meta(queue: str, meta: Meta, at: int, why: str) -> Meta:
 
 def position_of(properties: bytes) -> int:
     """The position that a dead letter had in the queue that it comes from; 0: it is not said."""
-    found, _ = decode_properties(encode_length(len(properties)) + properties, 0, PacketKind.PUBLISH)
+    found = properties_in(properties)
     text = next((value for name, value in found.get(Property.USER_PROPERTY, []) if name == PREFIX + "position"), "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
 
@@ -77,7 +76,7 @@ def origin_of(properties: bytes) -> tuple[str | None, bytes]:
     """The queue that a dead letter comes from (None: it is no dead letter), and its properties without what makes it one."""
     if not properties:
         return None, properties
-    found, _ = decode_properties(encode_length(len(properties)) + properties, 0, PacketKind.PUBLISH)
+    found = properties_in(properties)
     pairs = found.get(Property.USER_PROPERTY, [])
     origin = next((value for name, value in pairs if name == PREFIX + "queue"), None)
     found[Property.USER_PROPERTY] = [(name, value) for name, value in pairs if not name.startswith(PREFIX)]

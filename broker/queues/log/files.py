@@ -11,6 +11,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from ....store.folder import sync_folder
+
 SUFFIX = ".queue"
 RESERVE_BYTES = 4 << 20
 
@@ -118,12 +120,3 @@ class Reserve:
     def give_up(self) -> None:
         """Delete the file."""
         self._path.unlink(missing_ok=True)
-
-
-def sync_folder(folder: Path) -> None:
-    """Have the names in a folder survive a power loss."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

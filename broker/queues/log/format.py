@@ -22,8 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 from zlib import crc32
 
-from ..core.blocks import Block, Key, Meta, Place
-from ..core.plan import Group
+from ..core.blocks import Block, Key, Meta
 from ..core.stock import Member, Move
 from .sparse import Runs, rest_of, spread
 
@@ -332,13 +331,3 @@ def _array(head: bytes, at: int, count: int) -> tuple[array[int], int]:
     if not LITTLE:
         values.byteswap()
     return values, at + 4 * count
-
-
-def place_in(segment: int, bodies: int, put: Put) -> Place:
-    """Where a block's body is. bodies: offset of the frame's bodies in the segment."""
-    return Place(segment, bodies + put.offset, put.block.size, put.crc)
-
-
-def groups_of(numbers: Iterable[list[int]], names: Mapping[int, str]) -> tuple[Group, ...]:
-    """Groups by name."""
-    return tuple(frozenset(names[number] for number in group) for group in numbers)

@@ -15,10 +15,10 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from ..core.blocks import Block
-from .format import Put, groups_of, place_in
+from .format import Put
 from .marks import STRIDE
 from .port import Segments
-from .segments import Segment, scan
+from .segments import Segment, scan, silent
 
 MOST_PLACES = 8  # of `STRIDE` bytes, and as many frames of what was written again, that one call looks at
 
@@ -112,20 +112,14 @@ class Reader:
 
     def _puts(self, segment: Segment, begin: int, until: int, least: int = 1) -> Iterator[Put]:
         """Blocks of the queue in frames that begin between two places of a segment; at least in so many frames."""
-        for number, frame in enumerate(scan(self._where, segment.number, False, _silent, until=segment.size, begin=begin)):
+        for number, frame in enumerate(scan(self._where, segment.number, False, silent, until=segment.size, begin=begin)):
             if frame.offset >= until and number >= least:
                 return
             for record in frame.records:
                 if isinstance(record, Put) and record.queue == self._number:
-                    block = record.block
-                    block.key = block.key._replace(groups=groups_of(record.groups, self._names))
-                    block.place = place_in(segment.number, frame.bodies, record)
+                    frame.block_of(record, segment.number, self._names)
                     yield record
 
 
 def _low(found: Found) -> int:
     return found.low
-
-
-def _silent(text: str) -> None:
-    """Damage was told when the log was opened."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 from zlib import crc32
 
-from ..core.blocks import Place
+from ..core.blocks import Block, Place
 from .format import FRAME, MAGIC, Damaged, Header, Put, Record, Span, check_head, header_of, records
 from .marks import Marks
 from .port import Segments
@@ -25,6 +25,10 @@ FILE_MAGIC = b"MQMESHQ1"
 STEP = 1 << 20  # bytes read at once while looking for the next frame
 
 Said = Callable[[str], None]
+
+
+def silent(text: str) -> None:
+    """For who reads what was read before: damage was told when the log was opened."""
 
 
 class Segment:
@@ -68,6 +72,13 @@ class Frame(NamedTuple):
     bodies: int
     header: Header
     records: list[Record]
+
+    def block_of(self, put: Put, segment: int, names: Mapping[int, str]) -> Block:
+        """A block that it has, with its groups by name and the place of its body. segment: its own. names: of members."""
+        block = put.block
+        block.key = block.key._replace(groups=tuple(frozenset(names[number] for number in group) for group in put.groups))
+        block.place = Place(segment, self.bodies + put.offset, block.size, put.crc)
+        return block
 
 
 def header(number: int) -> bytes:

@@ -38,11 +38,9 @@ from .format import (
     Record,
     Subscribed,
     frame,
-    groups_of,
     moves_record,
     name_record,
     next_record,
-    place_in,
     put_record,
     subscriber_record,
 )
@@ -189,9 +187,8 @@ class LogStore:
             queue.changed.clear()
         elif isinstance(record, Put):
             self.parcels.update(meta.parcel for meta in record.block.metas if meta.parcel)
-            block = record.block
-            block.key = block.key._replace(groups=groups_of(record.groups, queue.names))
-            block.place = place_in(segment.number, frame.bodies, record)
+            block = frame.block_of(record, segment.number, queue.names)
+            assert block.place is not None
             segment.note(queue.number, block.first, block.first + block.count - 1)
             queue.next = max(queue.next, block.first + block.count)
             if record.runs is not None:
@@ -650,9 +647,7 @@ class LogStore:
                     if record.queue != queue.number:
                         continue
                     if isinstance(record, Put) and record.has(position):
-                        block = record.block
-                        block.key = block.key._replace(groups=groups_of(record.groups, queue.names))
-                        block.place = place_in(number, one.bodies, record)
+                        block = one.block_of(record, number, queue.names)
                         moves = _of(position, record.moves)
                     elif isinstance(record, Moves):
                         moves += _of(position, record.moves)

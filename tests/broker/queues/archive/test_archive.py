@@ -281,7 +281,7 @@ def killed(*_, **__):
 if step == "open": files._groups = killed
 if step == "flush": files.os.fsync = killed
 if step == "replace": files.os.replace = killed
-if step == "sync": files._sync = killed
+if step == "sync": files.sync_folder = killed
 if step == "drop": FileSegments.drop = killed
 log = Log(Path({folder!r}))
 log.now += 2 * HOUR
