@@ -16,6 +16,7 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any
 
+from ...base.alarm import Alarm
 from ...base.refusals import Refusals
 from ...mesh.link.channel import Channel
 from ...mesh.link.link import Link
@@ -129,10 +130,8 @@ class MeshShell:
         self._pending: dict[int, packets.Connect] = {}
         self.dialler = Dialler(self)
         self._held: dict[Connection, asyncio.TimerHandle] = {}
-        self._timer: asyncio.TimerHandle | None = None
-        self._due = 0.0  # when the timer fires
-        self._status_timer: asyncio.TimerHandle | None = None
-        self._status_at = 0.0  # for when it is set: a handle of uvloop for what is due already does not say it
+        self._alarm = Alarm(self._handle_timer)
+        self._status_alarm = Alarm(self._say_status)
         self._draining = False
         self.custody: Custody | None = None  # what the store has of it
         self.open = False  # links may come up
@@ -219,7 +218,7 @@ class MeshShell:
         self.dialler.stop()
         for link in list(self.links.values()):
             link.close(Reason.SERVER_SHUTTING_DOWN, f"{self.identity} is shutting down")
-        for timer in (self._timer, self._status_timer, self._start_timer, *self._held.values()):
+        for timer in (self._alarm, self._status_alarm, self._start_timer, *self._held.values()):
             if timer is not None:
                 timer.cancel()
         if self.custody is not None:
@@ -615,30 +614,18 @@ class MeshShell:
 
     def _set_timer(self) -> None:
         deadline = self.node.next_deadline()
-        if self._timer is not None:
-            if deadline is not None and self._due <= deadline:
-                return
-            self._timer.cancel()
-            self._timer = None
         if deadline is not None:
-            self._due = deadline
-            self._timer = self.context.loop.call_at(deadline, self._handle_timer)
+            self._alarm.set(self.context.loop, deadline)
 
-    def _handle_timer(self) -> None:
-        self._timer = None
+    def _handle_timer(self, at: float) -> None:
         # uvloop counts in milliseconds: its timer may come a little early, and would be set again for now, many times over
-        self.node.handle_timer(max(self.now(), self._due))
+        self.node.handle_timer(max(self.now(), at))
         self.context.flush()
 
     def status_soon(self, delay: float = STATUS_DELAY) -> None:
-        if self._status_timer is not None:
-            if self._status_at <= self.now() + delay:
-                return
-            self._status_timer.cancel()
-        self._status_timer, self._status_at = self.context.loop.call_later(delay, self._say_status), self.now() + delay
+        self._status_alarm.set(self.context.loop, self.now() + delay)
 
-    def _say_status(self) -> None:
-        self._status_timer = None
+    def _say_status(self, at: float) -> None:
         self.context.now = self.now()
         self.incoming.weigh()
         self.watchman.look()

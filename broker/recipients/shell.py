@@ -9,7 +9,6 @@ What it does not know: states (`machine.py`), where messages go (`failover.py`).
 
 from __future__ import annotations
 
-import asyncio
 import heapq
 import itertools
 import json
@@ -18,6 +17,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ...base.alarm import Alarm
 from ...base.quoting import quoted
 from ...mqtt.batch.run import Run
 from ...mqtt.packets import Subscription
@@ -100,8 +100,7 @@ class Recipients:
         self.issue = issue
         self._heap: list[tuple[float, int, Recipient]] = []
         self._serials = itertools.count()
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0  # for when it is set: a handle of uvloop for what is due already does not say it
+        self._alarm = Alarm(self._due)
         self._movers: dict[Session, Mover] = {}
         self._hungry: dict[Recipient, None] = {}  # queues that have messages
         self._ailing: dict[Recipient, None] = {}  # not operational, or messages are being taken away
@@ -412,16 +411,10 @@ class Recipients:
     def _set_timer(self) -> None:
         while self._heap and self._heap[0][2].deadline != self._heap[0][0]:
             heapq.heappop(self._heap)
-        if not self._heap:
-            return
-        at = self._heap[0][0] + EARLY
-        if self._timer is None or self._timer_at > at:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer, self._timer_at = self.context.loop.call_at(at, self._due), at
+        if self._heap:
+            self._alarm.set(self.context.loop, self._heap[0][0] + EARLY)
 
-    def _due(self) -> None:
-        self._timer = None
+    def _due(self, at: float) -> None:
         if self.context.stopping:
             return
         now = self.context.refresh()
@@ -556,8 +549,7 @@ class Recipients:
 
     def stop(self) -> None:
         """No timer fires any more."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._alarm.cancel()
         for session in list(self._movers):
             self._stop_mover(session)
 

@@ -21,12 +21,12 @@ What it does not know: why anything moves.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ...base.alarm import Alarm
 from ...base.quoting import quoted
 from ...mesh.node.actions import Deliver, Event
 from ...mesh.roaming import wire
@@ -129,8 +129,7 @@ class Roaming:
         self._uuids: dict[int, bytes] = {}
         self._quiet = False
         self._waking = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0  # for when it is set: a handle of uvloop for what is due already does not say it
+        self._alarm = Alarm(self._deadline)
         for kind in wire.KINDS:
             messages.register(kind, Posts(self, kind), ahead=kind != wire.MARKER)
 
@@ -362,16 +361,12 @@ class Roaming:
         self.roamer.memory.wall = max(0, int(self.context.wall() * 1000))
 
     def _set_timer(self) -> None:
-        """Wake up at the roamer's deadline at the latest; a timer that is set for earlier stays, its call is harmless."""
+        """Wake up at the roamer's deadline at the latest; a call before it is harmless."""
         deadline = self.roamer.next_deadline()
-        if deadline is None or (self._timer is not None and self._timer_at <= deadline + EARLY):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer, self._timer_at = self.context.loop.call_at(deadline + EARLY, self._deadline), deadline + EARLY
+        if deadline is not None:
+            self._alarm.set(self.context.loop, deadline + EARLY)
 
-    def _deadline(self) -> None:
-        self._timer = None
+    def _deadline(self, at: float) -> None:
         self._wake()
         self._set_timer()
 
