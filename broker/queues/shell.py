@@ -15,7 +15,6 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Generator, Iterator
-from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -24,16 +23,12 @@ from ...base.quoting import quoted
 from ...mqtt.errors import UsageError
 from ...mqtt.properties import Property, encode_properties
 from ...mqtt.reasons import Reason
-from ..ledger import QUEUES, SHARE
-from .archive.archiver import Archiver
-from .archive.files import missing
 from .committer import Gate, Waiting
 from .core.blocks import META_WEIGHT, Meta
 from .core.queue import Queue
 from .core.rules import Rules
 from .core.states import Subscriber
 from .declaring import Declared
-from .handles import WEIGHT as HANDLE_WEIGHT
 from .handles import Handles, Pending, key_of
 from .log.format import Damaged
 from .noting import Noting
@@ -48,6 +43,7 @@ from .sites.guests import Guest
 from .sites.sites import Sites
 from .sites.wire import PutPost
 from .stores import Stores
+from .upkeep import AT_ONCE, Upkeep
 from .workflow.workflow import Workflow
 
 if TYPE_CHECKING:
@@ -60,10 +56,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mqmesh.broker")
 
-MEMBER_WEIGHT = 500  # bytes of memory of a member
-UNCHARGED = 64  # such a part of what the broker may hold is put, and then the ledger is told
-AT_ONCE = 2048  # messages that are given, or expire, before everybody else has a turn
-TRIM = 10.0  # seconds between looks for segments that nobody needs
 UNUSABLE_REASON = Reason.PAYLOAD_FORMAT_INVALID
 
 
@@ -102,21 +94,16 @@ class Queues:
         self.sites = Sites(context, settings.rules, self, self._put_parcel, lambda names: homes_changed({PREFIX + one for one in names}))
         self.workflow = Workflow(self)
         self.declared: Declared | None = None
-        self.archiver: Archiver | None = None
         self.bind: Callable[[str, tuple[str, ...]], None] = lambda name, filters: None
         self.places: dict[Session, Place] = {}
         self.handles = Handles(context.limits.publisher_handles)
         self.answers = Answers()
+        self.upkeep = Upkeep(context, settings, self.store, self.sites, self.handles, self.stir)
         self._seats: dict[str, list[Seat | Guest]] = {}
         self._stirred: dict[str, None] = {}  # queues that may have something for a member
         self._spoken: dict[Place, None] = {}  # clients that have acknowledged something
         self._turn = 0
         self._goes_on = False
-        self._uncharged = 0  # bytes that were put since the ledger was told
-        self._timer: asyncio.TimerHandle | None = None
-        self._due = 0
-        self._trim_at = 0.0
-        self._trimming = False
         self._written = asyncio.Event()
 
     def _say(self, text: str) -> None:
@@ -140,7 +127,7 @@ class Queues:
         self.declared = Declared(self.settings.folder)
         self.declared.read(self.settings)
         self.store.open(now)
-        self._archive()
+        self.upkeep.start()
         for name in self.settings.rules:
             queue = self.store.queues[name]
             for subscriber in self.settings.subscribers.get(name, ()):
@@ -153,16 +140,6 @@ class Queues:
         self.store.start(self.context.loop.call_soon_threadsafe, self.now, self._committed, noted)
         for name in self.settings.rules:
             self.workflow.find(self.store.queues[name])
-
-    def _archive(self) -> None:
-        """Have what the retention lets go archived, where a queue asks for that. Raises ImportError."""
-        archiver = self.archiver = Archiver(
-            self.settings.archive_of, self.settings.site, self.context.loop.call_soon_threadsafe, self.now, self._trim_soon
-        )
-        for kind, store in self.store.here.items():
-            store.may_go = partial(archiver.may_go, kind, store)
-        if any(rules.archive for rules in self.settings.rules.values()) and (text := missing()) is not None:
-            raise ImportError(text)
 
     def _remember(self, queue: Queue) -> None:
         for block in queue.blocks.values():
@@ -186,12 +163,9 @@ class Queues:
 
     def stop(self) -> None:
         """Everything goes back; what is to be written is. Blocks."""
-        if self._timer is not None:
-            self._timer.cancel()
         for place in list(self.places.values()):
             self._give_back(place)
-        if self.archiver is not None:
-            self.archiver.close()
+        self.upkeep.stop()
         self.store.close()
 
     def name_of(self, topic: str) -> str | None:
@@ -380,7 +354,7 @@ class Queues:
         text = None
         if not parcel:
             text = queue.refusal(len(payloads), size) or (queue.unknown(how.plan) if how.plan is not None else None)
-        text = text or self._no_room(size + len(how.properties) + META_WEIGHT)
+        text = text or self.upkeep.no_room(size + len(how.properties) + META_WEIGHT)
         if text is not None:
             raise Refused(Reason.QUOTA_EXCEEDED, text)
         revealed = how.revealed if not how.parents else False
@@ -392,24 +366,6 @@ class Queues:
         if key:
             Pending(self.handles, key, committer.gate, block, index)
         return committer.gate, ""
-
-    def _no_room(self, size: int) -> str | None:
-        """Why the broker has no memory for more messages of queues; None: it has."""
-        ledger = self.context.ledger
-        self._uncharged += size
-        if self._uncharged > ledger.limit // UNCHARGED:
-            self._charge()
-        if ledger.held[QUEUES] <= SHARE * ledger.free:
-            return None
-        return f"the queues hold {ledger.held[QUEUES]:,} bytes of memory of the {ledger.limit:,} of this broker (limits.broker_bytes)"
-
-    def _charge(self) -> None:
-        """Tell the ledger what queues hold in memory."""
-        self._uncharged = 0
-        held = self.store.resident + HANDLE_WEIGHT * len(self.handles)
-        for queue in self.store.queues.values():
-            held += queue.memory + queue.gathering_memory + queue.gathering_size + MEMBER_WEIGHT * len(queue.members)
-        self.context.ledger.own.settle(QUEUES, held)
 
     def put_own(self, name: str, publisher: str, run: Batch) -> bool:
         """Put a message that no client waits for: a will, or one of the broker's program. False: there is no room."""
@@ -587,7 +543,7 @@ class Queues:
         if self._stirred and not self._goes_on:
             self._goes_on = True
             self.context.loop.call_soon(self._go_on)
-        self._set_timer()
+        self.upkeep.set_timer()
         return self.sites.settle()
 
     def _go_on(self) -> None:
@@ -692,61 +648,13 @@ class Queues:
         if error is not None:
             log.error("event=queues-failed text=%s", error.strerror or error)
         if self.store.trim_soon:
-            self._trim()
+            self.upkeep.trim()
         self._stirred.update(dict.fromkeys(self._seats))
-        self._set_timer()
+        self.upkeep.set_timer()
         self.context.flush()
 
     def tick(self) -> None:
         """Called every now and then."""
-        now = self.now()
-        self._charge()
-        self._fire(now)
-        self._set_timer()
+        self.upkeep.tick()
         self.sites.tick()
         self.workflow.tick()
-        if self.context.now >= self._trim_at:
-            self._trim()
-
-    def _trim_soon(self) -> None:
-        """A segment may go now."""
-        self._trim_at = 0.0
-        self._trim()
-
-    def _trim(self) -> None:
-        if self._trimming or self.sites.arrivals.unsettled:  # which the log is still to be asked about
-            return
-        self._trimming = True
-        self._trim_at = self.context.now + TRIM
-        if self.archiver is not None:
-            self.archiver.look(self.store.here)
-        self.context.turns.run(self.context.turns.broker, self._trimmed(), "work=queues-trim")
-
-    def _trimmed(self) -> Iterator[None]:
-        try:
-            for step in self.store.trimming(self.now()):
-                yield step
-                if self.context.stopping:
-                    return
-        finally:
-            self._trimming = False
-
-    def _fire(self, now: int) -> None:
-        for name, queue in self.store.queues.items():
-            if queue.deadline and queue.deadline <= now and queue.handle_timer(now, AT_ONCE // 2):
-                self._stirred[name] = None
-
-    def _set_timer(self) -> None:
-        due = min((queue.deadline for queue in self.store.queues.values() if queue.deadline), default=0)
-        if due and due != self._due:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._due = due
-            self._timer = self.context.loop.call_later(max(0.0, (due - self.now()) / 1000), self._time)
-
-    def _time(self) -> None:
-        self._timer, self._due = None, 0
-        self.context.refresh()
-        self._fire(self.now())
-        self._set_timer()
-        self.context.flush()

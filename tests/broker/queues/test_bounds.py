@@ -12,7 +12,7 @@ from mqmesh.broker.queues.core.states import Subscriber
 from mqmesh.broker.queues.core.stock import MOST_LANES
 from mqmesh.broker.queues.log.store import LogStore
 from mqmesh.broker.queues.settings import QueueSettings
-from mqmesh.broker.queues.shell import AT_ONCE
+from mqmesh.broker.queues.upkeep import AT_ONCE
 from mqmesh.mqtt.packets import Puback, Publish
 from mqmesh.mqtt.properties import Property
 from support.broker_site import Site

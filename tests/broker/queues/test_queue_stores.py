@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mqmesh.broker.queues import shell
+from mqmesh.broker.queues import upkeep
 from mqmesh.broker.queues.core.rules import Rules
 from mqmesh.broker.queues.log.locations import KINDS, segments_in
 from mqmesh.broker.queues.settings import QueueSettings
@@ -118,7 +118,7 @@ async def test_a_request_declares_with_stores_that_are_in_use(tmp_path: Path) ->
 
 
 async def test_a_broker_lets_go_of_what_nobody_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shell, "TRIM", 0.0)
+    monkeypatch.setattr(upkeep, "TRIM", 0.0)
     async with broker(tmp_path, orders=Rules(), waits=Rules()) as site:
         store = site.broker.site.queues.store.here["log"]  # type: ignore[union-attr]
         store._segment_bytes = 2000

@@ -1,0 +1,146 @@
+"""What the queues of a broker need from time to time: their timers, the ledger's charge, the end of segments and their archive.
+
+What it does not know: members, publishers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ..ledger import QUEUES, SHARE
+from .archive.archiver import Archiver
+from .archive.files import missing
+from .handles import WEIGHT as HANDLE_WEIGHT
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from ..ports import Context
+    from .handles import Handles
+    from .settings import QueueSettings
+    from .sites.sites import Sites
+    from .stores import Stores
+
+AT_ONCE = 2048  # messages that are given, or expire, before everybody else has a turn
+MEMBER_WEIGHT = 500  # bytes of memory of a member
+UNCHARGED = 64  # such a part of what the broker may hold is put, and then the ledger is told
+TRIM = 10.0  # seconds between looks for segments that nobody needs
+
+
+class Upkeep:
+    """See the module. stir: told which queues may have something for a member."""
+
+    def __init__(
+        self, context: Context, settings: QueueSettings, store: Stores, sites: Sites, handles: Handles, stir: Callable[[str], None]
+    ) -> None:
+        self._context = context
+        self._settings = settings
+        self._store = store
+        self._sites = sites
+        self._handles = handles
+        self._stir = stir
+        self._archiver: Archiver | None = None
+        self._uncharged = 0  # bytes that were put since the ledger was told
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = 0
+        self._trim_at = 0.0
+        self._trimming = False
+
+    def _now(self) -> int:
+        return int(self._context.wall() * 1000)
+
+    def start(self) -> None:
+        """Have what the retention lets go archived, where a queue asks for that. The stores are open. Raises ImportError."""
+        settings, call = self._settings, self._context.loop.call_soon_threadsafe
+        archiver = self._archiver = Archiver(settings.archive_of, settings.site, call, self._now, self._trim_soon)
+        for kind, store in self._store.here.items():
+            store.may_go = partial(archiver.may_go, kind, store)
+        if any(rules.archive for rules in settings.rules.values()) and (text := missing()) is not None:
+            raise ImportError(text)
+
+    def stop(self) -> None:
+        """No timer fires any more, and nothing is archived. Blocks."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._archiver is not None:
+            self._archiver.close()
+
+    def tick(self) -> None:
+        """Called every now and then."""
+        self._charge()
+        self._fire(self._now())
+        self.set_timer()
+        if self._context.now >= self._trim_at:
+            self.trim()
+
+    # ---- memory
+
+    def no_room(self, size: int) -> str | None:
+        """Why the broker has no memory for more messages of queues; None: it has."""
+        ledger = self._context.ledger
+        self._uncharged += size
+        if self._uncharged > ledger.limit // UNCHARGED:
+            self._charge()
+        if ledger.held[QUEUES] <= SHARE * ledger.free:
+            return None
+        return f"the queues hold {ledger.held[QUEUES]:,} bytes of memory of the {ledger.limit:,} of this broker (limits.broker_bytes)"
+
+    def _charge(self) -> None:
+        """Tell the ledger what queues hold in memory."""
+        self._uncharged = 0
+        held = self._store.resident + HANDLE_WEIGHT * len(self._handles)
+        for queue in self._store.queues.values():
+            held += queue.memory + queue.gathering_memory + queue.gathering_size + MEMBER_WEIGHT * len(queue.members)
+        self._context.ledger.own.settle(QUEUES, held)
+
+    # ---- segments
+
+    def _trim_soon(self) -> None:
+        """A segment may go now."""
+        self._trim_at = 0.0
+        self.trim()
+
+    def trim(self) -> None:
+        """Let go of what nobody needs, in turns with everybody else."""
+        if self._trimming or self._sites.arrivals.unsettled:  # which the log is still to be asked about
+            return
+        self._trimming = True
+        self._trim_at = self._context.now + TRIM
+        if self._archiver is not None:
+            self._archiver.look(self._store.here)
+        turns = self._context.turns
+        turns.run(turns.broker, self._trimmed(), "work=queues-trim")
+
+    def _trimmed(self) -> Iterator[None]:
+        try:
+            for step in self._store.trimming(self._now()):
+                yield step
+                if self._context.stopping:
+                    return
+        finally:
+            self._trimming = False
+
+    # ---- timers
+
+    def _fire(self, now: int) -> None:
+        for name, queue in self._store.queues.items():
+            if queue.deadline and queue.deadline <= now and queue.handle_timer(now, AT_ONCE // 2):
+                self._stir(name)
+
+    def set_timer(self) -> None:
+        """Have the queue that is due first looked at then."""
+        due = min((queue.deadline for queue in self._store.queues.values() if queue.deadline), default=0)
+        if due and due != self._due:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._due = due
+            self._timer = self._context.loop.call_later(max(0.0, (due - self._now()) / 1000), self._time)
+
+    def _time(self) -> None:
+        self._timer, self._due = None, 0
+        self._context.refresh()
+        self._fire(self._now())
+        self.set_timer()
+        self._context.flush()
