@@ -103,7 +103,8 @@ class Recorder:
     def queued(self, queued: Queued) -> None:
         """A commit of the queues: its ranges count as events."""
         count = queued.ranges
-        if self._ranges - self.ranges_written + count > self._most and self._ranges != self.ranges_written:
+        waiting = self._ranges - self.ranges_written
+        if len(self.noted) >= self._most or (waiting and waiting + count > self._most):
             self.lost += count
             return
         self._ranges += count

@@ -12,10 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from ...mqtt.length import encode_length
-from ...mqtt.publish import publish_properties
 from ...mqtt.reasons import Reason
 from ..mesh.receipts import Item, Tracker, tracker_of
+from ..queues.putting import properties_of
 from ..queues.refused import Refused
 from ..routing.shared import ShareGroup
 
@@ -55,8 +54,7 @@ class BoundQueue(ShareGroup):
         who = connection.client_id if connection is not None else site.config.name
         properties = publication.properties
         if properties is None and batch.uniform and batch.properties:  # of a will
-            block = encode_length(len(batch.properties)) + batch.properties
-            properties = publish_properties(block, 0, len(block))
+            properties = properties_of(batch.properties)
         try:
             gate = self._queues.put_published(
                 self._queue, who, (connection.user if connection is not None else None) or "", batch, properties

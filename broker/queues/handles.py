@@ -9,6 +9,7 @@ What it does not know: messages, the log.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,8 @@ class Handles:
         self.room = room
         self._count = 0
         self._owners: dict[bytes, dict[bytes, Gate | int]] = {}  # each in the order in which they came
+        self._ranks: dict[int, OrderedDict[bytes, None]] = {}  # publishers by how many handles they have
+        self._most = 0  # handles of the publisher that has most, or more
 
     def __len__(self) -> int:
         return self._count
@@ -45,23 +48,41 @@ class Handles:
 
     def keep(self, key: bytes, what: Gate | int) -> None:
         """A message has this handle."""
-        handles = self._owners.setdefault(key[:OWNER_BYTES], {})
-        self._count += key not in handles
+        owner = key[:OWNER_BYTES]
+        handles = self._owners.setdefault(owner, {})
+        if key not in handles:
+            self._count += 1
+            self._rank(owner, len(handles), len(handles) + 1)
         handles[key] = what
         if self._count > self.room:
             self._evict()
 
     def forget(self, key: bytes) -> None:
         """The message was not put."""
-        handles = self._owners.get(key[:OWNER_BYTES], {})
+        owner = key[:OWNER_BYTES]
+        handles = self._owners.get(owner, {})
         if handles.pop(key, None) is not None:
             self._count -= 1
+            self._rank(owner, len(handles) + 1, len(handles))
             if not handles:
-                del self._owners[key[:OWNER_BYTES]]
+                del self._owners[owner]
+
+    def _rank(self, owner: bytes, before: int, now: int) -> None:
+        """A publisher has one handle more, or less."""
+        if before:
+            rank = self._ranks[before]
+            del rank[owner]
+            if not rank:
+                del self._ranks[before]
+        if now:
+            self._ranks.setdefault(now, OrderedDict())[owner] = None
+            self._most = max(self._most, now)
 
     def _evict(self) -> None:
-        """The publisher with the most handles loses its oldest."""
-        handles = max(self._owners.values(), key=len)
+        """The publisher with the most handles loses its oldest. No search among all publishers: there may be as many as handles."""
+        while self._most not in self._ranks:
+            self._most -= 1
+        handles = self._owners[next(iter(self._ranks[self._most]))]
         for key in [key for key, _ in zip(handles, range(min(EVICTED, -(-len(handles) // 2))), strict=False)]:
             self.forget(key)
 

@@ -143,6 +143,7 @@ class Kept:
                 properties = with_origin(meta.properties, name, block.first + index)
                 payload = self._payload(queue, block, index)
                 if goal is not None:
+                    goal = self._find(goal.name)  # it may be deleted meanwhile
                     text = self._queues.store.of(goal).full or goal.refusal(1, len(payload))
                     if text is None:
                         goal.put([payload], Meta(meta.publisher, properties, "", meta.group), self._queues.now(), b"", block.key.priority)

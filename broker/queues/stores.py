@@ -64,7 +64,7 @@ class Stores:
         """A queue of an earlier life. What it has moved away from counts for nothing, if it is empty."""
         rules = self._settings.rules.get(name)
         if rules is not None and rules.store != kind and queue.blocks:
-            raise ConfigError(str(self._settings.folder), f"queues.{name}.store", _shown(rules.store), _left_in(queue, kind))
+            raise ConfigError(str(self._settings.folder), f"queues.{name}.store", shown(rules.store), _left_in(queue, kind))
         if name not in self.queues or (rules is not None and rules.store == kind):
             known, self.queues[name] = self.queues.get(name), queue
         else:
@@ -127,7 +127,7 @@ class Stores:
         """Why a queue cannot be declared by a request with the store that it names; None: it can."""
         known = self.queues.get(name)
         if rules.store not in self.here:
-            return f"no queue of this broker's file has the store {_shown(rules.store)}: declare this one in the file"
+            return f"no queue of this broker's file has the store {shown(rules.store)}: declare this one in the file"
         kind = next((kind for kind, store in self.here.items() if known is not None and store.queues.get(name) is known), rules.store)
         return _left_in(known, kind) if known is not None and known.blocks and kind != rules.store else None
 
@@ -199,10 +199,10 @@ class Stores:
         self.begin()
 
 
-def _shown(kind: str) -> str:
+def shown(kind: str) -> str:
     """A store without the password that may stand in its URL."""
     return kind.rpartition("@")[2]
 
 
 def _left_in(queue: Queue, kind: str) -> str:
-    return f"messages of queue {queue.name!r} are in its store so far, {_shown(kind)}: work them first, or give that store"
+    return f"messages of queue {queue.name!r} are in its store so far, {shown(kind)}: work them first, or give that store"

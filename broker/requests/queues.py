@@ -56,6 +56,7 @@ from ..queues.core.queue import HIGHEST
 from ..queues.declaring import Declarations
 from ..queues.kept import MOST_READ, Position
 from ..queues.overview import MOST_PEEKED, Overview, Walk
+from ..queues.stores import shown
 from ..queues.workflow.workflow import DO as PARENTS
 from ..routing.publication import Publication
 from .reply import own_targets, reply_to, work
@@ -145,9 +146,13 @@ class QueueTopic:
         answer = Answered(send, found)
         if self.overview is None or (found.get("state") not in (*WORKS, "expire") and found.keys().isdisjoint(COMMITTED)):
             answer.go()
-        else:
-            to = str(found.get("to", ""))
+            return
+        to = str(found.get("to", ""))
+        try:
             self.overview.after_commit(to[len(PREFIX) :] if to.startswith(PREFIX) else str(found["queue"]), answer)
+        except UsageError as error:  # the queue is deleted meanwhile
+            answer.refused(str(error))
+            answer.go()
 
     def carry_out(self, origin: int, client: str, asked: Asked, send: Callable[[bytes], None]) -> None:
         """Do what a client of another site asks: what members and publishers may. send: takes the answer."""
@@ -322,9 +327,17 @@ class QueueTopic:
 def _note(connection: Connection, asked: Asked) -> None:
     """Somebody has changed something."""
     if connection.context.journal is not None:
-        connection.context.journal.managed(connection, "queues", **{key: asked[key] for key in AUDITED if key in asked})
+        connection.context.journal.managed(connection, "queues", **_audited(asked))
     who = quoted(connection.client_id), quoted(connection.user), connection.address
     log.warning("event=queue-changed do=%s name=%s client=%s user=%s address=%s", asked["do"], quoted(asked["name"]), *who)
+
+
+def _audited(asked: Asked) -> Asked:
+    """What the journal has of a request: not the password that the URL of a store may hold."""
+    found = {key: asked[key] for key in AUDITED if key in asked}
+    if "store" in found.get("settings", {}):
+        found["settings"] = found["settings"] | {"store": shown(found["settings"]["store"])}
+    return found
 
 
 class Answered:

@@ -8,8 +8,9 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ....mqtt.errors import UsageError
-from ...queues.core.standing import standing
+from ...queues.core.standing import publisher_of, standing
 from ...queues.core.states import name_of
+from ...queues.overview import MOST_PEEKED
 from ..errors import Refused
 from ..listing import Field, Kind, Listing, Where
 from .mesh import columns
@@ -136,7 +137,7 @@ def messages_of(site: Site, find: Find) -> Listing:
         "messages of a queue that are not at an end; age, due and expires in seconds",
         (
             Field("position", NUMBER, _position, _position),
-            Field("state", TEXT, lambda one: name_of(standing(*one).publisher)),
+            Field("state", TEXT, lambda one: name_of(publisher_of(*one))),
             Field("publisher", TEXT, lambda one: _meta(one).publisher),
             Field("handle", TEXT, lambda one: _meta(one).handle or None),
             Field("group", TEXT, lambda one: _meta(one).group or None),
@@ -146,7 +147,7 @@ def messages_of(site: Site, find: Find) -> Listing:
             Field("priority", NUMBER, lambda one: one[1].priority_of(one[2])),
             Field("bytes", NUMBER, lambda one: one[1].lengths[one[2]]),
             Field("deliveries", NUMBER, lambda one: sum(part.tries(one[2]) for part in one[1].parts)),
-            Field("subscribers", OTHER, lambda one: {who: name_of(state) for who, state in standing(*one).subscribers.items()}),
+            Field("subscribers", OTHER, _subscribers),
         ),
         _position,
         scan,
@@ -163,6 +164,11 @@ def _position(one: Message) -> int:
 
 def _meta(one: Message) -> Meta:
     return one[1].meta(one[2])
+
+
+def _subscribers(one: Message) -> dict[str, str]:
+    queue, block, at = one
+    return {who: name_of(state) for who, state in standing(queue, block, at, MOST_PEEKED).subscribers.items()}
 
 
 def states_of(site: Site, find: Find) -> Listing:

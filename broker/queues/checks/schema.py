@@ -57,6 +57,8 @@ def schema_of(path: Path) -> Callable[[bytes], str | None]:
             return f"the payload does not follow the schema of this queue: {_line(error)}"
         except RecursionError:
             return "the payload is nested too deeply"
+        except ArithmeticError:
+            return "the payload has a number that is too large to be checked"
         except ValueError as error:
             return f"the payload is not JSON: {_line(error)}"
         return None

@@ -190,6 +190,20 @@ def test_ranges_that_wait_are_bounded(tmp_path: Path) -> None:
     assert (len(recorder().noted), recorder().lost) == (2, 3 * 399)
 
 
+def test_ranges_that_found_no_room_leave_room_for_later_ones(tmp_path: Path) -> None:
+    recorder = _recorder(1000)()
+    many = Queued("orders", 1, (), (), [(at, 1, 0, 1, 15, 0) for at in range(1, 400)], {1: "a"}, 1)
+    for _ in range(1000):
+        recorder.event(Kind.SUBSCRIBED)
+    for _ in range(5):
+        recorder.queued(many)
+    assert (len(recorder.noted), recorder.lost) == (1000, 5 * 399)
+    recorder.noted.clear()
+    recorder.queued(many)
+    recorder.queued(many)
+    assert len(recorder.noted) == 2
+
+
 def _recorder(most: int) -> Callable[[], Any]:
     from mqmesh.broker.journal.recorder import Recorder
 

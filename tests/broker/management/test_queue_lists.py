@@ -7,6 +7,7 @@ from pathlib import Path
 from mqmesh.broker.config import MeshSettings, PeerSettings
 from mqmesh.broker.queues.core.plan import plan_of
 from mqmesh.broker.queues.core.rules import Rules
+from mqmesh.broker.queues.overview import MOST_PEEKED
 from mqmesh.broker.queues.settings import QueueSettings
 from mqmesh.mqtt.packets import Puback
 from support.broker_site import Site, until
@@ -46,6 +47,17 @@ async def test_queues_and_members(tmp_path: Path) -> None:
         assert [row["name"] for row in (await ask(client, list="queues", where={"name": "o*", "waiting": ">0"}))["rows"]] == ["other"]
         found = (await ask(client, list="queue-members", where={"queue": "orders"}))["rows"]
         assert [(row["member"], row["active"], row["in_flight"], row["subscriber"]) for row in found] == [("a", True, 3, True)]
+
+
+async def test_a_row_of_a_large_pool_has_some_of_its_members(tmp_path: Path) -> None:
+    async with Site(queues=queues(tmp_path, orders=Rules()), management=EVERYBODY) as site:
+        shop, client = await site.client("shop"), await manager(site)
+        await shop.publish("$queue/orders", b"1", qos=1)
+        queue = site.broker.site.queues.store.queues["orders"]  # type: ignore[union-attr]
+        for number in range(2 * MOST_PEEKED):
+            queue.member(f"m{number}")
+        (row,) = (await ask(client, list="queue-messages", where={"queue": "orders", "state": "REVEALED"}))["rows"]
+        assert row["subscribers"] == {f"m{number}": "CLEAN" for number in range(MOST_PEEKED)}
 
 
 async def test_messages_and_their_states(tmp_path: Path) -> None:

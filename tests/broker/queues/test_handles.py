@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from mqmesh.broker.queues.committer import Gate
 from mqmesh.broker.queues.core.blocks import Block, Key
 from mqmesh.broker.queues.core.rules import Rules
@@ -48,6 +50,47 @@ def test_nobody_has_the_handles_of_others_forgotten() -> None:
     assert len(handles) <= 1000
     assert [handles.find(key) for key in quiet] == list(range(100))
     assert handles.find(key_of("orders", "loud", "9999")) == 9999
+
+
+class Unsearchable(dict[bytes, Any]):
+    """What is known of publishers, found by name only."""
+
+    def __iter__(self) -> Any:
+        raise AssertionError("all publishers are looked at")
+
+    keys = values = items = __iter__
+
+
+def test_room_is_made_without_a_look_at_all_publishers() -> None:
+    handles = Handles(100)
+    handles._owners = Unsearchable()
+    for number in range(300):
+        handles.keep(key_of("orders", f"p{number}", "1"), number)
+    assert len(handles) == 100
+    assert [handles.find(key_of("orders", f"p{number}", "1")) for number in (199, 200, 299)] == [None, 200, 299]
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 9), st.booleans()), max_size=200))
+def test_who_loses_handles_has_the_most(steps: list[tuple[int, int, bool]]) -> None:
+    handles, room = Handles(8), 8
+    for publisher, number, known in steps:
+        key = key_of("orders", str(publisher), str(number))
+        before = {owner: list(kept) for owner, kept in handles._owners.items()}
+        if not known:
+            handles.forget(key)
+            continue
+        handles.keep(key, number)
+        before.setdefault(key[:8], [])
+        before[key[:8]] += [key] if key not in before[key[:8]] else []
+        lost = {owner: kept for owner, kept in before.items() if list(handles._owners.get(owner, ())) != kept}
+        assert len(lost) == (sum(map(len, before.values())) > room)
+        for owner, kept in lost.items():
+            assert len(kept) == max(map(len, before.values()))
+            assert list(handles._owners.get(owner, ())) == kept[-(-len(kept) // 2) :]
+    assert handles._ranks == {
+        count: {owner: None for owner, kept in handles._owners.items() if len(kept) == count}
+        for count in set(map(len, handles._owners.values()))
+    }
 
 
 def test_what_comes_back_after_a_restart_is_bounded_too(tmp_path: Path) -> None:

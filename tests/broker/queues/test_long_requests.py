@@ -229,3 +229,19 @@ def test_a_segment_that_goes_while_it_is_read(tmp_path: Path) -> None:
     block, _ = ended(walk)
     assert block is None  # its retention is over
     store.close()
+
+
+async def test_a_queue_is_deleted_while_it_takes_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Site(queues=queues(tmp_path, orders=Rules()), management=OPERATORS) as site:
+        shop, operator, other = await site.client("shop"), await asking(site, "operator"), await asking(site, "other")
+        send(other, do="declare", name="others", settings={})
+        assert (await answer(other))["declared"]
+        for number in range(200):
+            await shop.publish("$queue/orders", b"%d" % number, qos=1)
+        one_step_a_round(site, monkeypatch)
+        send(operator, do="distribute", name="orders", last=200, to="$queue/others")
+        send(other, do="delete", name="others", force=True)
+        assert await answer(operator) == {"error": "there is no queue 'others' at site0"}
+        assert (await answer(other))["queue"] == "others"
+        queue = site.broker.site.queues.store.queues["others"]  # type: ignore[union-attr]
+        assert queue.waiting == 0

@@ -17,7 +17,7 @@ from mqmesh.broker.queues.core.timeline import timeline
 from mqmesh.broker.queues.log.store import LogStore
 from mqmesh.broker.queues.overview import MOST_WHOLE
 from mqmesh.broker.queues.settings import QueueSettings
-from mqmesh.broker.requests.queues import _look
+from mqmesh.broker.requests.queues import _audited, _look
 from mqmesh.mqtt.packets import Puback, Publish
 from mqmesh.mqtt.properties import Property
 from support.broker_site import Client, Site
@@ -317,3 +317,10 @@ async def test_q5_expired_by_its_publisher_or_by_its_subscriber(tmp_path: Path) 
         counts = site.broker.site.queues.store.queues["orders"].counts  # type: ignore[union-attr]
         assert (counts["expired"], counts["done"]) == (5, 1)
         assert not site.broker.site.queues.store.queues["orders"].blocks  # type: ignore[union-attr]
+
+
+def test_the_journal_has_no_password_of_a_store() -> None:
+    asked = {"do": "declare", "name": "a", "settings": {"store": "postgresql://u:secret@host/db", "messages": 5}, "most": 3}
+    assert _audited(asked) == {"do": "declare", "name": "a", "settings": {"store": "host/db", "messages": 5}}
+    assert asked["settings"]["store"] == "postgresql://u:secret@host/db"
+    assert _audited({"do": "delete", "name": "a"}) == {"do": "delete", "name": "a"}

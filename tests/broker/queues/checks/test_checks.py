@@ -135,6 +135,16 @@ def test_q11_what_no_schema_can_look_at_is_told_in_one_line(tmp_path: Path, orde
     text.encode()
 
 
+@pytest.mark.parametrize("payload", [b"1e400", b"-1e400", b"1" + b"0" * 400])
+@pytest.mark.parametrize("step", [2, 0.1])
+def test_q11_a_number_that_is_too_large_is_checked_or_refused(tmp_path: Path, payload: bytes, step: float) -> None:
+    pytest.importorskip("fastjsonschema")
+    (tmp_path / "even.json").write_text(json.dumps({"multipleOf": step}))
+    text = failure(checks_in(tmp_path, schema={"*": "even.json"}), payload)
+    assert text in (None, "the payload has a number that is too large to be checked")
+    assert text is not None or (step, payload[:3]) == (2, b"100")
+
+
 @pytest.mark.parametrize(
     ("table", "key", "text"),
     [
