@@ -36,8 +36,8 @@ async def test_at_its_turn_a_queue_is_archived(tmp_path: Path, monkeypatch: pyte
         first = sorted(log.glob("*.queue"))
         for seconds in (10, 3600, 7200):
             clock[0] = BEGIN + seconds
-            await site.until(lambda: not queues._trimming)
-            queues._trim()
+            await site.until(lambda: not queues.upkeep._trimming)
+            queues.upkeep.trim()
             await queues.settled(60)
         await site.until(lambda: archive.exists() and not set(first) & set(log.glob("*.queue")))
         (row,) = files.read(archive, "orders")
@@ -46,7 +46,7 @@ async def test_at_its_turn_a_queue_is_archived(tmp_path: Path, monkeypatch: pyte
 
 
 async def test_a_broker_without_the_library_says_so_when_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mqmesh.broker.queues.shell.missing", lambda: files.MISSING)
+    monkeypatch.setattr("mqmesh.broker.queues.upkeep.missing", lambda: files.MISSING)
     site = Site(queues=settings(tmp_path))
     with pytest.raises(StartError, match=r"pip install 'mqmesh\[journal\]'"):
         await site.broker.start()
