@@ -15,6 +15,7 @@ from typing import TypeVar
 from .errors import MalformedPacket, PeerError, protocol_error
 from .fields import read_binary, read_string, read_u16, truncated
 from .packets import (
+    BRIDGE,
     Acknowledgement,
     Auth,
     Connack,
@@ -123,7 +124,7 @@ def _reason(code: int, allowed: dict[int, Reason], kind: PacketKind, clause: str
 
 
 def _connect(flags: int, body: bytes, version: int) -> Connect:
-    level, position = _protocol(body)
+    level, bridge, position = _protocol(body)
     if flags and level != 3:
         raise MalformedPacket(f"CONNECT has flags {flags}, not 0", "MQTT-2.1.3-1")
     version = 5 if level == 5 else 4
@@ -144,20 +145,23 @@ def _connect(flags: int, body: bytes, version: int) -> Connect:
     if connect_flags & 0x40:
         password, position = read_binary(body, position, "the Password")
     _done(body, position, PacketKind.CONNECT)
-    return Connect(client_id, version, bool(connect_flags & 2), keep_alive, user_name, password, will, properties, mqisdp=level == 3)
+    return Connect(client_id, version, bool(connect_flags & 2), keep_alive, user_name, password, will, properties, level == 3, bridge)
 
 
-def _protocol(body: bytes) -> tuple[int, int]:
-    """Protocol name and level: (3, 4 or 5, position behind them)."""
+def _protocol(body: bytes) -> tuple[int, bool, int]:
+    """Protocol name and level: (3, 4 or 5, whether the bit of a bridge is set, position behind them)."""
     name, position = read_binary(body, 0, "the Protocol Name")
     if name not in (b"MQTT", b"MQIsdp"):
         raise PeerError(Reason.UNSUPPORTED_PROTOCOL_VERSION, f"the Protocol Name is {name[:16]!r}, not MQTT", "MQTT-3.1.2-1")
     if position == len(body):
         raise truncated("the Protocol Version")
     level = body[position]
+    bridge = level in (BRIDGE | 3, BRIDGE | 4)
+    if bridge:
+        level &= ~BRIDGE
     if level not in ((4, 5) if name == b"MQTT" else (3,)):
         raise PeerError(Reason.UNSUPPORTED_PROTOCOL_VERSION, f"{name.decode()} has no Protocol Version {level} here", "MQTT-3.1.2-2")
-    return level, position + 1
+    return level, bridge, position + 1
 
 
 def _check_connect_flags(flags: int, level: int) -> None:

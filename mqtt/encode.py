@@ -14,6 +14,7 @@ from .errors import PeerError, UsageError
 from .fields import write_binary, write_string, write_u16
 from .length import LONGEST_LENGTH, encode_length
 from .packets import (
+    BRIDGE,
     Acknowledgement,
     Auth,
     Connack,
@@ -140,7 +141,8 @@ def _connect(packet: Connect, _version: int) -> bytes:
     if packet.password is not None:
         flags |= 0x40
         payload.append(write_binary(packet.password, "the Password"))
-    name = b"\0\x06MQIsdp\x03" if packet.mqisdp and version == 4 else b"\0\x04MQTT" + bytes((version,))
+    level = BRIDGE if packet.bridge and version == 4 else 0
+    name = b"\0\x06MQIsdp" + bytes((level | 3,)) if packet.mqisdp and version == 4 else b"\0\x04MQTT" + bytes((level | version,))
     keep_alive = write_u16(packet.keep_alive, "Keep Alive")
     return _frame(0x10, name, bytes((flags,)), keep_alive, _properties(packet.properties, version, PacketKind.CONNECT), *payload)
 

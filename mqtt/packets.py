@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from .properties import Properties
 from .reasons import Reason
 
+BRIDGE = 0x80  # in the level of a CONNECT of MQTT 3.1 or 3.1.1
+
 
 @dataclass(slots=True)
 class Will:
@@ -29,7 +31,9 @@ class Connect:
     """CONNECT (3.1).
 
     version: 4 or 5. clean_start: Clean Session in 3.1.1. keep_alive: seconds, 0 is none. user_name, password: None when
-    absent. mqisdp: the client speaks MQTT 3.1 (protocol name MQIsdp, level 3), which is served as version 4.
+    absent. mqisdp: the client speaks MQTT 3.1 (protocol name MQIsdp, level 3), which is served as version 4. bridge: the client is a bridge
+    of a broker, as Mosquitto's bridges say by the highest bit of the level (0x83, 0x84): it gets nothing of its own back, and retained
+    messages as they were published.
     """
 
     client_id: str = ""
@@ -41,6 +45,7 @@ class Connect:
     will: Will | None = None
     properties: Properties = field(default_factory=dict)
     mqisdp: bool = False
+    bridge: bool = False
 
 
 @dataclass(slots=True)

@@ -61,6 +61,7 @@ def connect(connection: Connection, first: int, body: bytes) -> None:
     assert isinstance(packet, packets.Connect)
     connection.version = packet.version
     connection.mqisdp = packet.mqisdp
+    connection.bridge = packet.bridge
     connection.named = packet.user_name
     connection.max_packet = packet.properties.get(Property.MAXIMUM_PACKET_SIZE, 0)  # also for a refusal
     connection.context.counters.connects += 1

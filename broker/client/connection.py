@@ -58,8 +58,8 @@ class Connection(Outgoing, asyncio.Protocol):
     session: set by CONNECT. need: bytes of the incomplete packet at the end of what came, 0 when unknown. pauses: why the socket is
     not read. held: the mesh had no room for what came last, or is not ready for CONNECT. clean_end: the client said goodbye, so its
     will is not published. ack: whether its messages are acknowledged behind receipts, None when it did not say. receive_maximum:
-    what we granted, 0 for all identifiers. mqisdp: the client speaks MQTT 3.1. taken: QoS 1 messages in the piece of bytes that is
-    being taken.
+    what we granted, 0 for all identifiers. mqisdp: the client speaks MQTT 3.1. bridge: it is the bridge of
+    a broker (`Connect.bridge`). taken: QoS 1 messages in the piece of bytes that is being taken.
     account: what is held for it, but for its session.
     admitted: topics that its client may publish plain messages to, with their recipients. The router's own, or a part of it.
     admitted_at: the router's count of changes when `admitted` was right.
@@ -88,6 +88,7 @@ class Connection(Outgoing, asyncio.Protocol):
         "aliases_in",
         "allowance",
         "allowed",
+        "bridge",
         "clean_end",
         "client_id",
         "closed_at",
@@ -136,6 +137,7 @@ class Connection(Outgoing, asyncio.Protocol):
         self.closed_at = 0.0
         self.handed_over = False
         self.mqisdp = False
+        self.bridge = False
         self.clean_end = False
         self.held = False
         self.withheld: Withheld | None = None

@@ -134,15 +134,17 @@ def _subscribe(connection: Connection, session: Session, packet: packets.Subscri
         subscription.qos = min(subscription.qos, connection.limits.maximum_qos)
         if site.queues is not None and subscription.filter.startswith(PREFIX) and site.queues.owns(subscription.filter):
             subscription.qos = min(subscription.qos, 1)  # what was sent at QoS 2 may not be given to another [MQTT-4.8.2]
-        if connection.version == 4 and subscription.filter.startswith("$share/"):
+        shared = subscription.filter.startswith("$share/")
+        if shared and connection.version == 4:
             check_filter(subscription.filter)
+        if connection.bridge and not shared:
+            subscription.no_local = subscription.retain_as_published = True
         reason = _refusal(connection, session, subscription)
         if reason is None:
             is_new = site.router.subscribe(session, subscription, identifier)
             session.subscribed(subscription, identifier)
             if site.context.journal is not None:
                 site.context.journal.subscribed(session, subscription.filter, subscription.qos)
-            shared = subscription.filter.startswith("$share/")
             if not shared and (subscription.retain_handling == 0 or (subscription.retain_handling == 1 and is_new)):
                 # as of now: what is retained from now on comes as a message, whenever SUBACK goes
                 suffix = Entry(session, subscription, identifier).identifier

@@ -106,6 +106,21 @@ def test_mqisdp_is_served_as_version_4() -> None:
     assert encode(packet, 4) == data
 
 
+@pytest.mark.parametrize(("start", "mqisdp"), [("00 06 4d5149736470 83", True), ("00 04 4d515454 84", False)])
+def test_a_bridge_says_so_by_a_bit_of_the_level(start: str, mqisdp: bool) -> None:
+    body = bytes.fromhex(start + "02 000a 0001 62")
+    data = bytes((0x10, len(body))) + body
+    packet = decode(*split(data), 4)
+    assert packet == p.Connect("b", 4, True, 10, mqisdp=mqisdp, bridge=True)
+    assert encode(packet, 4) == data
+
+
+@pytest.mark.parametrize("level", [0x80, 0x81, 0x82, 0x85, 0xFF])
+def test_there_is_no_other_level_of_a_bridge(level: int) -> None:
+    with pytest.raises(PeerError, match=f"no Protocol Version {level} here"):
+        decode(0x10, b"\0\4MQTT" + bytes((level,)) + b"\2\0\x0a\0\1b", 4)
+
+
 def test_version_3_counts_as_4() -> None:
     publish = p.Publish("a/b", b"x", 1, packet_id=7)
     assert encode(publish, 3) == encode(publish, 4)
