@@ -46,6 +46,7 @@ from .link import LinkProtocol
 from .peer_message import PeerMessages
 from .rate import RateLimiter
 from .receipts import Receipts
+from .returned import Returned
 from .status import Watchman, status_of, words_of
 
 if TYPE_CHECKING:
@@ -135,8 +136,7 @@ class MeshShell:
         self._draining = False
         self.custody: Custody | None = None  # what the store has of it
         self.open = False  # links may come up
-        self._returned: dict[tuple[int, str], list[Batch]] = {}  # (destination, reason) -> what came back and is not logged yet
-        self._given_up: dict[tuple[int, str], int] = {}  # the same of what was on the disk: messages
+        self._returned = Returned()
         self.fenced = "" if self.standing.fenced is None else FENCED  # why this broker serves nobody: a copy of it lives
         self.starting = settings.start_waits > 0 and not self.fenced  # clients wait: it is not known what others want
         self._early: list[tuple[Connection, packets.Connect]] = []  # those who do
@@ -495,23 +495,10 @@ class MeshShell:
             self._draining = False
         if self.custody is not None:
             self.custody.save_soon()
-        if self._returned or self._given_up:
-            self._say_returned()
+        self._returned.say()
         for link in touched:
             link.flush()
         self._set_timer()
-
-    def _say_returned(self) -> None:
-        """One line for all that came back from one destination at one time."""
-        for (destination, reason), runs in self._returned.items():
-            messages = sum(run.count for run in runs)
-            log.warning(
-                "event=returned destination=%d reason=%s messages=%d first_topic=%s", destination, reason, messages, runs[0].topic.decode()
-            )
-        self._returned.clear()
-        for (destination, reason), messages in self._given_up.items():
-            log.warning("event=returned destination=%d reason=%s messages=%d text=they were on the disk", destination, reason, messages)
-        self._given_up.clear()
 
     def carry_out(self, action: actions.Action) -> None:
         """Anything but `Send`."""
@@ -545,14 +532,14 @@ class MeshShell:
             self.custody.read_page(action.order)
         elif isinstance(action, actions.GivenUp):
             self.context.counters.dropped += action.messages
-            self._given_up[action.destination, action.reason] = self._given_up.get((action.destination, action.reason), 0) + action.messages
+            self._returned.given_up(action.destination, action.reason, action.messages)
         elif isinstance(action, actions.Returned) and self.peer_messages.returned(action):
             pass
         elif isinstance(action, actions.Returned):
             self.context.counters.dropped += action.run.count
             if action.run.mark is not None and self.context.journal is not None:
                 self.context.journal.given_up(action.run, action.destination, action.reason)
-            self._returned.setdefault((action.destination, action.reason), []).append(action.run)
+            self._returned.came(action.destination, action.reason, action.run)
         elif isinstance(action, actions.Event) and action.name not in ("link_up", "link_down"):  # said with addresses already
             if self.roaming is not None:
                 self.roaming.event(action)
