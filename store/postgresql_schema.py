@@ -17,6 +17,7 @@ from psycopg import sql
 
 LOCK_WAIT = 10.0  # seconds: the server may not have noticed yet that a killed broker is gone
 CONNECT_TIMEOUT = 5  # seconds
+BUSY = "is open in another broker: stop that broker, or give this one another schema (?schema=name)"
 SILENCE = 10_000  # milliseconds without a word from the server until a commit gives up
 
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -40,6 +41,11 @@ class Schema:
         self._process = 0  # the server's process behind the last connection that had the lock
 
     @property
+    def application(self) -> str:
+        """What its connections call themselves."""
+        return f"mqmesh {self.name}"
+
+    @property
     def wrong(self) -> str | None:
         """Why a schema cannot have this name; None: it can."""
         if re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", self.name):
@@ -52,7 +58,7 @@ class Schema:
             self._url,
             autocommit=True,
             connect_timeout=CONNECT_TIMEOUT,
-            application_name=f"mqmesh {self.name}",
+            application_name=self.application,
             keepalives_idle=SILENCE // 1000,
             tcp_user_timeout=SILENCE,
         )
@@ -64,6 +70,12 @@ class Schema:
         """Make the schema if need be. Raises psycopg.Error."""
         connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(self.name)))
 
+    def try_lock(self, connection: Connection) -> bool:
+        """Take the lock, if no other connection has it: whether this one has it. Raises psycopg.Error."""
+        query = "SELECT pg_try_advisory_lock(%s, hashtext(current_database() || '.' || %s))"
+        row = connection.execute(query, (self._lock_class, self.name)).fetchone()
+        return row is not None and bool(row[0])
+
     def lock(self, connection: Connection) -> str | None:
         """Take the lock, waiting up to `LOCK_WAIT` for another broker to let go: why it cannot be had; None: this connection has it.
 
@@ -71,14 +83,12 @@ class Schema:
         """
         end = time.monotonic() + LOCK_WAIT
         while True:
-            query = "SELECT pg_try_advisory_lock(%s, hashtext(current_database() || '.' || %s))"
-            row = connection.execute(query, (self._lock_class, self.name)).fetchone()
-            if row is not None and row[0]:
+            if self.try_lock(connection):
                 self._process = connection.info.backend_pid
                 return None
             if self._process:
                 query = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = %s AND application_name = %s"
-                connection.execute(query, (self._process, f"mqmesh {self.name}"))
+                connection.execute(query, (self._process, self.application))
             if time.monotonic() >= end:
-                return "is open in another broker: stop that broker, or give this one another schema (?schema=name)"
+                return BUSY
             time.sleep(0.05)

@@ -226,7 +226,7 @@ def test_a_server_that_is_killed_loses_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.service
 def test_a_schema_has_one_broker(tmp_path: Path, postgres: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mqmesh.store.postgresql_schema.LOCK_WAIT", 0.0)
+    monkeypatch.setattr("mqmesh.broker.queues.log.postgresql.LOCK_WAIT", 0.0)
     url = f"{postgres.url}?schema=queues_{next(_numbers)}"
     store = opened(tmp_path, kind=url)
     with pytest.raises(OSError, match="is open in another broker"):
