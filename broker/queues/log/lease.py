@@ -30,12 +30,14 @@ LOCK_CLASS = 0x6D72  # of advisory locks, "mr"
 FULL = ("53100", "53400")  # disk full, a limit that is configured
 TABLE = (
     "CREATE TABLE IF NOT EXISTS lease"
-    " (one boolean PRIMARY KEY CHECK (one), token bigint UNIQUE NOT NULL, holder text NOT NULL, until timestamptz NOT NULL, pid int NOT NULL)"
+    " (one boolean PRIMARY KEY CHECK (one), token bigint UNIQUE NOT NULL, holder text NOT NULL,"
+    " until timestamptz NOT NULL, pid int NOT NULL)"
 )
 
 
 class Lease:
-    """See the module. url: see `PostgresqlSegments`. holder: this broker. seconds: until it may be taken from a broker that is silent; None: never. clock: of the database.
+    """See the module. url: see `PostgresqlSegments`. holder: this broker. seconds: until it may be taken from a broker that is silent;
+    None: never. clock: of the database.
 
     token: 0 until it was taken.
     """

@@ -103,11 +103,12 @@ class Leases(RuleBasedStateMachine):
                 log.begin(token)
             log.append(token, size, [b"x" * 10])
             log.commit()
-        except OSError as error:
+            written = True
+        except OSError:
             log.undo(token, size)
-            assert token != self.token, error
-        else:
-            assert token == self.token
+            written = False
+        assert written == (token == self.token)
+        if written:
             self.written[token] = size + 10
 
     @rule(seconds=st.integers(1, 7))
