@@ -10,7 +10,8 @@ from typing import Any
 
 import redis.asyncio as redis
 
-from benchmarks.peers import Deployment, binary, first_line, free_port, listens
+from benchmarks.peers import Deployment
+from benchmarks.queues.products import Redis
 from benchmarks.recipients.system import Record, Sender, Sent, System, payload
 
 STREAM, GROUP = "orders", "workers"
@@ -29,15 +30,10 @@ class Streams(System):
         return f"XAUTOCLAIM of what is idle for {IDLE // 1000} s" if self.tuned else "XREADGROUP only"
 
     def version(self) -> str:
-        return first_line([binary("REDIS_SERVER", "redis-server"), "--version"])
+        return Redis().version()
 
     def deploy(self, folder: Path) -> Deployment:
-        folder.mkdir(parents=True)
-        deployment = Deployment(folder, ports=[free_port()])
-        options = ["--port", str(deployment.ports[0]), "--bind", "127.0.0.1", "--dir", str(folder)]
-        options += ["--appendonly", "yes", "--appendfsync", "always", "--save", ""]
-        deployment.start("redis", [binary("REDIS_SERVER", "redis-server"), *options], listens(deployment.ports[0]))
-        return deployment
+        return Redis().deploy(folder)
 
     async def prepare(self, ports: list[int]) -> None:
         async with redis.Redis(port=ports[0]) as client:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks.queues import app
+from benchmarks.queues.__main__ import app
 
 
 @pytest.mark.parametrize("more", [[], ["--uniform"]])
