@@ -1,1 +1,1 @@
-"""Queues: the engine alone (`python -m benchmarks.queues`), beside other products (`.peers`), and one with millions of messages (`.large`)."""
+"""Queues: the engine alone (`python -m benchmarks.queues`), and beside other products (`python -m benchmarks.queues.peers`)."""

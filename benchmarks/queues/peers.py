@@ -78,7 +78,8 @@ def generator(command: list[str]) -> Iterator[subprocess.Popen[str]]:
     end = time.monotonic() + PATIENCE
     while True:
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None and process.stderr is not None
+            assert process.stdout is not None
+            assert process.stderr is not None
             os.sched_setaffinity(process.pid, cores[-1:])
             if process.stdout.readline() == "ready\n":
                 yield process
@@ -95,7 +96,9 @@ def measured(program: Path, product: Product, row: str, seconds: float, folder: 
     deployment = product.deploy(folder)
     try:
         with generator([str(program), protocol, str(deployment.ports[0]), str(seconds), how, sizes, USER]) as process:
-            assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+            assert process.stdin is not None
+            assert process.stdout is not None
+            assert process.stderr is not None
             before = processor(deployment.pids)
             process.stdin.write("\n")
             process.stdin.flush()
