@@ -27,7 +27,7 @@ from mqmesh.broker.queues.core.queue import Queue, Slice
 from mqmesh.broker.queues.core.rules import Rules
 from mqmesh.broker.queues.core.states import Subscriber
 from mqmesh.broker.queues.core.stock import Member
-from mqmesh.broker.queues.log.locations import KINDS, LOG, wrong
+from mqmesh.broker.queues.log.locations import KINDS, LOG, RIGHT, wrong
 from mqmesh.broker.queues.log.store import LogStore
 from mqmesh.broker.queues.offers import merged
 from rich.console import Console
@@ -117,8 +117,9 @@ def alone(folder: Path, kind: str, durability: str) -> float:
 
 
 def schema(store: str, name: str) -> str:
-    """A store that nothing is in: of a database a schema of its own."""
-    return f"{store}?schema=bench_{name.replace(' ', '_')}_{time.time_ns()}" if "://" in store else store
+    """A store that nothing is in: of a server a schema or a log of its own."""
+    key = "schema" if store.startswith("postgres") else "name"
+    return f"{store}?{key}=bench_{name.replace(' ', '_')}_{time.time_ns()}" if "://" in store else store
 
 
 @app.command()
@@ -127,7 +128,7 @@ def main(
     chunk: Annotated[int, typer.Option("--chunk", min=1, max=4000, help="Messages that a publisher puts at a time.")] = 250,
     uniform: Annotated[bool, typer.Option("--uniform", help="Payloads of 160 bytes.")] = False,
     durability: Annotated[str, typer.Option("--durability", help="fsync or os.")] = "fsync",
-    store: Annotated[str, typer.Option("--store", help=f"One of {', '.join(KINDS)}, or postgresql://USER@HOST/DATABASE.")] = LOG,
+    store: Annotated[str, typer.Option("--store", help=f"One of {', '.join(KINDS)}, {RIGHT}.")] = LOG,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Measure the engine of the queues."""

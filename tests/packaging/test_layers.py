@@ -50,7 +50,7 @@ RANKS = {
         "ports",
         "journal",
         "turns",
-        "applications counters hooks ledger",
+        "applications counters hooks ledger products",
     ),
     "cli": (
         "__init__ main",

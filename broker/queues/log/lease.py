@@ -23,6 +23,7 @@ from collections.abc import Iterator
 import psycopg
 
 from ....store.postgresql_schema import Connection, Schema
+from .port import Away
 
 SECONDS = 5.0  # of a lease
 SCHEMA = "mqmesh_queues"
@@ -119,4 +120,6 @@ def errors(schema: Schema) -> Iterator[None]:
         yield
     except psycopg.Error as error:
         line = str(error).strip().partition("\n")[0]
+        if error.sqlstate is None or error.sqlstate.startswith(("08", "57P")):  # no connection, or the server ends it
+            raise Away(errno.EIO, f"{schema.shown}: {line}") from error
         raise OSError(errno.ENOSPC if error.sqlstate in FULL else errno.EIO, f"{schema.shown}: {line}") from error

@@ -4,6 +4,7 @@
     sqlite        an SQLite file
     lmdb          an LMDB file
     postgresql:   a schema of a PostgreSQL database, by its URL
+    redis:        streams of Redis, by its URL
 
 What it does not know: what is in them.
 """
@@ -18,7 +19,10 @@ from .port import Segments
 
 LOG, SQLITE, LMDB = "log", "sqlite", "lmdb"
 KINDS = (LOG, SQLITE, LMDB)
-POSTGRESQL = ("postgresql://", "postgres://")
+POSTGRESQL = ("postgresql", "postgres")
+REDIS = ("redis", "rediss")
+PACKAGES = dict.fromkeys(POSTGRESQL, "postgresql") | dict.fromkeys(REDIS, "redis")  # by the scheme of a URL
+RIGHT = "postgresql://USER@HOST/DATABASE or redis://HOST:PORT"
 
 
 def segments_in(folder: Path, kind: str = LOG, durability: str = "fsync") -> Segments:
@@ -26,7 +30,7 @@ def segments_in(folder: Path, kind: str = LOG, durability: str = "fsync") -> Seg
     try:
         return _segments_in(folder, kind, durability == "fsync")
     except ImportError:
-        package = "postgresql" if kind.startswith(POSTGRESQL) else kind
+        package = PACKAGES.get(_scheme(kind), kind)
         raise OSError(errno.ENOPKG, f"the store {package} needs a package that is not installed: pip install 'mqmesh[{package}]'") from None
 
 
@@ -39,10 +43,15 @@ def _segments_in(folder: Path, kind: str, sync: bool) -> Segments:
         from .lmdb import LmdbSegments
 
         return LmdbSegments(folder, sync)
-    if kind.startswith(POSTGRESQL):
+    if _scheme(kind) in POSTGRESQL:
         from .postgresql import PostgresqlSegments
 
         return PostgresqlSegments(kind, sync)
+    if _scheme(kind) in REDIS:
+        from .products.entries import EntrySegments
+        from .products.redis_streams import RedisStreams
+
+        return EntrySegments(RedisStreams(kind, sync))
     assert kind == LOG, wrong(kind)
     return FileSegments(folder, sync)
 
@@ -55,6 +64,10 @@ def in_use(folder: Path) -> set[str]:
 
 def wrong(kind: str) -> str | None:
     """Why this names no store; None: it does."""
-    if kind in KINDS or kind.startswith(POSTGRESQL):
+    if kind in KINDS or _scheme(kind) in PACKAGES:
         return None
-    return f"give {', '.join(KINDS)} or postgresql://USER@HOST/DATABASE"
+    return f"give {', '.join(KINDS)}, {RIGHT}"
+
+
+def _scheme(kind: str) -> str:
+    return kind.partition("://")[0] if "://" in kind else ""

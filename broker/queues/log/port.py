@@ -3,12 +3,16 @@
 A store is a place with these few operations. The log in it is the same everywhere: frames of records (`format.py`), and what becomes of
 segments (`store.py`). `tests/broker/queues/test_stores.py` holds every store against this page.
 
-Whatever fails raises OSError; ENOSPC where there is no room.
+Whatever fails raises OSError; ENOSPC where there is no room; `Away` where a server cannot be reached, and may be again.
 """
 
 from __future__ import annotations
 
 from typing import Protocol
+
+
+class Away(OSError):
+    """The server that keeps the segments cannot be reached."""
 
 
 class Segments(Protocol):

@@ -17,7 +17,7 @@ class RowSegments:
     """See `Segments`. A kind of database has the methods that raise NotImplementedError; each raises OSError."""
 
     def __init__(self) -> None:
-        self._gone: list[tuple[int, int]] = []  # segment, and the offset from which on it is to be deleted
+        self._gone: dict[int, int] = {}  # segment -> the offset from which on it is to be deleted
         self._writer = 0  # the thread whose transaction is open
 
     @property
@@ -39,7 +39,7 @@ class RowSegments:
 
     def begin(self, number: int) -> None:
         """No rows: what has its number goes with the next row."""
-        self._gone.append((number, 0))
+        self._gone[number] = 0
 
     def append(self, number: int, offset: int, data: list[bytes]) -> int:
         """A row."""
@@ -62,22 +62,24 @@ class RowSegments:
     def _let_go(self) -> None:
         """Delete what is gone, before anything is written that may need the room."""
         if self._gone:
-            gone = list(self._gone)  # a segment may be dropped meanwhile
+            gone = dict(self._gone)  # a segment may be dropped meanwhile
             self._start()
-            for one in gone:
+            for one in gone.items():
                 self._delete(*one)
             self._finish()
-            del self._gone[: len(gone)]
+            for number, offset in gone.items():
+                if self._gone[number] == offset:
+                    del self._gone[number]
 
     def undo(self, number: int, offset: int) -> None:
         """Whether the transaction counts may be unknown: its rows are deleted with the next one."""
         self._writer = 0
-        self._gone.append((number, offset))
+        self._gone[number] = min(offset, self._gone.get(number, offset))
         self._give_up()
 
     def drop(self, number: int) -> None:
         """With the next commit."""
-        self._gone.append((number, 0))
+        self._gone[number] = 0
 
     def set_aside(self) -> bool:
         """A server has room of its own."""

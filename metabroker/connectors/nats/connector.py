@@ -19,6 +19,8 @@ from nats.aio.client import RawCredentials
 from nats.errors import Error
 
 from ....base.address import Address, interchangeable
+from ....broker.products.nats.client import Client
+from ....broker.products.nats.transport import Transport, Unfit
 from ....broker.transport.tls.openssl_errors import explain
 from ....mqtt.packets import Publish
 from ....mqtt.reasons import Reason
@@ -27,11 +29,9 @@ from ...mqtt.client import PATIENCE
 from ...protocol.events import Abilities, Event, Trouble, Up
 from ...reconnect import CONNECT_TIMEOUT, Ended, stay_connected, why_not
 from . import jetstream
-from .client import Client
 from .jetstream import Streams
 from .publisher import Publisher
 from .subscriber import Subscriber
-from .transport import Transport, Unfit
 
 KEEP_ALIVE = 30.0  # seconds of silence until we ask whether the server is there
 LEAVING = 1.5  # seconds for our consumers to go, and for what is to be written

@@ -20,13 +20,13 @@ from dataclasses import dataclass
 from nats.aio.msg import Msg
 from nats.errors import BadHeaderError, BadSubjectError, MaxPayloadError
 
+from ....broker.products.nats.client import Client
+from ....broker.products.nats.headers import Headers, Pairs
 from ....mqtt.packets import Publish
 from ....mqtt.properties import Property
 from ....mqtt.reasons import Reason
 from ...protocol.events import Event, Published, Trouble
 from . import mapping
-from .client import Client
-from .headers import Headers, Pairs
 from .jetstream import Streams
 from .mapping import Unmappable
 

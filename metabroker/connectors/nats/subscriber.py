@@ -22,12 +22,12 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.js import JetStreamContext
 
+from ....broker.products.nats.client import Client
+from ....broker.products.nats.headers import Headers
 from ....mqtt.properties import Property
 from ....mqtt.reasons import Reason
 from ...protocol.events import Event, Message, Subscribed, Trouble
 from . import jetstream, mapping
-from .client import Client
-from .headers import Headers
 from .jetstream import Streams
 from .mapping import Unmappable
 

@@ -7,7 +7,10 @@ import itertools
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack
+from functools import cache
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 from mqmesh.broker.queues.core.blocks import Meta
@@ -15,9 +18,10 @@ from mqmesh.broker.queues.core.queue import Queue
 from mqmesh.broker.queues.core.rules import Rules
 from mqmesh.broker.queues.core.states import Subscriber
 from mqmesh.broker.queues.log.locations import KINDS, LOG, segments_in
-from mqmesh.broker.queues.log.port import Segments
+from mqmesh.broker.queues.log.port import Away, Segments
 from mqmesh.broker.queues.log.store import LogStore
-from support.peers.postgres import Server, server
+from support.peers import postgres as postgres_peer
+from support.peers.redis_server import running_redis
 from support.steps import ended
 from support.storage.disks import mounted
 
@@ -27,19 +31,41 @@ Make = Callable[[], Segments]
 _numbers = itertools.count(1)
 
 
+class Server(Protocol):
+    """A product that keeps logs."""
+
+    url: str
+
+    def start(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+
+def started(name: str, folder: Path) -> AbstractContextManager[Server]:
+    """A server that is up; what it has, it has in a folder."""
+    return postgres_peer.server() if name == "postgres" else PEERS[name](folder)
+
+
+PEERS: dict[str, Callable[[Path], AbstractContextManager[Server]]] = {"redis": running_redis}
+SERVERS = ("postgres", *PEERS)
+
+
 @pytest.fixture(scope="module")
-def postgres() -> Iterator[Server]:
-    with server() as running:
-        yield running
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Server]]:
+    """Servers by name, started when they are asked for."""
+    with ExitStack() as stack:
+        yield cache(lambda name: stack.enter_context(started(name, tmp_path_factory.mktemp(name))))
 
 
-@pytest.fixture(params=[*KINDS, pytest.param("postgresql", marks=pytest.mark.service)])
+def log_at(server: Server) -> str:
+    """The URL of a log that nothing is in."""
+    return f"{server.url}?{'schema' if server.url.startswith('postgres') else 'name'}=queues_{next(_numbers)}"
+
+
+@pytest.fixture(params=[*KINDS, *[pytest.param(name, marks=pytest.mark.service) for name in SERVERS]])
 def kind(request: pytest.FixtureRequest) -> str:
     name: str = request.param
-    if name != "postgresql":
-        return name
-    running: Server = request.getfixturevalue("postgres")
-    return f"{running.url}?schema=queues_{next(_numbers)}"
+    return name if name in KINDS else log_at(request.getfixturevalue("servers")(name))
 
 
 @pytest.fixture
@@ -197,8 +223,9 @@ def test_kill_9_loses_nothing(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.service
-def test_a_server_that_is_killed_loses_nothing(tmp_path: Path) -> None:
-    with server() as running:
+@pytest.mark.parametrize("name", SERVERS)
+def test_a_server_that_is_killed_loses_nothing(tmp_path: Path, name: str) -> None:
+    with started(name, tmp_path) as running:
         store = opened(tmp_path, kind=running.url, durability="fsync")
         queue = store.queue("orders", Rules())
         queue.put([b"1"], Meta("shop"), 1)
@@ -208,9 +235,11 @@ def test_a_server_that_is_killed_loses_nothing(tmp_path: Path) -> None:
         for _ in range(2):
             batch = store.gather(1)
             assert batch is not None
-            with pytest.raises(OSError, match="postgresql://"):
+            with pytest.raises(Away, match=running.url.partition("@")[0].partition(":")[0] + "://"):
                 store.write(batch)
             store.failed(batch, OSError(errno.EIO, "gone"))
+        with pytest.raises(Away):
+            store.where.read(1, 1, 1)
         running.start()
         queue.put([b"2"], Meta("shop"), 1)
         assert commit(store)
@@ -225,8 +254,9 @@ def test_a_server_that_is_killed_loses_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.service
-def test_a_schema_has_one_broker(tmp_path: Path, postgres: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_schema_has_one_broker(tmp_path: Path, servers: Callable[[str], Server], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mqmesh.broker.queues.log.postgresql.LOCK_WAIT", 0.0)
+    postgres = servers("postgres")
     url = f"{postgres.url}?schema=queues_{next(_numbers)}"
     store = opened(tmp_path, kind=url)
     with pytest.raises(OSError, match="is open in another broker"):
@@ -235,6 +265,72 @@ def test_a_schema_has_one_broker(tmp_path: Path, postgres: Server, monkeypatch: 
         opened(tmp_path, kind=f"{postgres.url}?schema=Queues-1")
     store.close()
     opened(tmp_path, kind=url).close()
+
+
+@pytest.mark.service
+@pytest.mark.parametrize("name", PEERS)
+def test_who_opens_a_log_shuts_out_who_had_it(tmp_path: Path, servers: Callable[[str], Server], name: str) -> None:
+    url = log_at(servers(name))
+    old = opened(tmp_path, kind=url)
+    queue = old.queue("orders", Rules())
+    queue.put([b"1"], Meta("shop"), 1)
+    commit(old)
+    new = opened(tmp_path, kind=url)
+    for number in range(2):
+        queue.put([b"late"], Meta("shop"), 1)
+        batch = old.gather(1)
+        assert batch is not None
+        with pytest.raises(OSError, match="was opened by another broker"):
+            old.write(batch)
+        old.failed(batch, OSError(errno.EBUSY, "gone"))
+        new.queue("orders", Rules()).put([b"%d" % (2 + number)], Meta("shop"), 1)
+        commit(new)
+    old.close()
+    new.close()
+    again = opened(tmp_path, kind=url)
+    assert [one[2] for one in waiting(again).values()] == [b"1", b"2", b"3"]
+    again.close()
+
+
+@pytest.mark.service
+@pytest.mark.parametrize("name", PEERS)
+def test_a_commit_of_which_a_part_is_there_is_cut_off(tmp_path: Path, servers: Callable[[str], Server], name: str) -> None:
+    """A frame of several entries, of which the last ones are not there: the broker or the product has ended between."""
+    url = log_at(servers(name))
+    store = opened(tmp_path, kind=url)
+    queue = store.queue("orders", Rules())
+    queue.put([b"1"], Meta("shop"), 1)
+    commit(store)
+    queue.put([os.urandom(700_000)], Meta("shop"), 1)
+    product = store.where._product  # type: ignore[attr-defined]
+    send = product.send
+
+    def torn(entries: list[tuple[int, bytes]]) -> None:
+        send(entries[:1])
+        raise Away(errno.EIO, "killed")
+
+    product.send = torn
+    batch = store.gather(1)
+    assert batch is not None
+    with pytest.raises(Away):
+        store.write(batch)
+    store.close()
+    for _ in range(2):
+        said: list[str] = []
+        store = opened(tmp_path, said, kind=url)
+        assert len(said) == 1
+        assert "that were never confirmed" in said[0]
+        assert [one[2] for one in waiting(store).values()] == [b"1"]
+        store.close()
+    store = opened(tmp_path, kind=url)
+    store.queue("orders", Rules()).put([b"2"], Meta("shop"), 1)
+    commit(store)
+    store.close()
+    said = []
+    store = opened(tmp_path, said, kind=url)
+    assert not said
+    assert [one[2] for one in waiting(store).values()] == [b"1", b"2"]
+    store.close()
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mqmesh.broker.products.nats.headers import Headers, Pairs
 from mqmesh.metabroker.connectors.nats import jetstream
 from mqmesh.metabroker.connectors.nats import mapping as nats_mapping
-from mqmesh.metabroker.connectors.nats.headers import Headers, Pairs
 from mqmesh.mqtt.packets import Publish
 from mqmesh.mqtt.properties import Property
 from mqmesh.mqtt.topics import matches

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import uvloop
-from mqmesh.metabroker.connectors.nats.transport import Transport
+from mqmesh.broker.products.nats.transport import Transport
 
 
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])

@@ -1,0 +1,1 @@
+"""Clients of other products, which the metabroker and the stores of queues share."""
