@@ -128,7 +128,6 @@ class LogStore:
         for queue in self.queues.values():
             for member in list(queue.members.values()):
                 queue.leave(member, now)
-            queue.dead.clear()
         self._count_at_start(now)
         for queue in self.queues.values():
             queue.handle_timer(now)

@@ -337,3 +337,23 @@ def test_the_log_knows_which_parcels_it_has(tmp_path: Path) -> None:
     again.open(lambda name: RULES.get(name, Rules()), 3)
     assert again.parcels == {b"first"}
     again.close()
+
+
+def test_a_crash_at_the_last_delivery_makes_a_dead_letter(tmp_path: Path) -> None:
+    """What a member had comes back at the start, which may be once too often: then it is dead as at any other time."""
+    store = opened(tmp_path)
+    queue = store.queue("orders", RULES["orders"])
+    member = queue.join("a")
+    queue.put([b"poison"], Meta("shop"), 1)
+    commit(store)
+    for _ in range(RULES["orders"].deliveries - 1):
+        [taken] = queue.take(member, 1, 1)
+        queue.give_back(member, taken.part, 0, 1, 1)
+    queue.take(member, 1, 1)
+    commit(store)
+    store.close()
+    store = opened(tmp_path)
+    commit(store)
+    assert not store.queues["orders"].blocks
+    assert [store.payloads(block) for block in store.queues["dead"].blocks.values()] == [[b"poison"]]
+    store.close()
