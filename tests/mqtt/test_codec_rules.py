@@ -52,7 +52,7 @@ RULES = {
     "protocol level 6": (0x10, connect(2, level=6), 5, VERSION, "MQTT-3.1.2-2"),
     "protocol level 3 of MQTT": (0x10, connect(2, level=3), 5, VERSION, "MQTT-3.1.2-2"),
     "protocol level 4 of MQIsdp": (0x10, connect(2, level=4, name=b"MQIsdp"), 5, VERSION, "MQTT-3.1.2-2"),
-    "a bridge's protocol level": (0x10, connect(2, level=0x84), 5, VERSION, "MQTT-3.1.2-2"),
+    "the bit of a bridge with MQTT 5": (0x10, connect(2, level=0x85), 5, VERSION, "MQTT-3.1.2-2"),
     "no protocol level": (0x10, string("MQTT"), 5, MALFORMED, "4.13.1"),
     "CONNECT that ends in its header": (0x10, string("MQTT") + b"\x05\x02\0", 5, MALFORMED, "4.13.1"),
     "reserved connect flag": (0x10, connect(3), 5, MALFORMED, "MQTT-3.1.2-3"),

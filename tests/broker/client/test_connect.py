@@ -86,7 +86,7 @@ async def test_a_second_connect_is_an_error(version):
         (b"MQTT", 3, b"\x20\x02\x00\x01"),
         (b"MQIsdp", 4, b"\x20\x02\x00\x01"),
         (b"MQTT", 6, b"\x84"),
-        (b"MQTT", 132, b"\x84"),
+        (b"MQTT", 133, b"\x84"),
         (b"HTTP", 4, b""),
         (b"MQTTX", 5, b""),
     ],
@@ -442,3 +442,16 @@ async def test_a_connect_is_charged_as_long_as_it_waits_for_whatever_reason():
     go()
     assert wire.connection.session is not None
     assert ledger.held[LOGINS] == 0
+
+
+@pytest.mark.parametrize("mqisdp", [False, True])
+async def test_a_bridge_gets_nothing_back_and_retained_messages_as_published(mqisdp):
+    async with Site() as site:
+        bridge, other = await site.dial(), await site.client("other")
+        bridge.version = 4
+        bridge.send(Connect("b", 4, mqisdp=mqisdp, bridge=True))
+        await bridge.expect(Connack, reason=0)
+        await bridge.subscribe("a/#", qos=1)
+        await bridge.publish("a/1", b"own", 0)
+        await other.publish("a/2", b"kept", 1, retain=True)
+        await bridge.expect(Publish, topic="a/2", retain=True)
