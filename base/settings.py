@@ -258,6 +258,15 @@ def read(path: str | Path) -> Section:
     raise ConfigError(file, "", MISSING, text)
 
 
+def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """A table in which the values of `over` stand for those of `under`; tables in both are merged in turn."""
+    found = dict(under)
+    for key, value in over.items():
+        below = found.get(key)
+        found[key] = merged(below, value) if isinstance(below, dict) and isinstance(value, Mapping) else value
+    return found
+
+
 def is_file(path: Path) -> bool:
     """Whether the file exists; False also for a name that no file can have."""
     try:

@@ -5,6 +5,7 @@
     listen = ["mqtt://127.0.0.1:1883"]      # also mqtts://, ws://, wss://, unix:///run/mqmesh.sock; port 0 takes any free port;
                                             # { address = "mqtt://10.0.0.1:1883", serves = "links" } says whom a listener serves
     data = "data/porto"                     # folder of what must survive a restart; relative to the file
+    folder = "/etc/mqmesh"                  # what relative paths are relative to; left out: the folder of the file
 
     [mesh]                                  # left out: a broker alone
     name = "sites"
@@ -65,7 +66,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from ..base.address import parse_address
-from ..base.settings import MISSING, Section, read
+from ..base.settings import MISSING, ConfigError, Section, merged, read
 from ..mesh.topology.listeners import read_listeners
 from ..mesh.topology.rules import OTHERS, SHUT, UNRULED, LinkRules, rules_by_peer, rules_of
 from ..mesh.topology.settings import START_WAIT, Limits, MeshSettings, PeerSettings, number_of
@@ -173,46 +174,23 @@ class BrokerConfig:
 def load(path: str | Path, extra: Mapping[str, Any] | None = None) -> BrokerConfig:
     """Read a broker's file; `extra` (the same keys as the file) goes over what it says. Raises ConfigError."""
     section = read(path)
-    table = _merged(section.table, extra or {})
+    table = merged(section.table, extra or {})
     return parse(table, section.file, Path(path).parent)
 
 
 def parse(table: Mapping[str, Any], file: str = "command line", folder: Path | None = None) -> BrokerConfig:
-    """Check a table of the file's shape. folder: what a relative `data` is relative to. Raises ConfigError."""
+    """Check a table of the file's shape. folder: what relative paths are relative to, if it does not say so. Raises ConfigError."""
     section = Section(file, table)
+    folder = section.path_of("folder", folder, "give what relative paths are relative to") if section.has("folder") else folder
     with_directory = section.has("directory")
     mesh = _mesh(section.section("mesh"), with_directory) if section.has("mesh") else None
     name = section.name("name", MISSING if mesh or with_directory else DEFAULT_NAME)  # a member of a mesh has to say who it is
     right, least = 'give a list such as ["mqtt://127.0.0.1:1883"]', 'give at least one address, as ["mqtt://127.0.0.1:1883"]'
     listen, serves = read_listeners(section, right, mesh is not None, DEFAULT_LISTEN, least)
-    directory = _directory(section.section("directory"), mesh, listen, folder) if with_directory else None
-    config = BrokerConfig(
-        name=name,
-        number=_number(section, mesh, directory),
-        listen=listen,
-        serves=serves,
-        data=_data(section, folder),
-        mesh=mesh,
-        directory=directory,
-        access=AccessSettings.of(section.section("access"), folder) if section.has("access") else None,
-        limits=Limits.of(section.section("limits")),
-        store=_store(section.section("store"), folder, section.has("data")),
-        tls=TlsSettings.of(section.section("tls"), name, folder) if section.has("tls") else None,
-        http=_http(section.section("http")) if section.has("http") else None,
-        websocket=WebSocketSettings.of(section.section("websocket")),
-        metabroker=MetabrokerSettings.of(section.section("metabroker"), folder),
-        recipients=RecipientSettings.of(section.section("recipients")) if section.has("recipients") else None,
-    )
-    if config.recipients is not None and mesh is not None and mesh.clients == "roam":
-        right = "give \"site\" where there is a table [recipients]: the session of a recipient's client stays at the recipient's home"
-        raise section.section("mesh").error("clients", right)
-    if section.has("management"):
-        proven = config.access is not None and config.access.asks
-        config.management = ManagementSettings.of(section.section("management"), proven)
-    if section.has("queues"):
-        config.queues = QueueSettings.of(section.section("queues"), config.data, config.store.durability, folder)
-    if section.has("journal"):
-        config.journal = JournalSettings.of(section.section("journal"), folder, config.data)
+    config = BrokerConfig(name, UNASSIGNED, listen, _data(section, folder), mesh, serves=serves)
+    config.tls = TlsSettings.of(section.section("tls"), name, folder) if section.has("tls") else None
+    _read_tables(config, section, folder)
+    config.number = _number(section, mesh, config.directory)
     section.done()
     peers = [(f"mesh.peer[{i}].address", peer.address) for i, peer in enumerate(mesh.peers if mesh else (), 1)]
     dialled = [(where, address) for where, address in peers if not address.startswith(BY_NAME)]
@@ -220,12 +198,35 @@ def parse(table: Mapping[str, Any], file: str = "command line", folder: Path | N
     return config
 
 
+def _read_tables(config: BrokerConfig, section: Section, folder: Path | None) -> None:
+    """Read the tables that a broker's file and a topology say alike (`TABLES` in mesh/topology/topology.py). Raises ConfigError."""
+    mesh = config.mesh
+    config.directory = _directory(section.section("directory"), mesh, config.listen, folder) if section.has("directory") else None
+    config.access = AccessSettings.of(section.section("access"), folder) if section.has("access") else None
+    config.limits = Limits.of(section.section("limits"))
+    config.store = _store(section.section("store"), folder, config.data is not None)
+    config.http = _http(section.section("http")) if section.has("http") else None
+    config.websocket = WebSocketSettings.of(section.section("websocket"))
+    config.metabroker = MetabrokerSettings.of(section.section("metabroker"), folder)
+    config.recipients = RecipientSettings.of(section.section("recipients")) if section.has("recipients") else None
+    if config.recipients is not None and mesh is not None and mesh.clients == "roam":
+        right = "give \"site\" where there is a table [recipients]: the session of a recipient's client stays at the recipient's home"
+        raise ConfigError(section.file, "mesh.clients", mesh.clients, right)
+    if section.has("management"):
+        proven = config.access is not None and config.access.asks
+        config.management = ManagementSettings.of(section.section("management"), proven)
+    if section.has("queues"):
+        config.queues = QueueSettings.of(section.section("queues"), config.data, config.store.durability, folder)
+    if section.has("journal"):
+        config.journal = JournalSettings.of(section.section("journal"), folder, config.data)
+
+
 def of_topology(topology: Topology, name: str, data: str | Path | None = None) -> BrokerConfig:
     """The configuration of the broker `name` of a topology.
 
     data: a folder in which each broker gets one of its own; without it the topology's `data` for that broker counts, and
     without either the broker keeps everything in memory. Each link is dialled by one of its two ends, see `Link.dialler`.
-    KeyError for a name that the topology does not have.
+    KeyError for a name that the topology does not have, ConfigError for a mistake in its tables.
     """
     broker = topology.broker(name)
     peers = [
@@ -238,17 +239,15 @@ def of_topology(topology: Topology, name: str, data: str | Path | None = None) -
         mesh.brokers = {one.name: one.number for one in topology.brokers}
     if mesh.start_wait is None and any(name in link.ends for link in topology.links):
         mesh.start_wait = START_WAIT  # links will come, whoever dials them
-    return BrokerConfig(
-        name,
-        broker.number,
-        list(broker.listen),
-        folder,
-        mesh,
-        topology.limits,
-        tls=broker.tls,
-        websocket=topology.websocket,
-        serves=dict(broker.serves),
-    )
+    config = BrokerConfig(name, broker.number, list(broker.listen), folder, mesh, tls=broker.tls, serves=dict(broker.serves))
+    try:
+        _read_tables(config, Section(topology.file, topology.tables_of(name)), Path(topology.file).parent)
+    except ConfigError as error:
+        if error.key.partition(".")[0] not in broker.tables:
+            raise
+        key = f"broker[{topology.brokers.index(broker) + 1}].{error.key}"
+        raise ConfigError(error.file, key, error.value, error.text) from None
+    return config
 
 
 def _number(section: Section, mesh: MeshSettings | None, directory: DirectorySettings | None) -> int:
@@ -262,14 +261,6 @@ def _directory(section: Section, mesh: MeshSettings | None, listen: list[str], f
     if settings.neighbours and mesh is not None and mesh.start_wait is None:
         mesh.start_wait = START_WAIT  # links will come
     return settings
-
-
-def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(under)
-    for key, value in over.items():
-        below = merged.get(key)
-        merged[key] = _merged(below, value) if isinstance(below, dict) and isinstance(value, Mapping) else value
-    return merged
 
 
 def _http(section: Section) -> tuple[str, int]:

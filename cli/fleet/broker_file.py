@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import MISSING, fields
+from datetime import date, time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,17 +21,25 @@ if TYPE_CHECKING:
     from ...broker.recipients.settings import Intervals, RecipientSettings
 
 
-def write(path: Path, config: BrokerConfig) -> None:
-    """Write `config`. Only its owner can read the file, because it holds the mesh's key. Raises OSError."""
+def write(path: Path, config: BrokerConfig, tables: Mapping[str, Any] | None = None, folder: Path | None = None) -> None:
+    """Write `config`; see `render`. Only its owner can read the file, because it holds the mesh's key. Raises OSError."""
     path.touch(mode=0o600)
     path.chmod(0o600)
-    path.write_text(render(config), encoding="utf-8")
+    path.write_text(render(config, tables or {}, folder), encoding="utf-8")
 
 
-def render(config: BrokerConfig) -> str:
-    """The text of the file. `broker.config.load` reads it as an equal configuration."""
+def render(config: BrokerConfig, tables: Mapping[str, Any], folder: Path | None = None) -> str:
+    """The text of the file. `broker.config.load` reads it as an equal configuration.
+
+    tables: of a topology, for this broker: they are written as they stand there, for what `config` has of them. folder: what relative paths
+    in them are relative to; None: the folder of the file.
+    """
     number = config.number if config.number >= 0 else None  # the directory gives it
-    lines = [*_pairs({"name": config.name, "number": number}), f"listen = {_listeners(config)}", *_pairs({"data": config.data})]
+    lines = [
+        *_pairs({"name": config.name, "number": number}),
+        f"listen = {_listeners(config)}",
+        *_pairs({"data": config.data, "folder": folder}),
+    ]
     if config.mesh is not None:
         values = _said(config.mesh)
         peers, rules, brokers = values.pop("peers", []), values.pop("rules", {}), values.pop("brokers", None)
@@ -46,22 +56,32 @@ def render(config: BrokerConfig) -> str:
             lines += ["", "[[mesh.peer]]", *_pairs(table)]
         for peer_key, one in rules.items():
             lines += ["", f"[mesh.policy.{_value(str(peer_key))}]", *_pairs(table_of(one)), *_map(one)]
-    if config.directory is not None:
-        lines += _directory(config.directory)
-    if config.recipients is not None:
-        lines += _recipients(config.recipients)
-    if config.queues is not None:
-        lines += _queues(config.queues)
-    if config.journal is not None:
-        lines += _journal(config.journal)
     if config.tls is not None:
         tls = config.tls
         lines += ["", "[tls]", *_pairs({key: getattr(tls, key) for key in (*FILES, "client_certificates")})]
-    if config.websocket.origins:
-        lines += ["", "[websocket]", *_pairs({"origins": config.websocket.origins})]
-    lines += ["", "[store]", *_pairs(_said(config.store))]
-    lines += ["", "[limits]", *_pairs(_said(config.limits))]
+    made = {
+        "directory": _directory(config.directory) if config.directory is not None else [],
+        "recipients": _recipients(config.recipients) if config.recipients is not None else [],
+        "queues": _queues(config.queues) if config.queues is not None else [],
+        "journal": _journal(config.journal) if config.journal is not None else [],
+        "websocket": ["", "[websocket]", *_pairs({"origins": config.websocket.origins})] if config.websocket.origins else [],
+        "store": ["", "[store]", *_pairs(_said(config.store))],
+        "limits": ["", "[limits]", *_pairs(_said(config.limits))],
+    }
+    for name, own in made.items():
+        lines += own if name not in tables else []
+    for name, table in tables.items():
+        lines += _table([name], table)
     return "\n".join(lines) + "\n"
+
+
+def _table(path: list[str], table: Mapping[str, Any]) -> list[str]:
+    """A table of any depth; a table within a list stands inline."""
+    inner = {key: value for key, value in table.items() if isinstance(value, Mapping)}
+    lines = ["", f"[{'.'.join(map(_value, path))}]", *_pairs({_value(key): one for key, one in table.items() if key not in inner})]
+    for key, value in inner.items():
+        lines += _table([*path, key], value)
+    return lines
 
 
 def _listeners(config: BrokerConfig) -> str:
@@ -150,4 +170,10 @@ def _pairs(values: dict[str, Any]) -> list[str]:
 def _value(value: Any) -> str:
     if isinstance(value, Path):
         value = str(value.absolute())  # the file may lie in another folder
+    if isinstance(value, list) and any(isinstance(one, Mapping | list) for one in value):
+        return f"[{', '.join(map(_value, value))}]"
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(_pairs({_value(key): one for key, one in value.items()}))} }}"
+    if isinstance(value, date | time):
+        return value.isoformat()
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # the one character that only TOML escapes

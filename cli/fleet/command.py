@@ -58,13 +58,15 @@ def up(
 
     try:
         topology = load(file)
+        fleet = Fleet(topology, data or Path(topology.mesh.name))
+        for broker in topology.brokers:
+            fleet.configuration(broker.name)
     except ConfigError as error:
         raise fail(f"up: {error}", WRONG_USE) from None
     for warning in topology.warnings:
         note(f"up: {file}: {warning}")
     for one in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(one, _interrupt)
-    fleet = Fleet(topology, data or Path(topology.mesh.name))
     if journal is not None:
         fleet.journal = JournalSettings(str(journal.absolute()))
     try:

@@ -162,7 +162,10 @@ class Fleet:
 
     def _spawn(self, member: Member) -> None:
         file = self.folder / f"{member.name}.toml"
-        broker_file.write(file, self.configuration(member.name))
+        topology = self.topology
+        given = {"recipients": self.recipients, "journal": self.journal, "queues": self.queues.get(member.name)}
+        tables = {key: table for key, table in topology.tables_of(member.name).items() if given.get(key) is None}
+        broker_file.write(file, self.configuration(member.name), tables, Path(topology.file).absolute().parent)
         command = [sys.executable, "-m", "mqmesh.cli.main", "broker", "--config", str(file), "--stop-with-stdin"]
         pipe, environment = subprocess.PIPE, {**os.environ, **self.environments.get(member.name, {})}
         with self.log(member.name).open("a") as log:
@@ -174,11 +177,13 @@ class Fleet:
         threading.Thread(target=self._await_exit, args=(member, process), name=f"exit-{member.name}", daemon=True).start()
 
     def configuration(self, name: str) -> BrokerConfig:
-        """The configuration of a broker."""
+        """The configuration of a broker. Raises ConfigError."""
         from ...broker.config import of_topology
         from ...broker.queues.settings import QueueSettings
 
-        config = replace(of_topology(self.topology, name, self.folder), recipients=self.recipients, journal=self.journal)
+        config = of_topology(self.topology, name, self.folder)
+        config.recipients = self.recipients or config.recipients
+        config.journal = self.journal or config.journal
         if name in self.queues and config.data is not None:
             config.queues = QueueSettings(
                 self.queues[name], {one: [] for one in self.queues[name]}, folder=config.data / "queues", durability=config.store.durability

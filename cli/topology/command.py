@@ -136,8 +136,12 @@ def simulate(
 
 
 def _read(file: Path, as_json: bool = False) -> tuple[Topology, Analysis]:
+    from ...broker.config import of_topology
+
     try:
         topology = load(file)
+        for broker in topology.brokers:
+            of_topology(topology, broker.name, Path(topology.mesh.name))
     except ConfigError as error:
         if as_json:
             _write_json({"file": error.file, "error": {"key": error.key, "text": error.text, "line": str(error)}})

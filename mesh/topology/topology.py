@@ -20,30 +20,34 @@
     [tls]                                       # optional, see mesh/topology/tls.py; {name} in a path is the broker's name
     certificate = "tls/{name}.crt"              # a broker's own `tls = {...}` goes over it
 
-    [limits]                                    # optional, the same table as in a broker's own file
+    [limits]                                    # optional, as all of `TABLES`: the same table as in a broker's own file, for all brokers
+    [broker.limits]                             # optional, below a [[broker]]: goes over it for this broker
 
-`load` checks all of it: what cannot work is a `ConfigError`, what works but is likely a mistake stands in `Topology.warnings`.
+`load` checks what concerns the mesh: what cannot work is a `ConfigError`, what works but is likely a mistake stands in `Topology.warnings`.
 The graph itself (`Topology.graph`) goes to `mesh/topology/analysis.py` and to pictures. It does not know brokers' processes or
-sockets; `broker.config.of_topology` turns one broker of it into a configuration.
+sockets, nor what the other tables of a broker's file mean; `broker.config.of_topology` turns one broker of it into a configuration, and
+checks those.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import networkx as nx
 
 from ...base.address import Address, parse_address
-from ...base.settings import ConfigError, Section, guess, read
+from ...base.settings import ConfigError, Section, guess, merged, read
 from . import tls as certificates
 from .borders import weak_borders
 from .listeners import CLIENTS, Listeners, read_listeners, serves_of
 from .rules import LinkRules, rules_of
-from .settings import Limits, MeshSettings, number_of
+from .settings import MeshSettings, number_of
 from .tls import TlsSettings
-from .websocket import WebSocketSettings
 
+# Tables of a broker's file that a topology gives too, for all brokers or for one
+TABLES = ("access", "directory", "http", "journal", "limits", "management", "metabroker", "queues", "recipients", "store", "websocket")
 _ANY_HOST = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 _WIDE = 8  # warn when numbers reach this many times the number of brokers, and beyond one byte of bits
 
@@ -51,7 +55,7 @@ _WIDE = 8  # warn when numbers reach this many times the number of brokers, and 
 @dataclass(slots=True, frozen=True)
 class BrokerEntry:
     """One broker of a topology. data: its folder, None when the file names none. tls: its certificates, None without. serves: whom
-    listeners serve that say it (listeners.py).
+    listeners serve that say it (listeners.py). tables: of `TABLES`, what is said of this broker.
     """
 
     name: str
@@ -60,6 +64,7 @@ class BrokerEntry:
     data: Path | None = None
     tls: TlsSettings | None = None
     serves: dict[str, str] = field(default_factory=dict)
+    tables: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(slots=True, frozen=True)
@@ -84,15 +89,14 @@ class LinkEntry:
 
 @dataclass(slots=True)
 class Topology:
-    """A checked topology. file: as it was given to `load`. warnings: one line each, for people."""
+    """A checked topology. file: as it was given to `load`. tables: of `TABLES`, what all brokers share. warnings: one line each."""
 
     file: str
     mesh: MeshSettings
     brokers: list[BrokerEntry]
     links: list[LinkEntry]
-    limits: Limits = field(default_factory=Limits)
+    tables: dict[str, dict[str, Any]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
-    websocket: WebSocketSettings = field(default_factory=WebSocketSettings)
 
     @property
     def guarded(self) -> bool:
@@ -105,6 +109,11 @@ class Topology:
             if broker.name == name:
                 return broker
         raise KeyError(name)
+
+    def tables_of(self, name: str) -> dict[str, Any]:
+        """The tables of one broker's file: what it says itself goes over what all share, and `{name}` in texts is its name."""
+        found: dict[str, Any] = _named(merged(self.tables, self.broker(name).tables), name)
+        return found
 
     def dialled_by(self, name: str) -> list[LinkEntry]:
         """The links that this broker has to dial."""
@@ -143,8 +152,7 @@ def load(path: str | Path) -> Topology:
     mesh_section.done()
     brokers = _brokers(section, Path(path).parent)
     links = _links(section, brokers)
-    topology = Topology(section.file, mesh, brokers, links, Limits.of(section.section("limits")))
-    topology.websocket = WebSocketSettings.of(section.section("websocket"))
+    topology = Topology(section.file, mesh, brokers, links, _tables(section))
     section.done()
     _check_tls(topology)
     if mesh.mode == "flood" and topology.guarded:
@@ -166,7 +174,7 @@ def _brokers(section: Section, folder: Path) -> list[BrokerEntry]:
         data = one.path_of("data", folder, "give the path of a folder") if one.has("data") else None
         name = one.name("name")
         listen, serves = _listen(one)
-        broker = BrokerEntry(name, number_of(one, "number"), tuple(listen), data, _tls(shared, one, name, folder), serves)
+        broker = BrokerEntry(name, number_of(one, "number"), tuple(listen), data, _tls(shared, one, name, folder), serves, _tables(one))
         one.done()
         for other in brokers:
             _check_distinct(one, broker, other)
@@ -176,6 +184,20 @@ def _brokers(section: Section, folder: Path) -> list[BrokerEntry]:
     if not brokers:
         raise section.error("broker", "give at least one [[broker]] with name, number and listen")
     return brokers
+
+
+def _tables(section: Section) -> dict[str, dict[str, Any]]:
+    """The tables of a broker's file that stand here."""
+    return {key: dict(section.section(key).table) for key in TABLES if section.has(key)}
+
+
+def _named(value: Any, name: str) -> Any:
+    """A value of a table with the broker's name for `{name}` in all its texts."""
+    if isinstance(value, dict):
+        return {key: _named(one, name) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_named(one, name) for one in value]
+    return value.replace("{name}", name) if isinstance(value, str) else value
 
 
 def _tls(shared: Section, section: Section, name: str, folder: Path) -> TlsSettings | None:

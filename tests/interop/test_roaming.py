@@ -24,7 +24,7 @@ def fleet(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     topology = ring(NAMES)
     # a link that a busy machine gives up parts the mesh: a session elsewhere cannot be asked for then, nor ended
     topology.mesh = replace(topology.mesh, clients="roam", silence=60.0, roam_wait=60.0)
-    topology.limits = replace(topology.limits, connect_timeout=PATIENCE)
+    topology.tables["limits"] = {"connect_timeout": PATIENCE}
     with _Fleet(topology, tmp_path_factory.mktemp("fleet")) as running:
         running.kept = request.param == "kept"
         running.wait_settled(SETTLE)

@@ -132,3 +132,58 @@ def test_queues_read_back_equal(tmp_path: Path) -> None:
     config = BrokerConfig(data=tmp_path, queues=QueueSettings(rules, {"orders": ["a"], "orders.dead": []}, folder=tmp_path / "queues"))
     broker_file.write(tmp_path / "b.toml", config)
     assert load(tmp_path / "b.toml").queues == config.queues
+
+
+TABLES = """
+[mesh]
+name = "m"
+key = "0123456789abcdef"
+[[broker]]
+name = "porto"
+number = 1
+listen = "mqtt://127.0.0.1:1001"
+http = { listen = "http://127.0.0.1:1002" }
+[broker.queues.orders]
+deliveries = 5
+subscribers = ["a", "b"]
+largest = "1 KiB"
+dead_letters = "orders.dead"
+[broker.queues."orders.dead"]
+
+[access]
+users = "users"
+[management]
+accept = ["lyon"]
+[metabroker]
+password = "a secret of 16 bytes or more"
+[store]
+kind = "lmdb"
+path = "stores/{name}"
+[journal]
+folder = "journal"
+topics = [{ filter = "a/#", mode = "sampled", rate = 0.5 }, { filter = "#", mode = "counted" }]
+[recipients]
+fault_interval = "5m"
+[[recipients.application]]
+name = "orders"
+clients = ["one"]
+[limits]
+in_flight = 7
+[websocket]
+origins = ["https://a.example"]
+"""
+
+
+def test_tables_of_a_topology_read_back_equal_with_paths_of_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "users").touch()
+    file = tmp_path / "t.toml"
+    file.write_text(TABLES)
+    topology = load_topology(file)
+    config = of_topology(topology, "porto", tmp_path / "data")
+    (tmp_path / "elsewhere").mkdir()
+    broker_file.write(tmp_path / "elsewhere/b.toml", config, topology.tables_of("porto"), tmp_path)
+    assert load(tmp_path / "elsewhere/b.toml") == config
+    assert config.access is not None
+    assert config.queues is not None
+    assert config.queues.checks
+    assert config.store.path == tmp_path / "stores/porto"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import networkx as nx
@@ -166,7 +167,8 @@ def test_a_data_folder_is_relative_to_the_file(tmp_path: Path) -> None:
         ),
         (MESH + TWO + LINK + "cost = 0\n", "link[1].cost = 0: give a whole number from 1 to 65535"),
         (MESH + TWO + LINK + 'adress = "x"\n', 'link[1].adress = "x": unknown key; did you mean "address"?'),
-        (MESH + TWO + LINK + "[limits]\nin_fligth = 1\n", 'limits.in_fligth = 1: unknown key; did you mean "in_flight"?'),
+        (MESH + TWO + LINK + "[limit]\nin_flight = 1\n", "limit = {'in_flight': 1}: unknown key; did you mean \"limits\"?"),
+        (MESH + TWO + "limits = 1\n" + LINK, "broker[2].limits = 1: make it a table: [broker[2].limits]"),
         (MESH + TWO + "[[lnik]]\n", 'lnik = [{}]: unknown key; did you mean "link"?'),
         (MESH + TWO + "[link]\n", "link = {}: make it a list of tables: [[link]]"),
     ],
@@ -206,3 +208,52 @@ def test_links_leave_web_listeners_alone_and_origins_are_everybodys(tmp_path: Pa
     topology = load(file)
     assert [topology.dial_address(link) in ("mqtt://127.0.0.1:1001", "mqtt://127.0.0.1:1002") for link in topology.links] == [True]
     assert of_topology(topology, "a").websocket.origins == ["https://a.example"]
+
+
+SHARED = """
+[management]
+accept = ["b"]
+
+[limits]
+in_flight = 7
+session_queue_bytes = "1 MiB"
+
+[store]
+path = "stores/{name}.db"
+
+[queues.orders]
+deliveries = 5
+"""
+
+
+def test_tables_of_a_brokers_file_are_for_all_brokers_and_a_brokers_own_go_over_them(tmp_path: Path) -> None:
+    file = tmp_path / "t.toml"
+    own = '\n[broker.limits]\nin_flight = 9\n[broker.queues.orders]\nretention = "1h"\n[broker.http]\nlisten = "http://127.0.0.1:1009"\n'
+    file.write_text(MESH + TWO + own + LINK + SHARED)
+    topology = load(file)
+    a, b = (of_topology(topology, name, tmp_path / "d") for name in "ab")
+    assert (a.limits.in_flight, b.limits.in_flight) == (7, 9)
+    assert a.limits.session_queue_bytes == b.limits.session_queue_bytes == 2**20
+    assert (a.http, b.http) == (None, ("127.0.0.1", 1009))
+    assert a.store.path == tmp_path / "stores/a.db"
+    assert a.queues is not None
+    assert b.queues is not None
+    assert (a.queues.rules["orders"].retention, b.queues.rules["orders"].retention) == (0, 3600)
+    assert a.queues.rules["orders"].deliveries == b.queues.rules["orders"].deliveries == 5
+    assert a.management.accept == b.management.accept
+
+
+@pytest.mark.parametrize(
+    ("shared", "own", "text"),
+    [
+        ("[limits]\nin_fligth = 7\n", "", 'limits.in_fligth = 7: unknown key; did you mean "in_flight"?'),
+        ("[limits]\nin_flight = 7\n", "[broker.store]\nkind = 'sqlit'\n", 'broker[2].store.kind = "sqlit": give "sqlite" or'),
+        ("", "[broker.journal]\nfolder = 7\n", "broker[2].journal.folder = 7"),
+    ],
+)
+def test_a_mistake_in_a_brokers_table_is_named_where_it_stands(tmp_path: Path, shared: str, own: str, text: str) -> None:
+    file = tmp_path / "t.toml"
+    file.write_text(MESH + TWO + own + LINK + shared)
+    topology = load(file)
+    with pytest.raises(ConfigError, match=re.escape(text)):
+        assert [of_topology(topology, name, tmp_path) for name in "ab"]
