@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from .log.carry import Carry
+from .log.port import Away
 from .log.store import Batch, LogStore
 
 LONE = 0.001  # seconds that a write may take in the loop
@@ -109,7 +110,11 @@ class Committer:
         carrying = self.store.carry is not None and self.store.carry.looked
         if self._busy is not None or not (carrying or self.store.dirty) or (self.error is not None and time.monotonic() < self._retry_at):
             return
-        batch = self.store.gather(self._now())
+        try:
+            batch = self.store.gather(self._now())
+        except Away as error:
+            self.wait(error)
+            return
         if batch is None:
             return
         self._busy, self.gate = (batch, self.gate), Gate()
@@ -147,11 +152,20 @@ class Committer:
             gate.let_go()
             self.noted(batch)
         else:
-            self._retry_at = time.monotonic() + RETRY
-            self.error = error
+            self.wait(error)
             self.store.failed(batch, error)
             gate.let_go(self.store.full)
         self._done(error)
+
+    def wait(self, error: OSError) -> None:
+        """The store cannot do what it is asked for: it is asked again later."""
+        self._retry_at = time.monotonic() + RETRY
+        self.error = error
+
+    @property
+    def away(self) -> bool:
+        """Whether the store could not be reached, and no commit has succeeded since."""
+        return isinstance(self.error, Away)
 
     def close(self) -> None:
         """Write what is left, and stop. Blocks."""

@@ -31,6 +31,7 @@ from .core.states import Subscriber
 from .declaring import Declared
 from .handles import Handles, Pending, key_of
 from .log.format import Damaged
+from .log.port import Away
 from .noting import Noting
 from .offers import Offer, merged, offers
 from .pulls import PullSeat, queue_of_alerts
@@ -624,12 +625,20 @@ class Queues:
         return given, seat.queue.waiting_for(seat.member)
 
     def _give(self, seat: Seat | Guest, most: int) -> int:
+        committer = self.store.committer(seat.queue)
+        if committer.away:  # bodies cannot be read: after the next commit all get what there is
+            return 0
         now = self.now()
         slices = seat.queue.take(seat.member, most, now)
-        for one in slices:
+        for number, one in enumerate(slices):
             block = one.part.block
             try:
                 payloads = self.store.payloads(seat.queue, block)
+            except Away as error:
+                committer.wait(error)
+                for part, start, length, _ in slices[number:]:
+                    seat.queue.untake(seat.member, part, start, length, now)
+                return sum(one.length for one in slices[:number])
             except (Damaged, OSError) as error:
                 log.error("event=queue-unreadable queue=%s text=%s", quoted(seat.queue.name), error)
                 seat.queue.settle(seat.member, one.part, one.start, one.length, Subscriber.UNUSABLE, now)

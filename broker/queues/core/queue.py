@@ -404,6 +404,12 @@ class Queue(Stock):
                 if expired or (block.withdrawn is not None and at in block.withdrawn):
                     self.expire_part(part, at, 1, now)
 
+    def untake(self, member: Member, part: Part, start: int, count: int, now: int) -> None:
+        """What a member has got cannot be sent to it now: it is CLEAN, and nobody has returned it."""
+        self.let_go(member, part, count)
+        for at in range(start, start + count):
+            self.clean(member, part, at, 0, now)
+
     def _die(self, member: Member, part: Part, at: int, now: int) -> None:
         part.mark(at, 1, Subscriber.UNUSABLE)
         self.moves.append(Move(part.block.first + at, 1, part.index, member.number, Subscriber.UNUSABLE, now))

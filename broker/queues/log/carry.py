@@ -23,7 +23,7 @@ from ..core.queue import Queue
 from ..core.stock import Move
 from . import segments
 from .format import FRAME, Damaged, Moves, Put, Span, carried_record, frame, name_record
-from .port import Segments
+from .port import Away, Segments
 from .segments import HEADER, Segment
 from .sparse import Runs, bytes_of, clipped
 
@@ -180,6 +180,8 @@ class Carry:
             assert block.place is not None
             try:
                 body = bytes_of(block, segments.read_body(self._where, block.place), piece.runs)
+            except Away:
+                raise
             except (Damaged, OSError):
                 continue  # it stays where it is, and its segment with it
             crc = crc32(body)

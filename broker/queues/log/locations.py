@@ -5,6 +5,7 @@
     lmdb          an LMDB file
     postgresql:   a schema of a PostgreSQL database, by its URL
     redis:        streams of Redis, by its URL
+    nats:         a stream of NATS JetStream, by its URL
 
 What it does not know: what is in them.
 """
@@ -16,13 +17,15 @@ from pathlib import Path
 
 from .files import FileSegments
 from .port import Segments
+from .products.entries import EntrySegments, Product
 
 LOG, SQLITE, LMDB = "log", "sqlite", "lmdb"
 KINDS = (LOG, SQLITE, LMDB)
 POSTGRESQL = ("postgresql", "postgres")
 REDIS = ("redis", "rediss")
-PACKAGES = dict.fromkeys(POSTGRESQL, "postgresql") | dict.fromkeys(REDIS, "redis")  # by the scheme of a URL
-RIGHT = "postgresql://USER@HOST/DATABASE or redis://HOST:PORT"
+NATS = ("nats", "tls")
+PACKAGES = dict.fromkeys(POSTGRESQL, "postgresql") | dict.fromkeys(REDIS, "redis") | dict.fromkeys(NATS, "nats")  # by scheme
+RIGHT = "postgresql://USER@HOST/DATABASE, redis://HOST:PORT or nats://HOST:PORT"
 
 
 def segments_in(folder: Path, kind: str = LOG, durability: str = "fsync") -> Segments:
@@ -47,13 +50,20 @@ def _segments_in(folder: Path, kind: str, sync: bool) -> Segments:
         from .postgresql import PostgresqlSegments
 
         return PostgresqlSegments(kind, sync)
-    if _scheme(kind) in REDIS:
-        from .products.entries import EntrySegments
-        from .products.redis_streams import RedisStreams
-
-        return EntrySegments(RedisStreams(kind, sync))
+    if _scheme(kind) in PACKAGES:
+        return EntrySegments(_product(kind, sync))
     assert kind == LOG, wrong(kind)
     return FileSegments(folder, sync)
+
+
+def _product(url: str, sync: bool) -> Product:
+    if _scheme(url) in NATS:
+        from .products.jetstream import JetStream
+
+        return JetStream(url)
+    from .products.redis_streams import RedisStreams
+
+    return RedisStreams(url, sync)
 
 
 def in_use(folder: Path) -> set[str]:

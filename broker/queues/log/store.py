@@ -45,7 +45,7 @@ from .format import (
     subscriber_record,
 )
 from .locations import LOG, segments_in
-from .port import Segments
+from .port import Away, Segments
 from .reading import Reader
 from .segments import HEADER, Frame, Said, Segment
 
@@ -240,13 +240,12 @@ class LogStore:
         return self._ends or any(queue.moves or queue.opened or queue.dead or queue.changed for queue in self.queues.values())
 
     def gather(self, now: int) -> Batch | None:
-        """What is to be written, as one commit; None: nothing is."""
-        buried = []
-        for queue in list(self.queues.values()):
-            if queue.dead:
-                dead, queue.dead = queue.dead, []
-                self._bury(queue, dead, now)
-                buried.append((queue, dead))
+        """What is to be written, as one commit; None: nothing is. Raises Damaged, OSError: the payload of a dead letter cannot be read."""
+        buried = [(queue, queue.dead) for queue in self.queues.values() if queue.dead]
+        bodies_of = [[self.payloads(one.block)[one.at] for one in dead] for _, dead in buried]  # before anything is done with them
+        for (queue, dead), found in zip(buried, bodies_of, strict=True):
+            queue.dead = []
+            self._bury(queue, dead, found, now)
         carrying = self.carry is not None and self.carry.looked
         if not self.dirty and not carrying:
             return None
@@ -337,14 +336,13 @@ class LogStore:
         for piece in batch.pieces:
             self._name(piece.queue, (), batch.segment, head)
 
-    def _bury(self, queue: Queue, dead: list[Dead], now: int) -> None:
+    def _bury(self, queue: Queue, dead: list[Dead], payloads: list[bytes], now: int) -> None:
         """Dead letters enter their queue."""
         name = queue.rules.dead_letters
         if not name or name == queue.name:
             return
         target = self.queues.get(name) or self.queue(name, self._rules(name))
-        for one in dead:
-            payload = self.payloads(one.block)[one.at]
+        for one, payload in zip(dead, payloads, strict=True):
             target.put([payload], dead_meta(queue, one), now, one.block.key.topic, one.block.priority_of(one.at), delay=0)
 
     def bury_failed(self, queue: Queue, payload: bytes, meta: Meta, why: str, priority: int, topic: bytes, now: int) -> None:
@@ -449,8 +447,8 @@ class LogStore:
         for queue, changed in batch.changed:
             queue.changed[:0] = changed
         self._named.clear()
-        self._retry_new = True
-        self.full = f"the disk of the queues takes nothing: {error.strerror or error}"
+        self._retry_new = self._ends = True  # what is written next says whether there is room, even if nothing waits for it
+        self.full = f"the {'store' if isinstance(error, Away) else 'disk'} of the queues takes nothing: {error.strerror or error}"
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             self._where.give_up()
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import errno
-import itertools
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
-from typing import Protocol
 
 import pytest
 from mqmesh.broker.queues.core.blocks import Meta
@@ -20,34 +18,13 @@ from mqmesh.broker.queues.core.states import Subscriber
 from mqmesh.broker.queues.log.locations import KINDS, LOG, segments_in
 from mqmesh.broker.queues.log.port import Away, Segments
 from mqmesh.broker.queues.log.store import LogStore
-from support.peers import postgres as postgres_peer
-from support.peers.redis_server import running_redis
+from support.peers.logs import PRODUCTS, SERVERS, Server, log_at, started
 from support.steps import ended
 from support.storage.disks import mounted
 
 from .test_carry import carry, commit, everything, killed, opened, waiting, work
 
 Make = Callable[[], Segments]
-_numbers = itertools.count(1)
-
-
-class Server(Protocol):
-    """A product that keeps logs."""
-
-    url: str
-
-    def start(self) -> None: ...
-
-    def kill(self) -> None: ...
-
-
-def started(name: str, folder: Path) -> AbstractContextManager[Server]:
-    """A server that is up; what it has, it has in a folder."""
-    return postgres_peer.server() if name == "postgres" else PEERS[name](folder)
-
-
-PEERS: dict[str, Callable[[Path], AbstractContextManager[Server]]] = {"redis": running_redis}
-SERVERS = ("postgres", *PEERS)
 
 
 @pytest.fixture(scope="module")
@@ -55,11 +32,6 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str]
     """Servers by name, started when they are asked for."""
     with ExitStack() as stack:
         yield cache(lambda name: stack.enter_context(started(name, tmp_path_factory.mktemp(name))))
-
-
-def log_at(server: Server) -> str:
-    """The URL of a log that nothing is in."""
-    return f"{server.url}?{'schema' if server.url.startswith('postgres') else 'name'}=queues_{next(_numbers)}"
 
 
 @pytest.fixture(params=[*KINDS, *[pytest.param(name, marks=pytest.mark.service) for name in SERVERS]])
@@ -257,7 +229,7 @@ def test_a_server_that_is_killed_loses_nothing(tmp_path: Path, name: str) -> Non
 def test_a_schema_has_one_broker(tmp_path: Path, servers: Callable[[str], Server], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mqmesh.broker.queues.log.postgresql.LOCK_WAIT", 0.0)
     postgres = servers("postgres")
-    url = f"{postgres.url}?schema=queues_{next(_numbers)}"
+    url = log_at(postgres)
     store = opened(tmp_path, kind=url)
     with pytest.raises(OSError, match="is open in another broker"):
         opened(tmp_path, kind=url)
@@ -268,7 +240,7 @@ def test_a_schema_has_one_broker(tmp_path: Path, servers: Callable[[str], Server
 
 
 @pytest.mark.service
-@pytest.mark.parametrize("name", PEERS)
+@pytest.mark.parametrize("name", PRODUCTS)
 def test_who_opens_a_log_shuts_out_who_had_it(tmp_path: Path, servers: Callable[[str], Server], name: str) -> None:
     url = log_at(servers(name))
     old = opened(tmp_path, kind=url)
@@ -293,7 +265,7 @@ def test_who_opens_a_log_shuts_out_who_had_it(tmp_path: Path, servers: Callable[
 
 
 @pytest.mark.service
-@pytest.mark.parametrize("name", PEERS)
+@pytest.mark.parametrize("name", PRODUCTS)
 def test_a_commit_of_which_a_part_is_there_is_cut_off(tmp_path: Path, servers: Callable[[str], Server], name: str) -> None:
     """A frame of several entries, of which the last ones are not there: the broker or the product has ended between."""
     url = log_at(servers(name))
