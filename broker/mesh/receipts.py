@@ -134,9 +134,21 @@ class Tracker:
         item.data = data
         self._put(qos, item)
 
-    def behind_gate(self, qos: int, data: bytes, count: int, gate: Gate) -> Item:
-        """Acknowledgements that wait until a gate is open, which calls `pump` then. Their item; its data may be replaced until then."""
-        item = Item(count, self._receipts.claim(), 0.0)
+    def behind_gate(self, qos: int, data: bytes | bytearray, count: int, gate: Gate, joins: Item | None = None) -> Item:
+        """Acknowledgements that wait until a gate is open, which calls `pump` then. Their item; its data may be replaced until then.
+
+        joins: an item of this gate that they go with if it is the last one, and nothing but the gate holds either.
+        """
+        ticket, queue = self._receipts.claim(), self._queues[qos - 1]
+        if joins is not None and queue and queue[-1] is joins and not ticket and not joins.ticket:
+            if not isinstance(joins.data, bytearray):
+                joins.data = bytearray(joins.data)
+            joins.data += data
+            joins.count += count
+            self._count(qos, count)
+            self._bound()
+            return joins
+        item = Item(count, ticket, 0.0)
         item.data, item.gate = data, gate
         self._put(qos, item)
         return item
@@ -158,6 +170,9 @@ class Tracker:
         self.pump(qos)
         if item.asked is not None:
             self._set_timer()
+        self._bound()
+
+    def _bound(self) -> None:
         if self.waiting > (self.connection.receive_maximum or OPEN_MAX):
             self.connection.pause_reading_for(self)  # it has more open than it may
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Waiting:
-    """Acknowledgements of messages of one run that wait at a gate."""
+    """Acknowledgements that wait at a gate, of messages of one run or of several that came one after the other."""
 
     __slots__ = ("item", "numbers", "qos", "tracker")
 
@@ -36,6 +36,12 @@ class Waiting:
         self.item = item
         self.qos = qos
         self.numbers = numbers
+
+    def more(self, numbers: Numbers) -> None:
+        """Those of the run that came next."""
+        if isinstance(self.numbers, range):
+            self.numbers = list(self.numbers)
+        self.numbers += numbers
 
     def refused(self, text: str) -> None:
         """The commit has failed: nothing was put."""
@@ -58,7 +64,7 @@ def put(publication: Publication, session: Session, run: Batch, name: str) -> No
     assert connection is not None
     site, numbers = connection.site, publication.numbers
     assert site.queues is not None
-    found = site.queues.check(name, connection.client_id, connection.user, run.payloads, publication.properties)
+    found = site.queues.check(name, connection.client_id, connection.user, run, publication.properties)
     if not found:
         _put(connection, session, run, numbers, publication.properties, name)
         return
@@ -127,5 +133,11 @@ def _acknowledge(connection: ClientConnection, qos: int, numbers: Numbers, gate:
             data = b"".join([table[4 * number : 4 * number + 4] for number in numbers])
     if gate is None:
         tracker.behind(qos, data, len(numbers))
+        return
+    last = gate.waiting[-1] if gate.waiting else None
+    joins = last if isinstance(last, Waiting) and last.tracker is tracker and last.qos == qos else None
+    item = tracker.behind_gate(qos, data, len(numbers), gate, joins.item if joins is not None else None)
+    if joins is not None and joins.item is item:
+        joins.more(numbers)
     else:
-        gate.waiting.append(Waiting(tracker, tracker.behind_gate(qos, data, len(numbers), gate), qos, numbers))
+        gate.waiting.append(Waiting(tracker, item, qos, numbers))

@@ -14,12 +14,13 @@ from typing import Any
 
 from ...base.queues import DELIVERIES, POSITION
 from ...mqtt.batch.batch import Batch
+from ...mqtt.batch.described import DescribedBatch
 from ...mqtt.batch.parts import PartsBatch
 from ...mqtt.batch.run import Run
 from ...mqtt.properties import Property, encode_properties
 from ...mqtt.session import Delivery, Observer
-from .core.blocks import Block
 from .core.queue import Slice
+from .core.stock import SECOND
 
 
 class Offer(Delivery):
@@ -95,35 +96,32 @@ def offers(
     block, end = taken.part.block, taken.start + taken.length
     alone = alone or named
     topic = block.key.topic or topic
-    expiry = max(0, -(-(block.key.expires - wall) // 1000)) if block.key.expires else None
+    expiry = _expiry(block.key.expires, wall)
     at = taken.start
     while at < end:
-        stop = at + 1 if alone or taken.tries else _alike(block, at, end)
-        properties = block.meta(at).properties
-        if taken.tries or named:
-            pairs = [(DELIVERIES, str(taken.tries))] if taken.tries else []
-            pairs += [(POSITION, str(block.first + at))] if named else []
-            properties += encode_properties({Property.USER_PROPERTY: pairs})
-        if properties or expiry is not None or stop == at + 1:
-            length = block.lengths[at]
-            stop = next((one for one in range(at + 1, stop) if block.lengths[one] != length), stop)
-            run: Batch = Run(topic, 1, False, payloads[at:stop], properties, expiry, now)
+        stop = at + 1 if alone or taken.tries else end
+        run: Batch
+        if stop == at + 1:
+            properties = block.meta(at).properties
+            if taken.tries or named:
+                pairs = [(DELIVERIES, str(taken.tries))] if taken.tries else []
+                pairs += [(POSITION, str(block.first + at))] if named else []
+                properties += encode_properties({Property.USER_PROPERTY: pairs})
+            run = Run(topic, 1, False, payloads[at:stop], properties, expiry, now)
+        elif (described := block.described(at, stop)) or expiry is not None:
+            run = DescribedBatch(topic, payloads[at:stop], described or [b""] * (stop - at), 1, expiry, now)
         else:
             run = PartsBatch([len(topic).to_bytes(2, "big") + topic] * (stop - at), payloads[at:stop], 1, now)
         yield Offer(run, suffix, seat, taken.part, at)
         at = stop
 
 
-def _alike(block: Block, at: int, end: int) -> int:
-    """Where the messages end that have the same properties as the one at `at`."""
-    which = block.which
-    if which is None or len(block.metas) == 1:
-        return end
-    properties = block.meta(at).properties
-    stop = at + 1
-    while stop < end and block.metas[which[stop]].properties == properties:
-        stop += 1
-    return stop
+def _expiry(expires: int, wall: int) -> int | None:
+    """The Message Expiry Interval of a message that expires then; None: it does not. A whole second is rounded up (`expires_at`)."""
+    if not expires:
+        return None
+    left = expires - wall
+    return max(1, left // SECOND if expires % SECOND == 0 else -(-left // SECOND)) if left > 0 else 0
 
 
 def merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -351,6 +351,13 @@ class Block:
         """What the publisher said of a message."""
         return self.metas[self.which[index] if self.which is not None else 0]
 
+    def described(self, start: int, stop: int) -> list[bytes]:
+        """The properties of messages; an empty list: none has any."""
+        if self.which is None:
+            return [self.metas[0].properties] * (stop - start) if self.metas[0].properties else []
+        found = [self.metas[one].properties for one in self.which[start:stop]]
+        return found if any(found) else []
+
     def priority_of(self, index: int) -> int:
         """The priority of a message now."""
         return self.priorities.get(index, self.key.priority) if self.priorities is not None else self.key.priority

@@ -24,7 +24,7 @@ from .blocks import APART, CLEAN_BYTES, DEFAULT_PRIORITY, FREE, META_WEIGHT, NOB
 from .plan import Plan
 from .rules import DROP_OLDEST, REFUSE
 from .states import OUTCOMES, IllegalMove, Publisher, Step, Subscriber, name_of, step
-from .stock import MOST_LANES, PRIORITY, Member, Move, Stock
+from .stock import MOST_LANES, PRIORITY, Member, Move, Stock, expires_at
 
 BLOCK_MAX = 8192  # messages that gather in one block
 BLOCK_BYTES = 4 << 20  # of payloads, from which on no more gather in it
@@ -178,7 +178,7 @@ class Queue(Stock):
             rules.reveal if revealed is None else revealed,
             priority,
             now + delay if delay else 0,
-            now + life if life else 0,
+            expires_at(now, life),
             topic,
         )
         block = self.opened.get(key)

@@ -172,7 +172,7 @@ class Stock:
         if due:
             self._timers.add(key.due, block)
         if key.expires:
-            self._timers.add(_expiry(block), block)
+            self._timers.add(block.key.expires, block)
         if not block.left:
             self._settled(block)
 
@@ -185,7 +185,7 @@ class Stock:
             self.freed += block.size
             block.payloads = None
         self._timers.remove(block.key.due, block)
-        self._timers.remove(_expiry(block), block)
+        self._timers.remove(block.key.expires, block)
         for part in block.parts:
             part.lane.grouped -= block.grouped
             part.lane.blocks -= 1
@@ -337,7 +337,7 @@ class Stock:
                 one.lane.grouped += block.grouped
                 one.lane.blocks += 1
         if block.key.expires:
-            self._timers.add(_expiry(block), block)
+            self._timers.add(block.key.expires, block)
         part.mark(index, 1, WAITS)
         part.open += ended
         block.left += ended
@@ -410,10 +410,11 @@ class Stock:
             assert lane.blocks == sum(part.lane is lane for block in self.blocks.values() for part in block.parts)
 
 
-def _expiry(block: Block) -> int:
-    """When a block's expiry is looked at: if it lives for long at the next whole second, so that many blocks have one time."""
-    expires = block.key.expires
-    return expires if expires - block.at < SOON else -(-expires // SECOND) * SECOND
+def expires_at(now: int, life: int) -> int:
+    """When a message expires that is put now; 0: never. A long life ends at a whole second: so many have one block, one time."""
+    if life < SOON:
+        return now + life if life else 0
+    return -(-(now + life) // SECOND) * SECOND
 
 
 def gaps(runs: list[tuple[int, int]], count: int) -> list[tuple[int, int]]:

@@ -11,6 +11,7 @@ from mqmesh.broker.queues.core.rules import DROP_OLDEST, Rules
 from mqmesh.broker.queues.core.states import Subscriber
 from mqmesh.broker.queues.core.stock import MOST_LANES
 from mqmesh.broker.queues.log.store import LogStore
+from mqmesh.broker.queues.offers import offers
 from mqmesh.broker.queues.settings import QueueSettings
 from mqmesh.broker.queues.upkeep import AT_ONCE
 from mqmesh.mqtt.packets import Puback, Publish
@@ -63,6 +64,24 @@ def test_what_expires_at_one_time_does_so_in_pieces() -> None:
         queue.check()
     assert calls == 7
     assert queue.counts["expired"] == 100
+
+
+def test_messages_that_live_for_long_share_a_block_and_say_no_more_than_their_life() -> None:
+    queue = Queue("orders", Rules())
+    for now in range(1_000, 1_990, 10):
+        queue.put([b"x"], Meta("shop"), now, life=60_000)
+    blocks = queue.seal(2_000)
+    assert [(block.count, block.key.expires) for block in blocks] == [(1, 61_000), (98, 62_000)]
+    for block in blocks:
+        queue.committed(block, 2_000)
+    member = queue.join("a")
+    for now, left in ((2_001, {58, 59}), (60_500, {1}), (61_999, {1})):
+        queue.handle_timer(now)
+        taken = queue.take(member, 100, now)
+        given = [one for slice in taken for one in offers(slice, [b"x"] * 100, b"q", b"", None, 0.0, now, False, False)]
+        assert {one.run.expiry for one in given} == left
+        for one in taken:
+            queue.give_back(member, one.part, one.start, one.length, now)
 
 
 def test_a_short_life_ends_at_its_time() -> None:

@@ -294,3 +294,44 @@ async def test_a_long_name_is_refused(tmp_path: Path, name: str) -> None:
         answer = await shop.expect(Puback, packet_id=9)
         assert answer.reason == 0x83
         assert answer.properties[Property.REASON_STRING] == f"{name}: give at most 1,024 bytes"
+
+
+async def test_messages_that_are_not_alike_are_answered_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Site(queues=queues(tmp_path, orders=Rules())) as site:
+        shop, a = await site.client("shop"), await site.client("a")
+        sent = [
+            Publish("$queue/orders", b"%d" % at, 1, packet_id=at, properties=user(priority=f"{at % 3}", note=f"{at}"))
+            for at in range(1, 31)
+        ]
+        shop.send(*sent)
+        for one in sent:
+            await shop.expect(Puback, packet_id=one.packet_id, reason=0)
+        store = site.broker.site.queues.store.here["log"]  # type: ignore[union-attr]
+
+        def fails(batch: object) -> None:
+            raise OSError(28, "no space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "write", fails)
+            shop.send(*sent)
+            for one in sent:
+                await shop.expect(Puback, packet_id=one.packet_id, reason=0x97)
+        await a.subscribe("$queue/orders", qos=1)
+        found = await a.messages(30)
+        assert [(one.payload, said(one, "mqmesh-note")) for one in found] == [
+            (b"%d" % at, [str(at)]) for rest in (2, 1, 0) for at in range(1, 31) if at % 3 == rest
+        ]
+
+
+async def test_members_of_two_versions_get_properties_and_what_is_left_of_a_life(tmp_path: Path) -> None:
+    async with Site(queues=queues(tmp_path, orders=Rules(plan=plan_of("a, b")))) as site:
+        shop, a, b = await site.client("shop"), await site.client("a"), await site.client("b", version=4)
+        for at in range(4):
+            more = user(note=f"{at}") if at % 2 else {}
+            await put(shop, b"x" * at, properties={Property.MESSAGE_EXPIRY_INTERVAL: 60, **more})
+        await a.subscribe("$queue/orders", qos=1)
+        await b.subscribe("$queue/orders", qos=1)
+        found = await a.messages(4)
+        assert [said(one, "mqmesh-note") for one in found] == [[], ["1"], [], ["3"]]
+        assert {one.properties[Property.MESSAGE_EXPIRY_INTERVAL] for one in found} <= {59, 60}
+        assert [one.payload for one in found] == [one.payload for one in await b.messages(4)] == [b"x" * at for at in range(4)]
