@@ -70,17 +70,12 @@ def finish(queue: Queue, member: Member, taken: list[Slice], rng: random.Random 
     return done
 
 
-def worked(folder: Path, kind: str, durability: str, count: int, chunk: int, uniform: bool, at_random: bool) -> dict[str, Any]:
-    """Put and work so many messages: figures."""
-    rng = random.Random(1)
-    payloads = payloads_of(rng, uniform)
-    store = LogStore(folder, durability, kind=kind)
-    store.open(lambda name: Rules(), 1)
-    queue = store.queue("orders", Rules())
-    members = [queue.join(f"member-{number}") for number in range(MEMBERS)]
+def run(
+    store: LogStore, queue: Queue, members: list[Member], count: int, chunk: int, payloads: list[bytes], rng: random.Random, at_random: bool
+) -> tuple[int, int]:
+    """Put and work so many messages: how many those were, and in how many commits."""
     held: dict[Member, list[Slice]] = {member: [] for member in members}
     put = done = commits = 0
-    begin, processor = time.perf_counter(), time.process_time()
     while done < count:
         for _ in range(PUTS):
             if put < count:
@@ -96,6 +91,19 @@ def worked(folder: Path, kind: str, durability: str, count: int, chunk: int, uni
             for one in held[member]:
                 assert len(store.payloads(one.part.block)[one.start : one.start + one.length]) == one.length
                 store.served(one.part.block)
+    return done, commits
+
+
+def worked(folder: Path, kind: str, durability: str, count: int, chunk: int, uniform: bool, at_random: bool) -> dict[str, Any]:
+    """Put and work so many messages in a new store: figures."""
+    rng = random.Random(1)
+    payloads = payloads_of(rng, uniform)
+    store = LogStore(folder, durability, kind=kind)
+    store.open(lambda name: Rules(), 1)
+    queue = store.queue("orders", Rules())
+    members = [queue.join(f"member-{number}") for number in range(MEMBERS)]
+    begin, processor = time.perf_counter(), time.process_time()
+    done, commits = run(store, queue, members, count, chunk, payloads, rng, at_random)
     seconds, processor = time.perf_counter() - begin, time.process_time() - processor
     store.close()
     return {"messages": done, "seconds": seconds, "rate": done / seconds, "processor": processor / done, "commits": commits}
