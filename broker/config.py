@@ -216,7 +216,7 @@ def _read_tables(config: BrokerConfig, section: Section, folder: Path | None) ->
         proven = config.access is not None and config.access.asks
         config.management = ManagementSettings.of(section.section("management"), proven)
     if section.has("queues"):
-        config.queues = QueueSettings.of(section.section("queues"), config.data, config.store.durability, folder)
+        config.queues = QueueSettings.of(section.section("queues"), config.data, config.store.durability, folder, config.name)
     if section.has("journal"):
         config.journal = JournalSettings.of(section.section("journal"), folder, config.data)
 

@@ -68,7 +68,7 @@ class Committer:
         self._now = now
         self._done = done
         self._busy: tuple[Batch, Gate] | None = None
-        self._closed = False
+        self._closed = self._abandoned = False
         self._looking = False
         self._retry_at = 0.0
         self._lately = 1.0  # seconds that a commit took, on average
@@ -130,6 +130,8 @@ class Committer:
                 continue
             error, seconds = self._write(batch)
             self._call(self._finish, batch, error, seconds)
+        if self._abandoned:
+            self.store.where.close()
 
     def _write(self, batch: Batch) -> tuple[OSError | None, float]:
         begin = time.perf_counter()
@@ -166,6 +168,14 @@ class Committer:
     def away(self) -> bool:
         """Whether the store could not be reached, and no commit has succeeded since."""
         return isinstance(self.error, Away)
+
+    def abandon(self, text: str) -> None:
+        """Write nothing more: what waits is refused, with this text. The store is closed as soon as the thread has nothing to do."""
+        self._closed = self._abandoned = True
+        self._work.put(None)
+        gates = [self._busy[1], self.gate] if self._busy is not None else [self.gate]
+        for gate in gates:
+            gate.let_go(text)
 
     def close(self) -> None:
         """Write what is left, and stop. Blocks."""

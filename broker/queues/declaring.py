@@ -156,6 +156,10 @@ class Declarations:
             rules, subscribers = queue_of(Section("settings", table), name)
         except ConfigError as error:
             raise UsageError(str(error)) from None
+        if rules.homes:
+            raise UsageError("homes: declare a queue with several homes in the files of these brokers")
+        if name in settings.shared:
+            raise UsageError(f"queue {name!r} is declared in the file of {self._site}, with several homes")
         if rules.archive and (text := missing()) is not None:
             raise UsageError(f"archive: {text}")
         if (text := self._queues.store.refusal(name, rules)) is not None:

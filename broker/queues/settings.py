@@ -18,6 +18,7 @@ single = false              # true: only one member is active at a time
 explicit = false            # true: subscribers say JOURNALLED themselves
 acknowledge = "puback"      # or "request": PUBACK is FETCHED, and members say the rest by requests
 topics = ["orders/#"]       # what clients publish here to these topics is put as well
+homes = ["lyon", "porto"]   # brokers of which one is the queue's home at a time; the store is PostgreSQL
 loaded = "pool"             # the plan while `high` messages or more wait, until `low` or fewer do
 high = 10000
 low = 1000
@@ -39,7 +40,7 @@ from .checks.checks import Checks
 from .checks.settings import checks_of
 from .core.plan import LoadRule, Plan, plan_of
 from .core.rules import REFUSE, WHEN_FULL, Rules
-from .log.locations import wrong
+from .log.locations import POSTGRESQL, wrong
 
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 LONGEST = 10 * 366 * 86400.0  # seconds of a duration
@@ -65,11 +66,13 @@ class QueueSettings:
     """All queues of a broker's file, by name. subscribers: of the plan "all", by the queue's name. folder: of the log.
 
     declared: names of those that were declared by requests, not by the file. checks: of queues that check what they receive.
-    archives: folders of archives that the file names. site: the broker's name.
+    archives: folders of archives that the file names. site: the broker's name. shared: rules of queues with several homes, of which this
+    broker is one; they stand in `rules` while it is their home.
     """
 
     rules: dict[str, Rules] = field(default_factory=dict)
     subscribers: dict[str, list[str]] = field(default_factory=dict)
+    shared: dict[str, Rules] = field(default_factory=dict)
     declared: set[str] = field(default_factory=set)
     checks: dict[str, Checks] = field(default_factory=dict)
     archives: dict[str, Path] = field(default_factory=dict)
@@ -83,8 +86,8 @@ class QueueSettings:
         return self.archives.get(name) or self.folder.parent / "queue-archive"
 
     @classmethod
-    def of(cls, section: Section, data: Path | None, durability: str, folder: Path | None = None) -> QueueSettings:
-        """Check the tables. folder: what paths of keys and schemas are relative to. Raises ConfigError."""
+    def of(cls, section: Section, data: Path | None, durability: str, folder: Path | None = None, site: str = "") -> QueueSettings:
+        """Check the tables. folder: what paths of keys and schemas are relative to. site: the broker's name. Raises ConfigError."""
         if data is None:
             raise section.error("data", "queues need a place on the disk: give data (or --data) in the broker's file")
         settings = cls(folder=data / "queues", durability=durability)
@@ -108,6 +111,11 @@ class QueueSettings:
             if name in settings.checks and not rules.dead_letters:
                 text = "name a queue for messages that fail the checks and cannot be refused any more: those of other sites, and wills"
                 raise section.section(name).error("dead_letters", text)
+            if (text := _wrong_homes(settings.rules, name, site)) is not None:
+                raise section.section(name).error("homes", text)
+        settings.shared = {name: rules for name, rules in settings.rules.items() if rules.homes}
+        for name in settings.shared:
+            del settings.rules[name]
         section.done()
         return settings
 
@@ -128,6 +136,22 @@ def wrong_dead_letters(rules: dict[str, Rules], name: str) -> str | None:
         return f"queue {to!r} has another store: dead letters change their queue in one commit, so both have one"
     if len(circle := _circle(rules, name)) > 1:
         return f"dead letters go round: {' -> '.join(circle)}; one of these queues keeps its own, or names another one"
+    return None
+
+
+def _wrong_homes(every: dict[str, Rules], name: str, site: str) -> str | None:
+    """Why a queue cannot have the homes that it names; None: it can."""
+    rules = every[name]
+    if any(one.store == rules.store and set(one.homes) != set(rules.homes) for one in every.values()):
+        return "all queues of a store have the same homes: give this one another store, such as another ?schema="
+    if not rules.homes:
+        return None
+    if rules.store.partition("://")[0] not in POSTGRESQL:
+        return "several homes share the store of a queue: give store, as postgresql://USER@HOST/DATABASE"
+    if site not in rules.homes:
+        return f"{site!r} is not among them: give the names of all brokers whose files have this table, this one's too"
+    if rules.topics or rules.archive:
+        return "a queue with several homes is bound to no topics, and has no archive"
     return None
 
 
@@ -155,6 +179,7 @@ def _rules(one: Section, name: str) -> Rules:
     rules.requests = one.choice("acknowledge", ("puback", "request"), "puback") == "request"
     rules.archive = one.choice("archive", tuple(PERIODS), NEVER) if one.has("archive") else NEVER
     rules.topics = tuple(_filter(one, text) for text in one.strings("topics", []))
+    rules.homes = tuple(one.strings("homes", []))
     if one.has("loaded"):
         high = one.whole("high", 1, 2**40)
         rules.load = LoadRule(rules.plan, _plan(one, "loaded"), high, one.whole("low", 0, high - 1, high // 2))

@@ -39,6 +39,7 @@ from .putting import How, how_of, how_of_any, properties_of
 from .refused import Refused
 from .seats import TURN, Place, Seat, Sitting
 from .settings import QueueSettings
+from .sharing import Sharing
 from .sites.away import AwaySeat
 from .sites.guests import Guest
 from .sites.sites import Sites
@@ -91,7 +92,7 @@ class Queues:
     def __init__(self, context: Context, settings: QueueSettings, homes_changed: Callable[[set[str]], None]) -> None:
         self.context = context
         self.settings = settings
-        self.store = Stores(settings, self._say)
+        self.store = Stores(settings, self.say)
         self.sites = Sites(context, settings.rules, self, self._put_parcel, lambda names: homes_changed({PREFIX + one for one in names}))
         self.workflow = Workflow(self)
         self.declared: Declared | None = None
@@ -100,6 +101,7 @@ class Queues:
         self.handles = Handles(context.limits.publisher_handles)
         self.answers = Answers()
         self.upkeep = Upkeep(context, settings, self.store, self.sites, self.handles, self.stir)
+        self.sharing = Sharing(self)
         self._seats: dict[str, list[Seat | Guest]] = {}
         self._stirred: dict[str, None] = {}  # queues that may have something for a member
         self._spoken: dict[Place, None] = {}  # clients that have acknowledged something
@@ -107,7 +109,7 @@ class Queues:
         self._goes_on = False
         self._written = asyncio.Event()
 
-    def _say(self, text: str) -> None:
+    def say(self, text: str) -> None:
         log.error("event=queues-damaged text=%s", text)
 
     def now(self) -> int:
@@ -141,6 +143,12 @@ class Queues:
         self.store.start(self.context.loop.call_soon_threadsafe, self.now, self._committed, noted)
         for name in self.settings.rules:
             self.workflow.find(self.store.queues[name])
+        self.sharing.start()
+
+    def found(self, queue: Queue) -> None:
+        """A queue of a shared store is here, with what was put while it had another home."""
+        self._remember(queue)
+        self.workflow.find(queue)
 
     def _remember(self, queue: Queue) -> None:
         for block in queue.blocks.values():
@@ -168,11 +176,12 @@ class Queues:
             self._give_back(place)
         self.upkeep.stop()
         self.store.close()
+        self.sharing.close()
 
     def name_of(self, topic: str) -> str | None:
         """The queue of a topic or filter `$queue/NAME`, here or at another site; None: it is none."""
         name = topic[len(PREFIX) :] if topic.startswith(PREFIX) else ""
-        return name if name in self.settings.rules or self.sites.homes.home(name) is not None else None
+        return name if name in self.settings.rules or name in self.settings.shared or self.sites.homes.home(name) is not None else None
 
     def may_subscribe(self, topic_filter: str) -> bool:
         """Whether a filter is for a queue that there is, or for the alerts of one that has its home here."""
@@ -180,7 +189,7 @@ class Queues:
 
     def owns(self, topic: str) -> bool:
         """Whether a topic is for queues alone: where there are none, `$queue/NAME` is as any other."""
-        return bool(self.settings.rules) or self.name_of(topic) is not None
+        return bool(self.settings.rules or self.settings.shared) or self.name_of(topic) is not None
 
     def ask_home(self, client: str, asked: dict[str, Any], send: Callable[[bytes], None]) -> bool:
         """Have the home of a queue of another site do what a client here asks; send: takes the answer. False: it is not elsewhere."""
@@ -214,11 +223,15 @@ class Queues:
     @property
     def known(self) -> bool:
         """Whether there are queues, here or at another site."""
-        return bool(self.settings.rules) or self.sites.homes.known
+        return bool(self.settings.rules or self.settings.shared) or self.sites.homes.known
 
     def queue_here(self, name: str) -> Queue | None:
         """A queue that has its home here."""
         return self.store.queues[name] if name in self.settings.rules else None
+
+    def terms_here(self) -> dict[str, int]:
+        """Those of them that other brokers may be home of, with the term of this one."""
+        return self.sharing.terms
 
     def full_here(self) -> dict[str, bool]:
         """All queues that have their home here, with whether they take no more."""
@@ -286,6 +299,8 @@ class Queues:
         if how.parents:
             self.workflow.check(publisher, how.parents)
         if name not in self.settings.rules:
+            if name in self.settings.shared and self.sites.homes.home(name) is None:
+                raise Refused(Reason.QUOTA_EXCEEDED, f"queue {name!r} has no home now: try again")
             self.sites.put(name, publisher, user or "", run, properties)
             return None, ""
         return self._put(name, publisher, how, run.payloads, run.expiry, b"")
@@ -294,6 +309,8 @@ class Queues:
         """Put messages of another site. The gate of their commit; None: they were put before. Raises Refused."""
         if post.name not in self.settings.rules:
             raise Refused(Reason.TOPIC_NAME_INVALID, f"there is no queue {post.name!r} any more: declare it, or its messages wait")
+        if post.parcel in self.store.of(self.store.queues[post.name]).parcels:
+            return None
         return self._receive(post, properties_of(post.properties))
 
     def _receive(self, post: PutPost, properties: PublishProperties | None, topic: bytes = b"") -> Gate | None:
@@ -626,6 +643,8 @@ class Queues:
 
     def _give(self, seat: Seat | Guest, most: int) -> int:
         committer = self.store.committer(seat.queue)
+        if not committer.store.held():  # another broker may be home of it
+            return 0
         if committer.away:  # bodies cannot be read: after the next commit all get what there is
             return 0
         now = self.now()

@@ -14,10 +14,11 @@ from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ...base.settings import ConfigError
+from ...mqtt.errors import UsageError
 from .committer import Committer
 from .core.queue import Queue
 from .core.rules import Rules
-from .log.locations import LOG, in_use
+from .log.locations import LOG, in_use, shown
 from .log.store import LogStore
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Stores:
 
     def _found(self, kind: str, name: str, queue: Queue) -> None:
         """A queue of an earlier life. What it has moved away from counts for nothing, if it is empty."""
-        rules = self._settings.rules.get(name)
+        rules = self._settings.rules.get(name) or self._settings.shared.get(name)
         if rules is not None and rules.store != kind and queue.blocks:
             raise ConfigError(str(self._settings.folder), f"queues.{name}.store", shown(rules.store), _left_in(queue, kind))
         if name not in self.queues or (rules is not None and rules.store == kind):
@@ -92,11 +93,34 @@ class Stores:
         noted: Callable[[Batch], None] | None,
     ) -> None:
         """Have commits made; see `Committer`."""
+        self._committed = call, now, done, noted
         for store in self.here.values():
-            committer = Committer(store, call, now, done)
-            if noted is not None:
-                committer.noted = noted
-            self.committers.append(committer)
+            self._commit(store)
+
+    def _commit(self, store: LogStore) -> None:
+        call, now, done, noted = self._committed
+        committer = Committer(store, call, now, done)
+        if noted is not None:
+            committer.noted = noted
+        self.committers.append(committer)
+
+    def adopt(self, kind: str, store: LogStore) -> None:
+        """A shared store is open, and is this broker's from now on."""
+        self.here[kind] = store
+        for name, queue in store.queues.items():
+            self._found(kind, name, queue)
+        self._commit(store)
+
+    def drop(self, kind: str, text: str) -> None:
+        """A shared store is another broker's now. text: for those who wait for its commits."""
+        store = self.here.pop(kind)
+        for name, queue in store.queues.items():
+            if self.queues.get(name) is queue:
+                del self.queues[name]
+                self._of.pop(name, None)
+        committer = next(one for one in self.committers if one.store is store)
+        self.committers.remove(committer)
+        committer.abandon(text)
 
     def close(self) -> None:
         """Write what is left, and stop. Blocks."""
@@ -115,7 +139,9 @@ class Stores:
         """Who commits what a queue has to write."""
         found = self._of.get(queue.name)
         if found is None:
-            found = next(one for one in self.committers if one.store.queues.get(queue.name) is queue)
+            found = next((one for one in self.committers if one.store.queues.get(queue.name) is queue), None)
+            if found is None:
+                raise UsageError(f"another broker is home of queue {queue.name!r} now")
             self._of[queue.name] = found
         return found
 
@@ -194,14 +220,12 @@ class Stores:
 
     def trimming(self, now: int) -> Iterator[None]:
         """Let go of what nobody needs, a piece of work at a time."""
-        for store in self.here.values():
-            yield from store.trimming(now)
+        for kind, store in list(self.here.items()):
+            for step in store.trimming(now):
+                yield step
+                if self.here.get(kind) is not store:
+                    break
         self.begin()
-
-
-def shown(kind: str) -> str:
-    """A store without the password that may stand in its URL."""
-    return kind.rpartition("@")[2]
 
 
 def _left_in(queue: Queue, kind: str) -> str:

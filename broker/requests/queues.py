@@ -55,8 +55,8 @@ from ..auth.roles import Role
 from ..queues.core.queue import HIGHEST
 from ..queues.declaring import Declarations
 from ..queues.kept import MOST_READ, Position
+from ..queues.log.locations import shown
 from ..queues.overview import MOST_PEEKED, Overview, Walk
-from ..queues.stores import shown
 from ..queues.workflow.workflow import DO as PARENTS
 from ..routing.publication import Publication
 from .reply import own_targets, reply_to, work

@@ -114,7 +114,7 @@ def _recipients(settings: RecipientSettings) -> list[str]:
 
 def _queues(settings: QueueSettings) -> list[str]:
     lines = []
-    for name, rules in settings.rules.items():
+    for name, rules in {**settings.rules, **settings.shared}.items():
         values = _said(rules)
         load = values.pop("load", None)
         if load is not None:

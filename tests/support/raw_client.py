@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from typing import Any, TypeVar
 
@@ -49,6 +50,11 @@ class RawClient:
         """Nothing has come, and nothing is on the way."""
         self.send(Pingreq())
         self.expect(Pingresp)
+
+    def shut(self) -> None:
+        """End the connection under a thread that reads."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         self._socket.close()

@@ -25,7 +25,8 @@ class Rules:
     prefetch: messages that a member has at most. reveal: at once. single: only one member is active at a time. explicit: a message is
     journalled for a subscriber when that says so, not with its outcome. requests: an acknowledgement is FETCHED only; a member
     says DONE and the like by requests. store: its kind, or its URL. topics: filters of topics whose messages are put as well.
-    archive: how often what the retention lets go is archived; "": never.
+    archive: how often what the retention lets go is archived; "": never. homes: brokers of which one is home of the queue at a time; none:
+    the one that declares it.
     """
 
     plan: Plan = POOL
@@ -48,6 +49,7 @@ class Rules:
     store: str = "log"
     topics: tuple[str, ...] = ()
     archive: str = ""
+    homes: tuple[str, ...] = ()
 
     def backoff_of(self, tries: int) -> int:
         """Milliseconds until a message that was given so often is given again."""

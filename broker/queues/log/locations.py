@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import errno
 from pathlib import Path
+from typing import Any
 
 from .files import FileSegments
 from .port import Segments
@@ -33,8 +34,12 @@ def segments_in(folder: Path, kind: str = LOG, durability: str = "fsync") -> Seg
     try:
         return _segments_in(folder, kind, durability == "fsync")
     except ImportError:
-        package = PACKAGES.get(_scheme(kind), kind)
-        raise OSError(errno.ENOPKG, f"the store {package} needs a package that is not installed: pip install 'mqmesh[{package}]'") from None
+        raise _not_installed(kind) from None
+
+
+def _not_installed(kind: str) -> OSError:
+    package = PACKAGES.get(_scheme(kind), kind)
+    return OSError(errno.ENOPKG, f"the store {package} needs a package that is not installed: pip install 'mqmesh[{package}]'")
 
 
 def _segments_in(folder: Path, kind: str, sync: bool) -> Segments:
@@ -64,6 +69,27 @@ def _product(url: str, sync: bool) -> Product:
     from .products.redis_streams import RedisStreams
 
     return RedisStreams(url, sync)
+
+
+def lease_at(kind: str, holder: str) -> Any:
+    """The lease of a store that several brokers have in turn (`lease.py`). holder: this broker. Raises OSError."""
+    try:
+        from .lease import SECONDS, Lease
+    except ImportError:
+        raise _not_installed(kind) from None
+    return Lease(kind, holder, SECONDS)
+
+
+def segments_of(lease: Any, kind: str, durability: str) -> Segments:
+    """The store of such a lease, which this broker has."""
+    from .postgresql import PostgresqlSegments
+
+    return PostgresqlSegments(kind, durability == "fsync", lease)
+
+
+def shown(kind: str) -> str:
+    """A store without the password that may stand in its URL."""
+    return kind.rpartition("@")[2]
 
 
 def in_use(folder: Path) -> set[str]:

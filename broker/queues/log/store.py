@@ -87,11 +87,18 @@ class LogStore:
 
     queues: by name. resident: bytes of payloads in memory. full: why nothing can be put, None: it can. parcels: those that the log brought
     when it was opened. carry: what is on its way from the oldest segment to the end. trim_soon: it is there, and the segment may go.
-    may_go: asked before a segment goes, with the time when its retention was over.
+    may_go: asked before a segment goes, with the time when its retention was over. where: the segments; None: those of the kind.
+    held: asked before messages are given to members: whether no other broker can have the store.
     """
 
     def __init__(
-        self, folder: Path, durability: str = "fsync", say: Said = print, segment_bytes: int = SEGMENT_BYTES, kind: str = LOG
+        self,
+        folder: Path,
+        durability: str = "fsync",
+        say: Said = print,
+        segment_bytes: int = SEGMENT_BYTES,
+        kind: str = LOG,
+        where: Segments | None = None,
     ) -> None:
         self.folder = folder
         self.say = say
@@ -101,7 +108,7 @@ class LogStore:
         self.parcels: set[bytes] = set()
         self.carry: Carry | None = None
         self.trim_soon = False
-        self._where = segments_in(folder, kind, durability)
+        self._where = where if where is not None else segments_in(folder, kind, durability)
         self._segment_bytes = segment_bytes
         self._numbers: dict[int, Queue] = {}
         self._segments: dict[int, Segment] = {}
@@ -116,6 +123,7 @@ class LogStore:
         self._ended: dict[int, int] = {}  # when something was last said of messages of a segment; at the start
         self._ends = False  # the current segment, with the next commit
         self.may_go: Callable[[Segment, int], bool] = lambda segment, due: True
+        self.held: Callable[[], bool] = lambda: True
 
     # ---- the start
 

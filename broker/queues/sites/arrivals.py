@@ -5,7 +5,7 @@ the table of the store (`keeping.py`). After a restart the log says which parcel
 to commit, custody brings the parcel once more: that one counts for nothing.
 
 A queue that is full, or is not declared any more, takes no parcel: it waits in its place, in order, and other sites
-are told to send no more.
+are told to send no more. If the queue has another home now, its parcels go there, under their numbers.
 
 What it does not know: where parcels come from.
 """
@@ -130,6 +130,18 @@ class Arrivals:
     def waits(self, name: str) -> bool:
         """Whether parcels wait for room in a queue."""
         return name in self._waiting
+
+    def leave(self, name: str) -> list[wire.PutPost]:
+        """A queue has another home: the parcels that wait for it, which are not kept here any more."""
+        line = self._waiting.pop(name, deque())
+        for kept in line:
+            self._keeping.put_parcel(ARRIVED, kept.key, None)
+        return [kept.post for kept in line]
+
+    @property
+    def names(self) -> list[str]:
+        """The queues that parcels wait for."""
+        return list(self._waiting)
 
     def look(self) -> None:
         """Try again what found no room."""

@@ -1,7 +1,7 @@
 """Which site is the home of which queue, as brokers tell each other; it survives a restart.
 
-A queue has one home. Where two brokers declare the same name, each serves its own clients, and all others take the one with the lower
-number, until an operator renames one of them.
+A queue has one home. Of several brokers that take turns as its home, the one with the highest term is. Where two brokers declare the same
+name otherwise, each serves its own clients, and all others take the one with the lower number, until an operator renames one of them.
 
 What it does not know: what is done with a queue.
 """
@@ -24,25 +24,28 @@ class Homes:
         self._own = own
         self._keeping = keeping
         self._of: dict[int, dict[str, bool]] = {}
+        self._terms: dict[int, dict[str, int]] = {}
         self._home: dict[str, int] = {}
 
-    def restore(self, found: dict[int, list[str]]) -> None:
-        """What was known in an earlier life."""
+    def restore(self, found: dict[int, dict[str, int]]) -> None:
+        """What was known in an earlier life: names, and terms or 0."""
         for number, names in found.items():
             self._of[number] = dict.fromkeys(names, False)
+            self._terms[number] = names
         self._find()
 
-    def told(self, number: int, queues: dict[str, bool]) -> set[str]:
+    def told(self, number: int, queues: dict[str, bool], terms: dict[str, int]) -> set[str]:
         """A broker says which queues it is the home of: those whose home is another one now."""
         before = dict(self._home)
         known = self._of.get(number, {})
         for name in sorted(queues.keys() - known.keys()):
-            if name not in self._own:
+            if name not in self._own or name in terms:
                 continue
             text = "two brokers are its home: rename one of the two queues"
             log.warning("event=queue-twice queue=%s number=%d text=%s", quoted(name), number, text)
-        if known.keys() != queues.keys():
-            self._keeping.put_homes(number, sorted(queues))
+        if known.keys() != queues.keys() or self._terms.get(number, {}) != terms:
+            self._keeping.put_homes(number, {name: terms.get(name, 0) for name in sorted(queues)})
+        self._terms[number] = dict(terms)
         if queues:
             self._of[number] = dict(queues)
         else:
@@ -58,8 +61,17 @@ class Homes:
         self._home = {}
         for number in sorted(self._of):
             for name in self._of[number]:
-                if name not in self._own:
-                    self._home.setdefault(name, number)
+                known = self._home.get(name)
+                if name not in self._own and (known is None or self._term(known, name) < self._term(number, name)):
+                    self._home[name] = number
+
+    def _term(self, number: int, name: str) -> int:
+        return self._terms.get(number, {}).get(name, 0)
+
+    def shared(self, name: str) -> bool:
+        """Whether another broker becomes its home, if this one is away."""
+        home = self._home.get(name)
+        return home is not None and self._term(home, name) > 0
 
     def home(self, name: str) -> int | None:
         """The number of the broker that is home of a queue; None: none is known, or it is this one."""

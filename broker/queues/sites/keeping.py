@@ -1,7 +1,7 @@
 """What a broker keeps in its store of queues at several sites.
 
     table    key                value
-    queues   "h" number         the queues that another broker is the home of
+    queues   "h" number         the queues that another broker is the home of, with their terms
     queues   "p" serial         a parcel that has come and is not in the log of the queues yet
     queues   "r" parcel         a parcel that came back from a home that is gone: it waits for another one
 
@@ -27,7 +27,7 @@ class Kept:
     """What an earlier life has left. arrived: parcels by their serials. back: by their numbers."""
 
     def __init__(self) -> None:
-        self.homes: dict[int, list[str]] = {}
+        self.homes: dict[int, dict[str, int]] = {}
         self.arrived: dict[bytes, bytes] = {}
         self.back: dict[bytes, bytes] = {}
 
@@ -44,7 +44,8 @@ class Keeping:
         kept = Kept()
         for key, value in list(persistence.store.values(TABLE)):
             if key[:1] == b"h":
-                kept.homes[int.from_bytes(key[1:], "big")] = msgpack.unpackb(value)
+                names = msgpack.unpackb(value)
+                kept.homes[int.from_bytes(key[1:], "big")] = names if isinstance(names, dict) else dict.fromkeys(names, 0)
             elif key[:1] == ARRIVED:
                 kept.arrived[key[1:]] = value
             elif key[:1] == BACK:
@@ -60,8 +61,8 @@ class Keeping:
         else:
             self.persistence.writer.put_value(TABLE, key, value)
 
-    def put_homes(self, number: int, names: list[str]) -> None:
-        """The queues of a broker; none: it is the home of none."""
+    def put_homes(self, number: int, names: dict[str, int]) -> None:
+        """The queues of a broker, with their terms; none: it is the home of none."""
         self._put(b"h" + number.to_bytes(2, "big"), msgpack.packb(names) if names else None)
 
     def put_parcel(self, kind: bytes, key: bytes, body: bytes | None) -> None:

@@ -51,6 +51,9 @@ class Here(Protocol):
     def queue_here(self, name: str) -> Queue | None:
         """A queue that has its home here."""
 
+    def terms_here(self) -> dict[str, int]:
+        """Those of them that other brokers may be home of, with the term of this one."""
+
     def full_here(self) -> dict[str, bool]:
         """All of them, with whether they take no more."""
 
@@ -144,7 +147,7 @@ class Sites:
             self._drop(number)
         elif event.name == "member_forgotten":
             self._drop(number)
-            self._moved(self.homes.told(number, {}))
+            self._moved(self.homes.told(number, {}, {}))
 
     def _meet(self, number: int) -> None:
         self.context.refresh()
@@ -159,7 +162,7 @@ class Sites:
         if brokers and self.posts is not None:
             self._full = self._here.full_here()
             self._told.update(numbers(brokers))
-            self._send(brokers, wire.HOMES, wire.encode(wire.HomesPost(self.context.life, self._full)))
+            self._send(brokers, wire.HOMES, wire.encode(wire.HomesPost(self.context.life, self._full, self._here.terms_here())))
 
     def _send(self, brokers: int, kind: str, body: bytes) -> None:
         assert self.posts is not None
@@ -183,7 +186,7 @@ class Sites:
     def _homes(self, origin: int, body: bytes) -> None:
         post = wire.decode_homes(body)
         self._drop(origin, but=post.life)
-        moved = self.homes.told(origin, post.queues)
+        moved = self.homes.told(origin, post.queues, post.terms)
         if post.queues and origin not in self._told:
             self._tell(1 << origin)
         self._moved(moved)
@@ -208,8 +211,17 @@ class Sites:
         self._changed(names)
         for name in names:
             self._sit_again(name)
+        self._pass_on()
         for post in [one for one in self._back.values() if self.homes.home(one.name) is not None or self._here.queue_here(one.name)]:
             self._place(post)
+
+    def _pass_on(self) -> None:
+        """Parcels that have come here go on to the home that a queue has now."""
+        for name in self.arrivals.names:
+            home = self.homes.home(name)
+            if home is not None and self._node is not None and self._node.known() >> home & 1:
+                for post in self.arrivals.leave(name):
+                    self._send(1 << home, wire.PUT, wire.encode(post))
 
     def _sit_again(self, name: str) -> None:
         """Ask the home of a queue anew for the clients here."""
@@ -237,6 +249,8 @@ class Sites:
         home = self.homes.home(name)
         if home is None or self.posts is None:
             raise Refused(Reason.TOPIC_NAME_INVALID, f"there is no queue {name!r}")
+        if self.homes.shared(name) and not (self._node is not None and self._node.live() >> home & 1):
+            raise Refused(Reason.QUOTA_EXCEEDED, f"the home of queue {name!r} is away, and another one takes over: try again")
         if self.homes.full(name):
             raise Refused(Reason.QUOTA_EXCEEDED, f"the home of queue {name!r} takes no more messages for now")
         persistence = self.keeping.persistence
@@ -392,6 +406,7 @@ class Sites:
     def tick(self) -> None:
         """From time to time."""
         self.arrivals.look()
+        self._pass_on()
         if self._told and self._node is not None and self._here.full_here() != self._full:
             self._tell(self._node.live())
 

@@ -1,7 +1,7 @@
 """What brokers say to each other about queues: posts (`broker/mesh/peer_message.py`), in custody as QoS 2 messages are.
 
     post            from -> to              body
-    queues/homes    home -> everybody       [life, {name: full}]: all queues that a broker is the home of; answered with the like
+    queues/homes    home -> everybody       [life, {name: full}, {name: term}]: all that a broker is the home of; answered with the like
     queues/put      publisher's -> home     [parcel, name, publisher, user, properties, expiry | nil, payloads]
     queues/join     member's -> home        [life, name, client, token, most]: it takes messages, at most so many at once
     queues/leave    member's -> home        [name, client, token, for good]: it takes no more; what it has goes back
@@ -35,10 +35,12 @@ class What(IntEnum):
 
 
 class HomesPost(NamedTuple):
-    """All queues of a broker, with whether they are full. life: of the broker."""
+    """All queues of a broker, with whether they are full. life: of the broker. terms: of queues with several homes, which take turns: the
+    highest one is the latest."""
 
     life: int
     queues: dict[str, bool]
+    terms: dict[str, int]
 
 
 class PutPost(NamedTuple):
@@ -138,7 +140,10 @@ def decode_homes(body: bytes) -> HomesPost:
     life, queues = fields(body, int, dict)
     if not all(isinstance(name, str) and isinstance(full, bool) for name, full in queues.items()):
         raise ValueError("a post with queues that are none")
-    return HomesPost(life, queues)
+    terms = (msgpack.unpackb(body)[2:3] or [{}])[0]  # an earlier version says none
+    if not isinstance(terms, dict) or not all(isinstance(name, str) and isinstance(term, int) for name, term in terms.items()):
+        raise ValueError("a post with terms that are none")
+    return HomesPost(life, queues, terms)
 
 
 def decode_put(body: bytes) -> PutPost:

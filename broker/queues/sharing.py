@@ -1,0 +1,190 @@
+"""Stores that several brokers have in turn: who has the lease is home of their queues (docs/queues.md, "Several homes").
+
+    waits     asks for the lease, again and again
+    gained    opens the log, in a thread; then the queues have their home here
+    lost      another broker has the lease: the queues have their home there, and what was not written is given up
+
+The lease is asked for and renewed in a thread. Once it is over by this broker's own clock, nothing is given to members until the database
+says that nobody else has taken it.
+
+What it does not know: databases.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from .log.locations import lease_at, segments_of, shown
+from .log.store import LogStore
+
+if TYPE_CHECKING:
+    from .shell import Queues
+
+log = logging.getLogger("mqmesh.broker")
+
+POLL = 0.25  # seconds between questions for a lease that another broker has
+RENEWALS = 5  # in the time of a lease
+
+
+class Lease(Protocol):
+    """See `log/lease.py`."""
+
+    token: int
+    seconds: float
+
+    def take(self) -> bool:
+        """Take it, unless another broker has it."""
+
+    def renew(self) -> bool:
+        """Whether no other broker has taken it."""
+
+    def close(self) -> None:
+        """Give it up."""
+
+
+class Keeper:
+    """Takes and renews one lease in a thread. call: runs a function in the loop. gained, lost: are told there; renewed: of a lease that
+    was over by this broker's clock, and that nobody has taken.
+    """
+
+    def __init__(
+        self, lease: Lease, call: Callable[..., Any], gained: Callable[[int], None], lost: Callable[[], None], renewed: Callable[[], None]
+    ) -> None:
+        self.lease = lease
+        self._call = call
+        self._gained = gained
+        self._lost = lost
+        self._renewed = renewed
+        self._until = 0.0
+        self._has = False
+        self._error = ""
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="queues-lease", daemon=True)
+        self._thread.start()
+
+    def valid(self) -> bool:
+        """Whether no other broker can have the lease."""
+        return time.monotonic() < self._until
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self._look()
+                self._error = ""
+            except OSError as error:
+                if not self._error:
+                    log.warning("event=queues-lease text=%s", error.strerror or error)
+                self._error = str(error)
+            self._stop.wait(self.lease.seconds / RENEWALS if self._has and not self._error else POLL)
+        self.lease.close()
+
+    def _look(self) -> None:
+        begin = time.monotonic()
+        if not self._has:
+            self._has = self.lease.take()
+            if self._has:
+                self._until = begin + self.lease.seconds
+                self._call(self._gained, self.lease.token)
+        elif self.lease.renew():
+            was, self._until = self.valid(), begin + self.lease.seconds
+            if not was:
+                self._call(self._renewed)
+        else:
+            self._has, self._until = False, 0.0
+            self._call(self._lost)
+
+    def close(self) -> None:
+        """Give the lease up. Blocks."""
+        self._stop.set()
+        self._thread.join()
+
+
+class Sharing:
+    """The shared stores of a broker. terms: the token of each queue that has its home here by one."""
+
+    def __init__(self, queues: Queues) -> None:
+        self.terms: dict[str, int] = {}
+        self._queues = queues
+        self._keepers: dict[str, Keeper] = {}
+        self._tokens: dict[str, int] = {}  # kind -> of the lease that this broker has
+
+    def start(self) -> None:
+        """Ask for the leases. Raises OSError."""
+        settings, call = self._queues.settings, self._queues.context.loop.call_soon_threadsafe
+        for kind in sorted({rules.store for rules in settings.shared.values()}):
+            self._keepers[kind] = Keeper(
+                lease_at(kind, settings.site), call, partial(self._gained, kind), partial(self._lost, kind), partial(self._stir, kind)
+            )
+
+    def close(self) -> None:
+        """Other brokers may take the stores, which are closed. Blocks."""
+        for keeper in self._keepers.values():
+            keeper.close()
+
+    def _names(self, kind: str) -> list[str]:
+        return [name for name, rules in self._queues.settings.shared.items() if rules.store == kind]
+
+    def _gained(self, kind: str, token: int) -> None:
+        """Open the log."""
+        queues = self._queues
+        if queues.context.stopping:
+            return
+        settings, keeper = queues.settings, self._keepers[kind]
+        assert settings.folder is not None
+        self._tokens[kind] = token
+        store = LogStore(
+            settings.folder, settings.durability, queues.say, kind=kind, where=segments_of(keeper.lease, kind, settings.durability)
+        )
+        store.held = keeper.valid
+        opening = queues.context.loop.run_in_executor(None, store.open, settings.shared.__getitem__, queues.now())
+        opening.add_done_callback(partial(self._opened, kind, token, store))
+
+    def _opened(self, kind: str, token: int, store: LogStore, opening: Any) -> None:
+        queues = self._queues
+        if opening.cancelled() or queues.context.stopping or self._tokens.get(kind) != token:
+            store.where.close()
+            return
+        if (error := opening.exception()) is not None:
+            log.error("event=queues-unopened store=%s text=%s", shown(kind), error)
+            store.where.close()
+            queues.context.loop.call_later(POLL, self._again, kind, token)
+            return
+        log.info("event=queues-gained store=%s term=%d", shown(kind), token)
+        queues.context.refresh()
+        names = self._names(kind)
+        self.terms.update(dict.fromkeys(names, token))
+        queues.store.adopt(kind, store)
+        for name in names:
+            queues.begin(name, queues.settings.shared[name], queues.settings.subscribers.get(name, []))
+            queues.found(queues.store.queues[name])
+        queues.context.flush()
+
+    def _again(self, kind: str, token: int) -> None:
+        if self._tokens.get(kind) == token:
+            self._gained(kind, token)
+
+    def _lost(self, kind: str) -> None:
+        """Another broker has the store."""
+        queues = self._queues
+        self._tokens.pop(kind, None)
+        if queues.context.stopping or kind not in queues.store.here:
+            return
+        log.warning("event=queues-lost store=%s text=another broker is home of its queues", shown(kind))
+        queues.context.refresh()
+        for name in self._names(kind):
+            del self.terms[name]
+            queues.end(name)
+        queues.store.drop(kind, "another broker is home of the queue now: try again")
+        queues.context.flush()
+
+    def _stir(self, kind: str) -> None:
+        """Members may be given messages again."""
+        self._queues.context.refresh()
+        for name in self._names(kind):
+            self._queues.stir(name)
+        self._queues.context.flush()

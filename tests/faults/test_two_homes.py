@@ -1,0 +1,253 @@
+"""A queue with two homes on PostgreSQL, worked from three sites, while home or database are harmed (docs/queues.md, "Several homes").
+
+What a publisher was told is worked in the end, and what a member was told is done is given to nobody again.
+`MQMESH_QUEUE_KILLS` says how often each harm is done; without it, once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import psycopg
+import pytest
+from mqmesh.mqtt.packets import Connack, Connect, Puback, Publish, Suback, Subscribe, Subscription
+from mqmesh.mqtt.properties import Property
+from support.command import start
+from support.peers.postgres import Server, server
+from support.raw_client import RawClient
+from support.services import PATIENCE, free_port, wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.keeps, pytest.mark.service]
+
+TIMES = int(os.environ.get("MQMESH_QUEUE_KILLS", "1"))
+TOPIC = "$queue/orders"
+SITES = {"lyon": 1, "porto": 2, "turin": 3}
+HOMES = ("lyon", "porto")
+SOME = 60  # messages
+
+
+class Sites:
+    """Three brokers; the first two are homes of the queue."""
+
+    def __init__(self, folder: Path, database: Server) -> None:
+        self.folder = folder
+        self.database = database
+        self.ports = {name: free_port() for name in SITES}
+        self.running: dict[str, subprocess.Popen[str]] = {}
+        self.lives = 0
+        self._stack = ExitStack()
+        queue = f'[queues.orders]\nstore = "{database.url}"\nhomes = ["lyon", "porto"]\nacknowledge = "request"'
+        for name, number in SITES.items():
+            peers = [f'[[mesh.peer]]\naddress = "mqtt://127.0.0.1:{self.ports[one]}"' for one in SITES if one < name]
+            lines = [f'name = "{name}"', f"number = {number}", f'listen = ["mqtt://127.0.0.1:{self.ports[name]}"]']
+            lines += [f'data = "{folder}/{name}"', queue if name in HOMES else ""]
+            (folder / f"{name}.toml").write_text("\n".join([*lines, '[mesh]\nname = "m"\nkey = "0123456789abcdef"', *peers]))
+
+    def __enter__(self) -> Sites:
+        for name in SITES:
+            self.start(name)
+        wait_until(self.known, PATIENCE, "home that all sites know")
+        return self
+
+    def known(self) -> bool:
+        """Whether the site that is no home knows that the topic is that of a queue."""
+        client = RawClient(self.ports["turin"])
+        client.send(Connect("asks", 5, True, 0), Subscribe(1, [Subscription(f"$share/g/{TOPIC}", 1)]))
+        client.expect(Connack)
+        (reason,) = client.expect(Suback).reasons
+        client.close()
+        return reason == 0x8F
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def start(self, name: str) -> None:
+        self.lives += 1
+        log = self.folder / f"log-{name}-{self.lives}"
+        broker = self._stack.enter_context(start("broker", "--config", self.folder / f"{name}.toml", stderr=log))
+        assert broker.stdout is not None
+        assert broker.stdout.readline().startswith("ready"), log.read_text()
+        self.running[name] = broker
+
+    def lease(self) -> tuple[int, str]:
+        """Its token, and who has it."""
+        try:
+            with psycopg.connect(self.database.url, connect_timeout=15) as admin:
+                row = admin.execute("SELECT token, holder FROM mqmesh_queues.lease").fetchone()
+        except psycopg.Error:
+            return 0, ""
+        return row or (0, "")
+
+    def other(self, token: int) -> str:
+        """Who has the lease after this one."""
+        wait_until(lambda: self.lease()[0] > token, PATIENCE, "takeover")
+        return self.lease()[1]
+
+
+class Client(threading.Thread):
+    """Connects to a broker again and again until it is told to stop."""
+
+    def __init__(self, port: int, name: str) -> None:
+        super().__init__(daemon=True)
+        self.name = name
+        self.port = port
+        self.stopped = False
+        self.error: BaseException | None = None
+        self.client: RawClient | None = None
+        self.start()
+
+    def run(self) -> None:
+        while not self.stopped:
+            try:
+                self.client = RawClient(self.port)
+                self.client.send(Connect(self.name, 5, True, 0))
+                self.client.expect(Connack)
+                self.work(self.client)
+            except OSError:
+                continue
+            except AssertionError as error:
+                if not str(error).startswith(("the broker closed", "Disconnect(")):
+                    self.error = error
+                    return
+
+    def work(self, client: RawClient) -> None:
+        raise NotImplementedError
+
+    def end(self) -> None:
+        self.stopped = True
+        if self.client is not None:
+            self.client.shut()
+        self.join(PATIENCE)
+
+
+class Shop(Client):
+    """confirmed: messages whose PUBACK said that they are put."""
+
+    def __init__(self, port: int, name: str) -> None:
+        self.confirmed: set[bytes] = set()
+        self.count = 0
+        super().__init__(port, name)
+
+    def work(self, client: RawClient) -> None:
+        while not self.stopped:
+            self.count += 1
+            payload = f"{self.name} {self.count}".encode()
+            client.send(Publish(TOPIC, payload, 1, packet_id=1))
+            if client.expect(Puback).reason < 0x80:
+                self.confirmed.add(payload)
+
+
+class Worker(Client):
+    """given: messages that it got. done: those of which the queue has said so, of all workers."""
+
+    done: set[bytes] = set()  # noqa: RUF012 - of one test
+
+    def __init__(self, port: int, name: str) -> None:
+        self.given: set[bytes] = set()
+        super().__init__(port, name)
+
+    def work(self, client: RawClient) -> None:
+        client.send(Subscribe(1, [Subscription("$mqmesh/queues/answer", 0), Subscription(TOPIC, 1)]))
+        before = client.until(Suback)
+        while not self.stopped:
+            packet = before.pop(0) if before else client.expect(Publish)
+            if packet.topic == TOPIC:
+                self.take(client, packet)
+            elif json.loads(packet.payload).get("state") == "done":
+                self.done.add(packet.properties[Property.CORRELATION_DATA])
+
+    def take(self, client: RawClient, packet: Publish) -> None:
+        assert packet.payload not in self.done, f"{packet.payload!r} is done, and was given to {self.name} again"
+        self.given.add(packet.payload)
+        (position,) = [value for key, value in packet.properties[Property.USER_PROPERTY] if key == "mqmesh-position"]
+        body = json.dumps({"do": "done", "name": "orders", "position": int(position)}).encode()
+        client.send(Puback(packet.packet_id), Publish("$mqmesh/queues", body, properties={Property.CORRELATION_DATA: packet.payload}))
+
+
+class Load:
+    """Shops and workers at all sites."""
+
+    def __init__(self, sites: Sites) -> None:
+        Worker.done = set()
+        self.shops = [Shop(port, f"shop-{name}") for name, port in sites.ports.items()]
+        self.workers = [Worker(port, f"worker-{name}") for name, port in sites.ports.items()]
+
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        def looked() -> bool:
+            for one in (*self.shops, *self.workers):
+                if one.error is not None:
+                    raise one.error
+            return condition()
+
+        wait_until(looked, PATIENCE, what)
+
+    def more(self, of: str = "") -> None:
+        """Let some more messages be put and worked; of one site."""
+        done = len(Worker.done)
+        shops = [shop for shop in self.shops if shop.name.endswith(of)]
+        put = sum(len(shop.confirmed) for shop in shops)
+        self.until(lambda: sum(len(shop.confirmed) for shop in shops) > put + SOME, f"messages that are put at {of or 'any site'}")
+        self.until(lambda: len(Worker.done) > done + SOME, "messages that are worked")
+
+    def end(self) -> None:
+        """Everything that was confirmed is worked: who took it may have been killed before it heard that it is done."""
+        for shop in self.shops:
+            shop.end()
+        confirmed = set().union(*[shop.confirmed for shop in self.shops])
+        given: set[bytes] = set()
+        self.until(lambda: confirmed <= given.union(*[worker.given.copy() for worker in self.workers]), "end of the work")
+        for worker in self.workers:
+            worker.end()
+            assert worker.error is None, worker.error
+
+
+@pytest.fixture
+def sites(tmp_path: Path) -> Iterator[Sites]:
+    with server() as database, Sites(tmp_path, database) as running:
+        yield running
+
+
+@pytest.mark.parametrize("harm", ["killed", "stopped"])
+def test_the_other_home_takes_over(sites: Sites, harm: str) -> None:
+    load = Load(sites)
+    for _ in range(TIMES):
+        load.more()
+        token, home = sites.lease()
+        broker = sites.running[home]
+        broker.send_signal(signal.SIGKILL if harm == "killed" else signal.SIGTERM)
+        broker.wait(PATIENCE)
+        assert sites.other(token) != home
+        load.more("turin")
+        sites.start(home)
+        load.more(home)
+    load.end()
+
+
+def test_a_home_that_was_away_writes_nothing_more(sites: Sites) -> None:
+    load = Load(sites)
+    for _ in range(TIMES):
+        load.more()
+        token, home = sites.lease()
+        sites.running[home].send_signal(signal.SIGSTOP)
+        assert sites.other(token) != home
+        load.more("turin")
+        sites.running[home].send_signal(signal.SIGCONT)
+        load.more(home)
+    load.end()
+
+
+def test_the_database_is_killed(sites: Sites) -> None:
+    load = Load(sites)
+    for _ in range(TIMES):
+        load.more()
+        sites.database.kill()
+        sites.database.start()
+        load.more()
+    load.end()
