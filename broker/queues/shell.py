@@ -665,7 +665,8 @@ class Queues:
             topic = (PREFIX + seat.queue.name).encode()
             for offer in offers(one, payloads, topic, seat.suffix, seat, self.context.now, now, seat.alone, seat.queue.rules.requests):
                 seat.send(offer, now)
-            self.store.served(seat.queue, block)
+            if number + 1 == len(slices) or slices[number + 1].part.block is not block:
+                self.store.served(seat.queue, block)
         return sum(one.length for one in slices)
 
     # ---- commits and time

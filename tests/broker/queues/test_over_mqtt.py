@@ -335,3 +335,22 @@ async def test_members_of_two_versions_get_properties_and_what_is_left_of_a_life
         assert [said(one, "mqmesh-note") for one in found] == [[], ["1"], [], ["3"]]
         assert {one.properties[Property.MESSAGE_EXPIRY_INTERVAL] for one in found} <= {59, 60}
         assert [one.payload for one in found] == [one.payload for one in await b.messages(4)] == [b"x" * at for at in range(4)]
+
+
+async def test_what_comes_back_here_and_there_is_read_from_the_log_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Site(queues=queues(tmp_path, orders=Rules())) as site:
+        shop, a, b = await site.client("shop"), await site.client("a"), await site.client("b")
+        shop.send(*[Publish("$queue/orders", b"%d" % at, 1, packet_id=at) for at in range(1, 21)])
+        for at in range(1, 21):
+            await shop.expect(Puback, packet_id=at)
+        await a.subscribe("$queue/orders", qos=1)
+        found = await a.messages(20, acknowledge=False)
+        store = site.broker.site.queues.store.here["log"]  # type: ignore[union-attr]
+        read, read_from_log = [], store._read_payloads
+        monkeypatch.setattr(store, "_read_payloads", lambda block: read.append(block.first) or read_from_log(block))
+        a.send(*[Puback(one.packet_id) for one in found[::2]])
+        await a.nothing()
+        await b.subscribe("$queue/orders", qos=1)
+        await a.cut()
+        assert [one.payload for one in await b.messages(10)] == [one.payload for one in found[1::2]]
+        assert len(read) == len(set(read))
