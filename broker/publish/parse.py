@@ -10,6 +10,7 @@ different topics and sizes that have the same recipients.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from ...mqtt.batch.run import PID_HIGH, PID_LOW, Run
@@ -40,6 +41,8 @@ NO_CONNECT = "the first packet is not CONNECT"
 TLS = 0x16  # how a TLS handshake begins
 NO_CONNECT_BUT_TLS = "the client speaks TLS, and this listener does not: an mqtts:// listener does"
 
+FEW = 4  # acknowledgements with consecutive identifiers, beyond which others in a row need not be sorted
+SHUFFLED = re.compile(rb"(?:\x40\x02..){8,4096}", re.DOTALL)  # PUBACKs without reason codes
 TABLES = {0x40: PUBACKS, 0x50: PUBRECS, 0x62: PUBRELS, 0x70: PUBCOMPS}
 
 
@@ -319,5 +322,22 @@ def take_acknowledgements(connection: ClientConnection, data: bytes, position: i
             else:
                 growing = False
             ahead = 2 * ahead if growing else ahead // 2
+    if first == 0x40 and count < FEW and (found := SHUFFLED.match(data, position, end)) is not None:
+        return take_shuffled(connection, found.group())
     acknowledged(connection, first & 0xF0, packet_id, count)
     return 4 * count
+
+
+def take_shuffled(connection: ClientConnection, block: bytes) -> int:
+    """PUBACKs in a row, in any order, as blocks of consecutive identifiers: how many bytes. It is the same to all whose turn this is."""
+    numbers = sorted([high << 8 | low for high, low in zip(block[2::4], block[3::4], strict=True)])
+    if not numbers[0]:
+        raise MalformedPacket("packet identifier 0", clause="MQTT-2.2.1-3")
+    begin = end = numbers[0]
+    for number in numbers:
+        if number != end:
+            acknowledged(connection, 0x40, begin, end - begin)
+            begin = number
+        end = number + 1
+    acknowledged(connection, 0x40, begin, end - begin)
+    return len(block)
