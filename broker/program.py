@@ -190,6 +190,8 @@ def reload_files(broker: Broker, reload: Callable[[], BrokerConfig] | None, insi
         policies, renewed = len(config.mesh.rules), broker.mesh_topic.management.renew(config.mesh)
         if renewed.kept:
             log.warning("event=not-reloaded settings=%s text=they are taken at the next start", ",".join(renewed.kept))
+    if broker.site.queues is not None and config.queues is not None:
+        broker.site.queues.store.renew(config.queues.rules)
     if broker.site.websocket is not None:
         broker.site.websocket.origins = frozenset(config.websocket.origins)
     if broker.site.persistence is not None:

@@ -103,6 +103,17 @@ def sync_folder(folder: Path) -> None:
         os.close(file)
 
 
+def replace_file(path: Path, text: str) -> None:
+    """Have a file with this text in the place of another one, durably and for its owner alone. Blocks. Raises OSError."""
+    fresh = path.with_suffix(".new")
+    with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(fresh, path)
+    sync_folder(path.parent)
+
+
 def os_error(store: str, error: OSError) -> StoreError:
     """The StoreError that an error of the operating system amounts to."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):

@@ -5,6 +5,7 @@ killed. The file is written in a thread; one change follows the other. What the 
 settings count where both declare a queue.
 
     declare    the file is written, then the queue is there, then the answer
+    move       the other store is in use, the file is written, then the answer; then the queue goes there
     delete     nobody puts any more, the file is written, what is in the queue is withdrawn, its commit, then the answer
 """
 
@@ -12,7 +13,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -22,9 +22,12 @@ from typing import TYPE_CHECKING, Any
 from ...base.quoting import quoted
 from ...base.settings import MISSING, NAME, ConfigError, Section
 from ...mqtt.errors import UsageError
+from ...store.folder import replace_file
 from .archive.files import missing
 from .core.rules import Rules
+from .log.locations import shown, wrong
 from .settings import QueueSettings, queue_of, wrong_dead_letters
+from .stores import groups_of
 
 if TYPE_CHECKING:
     from .core.queue import Queue
@@ -70,17 +73,7 @@ class Declared:
 
     def write(self, tables: Mapping[str, Any]) -> None:
         """Replace it. Blocks. Raises OSError."""
-        fresh = self.path.with_suffix(".new")
-        with fresh.open("w", encoding="utf-8") as file:
-            json.dump({"queues": tables}, file, sort_keys=True)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(fresh, self.path)
-        folder = os.open(self.path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        replace_file(self.path, json.dumps({"queues": tables}, sort_keys=True))
 
 
 class Declarations:
@@ -187,6 +180,52 @@ class Declarations:
             self._done()
             return
         self._write({**self._file.tables, name: table}, written)
+
+    # ---- another store
+
+    def move(self, name: str, store: str, dry_run: bool, respond: Respond) -> None:
+        """Have a queue go to another store, with those that it belongs to. The answer comes when that is kept; then they go."""
+        if (text := wrong(store)) is not None:
+            raise UsageError(f"store: {shown(store)}: {text}")
+        answer = {"queue": name, "store": shown(store), "queues": self._goes(name), "dry_run": dry_run}
+        if dry_run:
+            respond(answer)
+        else:
+            self._then(partial(self._queues.store.have, store, partial(self._move, name, store, respond, answer)))
+
+    def _goes(self, name: str) -> list[str]:
+        """A queue and those that it belongs to, if they may be changed by a request."""
+        settings = self._queues.settings
+        if name not in settings.rules:
+            raise UsageError(f"there is no queue {name[:200]!r} at {self._site}")
+        group = next(group for group in groups_of(settings.rules) if name in group)
+        for one in group:
+            if one not in settings.declared:
+                text = "give its table another store, and have the broker read its file again (SIGHUP)"
+                raise UsageError(f"queue {one!r} is declared in the file of {self._site}: {text}")
+        return group
+
+    def _move(self, name: str, store: str, respond: Respond, answer: dict[str, Any], error: OSError | None) -> None:
+        """The store is in use, or cannot be."""
+
+        def written(error: OSError | None) -> None:
+            self._done()
+            if error is not None:
+                respond({"error": f"queue {name!r} stays: {self._file.path.name} cannot be written: {error.strerror or error}"})
+                return
+            self._queues.store.change(dict.fromkeys(group, store))
+            respond(answer)
+
+        try:
+            if error is not None:
+                raise UsageError(f"store {shown(store)} cannot be used: {error.strerror or error}")
+            group = self._goes(name)  # another change may have come between
+        except UsageError as wrong:
+            respond({"error": str(wrong)})
+            self._done()
+            return
+        tables = self._file.tables
+        self._write({**tables, **{one: {**tables[one], "store": store} for one in group}}, written)
 
     # ---- delete
 

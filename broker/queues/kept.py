@@ -26,6 +26,7 @@ from .rows import Row, bytes_of, changed, content, iso, time_of, with_origin
 
 if TYPE_CHECKING:
     from .log.reading import Found, Page
+    from .log.store import LogStore
     from .shell import Queues
 
 MOST_READ = 100  # messages of one answer
@@ -54,13 +55,13 @@ class Replacement:
     """
 
     def __init__(self, queues: Queues, queue: Queue, put: Callable[[], tuple[Block, int]]) -> None:
-        self._committer = queues.store.committer(queue)
+        self._store, self._queue = queues.store, queue
         self._put = put
         self._wait()
 
     def _wait(self) -> None:
         self.position = Position(*self._put())
-        self._committer.gate.waiting.append(self)
+        self._store.committer(self._queue).gate.waiting.append(self)
 
     def refused(self, text: str) -> None:
         """The commit has failed: the end of the other one goes with the next."""
@@ -109,11 +110,13 @@ class Kept:
             "size": block.lengths[at],
             "state": name_of(publisher_of(queue, here, at)) if here is not None else None,
         }
-        return row | content(block.key.topic or (PREFIX + queue.name).encode(), meta.properties, self._payload(queue, block, at))
+        return row | content(
+            block.key.topic or (PREFIX + queue.name).encode(), meta.properties, self._payload(self._queues.store.of(queue), block, at)
+        )
 
-    def _payload(self, queue: Queue, block: Block, at: int) -> bytes:
+    def _payload(self, store: LogStore, block: Block, at: int) -> bytes:
         try:
-            return self._queues.store.of(queue).payload(block, at)
+            return store.payload(block, at)
         except (Damaged, OSError) as error:
             raise UsageError(f"message {block.first + at} cannot be read: {error}") from None
 
@@ -134,14 +137,14 @@ class Kept:
         goal = self._find(to[len(PREFIX) :]) if to.startswith(PREFIX) else None
         if goal is queue:
             raise UsageError(f"{to!r}: a queue does not take copies of its own messages: give another one, or edit a message")
-        reader = self._queues.store.of(queue).reader(queue)
         count, at = 0, max(1, begin)
         while at <= last and count < MOST_DISTRIBUTED:
-            page = reader.page(at, min(MOST_READ, MOST_DISTRIBUTED - count), min(last + 1, queue.next))
+            store = self._queues.store.of(queue)  # it may be another one by the next page
+            page = store.reader(queue).page(at, min(MOST_READ, MOST_DISTRIBUTED - count), min(last + 1, queue.next))
             for found, index in _each(page):
                 block, meta = found.block, found.block.meta(index)
                 properties = with_origin(meta.properties, name, block.first + index)
-                payload = self._payload(queue, block, index)
+                payload = self._payload(store, block, index)
                 if goal is not None:
                     goal = self._find(goal.name)  # it may be deleted meanwhile
                     text = self._queues.store.of(goal).full or goal.refusal(1, len(payload))
@@ -178,7 +181,7 @@ class Kept:
             left = [part for part in here.parts if part.states[at] in CLEAN_BYTES]
             groups = tuple(key.groups[part.index] for part in left) or groups
             revealed = here.hidden is None or at not in here.hidden
-        body = bytes_of(payload, "payload") if payload is not None else self._payload(queue, block, at)
+        body = bytes_of(payload, "payload") if payload is not None else self._payload(self._queues.store.of(queue), block, at)
         made = Meta(meta.publisher, with_origin(changed(meta.properties, properties), name, position), "", meta.group)
         plan = Plan(groups, key.ordered)
         life, delay = max(0, key.expires - now), max(0, key.due - now)

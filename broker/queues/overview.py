@@ -96,6 +96,8 @@ class Overview:
             "members": members,
             "next": queue.next,
             "declared": self._declared(name),
+            "store": self._queues.store.kind_of(queue),
+            "moving": self._queues.store.progress(queue),
             "settings": {key: getattr(rules, key) for key in keys},
         }
 
@@ -257,7 +259,7 @@ class Overview:
                 goal, again = self._goal(queue, block, at, to)
                 if goal is None or not _waits(block, at):
                     continue
-                if goal.rules.store != queue.rules.store:
+                if self._queues.store.committer(goal) is not self._queues.store.committer(queue):
                     raise UsageError(f"queue {goal.name!r} has another store: messages change their queue in one commit, so both have one")
                 full = goal.refusal(1, block.lengths[at]) if not dry_run else None
                 if full is not None and not count:

@@ -158,6 +158,7 @@ class Queues:
 
     async def settled(self, seconds: float) -> None:
         """Wait until everything so far is on the disk, and its acknowledgements are given to their connections."""
+        self.store.stop_moving()
         try:
             async with asyncio.timeout(seconds):
                 while self.store.busy or self.store.dirty:
@@ -243,7 +244,7 @@ class Queues:
     def begin(self, name: str, rules: Rules, subscribers: list[str]) -> None:
         """A queue has its home here from now on."""
         self.settings.rules[name], self.settings.subscribers[name] = rules, subscribers
-        queue = self.store.queue(name, rules)
+        queue = self.store.queue(name)
         for subscriber in subscribers:
             queue.subscribe(subscriber)
         self.bind(name, rules.topics)

@@ -6,7 +6,6 @@ What it does not know: members, publishers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import TYPE_CHECKING
 
 from ..ledger import QUEUES, SHARE
@@ -55,8 +54,7 @@ class Upkeep:
         """Have what the retention lets go archived, where a queue asks for that. The stores are open. Raises ImportError."""
         settings, call = self._settings, self._context.loop.call_soon_threadsafe
         archiver = self._archiver = Archiver(settings.archive_of, settings.site, call, self._now, self._trim_soon)
-        for kind, store in self._store.here.items():
-            store.may_go = partial(archiver.may_go, kind, store)
+        self._store.may_go, self._store.archiving = archiver.may_go, lambda: archiver.busy
         if any(rules.archive for rules in settings.rules.values()) and (text := missing()) is not None:
             raise ImportError(text)
 
@@ -70,6 +68,7 @@ class Upkeep:
     def tick(self) -> None:
         """Called every now and then."""
         self._charge()
+        self._store.tick()
         self._fire(self._now())
         self.set_timer()
         if self._context.now >= self._trim_at:

@@ -26,9 +26,10 @@ A client publishes a JSON object to `$mqmesh/queues`, with Response Topic and Co
                                                                 processing, unusable, return, journalled. The answer follows the commit
     {"do": "declare", "name": "orders", "settings": {...}}      {"queue": "orders", "declared": true}: settings as in a file
     {"do": "delete", "name": "orders", "force": true}           {"queue": "orders", "deleted": 3}: with its messages
+    {"do": "store", "name": "orders", "store": "sqlite"}        {"queue": "orders", "store": "sqlite", "queues": ["orders"]}: it goes there
     anything wrong                                              {"error": "one line"}
 
-purge, redrive, recover, declare and delete take "dry_run": true. Who may: viewers look, payload readers see payloads and read,
+purge, redrive, recover, declare, delete and store take "dry_run": true. Who may: viewers look, payload readers see payloads and read,
 administrators edit, operators do the rest (`broker/auth/roles.py`).
 A publisher may reveal and withdraw its own messages. Where a broker has no rules of access, everybody may look.
 
@@ -72,7 +73,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("mqmesh.broker")
 
 LOOKS, ACTS = ("list", "show", "peek", "trace", "read", "needed"), ("reveal", "withdraw", "again", "expire", "priority")
-DEEDS, CHANGES = ("redrive", "purge", "recover", "distribute", "edit"), ("declare", "delete")
+DEEDS, CHANGES = ("redrive", "purge", "recover", "distribute", "edit"), ("declare", "delete", "store")
 GET = "get"
 WORKS = ("processing", "done", "unusable", "return", "journalled")  # what members say
 MOST_WORKED = 10_000  # messages of one request
@@ -95,10 +96,11 @@ KINDS: dict[str, tuple[type, str]] = {
     "dry_run": (bool, "true or false"),
     "whole": (bool, "true or false"),
     "force": (bool, "true or false"),
+    "store": (str, "log, sqlite, lmdb or a URL"),
     "settings": (dict, "an object with the keys of a table [queues.NAME]"),
 }
 
-AUDITED = ("do", "name", "from", "position", "last", "to", "member", "dry_run", "force", "settings")
+AUDITED = ("do", "name", "from", "position", "last", "to", "member", "dry_run", "force", "settings", "store")
 COMMITTED = ("distributed", "edited")  # answers that count after the commit, as those of `WORKS` do
 
 Asked = dict[str, Any]
@@ -236,7 +238,7 @@ class QueueTopic:
 
         operator = may(Role.OPERATOR)
         permitted = free or may(Role.VIEWER) if do in LOOKS else operator or do not in DEEDS + CHANGES
-        if do == "edit":
+        if do == "edit" or (do == "store" and "://" in asked["store"]):  # the broker would connect to anything
             permitted = may(Role.ADMINISTRATOR)
         elif do == "distribute" and str(asked["to"]).startswith(PREFIX):
             permitted = operator and may(Role.OPERATOR, str(asked["to"])[len(PREFIX) :])
@@ -320,6 +322,8 @@ class QueueTopic:
 
         if do == "declare":
             declarations.declare(name, asked.get("settings", {}), dry_run, respond)
+        elif do == "store":
+            declarations.move(name, asked["store"], dry_run, respond)
         else:
             declarations.delete(name, asked.get("force", False), dry_run, respond)
 
@@ -335,6 +339,8 @@ def _note(connection: Connection, asked: Asked) -> None:
 def _audited(asked: Asked) -> Asked:
     """What the journal has of a request: not the password that the URL of a store may hold."""
     found = {key: asked[key] for key in AUDITED if key in asked}
+    if "store" in found:
+        found["store"] = shown(found["store"])
     if "store" in found.get("settings", {}):
         found["settings"] = found["settings"] | {"store": shown(found["settings"]["store"])}
     return found
@@ -368,6 +374,8 @@ def _wrong(do: str, asked: Asked) -> str | None:
             return f'"{key}": give {right}'
     if do in ("trace", "edit", *ACTS, *WORKS) and "position" not in asked:
         return f'{do}: give "position" of the message; peek and the publisher\'s acknowledgement name it'
+    if do == "store" and "store" not in asked:
+        return 'store: give "store", where the queue is to be kept: log, sqlite, lmdb or a URL'
     if do == "edit" and not ("payload" in asked or "properties" in asked):
         return 'edit: give "payload", "properties" or both, as they are to be'
     if do == "distribute" and not ("to" in asked and asked.get("from", 1) <= asked.get("last", 0)):

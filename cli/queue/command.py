@@ -19,7 +19,7 @@ TOPIC = "$mqmesh/queues"
 USE = (
     "give ls, show NAME, peek NAME, read NAME, needed NAME, trace NAME POSITION, redrive NAME [TO], purge NAME, recover NAME, "
     "reveal|withdraw|expire|edit NAME POSITION, priority NAME POSITION 0-9, again NAME POSITION MEMBER, "
-    "distribute NAME TO, declare NAME [KEY=VALUE]..., delete NAME, "
+    "distribute NAME TO, declare NAME [KEY=VALUE]..., delete NAME, move NAME --store STORE, "
     "archive ls FOLDER, archive read FOLDER NAME"
 )
 SHAPES = {  # word -> keys of what follows it; the last in brackets may be left out
@@ -34,6 +34,7 @@ SHAPES = {  # word -> keys of what follows it; the last in brackets may be left 
     "recover": ("name",),
     "declare": ("name",),
     "delete": ("name",),
+    "move": ("name",),
     "reveal": ("name", "position"),
     "withdraw": ("name", "position"),
     "expire": ("name", "position"),
@@ -84,6 +85,7 @@ def queue(
     Queues
       mqmesh queue declare orders deliveries=5 dead_letters=orders-dead
       mqmesh queue delete orders --force      with the messages in it
+      mqmesh queue move orders --store lmdb   while it is worked
     The archive, without a broker
       mqmesh queue archive ls FOLDER
       mqmesh queue archive read FOLDER orders --from 17
@@ -137,7 +139,7 @@ def request_of(words: list[str]) -> dict[str, Any]:
     needed = [key for key in shape if not key.startswith("[")]
     if not len(needed) <= len(words[1:]) <= len(shape):
         raise fail(f"queue: {' '.join(words)}: {USE}", WRONG_USE)
-    request: dict[str, Any] = {"do": "list" if do == "ls" else do}
+    request: dict[str, Any] = {"do": {"ls": "list", "move": "store"}.get(do, do)}
     for key, value in zip(shape, words[1:], strict=False):
         request[key.strip("[]")] = value
     if do == "declare":

@@ -12,7 +12,7 @@ import typer
 
 from ..output import WRONG_USE, fail
 
-REHEARSED = ("purge", "redrive", "recover", "declare", "delete")  # take --dry-run
+REHEARSED = ("purge", "redrive", "recover", "declare", "delete", "move")  # take --dry-run
 
 
 @dataclass(slots=True)
@@ -35,6 +35,9 @@ class QueueOptions:
     ] = None
     payload: Annotated[bool, typer.Option("--payload", help="With peek --at: with payloads, for payload readers.")] = False
     dry_run: Annotated[bool, typer.Option("--dry-run", help=f"With {', '.join(REHEARSED)}: only say what would be done.")] = False
+    store: Annotated[
+        str | None, typer.Option("--store", metavar="STORE", help="With move: log, sqlite, lmdb or a URL.", show_default=False)
+    ] = None
     force: Annotated[bool, typer.Option("--force", help="With delete: also while messages wait.")] = False
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False
 
@@ -42,7 +45,7 @@ class QueueOptions:
 def complete(request: dict[str, Any], chosen: QueueOptions) -> None:
     """Put the options of a request into it. One that belongs to another request ends the command."""
     do = request["do"]
-    word = "ls" if do == "list" else do
+    word = {"list": "ls", "store": "move"}.get(do, do)
     if do in ("peek", "read", "needed", "distribute"):
         request["from"] = chosen.begin
     if do in ("peek", "read"):
@@ -56,9 +59,13 @@ def complete(request: dict[str, Any], chosen: QueueOptions) -> None:
     if do == "edit":
         request["payload"] = b64encode(_payload(chosen)).decode()
     if chosen.dry_run:
-        if do not in REHEARSED:
+        if word not in REHEARSED:
             raise fail(f"queue: --dry-run goes with {', '.join(REHEARSED)}: leave it out with {word}", WRONG_USE)
         request["dry_run"] = True
+    if do == "store":
+        if chosen.store is None:
+            raise fail("queue: move: give --store, where the queue is to be kept", WRONG_USE)
+        request["store"] = chosen.store
     if chosen.force:
         if do != "delete":
             raise fail(f"queue: --force goes with delete: leave it out with {word}", WRONG_USE)

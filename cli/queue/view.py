@@ -34,6 +34,7 @@ def details(answer: dict[str, Any]) -> str:
         ("dead letters", _plain(one.get("dead_letters"))),
         ("since the start", ", ".join(f"{_count(one, key)} {key}" for key in totals)),
         ("declared", _plain(one.get("declared"))),
+        ("store", _store(one)),
         ("settings", ", ".join(f"{key} {_plain(value)}" for key, value in (one.get("settings") or {}).items())),
     ]
     shown = lines(rows, right=())
@@ -42,6 +43,16 @@ def details(answer: dict[str, Any]) -> str:
         (name_of(who["name"]), "there" if who.get("active") else "away", _count(who, "in_flight")) for who in one.get("members") or []
     ]
     return "\n".join([*shown, *(lines(members, right={2}) if len(members) > 1 else ["no members"])])
+
+
+def _store(one: dict[str, Any]) -> str:
+    """Where a queue is, and where it goes."""
+    store, moving = _plain(one.get("store")), one.get("moving")
+    if not isinstance(moving, dict):
+        return store
+    share = 100 * moving["read"] // moving["of"] if moving.get("of") else 100
+    why = f": {_plain(moving['why'])}; it is tried again" if moving.get("why") else ""
+    return f"{store}, goes to {_plain(moving.get('to'))}: {_plain(moving.get('state'))}, {share} % of the log is read{why}"
 
 
 def messages(answer: dict[str, Any]) -> str:
@@ -126,6 +137,9 @@ def done(answer: dict[str, Any]) -> str:
         return f"message {answer['position']} is in the place of message {answer['edited']}"
     if "declared" in answer:
         return f"queue {name_of(answer['queue'])}{would or ' is'} declared"
+    if "store" in answer and "queues" in answer:
+        names = ", ".join(map(name_of, answer["queues"]))
+        return f"{names}{' would go' if would else ' goes'} to {_plain(answer['store'])}; mqmesh queue show says how far it is"
     if "deleted" in answer:
         return f"queue {name_of(answer['queue'])}{would or ' is'} deleted, with {answer['deleted']:,} messages"
     message = answer.get("message") or {}

@@ -91,6 +91,9 @@ def test_words_are_requests() -> None:
     assert request_of(["again", "orders", "17", "a"]) == {"do": "again", "name": "orders", "position": 17, "member": "a"}
 
 
+MOVES = "new {} to sqlite; mqmesh queue show says how far it is"
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -142,12 +145,13 @@ async def test_tables_of_one_broker(tmp_path: Path) -> None:
         assert cells(orders)[-4:] == ["3", "1", "2", "0"]
         assert cells(spare) == ["spare", "site0", "pool", "0", "0", "0", "-", "0", "0", "0", "0"]
         shown = await command(site, "show", "orders")
-        assert [cells(line)[0] for line in shown[:9]] == [
-            *("queue", "site", "plan", "waiting", "in flight", "dead letters", "since the start", "declared", "settings")
+        assert [cells(line)[0] for line in shown[:10]] == [
+            *("queue", "site", "plan", "waiting", "in flight", "dead letters", "since the start", "declared", "store", "settings")
         ]
         assert "3 put, 1 done, 2 returned" in shown[6]
-        assert (cells(shown[7])[1], "deliveries 5" in shown[8]) == ("in the file", True)
-        assert [cells(line) for line in shown[9:]] == [["MEMBER", "STATE", "IN FLIGHT"], ["worker-2", "there", "1"]]
+        assert (cells(shown[7])[1], "deliveries 5" in shown[9]) == ("in the file", True)
+        assert cells(shown[8]) == ["store", "log"]
+        assert [cells(line) for line in shown[10:]] == [["MEMBER", "STATE", "IN FLIGHT"], ["worker-2", "there", "1"]]
         head, second, third = await command(site, "peek", "orders", "--from", 2)
         assert cells(head)[:3] == ["POSITION", "PUT", "PUBLISHER"]
         assert (cells(second)[0], cells(second)[-2:]) == ("2", ["worker-1 EXPIRED, worker-2 GET", "second"])
@@ -191,6 +195,10 @@ async def test_changes_and_refusals(tmp_path: Path) -> None:
         assert "leave it out with reveal" in (await command(site, "reveal", "orders", 1, "--dry-run", status=2))[-1]
         assert await command(site, "declare", "new", "deliveries=3", "--dry-run") == ["queue new would be declared"]
         assert await command(site, "declare", "new", "deliveries=3") == ["queue new is declared"]
+        assert await command(site, "move", "new", "--store", "sqlite", "--dry-run") == [MOVES.format("would go")]
+        assert await command(site, "move", "new", "--store", "sqlite") == [MOVES.format("goes")]
+        assert "give log, sqlite" in (await command(site, "move", "new", "--store", "disk", status=1))[-1]
+        assert "give --store" in (await command(site, "move", "new", status=2))[-1]
         assert "deliveries = 0.5" in (await command(site, "declare", "odd", "deliveries=0.5", status=1))[-1]
         await shop.publish("$queue/new", b"1", qos=1)
         assert "not at an end" in (await command(site, "delete", "new", status=1))[-1]

@@ -47,7 +47,7 @@ def queues_of(site: Site) -> Listing:
             Field("bytes", NUMBER, attrgetter("size"), attrgetter("size")),
             *(Field(name, NUMBER, _counter(name)) for name in COUNTED),
             Field("dead_letters", TEXT, lambda one: one.rules.dead_letters or None),
-            Field("store", TEXT, lambda one: one.rules.store.partition("://")[0]),
+            Field("store", TEXT, lambda one: _store_of(site, one)),
             Field("declared", TEXT, lambda one: "by a request" if _by_request(site, one.name) else "in the file"),
             Field("topics", OTHER, lambda one: list(one.rules.topics)),
             Field("bounds", OTHER, lambda one: {key: getattr(one.rules, key) for key in BOUNDS if getattr(one.rules, key)}),
@@ -66,6 +66,12 @@ def _queues(site: Site, name: Any = None) -> list[Queue]:
     if isinstance(name, str) and not set(name) & set("*?"):
         return [queues.store.queues[name]] if name in queues.settings.rules else []
     return [queues.store.queues[one] for one in queues.settings.rules]
+
+
+def _store_of(site: Site, queue: Queue) -> str:
+    """The kind of store that has a queue."""
+    assert site.queues is not None
+    return site.queues.store.kind_of(queue)
 
 
 def _by_request(site: Site, name: str) -> bool:

@@ -61,6 +61,11 @@ class Archiver:
         self._failed = False
         self._thread: ThreadPoolExecutor | None = None
 
+    @property
+    def busy(self) -> bool:
+        """Whether messages are being archived, or are and have not left the log yet."""
+        return self._busy is not None or bool(self._done)
+
     def look(self, stores: dict[str, LogStore]) -> None:
         """Have segments end whose queues have a turn now."""
         now, before = self._now(), self._looked

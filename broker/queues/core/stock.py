@@ -97,6 +97,11 @@ class Stock:
         self._highest = NOBODY  # number of a member
         self._active: list[Member] = []
 
+    @property
+    def unwritten(self) -> bool:
+        """Whether something is to be written."""
+        return bool(self.moves or self.opened or self.filled or self.dead or self.changed)
+
     # ---- members
 
     def member(self, name: str) -> Member:

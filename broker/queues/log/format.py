@@ -3,10 +3,11 @@
 A frame is one commit. It is whole or it is not there, so what stands in one frame happens together, in several queues too.
 
     frame    magic "MQF1" | head size u32 | body size u32 | commit u64 | CRC-32 of these and the head u32 | head | bodies
-    head     records: NAME, NEXT, PUT, MOVES, SUBSCRIBER, CARRIED; little endian
+    head     records: NAME, NEXT, PUT, MOVES, SUBSCRIBER, CARRIED, CLAIM; little endian
     bodies   the payloads of its PUTs, one after the other; each PUT has their CRC-32
 
 CARRIED is what is left of a block that was put long ago, with all moves of it so far: it is written again, so that old files can go.
+CLAIM says which log a queue is in, when several have something of it: the one with the highest claim that is whole.
 
 A reader that wants states only skips the bodies.
 
@@ -28,7 +29,7 @@ from .sparse import Runs, rest_of, spread
 
 MAGIC = b"MQF1"
 FRAME = struct.Struct("<4sIIQI")  # magic, head size, body size, commit, CRC
-NAME, PUT, MOVES, SUBSCRIBER, NEXT, CARRIED = 1, 2, 3, 4, 5, 6
+NAME, PUT, MOVES, SUBSCRIBER, NEXT, CARRIED, CLAIM = 1, 2, 3, 4, 5, 6, 7
 ORDERED, REVEALED, UNIFORM, VARIOUS = 1, 2, 4, 8
 _NAME = struct.Struct("<BHIH")  # kind, queue, number, length of the text; number 0: the queue's own name
 _PUT = struct.Struct("<BHQIQBBQQIIIHHI")
@@ -37,7 +38,9 @@ _MOVE = struct.Struct("<QIBIBQ")
 _SUBSCRIBER = struct.Struct("<BHIB")
 _NEXT = struct.Struct("<BHQ")
 _CARRIED = struct.Struct("<BHIII")  # kind, queue, messages of the block, runs, moves; a PUT of what is left follows them
+_CLAIM = struct.Struct("<BHQB")
 _META = struct.Struct("<HIHHB")
+_OFFSET_AT = struct.calcsize("<BHQIQBBQQ")  # in a PUT
 LITTLE = sys.byteorder == "little"
 
 
@@ -66,6 +69,16 @@ class Subscribed(NamedTuple):
     queue: int
     number: int
     on: bool
+
+
+class Claim(NamedTuple):
+    """The queue is in this log. epoch: counts each time that a queue goes to another log. whole: False: a copy of it goes on here that
+    does not count yet.
+    """
+
+    queue: int
+    epoch: int
+    whole: bool
 
 
 class Put(NamedTuple):
@@ -97,7 +110,7 @@ class Moves(NamedTuple):
     moves: list[Move]
 
 
-Record = Name | Next | Subscribed | Put | Moves
+Record = Name | Next | Subscribed | Claim | Put | Moves
 
 
 def _text(text: str) -> bytes:
@@ -115,6 +128,10 @@ def subscriber_record(queue: int, number: int, on: bool) -> bytes:
 
 def next_record(queue: int, position: int) -> bytes:
     return _NEXT.pack(NEXT, queue, position)
+
+
+def claim_record(queue: int, epoch: int, whole: bool) -> bytes:
+    return _CLAIM.pack(CLAIM, queue, epoch, whole)
 
 
 def moves_record(queue: int, moves: list[Move]) -> bytes:
@@ -254,6 +271,10 @@ def records(head: bytes, spans: Mapping[int, Span] | None = None, puts: bool = T
             elif kind == NEXT:
                 yield Next(*_NEXT.unpack_from(head, at)[1:])
                 at += _NEXT.size
+            elif kind == CLAIM:
+                _, queue, epoch, whole = _CLAIM.unpack_from(head, at)
+                yield Claim(queue, epoch, bool(whole))
+                at += _CLAIM.size
             else:
                 raise Damaged(f"a record of kind {kind}")
     except (struct.error, UnicodeDecodeError, IndexError, ValueError) as error:
@@ -331,3 +352,69 @@ def _array(head: bytes, at: int, count: int) -> tuple[array[int], int]:
     if not LITTLE:
         values.byteswap()
     return values, at + 4 * count
+
+
+# ---- records as bytes, for who copies them
+
+
+class Raw(NamedTuple):
+    """One record as it stands in a head. put: where its PUT begins, -1: it has none. block: its block, for PUT and CARRIED."""
+
+    kind: int
+    data: bytearray
+    put: int = -1
+    block: Put | None = None
+
+
+def raw_records(head: bytes, queue: int) -> Iterator[Raw]:
+    """The records of one queue, but those that each segment says anew: its name, next position and claim. Raises Damaged."""
+    at = 0
+    try:
+        while at < len(head):
+            kind, whose = head[at], int.from_bytes(head[at + 1 : at + 3], "little")
+            wanted, begin, put, block = whose == queue and kind not in (NEXT, CLAIM), at, -1, None
+            if kind in (PUT, CARRIED):
+                put = at if kind == PUT else _put_of_carried(head, at)
+                if wanted:
+                    block, at = _read_put(head, at) if kind == PUT else _read_carried(head, at)
+                else:
+                    at = _after_put(head, put)
+            elif kind == MOVES:
+                at += _MOVES.size + _MOVE.size * _MOVES.unpack_from(head, at)[2]
+            elif kind == NAME:
+                wanted = wanted and head[at + 3 : at + 7] != bytes(4)
+                at += _NAME.size + _NAME.unpack_from(head, at)[3]
+            elif kind in (SUBSCRIBER, NEXT, CLAIM):
+                at += {SUBSCRIBER: _SUBSCRIBER, NEXT: _NEXT, CLAIM: _CLAIM}[kind].size
+            else:
+                raise Damaged(f"a record of kind {kind}")
+            if wanted:
+                yield Raw(kind, bytearray(head[begin:at]), put - begin if put >= 0 else -1, block)
+    except (struct.error, UnicodeDecodeError, IndexError, ValueError) as error:
+        raise Damaged(f"a record cannot be read: {error}") from error
+
+
+def _put_of_carried(head: bytes, at: int) -> int:
+    runs, moves = struct.unpack_from("<II", head, at + _CARRIED.size - 8)
+    return int(at + _CARRIED.size + 8 * runs + _MOVE.size * moves)
+
+
+def readdress(raw: Raw, queue: int, offset: int = 0) -> bytes:
+    """A record of a queue with another number. offset: of the body of its PUT among those of its new frame."""
+    number = queue.to_bytes(2, "little")
+    raw.data[1:3] = number
+    if raw.put >= 0:
+        raw.data[raw.put + 1 : raw.put + 3] = number
+        raw.data[raw.put + _OFFSET_AT : raw.put + _OFFSET_AT + 4] = offset.to_bytes(4, "little")
+    return bytes(raw.data)
+
+
+def name_in(raw: Raw) -> tuple[int, str]:
+    """The number and the text of a NAME."""
+    return _NAME.unpack_from(raw.data)[2], raw.data[_NAME.size :].decode("utf-8", "surrogatepass")
+
+
+def moved_positions(raw: Raw) -> tuple[int, int] | None:
+    """The first and the last position that MOVES tell of; None: they tell of none."""
+    found = [(first, first + length - 1) for first, length, *_ in _MOVE.iter_unpack(raw.data[_MOVES.size :])]
+    return (min(found)[0], max(last for _, last in found)) if found else None

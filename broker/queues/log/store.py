@@ -18,18 +18,21 @@ import errno
 from collections.abc import Callable, Generator, Iterable, Iterator
 from operator import add, itemgetter
 from pathlib import Path
+from typing import TYPE_CHECKING
 from zlib import crc32
 
-from ..core.blocks import NOBODY, Block, Meta, Place
+from ..core.blocks import NOBODY, Block, Place
 from ..core.queue import Queue
 from ..core.replay import replay, replay_carried
 from ..core.rules import Rules
 from ..core.stock import Dead, Move
 from . import segments
 from .carry import CARRY_BYTES, MESSAGE_BYTES, Carry, End, Piece
-from .dead import dead_meta, failed_meta
+from .claims import Claims
+from .dead import dead_meta
 from .format import (
     FRAME,
+    Claim,
     Damaged,
     Moves,
     Name,
@@ -37,6 +40,7 @@ from .format import (
     Put,
     Record,
     Subscribed,
+    claim_record,
     frame,
     moves_record,
     name_record,
@@ -48,6 +52,9 @@ from .locations import LOG, segments_in
 from .port import Away, Segments
 from .reading import Reader
 from .segments import HEADER, Frame, Said, Segment
+
+if TYPE_CHECKING:
+    from ..moving.copying import Chunk
 
 SEGMENT_BYTES = 32 << 20
 RESIDENT_BYTES = 64 << 20  # payloads that wait in memory; more are in the log only
@@ -62,9 +69,26 @@ class Batch:
     """One commit. data: its bytes. segment, offset: where they go. new: the segment begins with it; then `made` is it, once it is there.
 
     dead: dead letters that are among its blocks. carry, pieces: what is written again with it. named: members that these name.
+    chunk: what is copied from another log. claims: queues that are in this log from now on.
     """
 
-    __slots__ = ("blocks", "carry", "changed", "data", "dead", "made", "moves", "named", "new", "offset", "pieces", "segment", "size")
+    __slots__ = (
+        "blocks",
+        "carry",
+        "changed",
+        "chunk",
+        "claims",
+        "data",
+        "dead",
+        "made",
+        "moves",
+        "named",
+        "new",
+        "offset",
+        "pieces",
+        "segment",
+        "size",
+    )
 
     def __init__(self, segment: int, offset: int, new: bool) -> None:
         self.segment = segment
@@ -80,6 +104,8 @@ class Batch:
         self.carry: Carry | None = None
         self.pieces: list[Piece] = []
         self.named: list[tuple[Queue, int]] = []
+        self.chunk: Chunk | None = None
+        self.claims: set[int] = set()
 
 
 class LogStore:
@@ -89,6 +115,9 @@ class LogStore:
     when it was opened. carry: what is on its way from the oldest segment to the end. trim_soon: it is there, and the segment may go.
     may_go: asked before a segment goes, with the time when its retention was over. where: the segments; None: those of the kind.
     held: asked before messages are given to members: whether no other broker can have the store.
+    may_go: asked before a segment goes, with the time when its retention was over.
+    claims: of queues that came from another log. chunk: what is copied from another log with the next commit. moving: queues come or go,
+    and no segment goes.
     """
 
     def __init__(
@@ -124,6 +153,10 @@ class LogStore:
         self._ends = False  # the current segment, with the next commit
         self.may_go: Callable[[Segment, int], bool] = lambda segment, due: True
         self.held: Callable[[], bool] = lambda: True
+        self.claims = Claims()
+        self.chunk: Chunk | None = None
+        self.moving = False
+        self._end: End | None = None
 
     # ---- the start
 
@@ -133,6 +166,8 @@ class LogStore:
         found = self._where.open()
         for number in found:
             self._read_segment(number, number == found[-1])
+        for number in self.claims.not_whole():
+            self.release(number)
         for queue in self.queues.values():
             for member in list(queue.members.values()):
                 queue.leave(member, now)
@@ -169,6 +204,7 @@ class LogStore:
             return
         segment.size = self._where.size(number)
         self._segments[number] = segment
+        self._end = End(number, segment.size)
 
     def _read(self, segment: Segment, frame: Frame, record: Record) -> None:
         if record.queue not in self._numbers and not (isinstance(record, Name) and not record.number):
@@ -182,7 +218,12 @@ class LogStore:
             queue.named_in[record.number] = segment.number
             return
         queue = self._numbers[record.queue]
-        if isinstance(record, Next):
+        if isinstance(record, Claim):
+            if self.claims.read(record, segment.number):  # what the log had of it is of an earlier time
+                for number in self._segments:
+                    self._forget(queue.number, number)
+                self._add(Queue(queue.name, queue.rules, queue.number))
+        elif isinstance(record, Next):
             queue.next = max(queue.next, record.position)
         elif isinstance(record, Subscribed):
             name = queue.names[record.number]
@@ -245,7 +286,8 @@ class LogStore:
     @property
     def dirty(self) -> bool:
         """Whether something is to be written."""
-        return self._ends or any(queue.moves or queue.opened or queue.dead or queue.changed for queue in self.queues.values())
+        new = self._ends or self.claims.new or self.chunk is not None
+        return bool(new) or any(queue.unwritten for queue in self.queues.values())
 
     def gather(self, now: int) -> Batch | None:
         """What is to be written, as one commit; None: nothing is. Raises Damaged, OSError: the payload of a dead letter cannot be read."""
@@ -263,7 +305,7 @@ class LogStore:
         bodies: list[bytes] = []
         body_size = 0
         for queue in self.queues.values():
-            if not (queue.moves or queue.opened or queue.changed):
+            if not (queue.moves or queue.opened or queue.changed or queue.number in self.claims.new):
                 continue
             blocks = queue.seal(now)
             self._name(queue, blocks, batch.segment, head)
@@ -286,7 +328,7 @@ class LogStore:
                 queue.changed = []
         if carrying:
             self._take_along(batch, head)
-        if not head and not batch.pieces:
+        if not head and not batch.pieces and self.chunk is None:
             return None
         whole = b"".join(head)
         bodies_at = batch.offset + FRAME.size + len(whole)
@@ -295,6 +337,9 @@ class LogStore:
             block.place = block.place._replace(offset=bodies_at + block.place.offset)
         batch.data = [frame(self._commit, whole, body_size), *bodies] if head else []
         batch.size = FRAME.size + len(whole) + body_size
+        batch.claims = set(self.claims.new)
+        if self.chunk is not None:
+            self._take_in(batch, self.chunk)
         self._pending = batch
         return batch
 
@@ -311,6 +356,33 @@ class LogStore:
             self._name(queue, (), batch.segment, head)
         return batch, head
 
+    def _take_in(self, batch: Batch, chunk: Chunk) -> None:
+        """What is copied from another log is a frame of its own. A segment says first whose it is, and that it does not count yet."""
+        batch.chunk = chunk
+        first: list[bytes] = []
+        for one in chunk.arriving:
+            if (one.to, NOBODY) not in self._named:
+                self._named.add((one.to, NOBODY))
+                first += [name_record(one.to, NOBODY, one.queue.name), claim_record(one.to, one.epoch, False)]
+                first += [name_record(one.to, number, text) for (to, number), text in chunk.known.items() if to == one.to]
+        chunk.behind = sum(map(len, batch.data))
+        data = chunk.frame(self._commit + 1, first, batch.segment, batch.offset + chunk.behind)
+        batch.data += data
+        batch.size += sum(map(len, data))
+
+    def _taken_in(self, batch: Batch, chunk: Chunk, segment: Segment) -> None:
+        """What is copied is on the disk."""
+        offset = batch.offset + chunk.behind
+        for one in chunk.blocks:
+            segment.note(one.to, one.first, one.first + one.length - 1)
+            if one.carried:
+                segment.marks_of(one.to).carry(one.first, one.first + one.length - 1, offset)
+            else:
+                segment.marks_of(one.to).put(one.first, one.at, offset)
+        for to, low, high in chunk.moved:
+            segment.note(to, low, high)
+        self.chunk = None
+
     def _name(self, queue: Queue, blocks: Iterable[Block], segment: int, head: list[bytes]) -> None:
         """A segment says itself what its numbers stand for, before it uses them."""
         number, members = queue.number, queue.members
@@ -320,7 +392,10 @@ class LogStore:
         used.update([members[name].number for name, _ in queue.changed])
         if (number, NOBODY) not in self._named:
             self._named.add((number, NOBODY))
-            head += [name_record(number, NOBODY, queue.name), next_record(number, queue.next)]
+            head.append(name_record(number, NOBODY, queue.name))
+            if self.claims.epoch(number):
+                head.append(claim_record(number, self.claims.epoch(number), True))
+            head.append(next_record(number, queue.next))
             subscribers = [members[name].number for name in queue.subscribers]
             self._name_members(queue, subscribers, segment, head)
             head += [subscriber_record(number, one, True) for one in subscribers]
@@ -352,13 +427,6 @@ class LogStore:
         target = self.queues.get(name) or self.queue(name, self._rules(name))
         for one, payload in zip(dead, payloads, strict=True):
             target.put([payload], dead_meta(queue, one), now, one.block.key.topic, one.block.priority_of(one.at), delay=0)
-
-    def bury_failed(self, queue: Queue, payload: bytes, meta: Meta, why: str, priority: int, topic: bytes, now: int) -> None:
-        """A message that fails the checks of its queue, and cannot be refused any more, is a dead letter."""
-        queue.counts["refused"] += 1
-        queue.counts["dead"] += 1
-        target = self.queue(queue.rules.dead_letters, self._rules(queue.rules.dead_letters))
-        target.put([payload], failed_meta(queue.name, meta, now, why), now, topic, priority, delay=0)
 
     def write(self, batch: Batch) -> None:
         """Have a batch on the disk. Blocks. Raises OSError; then it is not there."""
@@ -413,6 +481,10 @@ class LogStore:
             queue.committed(block, now)
         for queue, moves in batch.moves:
             note_moves(segment, queue, moves)
+        self._end = End(batch.segment, segment.size)
+        self.claims.new -= batch.claims
+        if batch.chunk is not None:
+            self._taken_in(batch, batch.chunk, segment)
         if self.full is not None and self._where.set_aside():
             self.full = None
         if batch.carry is not None:
@@ -521,7 +593,7 @@ class LogStore:
         segment stays, as it knows all positions. What is put meanwhile is in the last one or in a later one; what is revealed again is
         looked for.
         """
-        if self.carry is not None or self._burying:
+        if self.carry is not None or self._burying or self.moving:
             return
         self.trim_soon = False
         eligible = [one for one in sorted(self._segments)[:-1] if self._segments[one] is not self._current]
@@ -530,7 +602,7 @@ class LogStore:
         for number in eligible:
             segment = self._segments[number]
             due = segment.last_at + int(1000 * self._retention(segment))
-            if now < due or self._burying:
+            if now < due or self._burying or self.moving:
                 return
             if segment.open:
                 if self._worth(segment):
@@ -571,8 +643,61 @@ class LogStore:
                     blocks.append((queue, block))
                 if at % PIECE == PIECE - 1:
                     yield
-        if self._current is not None:
+        if self._current is not None and not self.moving:
             self.carry = Carry(self._where, segment.number, blocks, self._segments, End(self._current.number, self._current.size))
+
+    # ---- queues that come and go
+
+    @property
+    def end(self) -> End | None:
+        """Where the log ends on the disk; None: it is empty."""
+        return self._end
+
+    @property
+    def segments(self) -> dict[int, Segment]:
+        """The segments, by number."""
+        return self._segments
+
+    def number_for(self, queue: Queue, others: Iterable[int] = ()) -> int:
+        """The number that a queue of another log gets here: its own, if that is free. others: that are not free either."""
+        taken = {*self._numbers, *others}
+        return queue.number if queue.number not in taken else max(taken) + 1
+
+    def begin_copy(self) -> int:
+        """The segment that a queue of another log will begin with; the next commit begins it, so what was there before is apart."""
+        self.end_segment()
+        return max(self._segments, default=0) + 1
+
+    def leave(self, queue: Queue) -> None:
+        """A queue is not written here for now: it goes to another log, or comes back with `come_back`."""
+        del self.queues[queue.name]
+
+    def come_back(self, queue: Queue) -> None:
+        """A queue is written here again."""
+        self.queues[queue.name] = queue
+
+    def adopt(self, queue: Queue, number: int, epoch: int, begin: int) -> None:
+        """A queue is in this log from the next commit on. All of it is copied since the segment `begin`, or it is empty."""
+        for segment in [one for one in self._segments if one < begin]:
+            self._forget(number, segment)
+        self.claims.make(number, epoch, begin)
+        self._named.discard((number, NOBODY))
+        queue.number = number
+        queue.named_in = dict.fromkeys(queue.named_in, max(self._segments, default=0))
+        self._add(queue)
+
+    def release(self, number: int) -> None:
+        """What the log has of the queue with this number counts for nothing: it is in another log, or an earlier copy of it."""
+        queue = self._numbers.pop(number, None)
+        if queue is not None and self.queues.get(queue.name) is queue:
+            del self.queues[queue.name]
+        self.claims.drop(number)
+        for segment in self._segments:
+            self._forget(number, segment)
+
+    def _forget(self, number: int, segment: int) -> None:
+        self._segments[segment].spans.pop(number, None)
+        self._segments[segment].marks.pop(number, None)
 
     # ---- what an archive needs
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import errno
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from mqmesh.broker.config import BrokerConfig, parse
+from mqmesh.broker.program import reload_files
 from mqmesh.broker.queues import upkeep
 from mqmesh.broker.queues.core.rules import Rules
 from mqmesh.broker.queues.log.locations import KINDS, segments_in
 from mqmesh.broker.queues.settings import QueueSettings
-from mqmesh.broker.server import StartError
-from mqmesh.mqtt.packets import Publish
+from mqmesh.mqtt.packets import Puback, Publish
 from support.broker_site import Client, Site
 from support.management import EVERYBODY
 from support.peers.logs import SERVERS, log_at, started
@@ -145,10 +147,67 @@ async def test_what_waits_is_not_left_behind(tmp_path: Path) -> None:
     async with broker(tmp_path, orders=Rules(), other=Rules(store="sqlite")) as site:
         shop = await site.client("shop")
         await put(shop, "orders", b"1")
-    settings = QueueSettings({"orders": Rules(store="lmdb")}, folder=tmp_path / "queues", durability="os")
-    with pytest.raises(StartError, match="messages of queue 'orders' are in its store so far, log: work them first, or give that store"):
-        async with Site(queues=settings):
-            pass
+    async with broker(tmp_path, orders=Rules(store="lmdb")) as site:
+        shop, member = await site.client("shop"), await site.client("a")
+        await put(shop, "orders", b"2")
+        store = site.broker.site.queues.store  # type: ignore[union-attr]
+        await site.until(lambda: store.progress(store.queues["orders"]) is None)
+        await put(shop, "orders", b"3")
+        await member.subscribe("$queue/orders", qos=1)
+        assert [one.payload for one in await member.messages(3)] == [b"1", b"2", b"3"]
+        assert [kind for kind, one in store.here.items() if "orders" in one.queues] == ["lmdb"]
+
+
+async def test_a_file_that_is_read_again_moves_its_queues(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def file(**tables: object) -> Callable[[], BrokerConfig]:
+        return lambda: parse({"data": str(tmp_path), "queues": tables})
+
+    async with broker(tmp_path, orders=Rules(dead_letters="dead"), dead=Rules(), other=Rules()) as site:
+        shop, store = await site.client("shop"), site.broker.site.queues.store  # type: ignore[union-attr]
+        await put(shop, "orders", b"1")
+        await put(shop, "other", b"2")
+        moved = {"store": "lmdb"}
+        reload_files(site.broker, file(orders={"dead_letters": "dead", **moved}, dead=moved, other={}))
+        await site.until(lambda: [store.kind_of(store.queues[name]) for name in ("orders", "dead", "other")] == ["lmdb", "lmdb", "log"])
+        await site.until(lambda: store.progress(store.queues["orders"]) is None)
+        reload_files(site.broker, file(orders={"store": "sqlite"}, dead=moved, other={}))
+        assert "dead,orders text=these queues belong together" in caplog.text
+        reload_files(site.broker, file(other={"store": "postgresql://nobody@127.0.0.1:1/none"}))
+        await site.until(lambda: "event=not-reloaded queues=other" in caplog.text)
+        await put(shop, "other", b"3")
+        assert [store.kind_of(store.queues[name]) for name in ("orders", "dead", "other")] == ["lmdb", "lmdb", "log"]
+
+
+async def test_a_request_moves_a_queue_that_was_declared_by_one(tmp_path: Path) -> None:
+    async with broker(tmp_path, here=Rules()) as site:
+        operator, shop, member = await site.client("operator"), await site.client("shop"), await site.client("a")
+        await operator.subscribe("$mqmesh/queues/answer", qos=0)
+        await ask(operator, do="declare", name="dead", settings={})
+        await ask(operator, do="declare", name="orders", settings={"dead_letters": "dead", "deliveries": 2})
+        await put(shop, "orders", b"1", b"2")
+        await member.subscribe("$queue/orders", qos=1)
+        (first, second) = await member.messages(2, acknowledge=False)
+        assert "declared in the file" in (await ask(operator, do="store", name="here", store="sqlite"))["error"]
+        assert "give log" in (await ask(operator, do="store", name="orders", store="disk"))["error"]
+        assert 'give "store"' in (await ask(operator, do="store", name="orders"))["error"]
+        answer = await ask(operator, do="store", name="orders", store="sqlite", dry_run=True)
+        assert answer == {"queue": "orders", "store": "sqlite", "queues": ["dead", "orders"], "dry_run": True}
+        assert (await ask(operator, do="show", name="orders"))["queue"]["store"] == "log"
+        await ask(operator, do="store", name="orders", store="sqlite")
+        await put(shop, "orders", b"3")
+        store = site.broker.site.queues.store  # type: ignore[union-attr]
+        await site.until(lambda: store.progress(store.queues["orders"]) is None)
+        member.send(Puback(first.packet_id))  # what a member has stays with it
+        assert [one.payload for one in await member.messages(1)] == [b"3"]
+        found = (await ask(operator, do="show", name="orders"))["queue"]
+        assert (found["store"], found["moving"], found["waiting"], found["in_flight"]) == ("sqlite", None, 0, 1)
+        assert (await ask(operator, do="show", name="dead"))["queue"]["store"] == "sqlite"
+    async with broker(tmp_path, here=Rules()) as site:
+        store = site.broker.site.queues.store  # type: ignore[union-attr]
+        assert [store.kind_of(store.queues[name]) for name in ("orders", "dead", "here")] == ["sqlite", "sqlite", "log"]
+        member = await site.client("a")
+        await member.subscribe("$queue/orders", qos=1)
+        assert [one.payload for one in await member.messages(1)] == [second.payload]
 
 
 async def test_a_request_declares_with_stores_that_are_in_use(tmp_path: Path) -> None:
