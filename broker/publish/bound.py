@@ -55,9 +55,11 @@ class BoundQueue(ShareGroup):
         properties = publication.properties
         if properties is None and batch.uniform and batch.properties:  # of a will
             properties = properties_of(batch.properties)
+        session: Any = connection.session if connection is not None else None
+        by_store = batch.qos == 2 and session is not None and session.stored and site.persistence is not None
         try:
             gate = self._queues.put_published(
-                self._queue, who, (connection.user if connection is not None else None) or "", batch, properties
+                self._queue, who, (connection.user if connection is not None else None) or "", batch, properties, by_store
             )
         except Refused as error:
             publication.text = error.text

@@ -97,7 +97,8 @@ def _put(
     gate, repeated = None, ""
     if fresh is not None:
         try:
-            gate, repeated = site.queues.put(name, connection.client_id, connection.user, fresh, properties)
+            by_store = run.qos == 2 and session.stored and persistence is not None
+            gate, repeated = site.queues.put(name, connection.client_id, connection.user, fresh, properties, by_store)
         except Refused as error:
             _refuse(connection, session, run, numbers, error)
             return

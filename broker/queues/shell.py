@@ -16,6 +16,7 @@ import json
 import logging
 from collections.abc import Callable, Generator, Iterator
 from itertools import islice
+from secrets import token_bytes
 from typing import TYPE_CHECKING, Any
 
 from ...base.queues import ALERTS, PREFIX
@@ -43,7 +44,7 @@ from .sharing import Sharing
 from .sites.away import AwaySeat
 from .sites.guests import Guest
 from .sites.sites import Sites
-from .sites.wire import PutPost
+from .sites.wire import PutPost, encode
 from .stores import Stores
 from .upkeep import AT_ONCE, Upkeep
 from .workflow.workflow import Workflow
@@ -286,10 +287,12 @@ class Queues:
         checks = self.settings.checks.get(name)
         return checks.failures(payloads, properties, publisher, user) if checks is not None else []
 
-    def put(self, name: str, publisher: str, user: str | None, run: Batch, properties: PublishProperties | None) -> tuple[Gate | None, str]:
+    def put(
+        self, name: str, publisher: str, user: str | None, run: Batch, properties: PublishProperties | None, by_store: bool = False
+    ) -> tuple[Gate | None, str]:
         """Put messages that pass `check`: the gate that their acknowledgement waits at (None: it may go), and what to call a repeated one.
 
-        Raises Refused.
+        by_store: they go by the broker's store (`_put_by_store`). Raises Refused.
         """
         try:
             how = how_of(properties)
@@ -304,7 +307,28 @@ class Queues:
                 raise Refused(Reason.QUOTA_EXCEEDED, f"queue {name!r} has no home now: try again")
             self.sites.put(name, publisher, user or "", run, properties)
             return None, ""
+        if by_store:
+            return self._put_by_store(name, publisher, user or "", how, run, properties)
         return self._put(name, publisher, how, run.payloads, run.expiry, b"")
+
+    def _put_by_store(
+        self, name: str, publisher: str, user: str, how: How, run: Batch, properties: PublishProperties | None, topic: bytes = b""
+    ) -> tuple[Gate | None, str]:
+        """Put messages of QoS 2 whose packet identifiers the store of the broker keeps: as if they came from another site.
+
+        They stand in the store's commit with their identifiers. With commits of their own, one of the two could survive without the other,
+        and the publisher's repeat would be lost, or put twice. Raises Refused.
+        """
+        known = self._repeated(name, publisher, how)
+        if known is not None:
+            return known
+        if self.answers.persistence is not None and self.answers.persistence.closed:
+            raise Refused(Reason.QUOTA_EXCEEDED, "the store of this broker takes no more messages for now")
+        payloads = [bytes(payload) for payload in run.payloads]
+        self._check_room(self.store.queues[name], how, payloads, False)
+        block = properties.without_expiry if properties is not None else b""
+        self.sites.arrivals.arrive(encode(PutPost(token_bytes(12), name, publisher, user, block, run.expiry, payloads, topic)))
+        return None, ""
 
     def _put_parcel(self, post: PutPost) -> Gate | None:
         """Put messages of another site. The gate of their commit; None: they were put before. Raises Refused."""
@@ -312,7 +336,7 @@ class Queues:
             raise Refused(Reason.TOPIC_NAME_INVALID, f"there is no queue {post.name!r} any more: declare it, or its messages wait")
         if post.parcel in self.store.of(self.store.queues[post.name]).parcels:
             return None
-        return self._receive(post, properties_of(post.properties))
+        return self._receive(post, properties_of(post.properties), post.topic)
 
     def _receive(self, post: PutPost, properties: PublishProperties | None, topic: bytes = b"") -> Gate | None:
         """Put messages that cannot be refused for what they are: those that fail the checks are dead letters. The gate; None: they were put
@@ -346,12 +370,17 @@ class Queues:
                 )
         return committer.gate
 
-    def put_published(self, name: str, publisher: str, user: str, run: Batch, properties: PublishProperties | None) -> Gate | None:
-        """Put messages of one other topic, to which a queue here is bound: the gate of their commit. None: a repeat. Raises Refused.
+    def put_published(
+        self, name: str, publisher: str, user: str, run: Batch, properties: PublishProperties | None, by_store: bool
+    ) -> Gate | None:
+        """Put messages of one other topic, to which a queue here is bound: the gate of their commit. None: a repeat, or they go by the
+        store of the broker (`_put_by_store`). Raises Refused.
 
         Those that fail the checks are dead letters, and user properties that are wrong count for nothing, because subscribers have them.
         """
         topic = run.topic if run.uniform else run.topics[0]
+        if by_store:
+            return self._put_by_store(name, publisher, user, how_of_any(properties), run, properties, bytes(topic))[0]
         payloads = [bytes(payload) for payload in run.payloads]
         block = properties.without_expiry if properties is not None else b""
         return self._receive(PutPost(b"", name, publisher, user, block, run.expiry, payloads), properties, bytes(topic))
@@ -359,32 +388,37 @@ class Queues:
     def _put(
         self, name: str, publisher: str, how: How, payloads: list[bytes], expiry: int | None, parcel: bytes, topic: bytes = b""
     ) -> tuple[Gate | None, str]:
+        known = self._repeated(name, publisher, how)
+        if known is not None:
+            return known
         queue, now = self.store.queues[name], self.now()
         committer = self.store.committer(queue)
-        if committer.store.full is not None:
-            raise Refused(Reason.QUOTA_EXCEEDED, committer.store.full)
-        key = key_of(name, publisher, how.handle) if how.handle else b""
-        known = self.handles.find(key) if key else None
-        if isinstance(known, int):
-            return None, f"{name}:{known}"
-        if known is not None:
-            return known, ""
-        size = sum(map(len, payloads))
-        text = None
-        if not parcel:
-            text = queue.refusal(len(payloads), size) or (queue.unknown(how.plan) if how.plan is not None else None)
-        text = text or self.upkeep.no_room(size + len(how.properties) + META_WEIGHT)
-        if text is not None:
-            raise Refused(Reason.QUOTA_EXCEEDED, text)
+        self._check_room(queue, how, payloads, bool(parcel))
         revealed = how.revealed if not how.parents else False
         life = 1000 * expiry if expiry else 0
         meta = Meta(publisher, how.properties, how.handle, how.group, parcel)
         block, index = queue.put(payloads, meta, now, topic, how.priority, how.delay, life, how.plan, revealed)
         for at in range(index, index + len(payloads)) if how.parents else ():
             self.workflow.put(queue, block, at, publisher, how.parents, committer.gate)
-        if key:
-            Pending(self.handles, key, committer.gate, block, index)
+        if how.handle:
+            Pending(self.handles, key_of(name, publisher, how.handle), committer.gate, block, index)
         return committer.gate, ""
+
+    def _repeated(self, name: str, publisher: str, how: How) -> tuple[Gate | None, str] | None:
+        """What `put` says of a message whose handle is known; None: it is not."""
+        known = self.handles.find(key_of(name, publisher, how.handle)) if how.handle else None
+        if isinstance(known, int):
+            return None, f"{name}:{known}"
+        return (known, "") if known is not None else None
+
+    def _check_room(self, queue: Queue, how: How, payloads: list[bytes], parcel: bool) -> None:
+        """Raise Refused if messages find no room. parcel: the bounds of the queue are not asked."""
+        text, size = self.store.of(queue).full, sum(map(len, payloads))
+        if text is None and not parcel:
+            text = queue.refusal(len(payloads), size) or (queue.unknown(how.plan) if how.plan is not None else None)
+        text = text or self.upkeep.no_room(size + len(how.properties) + META_WEIGHT)
+        if text is not None:
+            raise Refused(Reason.QUOTA_EXCEEDED, text)
 
     def put_own(self, name: str, publisher: str, run: Batch) -> bool:
         """Put a message that no client waits for: a will, or one of the broker's program. False: there is no room."""

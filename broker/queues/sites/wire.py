@@ -2,7 +2,7 @@
 
     post            from -> to              body
     queues/homes    home -> everybody       [life, {name: full}, {name: term}]: all that a broker is the home of; answered with the like
-    queues/put      publisher's -> home     [parcel, name, publisher, user, properties, expiry | nil, payloads]
+    queues/put      publisher's -> home     [parcel, name, publisher, user, properties, expiry | nil, payloads, topic]
     queues/join     member's -> home        [life, name, client, token, most]: it takes messages, at most so many at once
     queues/leave    member's -> home        [name, client, token, for good]: it takes no more; what it has goes back
     queues/give     home -> member's        [name, client, token, entries]
@@ -44,7 +44,10 @@ class HomesPost(NamedTuple):
 
 
 class PutPost(NamedTuple):
-    """Messages for a queue. parcel: their number, unique. user: name that the publisher proved. expiry: seconds left, None: for ever."""
+    """Messages for a queue. parcel: their number, unique. user: name that the publisher proved. expiry: seconds left, None: for ever.
+
+    topic: to which they were published; b"": the queue's.
+    """
 
     parcel: bytes
     name: str
@@ -53,6 +56,7 @@ class PutPost(NamedTuple):
     properties: bytes
     expiry: int | None
     payloads: list[bytes]
+    topic: bytes = b""
 
 
 class JoinPost(NamedTuple):
@@ -109,12 +113,17 @@ def encode(post: tuple[Any, ...]) -> bytes:
     return packed
 
 
-def fields(body: bytes, *kinds: type) -> list[Any]:
-    """The fields of a post. kinds: of each; object: any. Raises ValueError."""
+def fields(body: bytes, *kinds: type, left_out: tuple[Any, ...] = ()) -> list[Any]:
+    """The fields of a post. kinds: of each; object: any. left_out: the last ones, where an earlier version does not say them.
+
+    Raises ValueError.
+    """
     try:
         found = msgpack.unpackb(body)
     except (ValueError, msgpack.UnpackException):
         raise ValueError("a post that cannot be read: is another version of mqmesh running there?") from None
+    if isinstance(found, list) and len(found) < len(kinds):
+        found += left_out[len(left_out) - len(kinds) + len(found) :]
     if not isinstance(found, list) or len(found) < len(kinds):
         raise ValueError("a post of another form: is another version of mqmesh running there?")
     for value, kind in zip(found, kinds, strict=False):
@@ -147,8 +156,10 @@ def decode_homes(body: bytes) -> HomesPost:
 
 
 def decode_put(body: bytes) -> PutPost:
-    parcel, name, publisher, user, properties, expiry, payloads = fields(body, bytes, str, str, str, bytes, object, list)
-    return PutPost(parcel, name, publisher, user, properties, _expiry(expiry), _payloads(payloads))
+    parcel, name, publisher, user, properties, expiry, payloads, topic = fields(
+        body, bytes, str, str, str, bytes, object, list, bytes, left_out=(b"",)
+    )
+    return PutPost(parcel, name, publisher, user, properties, _expiry(expiry), _payloads(payloads), topic)
 
 
 def decode_join(body: bytes) -> JoinPost:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
+from mqmesh.broker.queues.committer import Committer
 from mqmesh.broker.queues.core.blocks import KEPT_RETURNS
 from mqmesh.broker.queues.core.plan import ALL, plan_of
 from mqmesh.broker.queues.core.rules import Rules
 from mqmesh.broker.queues.settings import QueueSettings
 from mqmesh.mqtt.packets import Puback, Publish, Pubrec, Will
 from mqmesh.mqtt.properties import Property
+from mqmesh.store.sqlite import SqliteStore
 from support.broker_site import Client, Site
 
 
@@ -156,6 +159,31 @@ async def test_qos_2_puts_once(tmp_path: Path) -> None:
             await shop.expect(Pubrec, packet_id=5)
         await a.subscribe("$queue/orders", qos=1)
         await a.messages(1)
+        await a.nothing()
+
+
+@pytest.mark.parametrize("topic", ["$queue/orders", "orders/1"])
+async def test_qos_2_is_put_if_its_identifier_survives(topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker is killed when its store has the packet identifier, and before the log of the queues has a commit."""
+    rules, data, killed = Rules(topics=("orders/#",)), tmp_path / "data", tmp_path / "killed"
+    data.mkdir()
+    message = Publish(topic, b"1", 2, packet_id=5)
+    async with Site(queues=queues(data, orders=rules), store=SqliteStore(data / "store.db", False)) as site:
+        shop = await site.client("shop", clean=False, expiry=1000)
+        with monkeypatch.context() as patch:
+            patch.setattr(Committer, "begin", lambda self: None)
+            shop.send(message)
+            queue = site.broker.site.queues.store.queues["orders"]  # type: ignore[union-attr]
+            await site.until(lambda: queue.gathering > 0)
+            await site.broker.site.persistence.settle(10.0)  # type: ignore[union-attr]
+            shutil.copytree(data, killed)
+    async with Site(queues=queues(killed, orders=rules), store=SqliteStore(killed / "store.db", False)) as site:
+        shop, a = await site.client("shop", clean=False, expiry=1000), await site.client("a")
+        message.dup = True
+        shop.send(message)
+        assert (await shop.expect(Pubrec, packet_id=5)).reason == 0
+        await a.subscribe("$queue/orders", qos=1)
+        assert [one.payload for one in await a.messages(1)] == [b"1"]
         await a.nothing()
 
 
