@@ -60,6 +60,8 @@ class Overview:
     def queue(self, name: str) -> Queue:
         """One that has its home here."""
         if name not in self._queues.settings.rules:
+            if name in self._queues.settings.shared:
+                raise UsageError(f"queue {name!r} has several homes, and none of them serves it now: ask again")
             raise UsageError(f"there is no queue {name[:200]!r} at {self._site}")
         return self._queues.store.queues[name]
 
@@ -98,6 +100,7 @@ class Overview:
             "declared": self._declared(name),
             "store": self._queues.store.kind_of(queue),
             "moving": self._queues.store.progress(queue),
+            "homes": list(rules.homes),
             "settings": {key: getattr(rules, key) for key in keys},
         }
 

@@ -94,8 +94,9 @@ class Queues:
         self.context = context
         self.settings = settings
         self.store = Stores(settings, self.say)
-        self.sites = Sites(context, settings.rules, self, self._put_parcel, lambda names: homes_changed({PREFIX + one for one in names}))
+        self.sites = Sites(context, settings.rules, self, self._put_parcel, self._homes_changed)
         self.workflow = Workflow(self)
+        self._ways_changed = homes_changed
         self.declared: Declared | None = None
         self.bind: Callable[[str, tuple[str, ...]], None] = lambda name, filters: None
         self.places: dict[Session, Place] = {}
@@ -109,6 +110,11 @@ class Queues:
         self._turn = 0
         self._goes_on = False
         self._written = asyncio.Event()
+
+    def _homes_changed(self, names: set[str]) -> None:
+        """Queues have another home, or none."""
+        self.workflow.moved(names)
+        self._ways_changed({PREFIX + one for one in names})
 
     def say(self, text: str) -> None:
         log.error("event=queues-damaged text=%s", text)

@@ -35,6 +35,7 @@ def details(answer: dict[str, Any]) -> str:
         ("since the start", ", ".join(f"{_count(one, key)} {key}" for key in totals)),
         ("declared", _plain(one.get("declared"))),
         ("store", _store(one)),
+        *([("homes", f"{_plain(one.get('site'))} now, of {', '.join(map(_plain, one['homes']))}")] if one.get("homes") else []),
         ("settings", ", ".join(f"{key} {_plain(value)}" for key, value in (one.get("settings") or {}).items())),
     ]
     shown = lines(rows, right=())

@@ -35,8 +35,13 @@ class Homes:
         self._find()
 
     def told(self, number: int, queues: dict[str, bool], terms: dict[str, int]) -> set[str]:
-        """A broker says which queues it is the home of: those whose home is another one now."""
+        """A broker says which queues it is the home of: those whose home is another one now.
+
+        A queue with several homes that it has left stays a queue, which takes nothing until another broker says that it is its home.
+        """
         before = dict(self._home)
+        left = {name: term for name, term in self._terms.get(number, {}).items() if term and name not in queues}
+        queues, terms = queues | dict.fromkeys(left, True), terms | left
         known = self._of.get(number, {})
         for name in sorted(queues.keys() - known.keys()):
             if name not in self._own or name in terms:
@@ -52,6 +57,11 @@ class Homes:
             self._of.pop(number, None)
         self._find()
         return {name for name in before.keys() | self._home.keys() if before.get(name) != self._home.get(name)}
+
+    def forgotten(self, number: int) -> set[str]:
+        """A broker is forgotten: the queues that have another home now, or none."""
+        self._terms.pop(number, None)
+        return self.told(number, {}, {})
 
     def own_changed(self) -> None:
         """A queue has its home here, or not any more."""

@@ -147,7 +147,7 @@ class Sites:
             self._drop(number)
         elif event.name == "member_forgotten":
             self._drop(number)
-            self._moved(self.homes.told(number, {}, {}))
+            self._moved(self.homes.forgotten(number))
 
     def _meet(self, number: int) -> None:
         self.context.refresh()
@@ -219,7 +219,7 @@ class Sites:
         """Parcels that have come here go on to the home that a queue has now."""
         for name in self.arrivals.names:
             home = self.homes.home(name)
-            if home is not None and self._node is not None and self._node.known() >> home & 1:
+            if home is not None and not self.homes.full(name) and self._node is not None and self._node.known() >> home & 1:
                 for post in self.arrivals.leave(name):
                     self._send(1 << home, wire.PUT, wire.encode(post))
 

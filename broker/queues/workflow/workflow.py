@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -129,6 +129,12 @@ class Workflow:
         if key not in self.children:
             self.children[key] = child
             self._start(child)
+
+    def moved(self, names: Collection[str]) -> None:
+        """Queues have another home: what the earlier one said of parents there may not be on the disk, so it is asked anew."""
+        for child in self.children.values():
+            if any(name in names for name, _ in child.parents):
+                child.counts, child.waiting, child.denied = False, set(), set()
 
     def _start(self, child: Child) -> None:
         child.waiting = {HERE}

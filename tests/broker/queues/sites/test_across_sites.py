@@ -448,3 +448,23 @@ async def test_requests_of_one_client_to_other_sites_are_bounded(tmp_path: Path)
         asking.ask(1, "other", b"{}", lambda words: None)
         mesh.at(2).broker.context.flush()
         await until(lambda: not asking._each)
+
+
+async def test_parcels_go_on_to_the_home_that_the_queue_has_now_and_are_put_once(tmp_path: Path) -> None:
+    async with Mesh(tmp_path, 2, home=2, orders=Rules()) as mesh:
+        known = PutPost(b"k" * 12, "orders", "shop", "", b"", None, [b"known"])
+        fresh = PutPost(b"f" * 12, "orders", "shop", "", b"", None, [b"fresh"])
+        log = shell(mesh.at(2)).store.of(mesh.queue())
+        log.parcels.add(known.parcel)  # an earlier home has put it
+        was_home = shell(mesh.at(1)).sites
+        for post in (known, fresh):
+            was_home.arrivals.arrive(encode(post))
+        assert was_home.arrivals.names == ["orders"]
+        was_home.tick()
+        mesh.at(1).broker.context.flush()
+        worker = await mesh.at(1).client("worker")
+        await worker.subscribe("$queue/orders", qos=1)
+        assert [one.payload for one in await worker.messages(1)] == [b"fresh"]
+        await until(lambda: mesh.queue().counts["done"] == 1)
+        assert mesh.queue().counts["put"] == 1
+        await until(lambda: not [key for store in mesh.stores for key, _ in store.values("queues") if key[:1] == b"p"])
