@@ -18,6 +18,7 @@ from .log.port import Away
 from .log.store import Batch, LogStore
 
 LONE = 0.001  # seconds that a write may take in the loop
+STALL = 0.1  # seconds after which the next writes are not waited for in the loop
 SMALL = 4096  # bytes of a batch that may be written there
 RETRY = 1.0  # seconds until a disk that takes nothing is asked again
 
@@ -71,7 +72,7 @@ class Committer:
         self._closed = self._abandoned = False
         self._looking = False
         self._retry_at = 0.0
-        self._lately = 1.0  # seconds that a commit took, on average
+        self._lately = 2 * LONE  # seconds that a commit took, on average
         self._work: queue.SimpleQueue[Batch | Carry | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="queues", daemon=True)
         self._thread.start()
@@ -147,6 +148,8 @@ class Committer:
         assert self._busy is not None
         gate, self._busy = self._busy[1], None
         if error is None:
+            if seconds < STALL:  # one that took somewhat longer says little of the next ones
+                seconds = min(seconds, 2 * LONE)
             self._lately += (seconds - self._lately) / 8
             self.commits += 1
             self.error = None
