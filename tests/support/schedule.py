@@ -57,6 +57,8 @@ SECONDS = {
     "metabroker/shell/test_server.py": 23,
     "cli/test_broker_command.py": 22,
     "client/test_connection_breaks.py": 21,
+    "broker/queues/test_stores.py": 90,
+    "broker/queues/test_queue_stores.py": 75,
     "faults/test_tls_mesh.py": 20,
     "simulation/test_restarts.py": 17,
     "faults/test_retained_ring.py": 17,

@@ -6,6 +6,7 @@
     postgresql:   a schema of a PostgreSQL database, by its URL
     redis:        streams of Redis, by its URL
     nats:         a stream of NATS JetStream, by its URL
+    amqp:         streams of RabbitMQ, by its URL
 
 What it does not know: what is in them.
 """
@@ -25,8 +26,10 @@ KINDS = (LOG, SQLITE, LMDB)
 POSTGRESQL = ("postgresql", "postgres")
 REDIS = ("redis", "rediss")
 NATS = ("nats", "tls")
-PACKAGES = dict.fromkeys(POSTGRESQL, "postgresql") | dict.fromkeys(REDIS, "redis") | dict.fromkeys(NATS, "nats")  # by scheme
-RIGHT = "postgresql://USER@HOST/DATABASE, redis://HOST:PORT or nats://HOST:PORT"
+AMQP = ("amqp", "amqps")
+_PACKAGES = {"postgresql": POSTGRESQL, "redis": REDIS, "nats": NATS, "amqp": AMQP}
+PACKAGES = {scheme: package for package, schemes in _PACKAGES.items() for scheme in schemes}
+RIGHT = "postgresql://USER@HOST/DATABASE, redis://HOST:PORT, nats://HOST:PORT or amqp://HOST:PORT"
 
 
 def segments_in(folder: Path, kind: str = LOG, durability: str = "fsync") -> Segments:
@@ -66,6 +69,10 @@ def _product(url: str, sync: bool) -> Product:
         from .products.jetstream import JetStream
 
         return JetStream(url)
+    if _scheme(url) in AMQP:
+        from .products.rabbitmq import RabbitMQ
+
+        return RabbitMQ(url)
     from .products.redis_streams import RedisStreams
 
     return RedisStreams(url, sync)

@@ -241,24 +241,35 @@ def test_a_schema_has_one_broker(tmp_path: Path, servers: Callable[[str], Server
 
 @pytest.mark.service
 @pytest.mark.parametrize("name", PRODUCTS)
-def test_who_opens_a_log_shuts_out_who_had_it(tmp_path: Path, servers: Callable[[str], Server], name: str) -> None:
+def test_who_opens_a_log_shuts_out_who_had_it(
+    tmp_path: Path, servers: Callable[[str], Server], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     url = log_at(servers(name))
     old = opened(tmp_path, kind=url)
     queue = old.queue("orders", Rules())
     queue.put([b"1"], Meta("shop"), 1)
     commit(old)
+    if name == "rabbitmq":  # who has the connection has the lock
+        monkeypatch.setattr("mqmesh.broker.queues.log.products.rabbitmq.LOCK_WAIT", 0.0)
+        with pytest.raises(OSError, match="is open in another broker"):
+            opened(tmp_path, kind=url)
+        monkeypatch.undo()
+        product = old.where._product  # type: ignore[attr-defined]
+        product._aside.call(product._lose())
     new = opened(tmp_path, kind=url)
     for number in range(2):
         queue.put([b"late"], Meta("shop"), 1)
         batch = old.gather(1)
         assert batch is not None
-        with pytest.raises(OSError, match="was opened by another broker"):
+        with pytest.raises(OSError, match=r"(was opened by|is open in) another broker"):
             old.write(batch)
         old.failed(batch, OSError(errno.EBUSY, "gone"))
         new.queue("orders", Rules()).put([b"%d" % (2 + number)], Meta("shop"), 1)
         commit(new)
-    old.close()
     new.close()
+    with pytest.raises(OSError, match="was opened by another broker"):
+        old.where.commit() if old.where.append(9, 0, [b"later"]) else None
+    old.close()
     again = opened(tmp_path, kind=url)
     assert [one[2] for one in waiting(again).values()] == [b"1", b"2", b"3"]
     again.close()

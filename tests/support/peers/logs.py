@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Protocol
 
+import pika
+
+from support.services import PATIENCE, wait_until
+
 from . import postgres
 from .nats_server import running_nats
+from .rabbitmq import running_rabbitmq
 from .redis_server import running_redis
 
 
@@ -23,7 +28,22 @@ class Server(Protocol):
     def kill(self) -> None: ...
 
 
-PRODUCTS: dict[str, Callable[[Path], AbstractContextManager[Server]]] = {"redis": running_redis, "nats": running_nats}
+@contextmanager
+def _rabbitmq(folder: Path) -> Iterator[Server]:
+    """A node that knows after SIGKILL that it has streams: it writes that down some seconds after its first one only."""
+    with running_rabbitmq(folder) as node:
+        with pika.BlockingConnection(pika.URLParameters(node.url)) as connection:
+            connection.channel().queue_declare("first", durable=True, arguments={"x-queue-type": "stream"})
+        written = b"rabbit_stream_coordinator"
+        wait_until(lambda: any(written in file.read_bytes() for file in folder.rglob("names.dets")), PATIENCE, "coordinator of streams")
+        yield node
+
+
+PRODUCTS: dict[str, Callable[[Path], AbstractContextManager[Server]]] = {
+    "redis": running_redis,
+    "nats": running_nats,
+    "rabbitmq": _rabbitmq,
+}
 SERVERS = ("postgres", *PRODUCTS)
 _numbers = itertools.count(1)
 
