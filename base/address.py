@@ -6,6 +6,7 @@ address, and so on. Nothing is resolved or opened here.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from typing import NamedTuple
 from urllib.parse import quote, unquote
@@ -79,6 +80,14 @@ REMOTE = Form(
     "nats://host:4222 or tls://host:4222",
     ("mqtt", "mqtts", "ws", "wss", "amqp", "amqps", "nats", "tls"),
 )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches a host: `localhost` or a loopback address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 class Address(NamedTuple):

@@ -10,27 +10,34 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Container
+from dataclasses import fields, replace
 from functools import partial
 from typing import Protocol
 
+from .. import __version__
+from ..base.address import is_loopback, parse_address
 from ..base.collector import Collector
 from ..base.memory import keep_freed_memory
 from ..base.settings import ConfigError
+from ..mesh.topology.listeners import LINKS, serves_of
 from ..store import Kind, StoreError
 from ..store.base import CHECKED_SIZE
 from ..store.locations import path_of, store_at
 from ..store.salvage import salvage
 from .auth.service import AuthError
-from .config import BrokerConfig
+from .config import BrokerConfig, Limits
 from .management.errors import Refused
 from .mesh.management import Renewed
 from .ports import Neighbours
+from .queues.settings import QueueSettings
 from .server import Broker, StartError
 
 __all__ = ["EmbeddedClient", "Registrar", "StartError", "announce", "reload_files", "run", "serve"]
 
 DAMAGE_SHOWN = 50  # lines of damage in the log
+TAKEN = {"access", "management", "mesh", "websocket", "limits", "queues"}  # what a running broker takes from a file, or looks at in parts
+LIMITS_TAKEN = ("stored_bytes", "stored_sessions")
 
 log = logging.getLogger("mqmesh.broker")
 
@@ -92,6 +99,7 @@ async def serve(
         registrar.begin(broker)
     if inside is not None:
         await inside.begin(broker)
+    say_started(broker)
     if ready is not None:
         ready(broker)
     check_in_background(config)
@@ -105,6 +113,7 @@ async def serve(
     await broker.stop()
     if leaving is not None:
         await leaving
+    log.info("event=stopped name=%s number=%d", config.name, config.number)
 
 
 def check_in_background(config: BrokerConfig) -> threading.Thread | None:
@@ -185,11 +194,12 @@ def reload_files(broker: Broker, reload: Callable[[], BrokerConfig] | None, insi
     broker.site.guard.management = config.management
     if inside is not None:
         inside.renew(config)
-    policies, renewed = 0, Renewed(0, 0, 0, [])
+    policies, renewed, kept = 0, Renewed(0, 0, 0, []), _kept(broker.config, config, TAKEN if inside is None else TAKEN | {"metabroker"})
     if broker.mesh_topic.management is not None and config.mesh is not None:
         policies, renewed = len(config.mesh.rules), broker.mesh_topic.management.renew(config.mesh)
-        if renewed.kept:
-            log.warning("event=not-reloaded settings=%s text=they are taken at the next start", ",".join(renewed.kept))
+        kept += renewed.kept
+    if kept:
+        log.warning("event=not-reloaded settings=%s text=they are taken at the next start", ",".join(kept))
     if broker.site.queues is not None and config.queues is not None:
         broker.site.queues.store.renew(config.queues.rules)
     if broker.site.websocket is not None:
@@ -210,6 +220,48 @@ def reload_files(broker: Broker, reload: Callable[[], BrokerConfig] | None, insi
         ),
     )
     broker.context.flush()
+
+
+def _kept(old: BrokerConfig, new: BrokerConfig, taken: Container[str]) -> list[str]:
+    """The keys and tables of a file that differ and need a restart; those within [mesh] are not among them."""
+    tables = ["mesh"] if (old.mesh is None) != (new.mesh is None) else []
+    tables += _differing(old, new, taken) + _differing_queues(old.queues, new.queues)
+    return tables + [f"limits.{name}" for name in _differing(old.limits, new.limits, LIMITS_TAKEN)]
+
+
+def _differing(old: BrokerConfig | Limits, new: BrokerConfig | Limits, but: Container[str]) -> list[str]:
+    names = [one.name for one in fields(old) if one.name not in but]
+    return [name for name in names if getattr(old, name) != getattr(new, name)]
+
+
+def _differing_queues(old: QueueSettings | None, new: QueueSettings | None) -> list[str]:
+    """Queues whose tables differ in more than the store. old: as it has become by requests."""
+    if old is None or new is None:
+        return [] if old is new else ["queues"]
+    before = {name: replace(rules, store="") for name, rules in old.rules.items() if name not in old.declared and name not in old.shared}
+    now = {name: replace(rules, store="") for name, rules in new.rules.items() if name not in new.shared}
+    return [f"queues.{name}" for name in sorted(before.keys() | now.keys()) if before.get(name) != now.get(name)]
+
+
+def say_started(broker: Broker) -> None:
+    """One line that says what runs here, and a warning where strangers may come in."""
+    config = broker.config
+    users = "asked" if config.access is not None and not config.access.anonymous else "open-to-all"
+    store = config.store_address or "memory"
+    mesh = config.mesh.name if config.mesh is not None else "none"
+    text = "event=started version=%s name=%s number=%d mesh=%s listeners=%s store=%s users=%s"
+    log.info(text, __version__, config.name, config.number, mesh, ",".join(broker.addresses), store.rpartition("@")[2], users)
+    reached = [at for one, at in zip(config.listen, broker.addresses, strict=True) if _for_strangers(config, one)]
+    if users == "open-to-all" and reached:
+        why = "everybody who reaches these addresses may publish and subscribe: add [access] with users, see docs/security.md"
+        log.warning("event=open-to-all listeners=%s text=%s", ",".join(reached), why)
+
+
+def _for_strangers(config: BrokerConfig, listener: str) -> bool:
+    """Whether clients of other machines reach a listener without a certificate."""
+    address = parse_address(listener)
+    certified = address.tls and config.tls is not None and config.tls.client_certificates == "required"
+    return address.scheme != "unix" and not is_loopback(address.host) and not certified and serves_of(listener, config.serves) != LINKS
 
 
 def announce(broker: Broker) -> None:

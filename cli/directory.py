@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import ipaddress
 import json
 import os
 import ssl
@@ -18,6 +17,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from ..base.address import is_loopback
 from ..base.settings import ConfigError
 from ..base.standing import StandingFile
 from ..directory.client import Client, ClientError
@@ -86,7 +86,7 @@ def serve(
     host, port = _address(listen)
     if (cert is None) != (key is None):
         raise fail("--cert and --key belong together", WRONG_USE)
-    if cert is None and not behind_proxy and not _loopback(host):
+    if cert is None and not behind_proxy and not is_loopback(host):
         raise fail(f"--listen {listen}: secrets would travel in the clear; give --cert and --key, or --behind-proxy", WRONG_USE)
     start_logging(f"{host}:{port}", kind="directory")
     try:
@@ -326,10 +326,3 @@ def _address(text: str) -> tuple[str, int]:
     if not host or not port.isdigit() or int(port) > 65535:
         raise fail(f"--listen {text}: write HOST:PORT, such as 127.0.0.1:8090 or [::1]:8090", WRONG_USE)
     return host.strip("[]"), int(port)
-
-
-def _loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

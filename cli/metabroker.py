@@ -6,13 +6,12 @@ import logging
 import os
 import ssl
 from dataclasses import dataclass, replace
-from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..base.address import COMMAND_LINE, Address, AddressError, parse_address
+from ..base.address import COMMAND_LINE, Address, AddressError, is_loopback, parse_address
 from .logs import LEVELS, start_logging
 from .option_groups import with_option_groups
 from .output import WRONG_USE, fail
@@ -165,20 +164,13 @@ def _password(given: str | None, file: Path | None, where: Address) -> bytes | N
             if given is not None:
                 raise fail("metabroker: --password-file: there is a password already: leave one out", WRONG_USE)
             return read_secret(file)
-        if given is None and where.user is None and _is_local(where.host):
+        if given is None and where.user is None and is_loopback(where.host):
             return make_shared()
     except SecretError as error:
         if file is not None:
             raise fail(f"metabroker: --password-file {error}", WRONG_USE) from None
         log.warning("event=no-shared-password text=%s", error)
     return given.encode() if given is not None else None
-
-
-def _is_local(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _topic(text: str) -> str:

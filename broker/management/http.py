@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-import ipaddress
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ... import __version__
+from ...base.address import is_loopback
 from ...mqtt.packets import Connect
 from ..auth.operators import rights_of_user
 from .asked import LARGEST, LISTED
@@ -61,19 +61,12 @@ class _Peer:
 
 def management_routes(site: Site, management: Management, host: str) -> list[Route]:
     """What the HTTP listener answers for management. host: where it listens."""
-    face = _Face(site, management, _is_loopback(host))
+    face = _Face(site, management, is_loopback(host))
     return [
         Route("/manage", face.post, methods=["POST"]),
         Route("/manage/openapi.json", face.describe, methods=["GET"]),
         Route("/manage/{list}", face.get, methods=["GET"]),
     ]
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 class _Face:
@@ -132,7 +125,7 @@ class _Face:
     def _check(self, request: Request) -> None:
         if not self._loopback:
             raise HttpRefused(403, NOT_LOOPBACK)
-        if "origin" in request.headers or not _is_loopback((request.url.hostname or "").strip("[]")):
+        if "origin" in request.headers or not is_loopback((request.url.hostname or "").strip("[]")):
             raise HttpRefused(403, "pages of browsers are not served, and Host has to be a loopback address or localhost")
 
     async def _asker(self, request: Request) -> Asker:

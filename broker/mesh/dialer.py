@@ -78,7 +78,8 @@ class Dialler:
                     continue
             self._shell.down_since.setdefault(peer.address, self._shell.context.wall())
             if self._shell.errors.get(peer.address) != error:
-                log.warning("event=link-down address=%s text=%s", peer.address, error)
+                if link is None or not link.machine.incarnation:  # else link-closed has said it
+                    log.warning("event=link-down address=%s text=%s", peer.address, error)
                 self._shell.errors[peer.address] = error
                 self._shell.status_soon()
             backoff.bound(settings.retry_first, settings.retry_last)

@@ -12,6 +12,7 @@ import socket
 from collections import deque
 from typing import TYPE_CHECKING
 
+from ...base.alarm import Alarm
 from ...mesh.link.link import Link
 from ...mesh.link.settings import LinkClosed, LinkData, LinkUp
 from ...mesh.node.direct import LARGEST
@@ -55,8 +56,7 @@ class LinkProtocol(asyncio.Protocol):
         self._pace_timer: asyncio.TimerHandle | None = None
         self._blocked = False  # the transport holds enough
         self._full = False  # the node was told so
-        self._timer: asyncio.TimerHandle | None = None
-        self._due = 0.0  # when the timer fires
+        self._alarm = Alarm(self._handle_timer)
         self._shown: float | None = None  # of the round trip
 
     @property
@@ -206,7 +206,7 @@ class LinkProtocol(asyncio.Protocol):
                 self.error = event.text
                 if not self.up and not self.machine.dialled:
                     self.shell.refused(self, event.reason, event.text)
-                self.shell.link_closed(self, event.text)
+                self.shell.link_closed(self, event.reason, event.text)
                 self._write_machine()
                 self._end(event.text)
                 return
@@ -228,19 +228,12 @@ class LinkProtocol(asyncio.Protocol):
             self.transport.write(data)
 
     def _set_timer(self) -> None:
-        """Wake up at the machine's deadline at the latest; a timer that is set for earlier stays, its call is harmless."""
+        """Wake up at the machine's deadline at the latest; a call before it is harmless."""
         deadline = self.machine.next_deadline()
-        if self._timer is not None:
-            if deadline is not None and self._due <= deadline:
-                return
-            self._timer.cancel()
-            self._timer = None
         if deadline is not None:
-            self._due = deadline
-            self._timer = self.shell.context.loop.call_at(deadline, self._handle_timer)
+            self._alarm.set(self.shell.context.loop, deadline)
 
-    def _handle_timer(self) -> None:
-        self._timer = None
+    def _handle_timer(self, at: float) -> None:
         self._after(self.machine.handle_timer(self.shell.now()))
         self.shell.context.flush()
 
@@ -248,16 +241,16 @@ class LinkProtocol(asyncio.Protocol):
         """End the link from this side."""
         self.error = text
         self.machine.goodbye(reason, text)
-        self.shell.link_closed(self, text)
+        self.shell.link_closed(self, reason, text)
         self._write_machine()
         self._end(text)
 
     def _end(self, text: str) -> None:
-        for timer in (self._timer, self._pace_timer):
-            if timer is not None:
-                timer.cancel()
-        self._timer = self._pace_timer = None
-        self.shell.link_closed(self, self.error or text)
+        self._alarm.cancel()
+        if self._pace_timer is not None:
+            self._pace_timer.cancel()
+            self._pace_timer = None
+        self.shell.link_closed(self, Reason.UNSPECIFIED_ERROR, self.error or text)
         self.bulk.clear()
         if self.limiter is not None:
             self.limiter.clear()

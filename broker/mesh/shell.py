@@ -20,7 +20,7 @@ from ...base.alarm import Alarm
 from ...base.refusals import Refusals
 from ...mesh.link.channel import Channel
 from ...mesh.link.link import Link
-from ...mesh.link.settings import LinkConfig
+from ...mesh.link.settings import IN_ORDER, LinkConfig
 from ...mesh.node import actions
 from ...mesh.node.node import MeshConfig, Node, Verdict
 from ...mesh.topology.rules import LinkRules, rules_for
@@ -365,13 +365,15 @@ class MeshShell:
         assert link.peer is not None
         return link.machine.dialled == (self.identity.number < link.peer.number)
 
-    def link_closed(self, link: LinkProtocol, text: str) -> None:
+    def link_closed(self, link: LinkProtocol, reason: Reason, text: str) -> None:
         """A link is over; harmless when it never was up or is known to be over."""
         if self.links.pop(link.id, None) is None:
             return
         if link.peer is not None and self.by_number.get(link.peer.number) is link:
             del self.by_number[link.peer.number]
-        log.info("event=link-closed peer=%s address=%s text=%s", link.peer.name if link.peer else "?", link.address, text)
+        level = logging.INFO if reason in IN_ORDER or self.context.stopping else logging.WARNING
+        name, number = (link.peer.name, link.peer.number) if link.peer is not None else ("?", "?")
+        log.log(level, "event=link-closed peer=%s number=%s address=%s text=%s", name, number, link.address, text)
         self.node.link_down(link.id, self.now())
         if link.peer is not None:
             self.context.event("links", {"event": "down", "name": link.peer.name, "number": link.peer.number, "text": text[:REASON]})
@@ -547,8 +549,7 @@ class MeshShell:
                 self.recipients.announcing.event(action)
             if self.queues is not None:
                 self.queues.event(action)
-            level = logging.WARNING if "text" in action.fields else logging.INFO  # a text is for whoever has to mend something
-            log.log(level, "event=%s %s", action.name, " ".join(f"{key}={value}" for key, value in action.fields.items()))
+            self._log(action)
             if action.name == "epoch_raised":
                 self._keep_epoch()
             elif action.name == "fenced":
@@ -560,6 +561,12 @@ class MeshShell:
             elif action.name == "informed":
                 self.context.loop.call_soon(self._serve)
             self.status_soon()
+
+    def _log(self, event: actions.Event) -> None:
+        """An event that has a text is for whoever has to mend something; so is a site that is missing."""
+        warns = "text" in event.fields or (event.name == "member_down" and not self.context.stopping)
+        fields = " ".join(f"{key}={value}" for key, value in event.fields.items())
+        log.log(logging.WARNING if warns else logging.INFO, "event=%s %s", event.name.replace("_", "-"), fields)
 
     def _end_life(self, fields: dict[str, Any]) -> None:
         """Another broker with this identity lives: serve nobody until an operator has decided, also after a restart."""

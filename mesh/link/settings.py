@@ -69,6 +69,14 @@ class State(Enum):
 
 # What a client may say in DISCONNECT (3.14.2.1); the other codes are a server's.
 _CLIENT_REASONS = {0x00, 0x04, 0x80, 0x81, 0x82, 0x83, 0x90, *range(0x93, 0x9A)}
+# Somebody meant the link to end; of these a client may say the first one only.
+IN_ORDER = (
+    Reason.NORMAL_DISCONNECTION,
+    Reason.SERVER_SHUTTING_DOWN,
+    Reason.ADMINISTRATIVE_ACTION,
+    Reason.SESSION_TAKEN_OVER,
+    Reason.SERVER_BUSY,
+)
 
 
 def for_connack(reason: Reason) -> Reason:
@@ -78,7 +86,9 @@ def for_connack(reason: Reason) -> Reason:
 
 def for_disconnect(reason: Reason, client: bool) -> Reason:
     """A reason that this side may say in DISCONNECT."""
-    return reason if reason in (_CLIENT_REASONS if client else DISCONNECT_REASONS) else Reason.IMPLEMENTATION_SPECIFIC_ERROR
+    if reason in (_CLIENT_REASONS if client else DISCONNECT_REASONS):
+        return reason
+    return Reason.NORMAL_DISCONNECTION if reason in IN_ORDER else Reason.IMPLEMENTATION_SPECIFIC_ERROR
 
 
 def reason_string(properties: Properties) -> str:

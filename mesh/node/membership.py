@@ -58,6 +58,7 @@ class Membership:
         self._pending: dict[tuple[str, str | None], int | None] = {}  # own interest not yet said
         self._sequence = 0  # of the own link record
         self._live = states.live
+        self._names: dict[int, str] = {}  # of the live ones, to name one that is lost
         self.holders: dict[int, Identity] = {}
         self._intruders: set[tuple[bytes, bytes]] = set()  # pairs that an event has named
         self._absent: dict[int, float] = {}  # since when a known broker is out of reach
@@ -460,10 +461,11 @@ class Membership:
         for number in numbers(came):
             self._absent.pop(number, None)
             self.changed[number] = core.now
-            core.event("member_up", number=number, broker=states.holders[number].name)
+            self._names[number] = states.holders[number].name
+            core.event("member_up", number=number, broker=self._names[number])
         for number in numbers(went):
             self._absent[number] = self.changed[number] = core.now
-            core.event("member_down", number=number)
+            core.event("member_down", number=number, broker=self._names.pop(number, "?"))
             self._dispatch.out_of_reach(number)
         if went:
             self.on_went(went)

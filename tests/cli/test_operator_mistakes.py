@@ -193,8 +193,8 @@ def test_one_number_in_two_meshes_that_are_joined(tmp_path: Path) -> None:
 
         wait_until(settled, PATIENCE, "three brokers that see each other, and one of the two")
         known, refused, beyond = ("first", "second", east) if "first" in names(bridge) else ("second", "first", west)
-        bridge.warning("event=key_refused number=1", f"broker={refused}", "give it another number")
-        beyond.warning("event=key_refused number=1", f"broker={known}", "give it another number")
+        bridge.warning("event=key-refused number=1", f"broker={refused}", "give it another number")
+        beyond.warning("event=key-refused number=1", f"broker={known}", "give it another number")
         with Paho(west.port) as publisher, Paho(east.port) as subscriber:
             subscriber.subscribe("joined", 1)
             wait_until(lambda: _filters(west, "east") > 0, PATIENCE, "interest at west")
@@ -531,7 +531,7 @@ def test_a_broker_that_speaks_for_another(pair: Pair) -> None:
     lie = LinkRecord(1, bytes.fromhex(porto["uuid"]), "porto", porto["epoch"] + 1, 1, ())
     signed = lie._replace(seal=impostor.keys.seal("linkstate", *lie.said()))
     impostor.send(encode("linkstate", [signed]) + encode("linkstate", [signed]))
-    line = pair.lyon.warning("event=key_refused", "broker=porto", "number 1 is known under the key")
+    line = pair.lyon.warning("event=key-refused", "broker=porto", "number 1 is known under the key")
     assert impostor.identity.key.hex() in line
     pair.works()
     impostor.send(encode("linkstate", [lie]))

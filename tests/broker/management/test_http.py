@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from mqmesh.base.address import is_loopback
 from mqmesh.broker.auth import passwords
 from mqmesh.broker.auth.roles import ManagementSettings
 from mqmesh.broker.config import parse
@@ -100,7 +101,7 @@ async def test_loopback_only() -> None:
         endpoint: Any = Starlette(routes=routes).routes[0]
         with pytest.raises(face.HttpRefused, match="loopback listener"):
             endpoint.endpoint.__self__._check(request)
-    assert [face._is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "10.0.0.1", "example.com")] == [True] * 3 + [False] * 2
+    assert [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "10.0.0.1", "example.com")] == [True] * 3 + [False] * 2
 
 
 async def test_the_description_names_what_there_is() -> None:
