@@ -71,6 +71,10 @@ class Keeper:
         """Whether no other broker can have the lease."""
         return time.monotonic() < self._until
 
+    def outdone(self) -> None:
+        """Another broker has the lease: it is asked for anew."""
+        self._has, self._until = False, 0.0
+
     def _run(self) -> None:
         while not self._stop.is_set():
             try:
@@ -167,6 +171,12 @@ class Sharing:
     def _again(self, kind: str, token: int) -> None:
         if self._tokens.get(kind) == token:
             self._gained(kind, token)
+
+    def outdone(self, name: str) -> None:
+        """Another broker has a later term: this one may be cut off from the database."""
+        kind = self._queues.settings.shared[name].store
+        self._keepers[kind].outdone()
+        self._queues.context.loop.call_soon(self._lost, kind)
 
     def _lost(self, kind: str) -> None:
         """Another broker has the store."""

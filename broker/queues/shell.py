@@ -241,6 +241,10 @@ class Queues:
         """Those of them that other brokers may be home of, with the term of this one."""
         return self.sharing.terms
 
+    def outdone(self, name: str) -> None:
+        """Another broker is home of such a queue, by a later term."""
+        self.sharing.outdone(name)
+
     def full_here(self) -> dict[str, bool]:
         """All queues that have their home here, with whether they take no more."""
         queues = [self.store.queues[name] for name in self.settings.rules]

@@ -54,6 +54,9 @@ class Here(Protocol):
     def terms_here(self) -> dict[str, int]:
         """Those of them that other brokers may be home of, with the term of this one."""
 
+    def outdone(self, name: str) -> None:
+        """Another broker is home of such a queue, by a later term."""
+
     def full_here(self) -> dict[str, bool]:
         """All of them, with whether they take no more."""
 
@@ -186,6 +189,9 @@ class Sites:
     def _homes(self, origin: int, body: bytes) -> None:
         post = wire.decode_homes(body)
         self._drop(origin, but=post.life)
+        for name, term in post.terms.items():
+            if term > self._here.terms_here().get(name, term):
+                self._here.outdone(name)
         moved = self.homes.told(origin, post.queues, post.terms)
         if post.queues and origin not in self._told:
             self._tell(1 << origin)
