@@ -193,9 +193,10 @@ class Stores:
             numbers = max((queue.number for queue in self.queues.values()), default=0)
             self.queues[name] = store.queue(name, rules, numbers + 1)
         elif (old := self._kind_of(known)) != kind:
-            begin, number = store.begin_copy(), known.number
+            epoch, number = self._epoch(), known.number
+            begin = store.begin_copy(epoch)
             self.here[old].leave(known)
-            store.adopt(known, store.number_for(known), self._epoch(), begin)
+            store.adopt(known, store.number_for(known), epoch, begin)
             self.here[old].release(number)
             self._of.pop(name, None)
         self.queues[name].rules = rules

@@ -96,7 +96,8 @@ def segments_of(lease: Any, kind: str, durability: str) -> Segments:
 
 def shown(kind: str) -> str:
     """A store without the password that may stand in its URL."""
-    return kind.rpartition("@")[2]
+    scheme, separator, rest = kind.partition("://")
+    return scheme + separator + rest.rpartition("@")[2]
 
 
 def in_use(folder: Path) -> set[str]:

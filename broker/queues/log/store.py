@@ -663,8 +663,12 @@ class LogStore:
         taken = {*self._numbers, *others}
         return queue.number if queue.number not in taken else max(taken) + 1
 
-    def begin_copy(self) -> int:
-        """The segment that a queue of another log will begin with; the next commit begins it, so what was there before is apart."""
+    def begin_copy(self, epoch: int) -> int:
+        """The segment that a queue of another log will begin with; the next commit begins it, so what was there before is apart.
+
+        epoch: of the claim, which no later copy has again: if this one is given up, what it left does not count.
+        """
+        self.claims.highest = max(self.claims.highest, epoch)
         self.end_segment()
         return max(self._segments, default=0) + 1
 

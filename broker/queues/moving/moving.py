@@ -26,6 +26,7 @@ from ....base.quoting import quoted
 from ..committer import Committer, Gate, Waiting
 from ..core.queue import Queue
 from ..log.carry import End
+from ..log.locations import shown
 from .copying import Arriving, Chunk, Copy
 
 log = logging.getLogger("mqmesh.broker")
@@ -133,7 +134,7 @@ class Moving:
         """For who looks at the queue."""
         size = sum(one.size for one in self._from.store.segments.values())
         read = self._copy.read if self._copy is not None else 0
-        return {"to": self.to.rpartition("@")[2], "state": self.state.value, "read": min(read, size), "of": size, "why": self.why}
+        return {"to": shown(self.to), "state": self.state.value, "read": min(read, size), "of": size, "why": self.why}
 
     # ---- steps, in the loop
 
@@ -170,7 +171,8 @@ class Moving:
         if busy or self._clock() < self._again_at or self._from.error is not None or self._into.error is not None:
             return
         source.moving = target.moving = True
-        epoch, self._begin = self._next_epoch(), target.begin_copy()
+        epoch = self._next_epoch()
+        self._begin = target.begin_copy(epoch)
         self._arriving = []
         for queue in self.queues:
             number = target.number_for(queue, [one.to for one in self._arriving])
@@ -286,7 +288,7 @@ class Moving:
             return
         for one in self._arriving:
             source.release(one.number)
-            log.warning("event=queue-moved queue=%s store=%s", quoted(one.queue.name), self.to.rpartition("@")[2])
+            log.warning("event=queue-moved queue=%s store=%s", quoted(one.queue.name), shown(self.to))
         source.moving = target.moving = False
         self.state, self.why = State.MOVED, None
         self._thread.shutdown(wait=False)
@@ -309,9 +311,7 @@ class Moving:
             target.release(one.to)
         source.moving = target.moving = False
         if self.why != why and not self._closed:
-            log.warning(
-                "event=queue-not-moved queue=%s store=%s text=%s", quoted(self.queues[0].name), self.to.rpartition("@")[2], quoted(why)
-            )
+            log.warning("event=queue-not-moved queue=%s store=%s text=%s", quoted(self.queues[0].name), shown(self.to), quoted(why))
         self.state, self.why, self._copy = State.WAITS, why, None
         self._again_at = self._clock() + AGAIN
         self._from.begin()

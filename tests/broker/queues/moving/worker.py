@@ -1,6 +1,6 @@
 """A queue that is worked while it goes from store to store, until somebody kills this process: FOLDER SEED STORE...
 
-Each line on stdout was on the disk before: `put POSITION`, `done POSITION`, `at STORE`.
+Each line on stdout was on the disk before: `put POSITION`, `done POSITION`; but for `says POSITION`, which will be done, and `at STORE`.
 """
 
 from __future__ import annotations
@@ -81,7 +81,9 @@ async def main(folder: Path, seed: int, kinds: list[str]) -> None:
                 queue.give_back(member, one.part, one.start, one.length, 1)
             else:
                 queue.settle(member, one.part, one.start, one.length, Subscriber.DONE, 1)
-                lines += [f"done {position}" for position in range(first, first + one.length)]
+                positions = range(first, first + one.length)
+                os.write(1, "".join(f"says {position}\n" for position in positions).encode())
+                lines += [f"done {position}" for position in positions]
         stores.after(queue, Said(lines))
         for store in stores.here.values():
             store.trim(1)
