@@ -300,6 +300,8 @@ class Stores:
 
     def tick(self) -> None:
         """Called every now and then."""
+        for store in self.here.values():
+            store.look_for_room()
         if self._moves:
             self._moves[0].tick()
             if len(self._moves) > 1 and self._moves[0].state is State.WAITS:

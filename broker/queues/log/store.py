@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import suppress
 from operator import add, itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -531,6 +532,13 @@ class LogStore:
         self.full = f"the {'store' if isinstance(error, Away) else 'disk'} of the queues takes nothing: {error.strerror or error}"
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             self._where.give_up()
+
+    def look_for_room(self) -> None:
+        """Where nothing is left to be written, no commit tells that the disk has room again."""
+        if self.full is not None and self._pending is None and not self.dirty:
+            with suppress(OSError):
+                if self._where.set_aside():
+                    self.full = None
 
     # ---- bodies
 

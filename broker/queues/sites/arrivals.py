@@ -2,7 +2,7 @@
 
 A parcel leaves custody in a commit of the broker's store, and is in the queues' log after a commit of its own. Between the two it stands in
 the table of the store (`keeping.py`). After a restart the log says which parcels it has; the others are put then. If the log was the first
-to commit, custody brings the parcel once more: that one counts for nothing.
+to commit, custody brings the parcel once more: `put` knows it.
 
 A queue that is full, or is not declared any more, takes no parcel: it waits in its place, in order, and other sites
 are told to send no more. If the queue has another home now, its parcels go there, under their numbers.
@@ -63,13 +63,11 @@ class Arrivals:
         self._keeping = keeping
         self._put = put
         self._serial = 0
-        self._known: set[bytes] = set()  # parcels that the log had at the start
         self._waiting: dict[str, deque[Kept]] = {}  # queue -> parcels that find no room, in order
         self.unsettled = 0
 
     def restore(self, found: dict[bytes, bytes], known: set[bytes]) -> None:
         """Put what an earlier life has not. found: by their keys. known: parcels that the log has."""
-        self._known = known
         for key, body in sorted(found.items()):
             self._serial = max(self._serial, int.from_bytes(key, "big"))
             try:
@@ -85,8 +83,6 @@ class Arrivals:
     def arrive(self, body: bytes) -> None:
         """A parcel has come, in the batch of the store that is open. Raises ValueError."""
         post = wire.decode_put(body)
-        if post.parcel in self._known:
-            return
         self._serial += 1
         kept = Kept(self._serial.to_bytes(8, "big"), post)
         self._keeping.put_parcel(ARRIVED, kept.key, body)

@@ -68,10 +68,14 @@ async def test_a_store_that_takes_nothing_does_not_hold_the_others(tmp_path: Pat
         def full(batch: object) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
 
-        monkeypatch.setattr(store, "write", full)
-        assert await shop.publish("$queue/there", b"2", qos=1) == 0x97
-        assert await shop.publish("$queue/there", b"3", qos=1) == 0x97
-        await put(shop, "here", b"1")
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "write", full)
+            assert await shop.publish("$queue/there", b"2", qos=1) == 0x97
+            assert await shop.publish("$queue/there", b"3", qos=1) == 0x97
+            await put(shop, "here", b"1")
+        await site.later(2.0)
+        await site.until(lambda: store.full is None)  # although nothing is left to be written
+        await put(shop, "there", b"4")
 
 
 @pytest.mark.service
