@@ -55,7 +55,7 @@ class Tap:
     """The observer of a session that is a member of queues. heard: what was acknowledged since it was last looked at: (offer, begin, end).
 
     Other deliveries are told to the session's own observer, if it has one. quiet: what is settled now was not acknowledged. speaks: called
-    when something is heard for the first time since then.
+    when the client has acknowledged something, of queues or not: it may take more.
     """
 
     def __init__(self, inner: Observer | None, speaks: Callable[[], None]) -> None:
@@ -71,16 +71,17 @@ class Tap:
 
     def settled(self, delivery: Delivery, begin: int, end: int) -> None:
         """See `Observer`."""
+        if not self.heard:
+            self.speaks()
         if isinstance(delivery, Offer):
             if not self.quiet:
-                if not self.heard:
-                    self.speaks()
                 self.heard.append((delivery, begin, end))
         elif self.inner is not None:
             self.inner.settled(delivery, begin, end)
 
     def released_changed(self) -> None:
         """See `Observer`."""
+        self.speaks()
         if self.inner is not None:
             self.inner.released_changed()
 

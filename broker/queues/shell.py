@@ -30,6 +30,7 @@ from .core.queue import Queue
 from .core.rules import Rules
 from .core.states import Subscriber
 from .declaring import Declared
+from .feeding import Row
 from .handles import Handles, Pending, key_of
 from .log.format import Damaged
 from .log.port import Away
@@ -38,7 +39,7 @@ from .offers import Offer, merged, offers
 from .pulls import PullSeat, queue_of_alerts
 from .putting import How, how_of, how_of_any, properties_of
 from .refused import Refused
-from .seats import TURN, Place, Seat, Sitting
+from .seats import Place, Seat, Sitting
 from .settings import QueueSettings
 from .sharing import Sharing
 from .sites.away import AwaySeat
@@ -104,10 +105,10 @@ class Queues:
         self.answers = Answers()
         self.upkeep = Upkeep(context, settings, self.store, self.sites, self.handles, self.stir)
         self.sharing = Sharing(self)
-        self._seats: dict[str, list[Seat | Guest]] = {}
+        self._rows: dict[Queue, Row] = {}  # who sits where
         self._stirred: dict[str, None] = {}  # queues that may have something for a member
         self._spoken: dict[Place, None] = {}  # clients that have acknowledged something
-        self._turn = 0
+        self._later: dict[str, None] = {}  # queues that nothing can be given of until a commit succeeds
         self._goes_on = False
         self._written = asyncio.Event()
 
@@ -531,8 +532,17 @@ class Queues:
     def resumed(self, session: Session) -> None:
         """A client's connection takes more."""
         place = self.places.get(session)
-        for name in place.seats if place is not None else ():
-            self._stirred[name] = None
+        if place is not None:
+            self._wake(place)
+
+    def _wake(self, place: Place) -> None:
+        """A client may have room for more, of all its queues."""
+        for name, seat in place.seats.items():
+            if isinstance(seat, AwaySeat):
+                self.sites.wake(seat)
+            elif isinstance(seat, Seat) and (row := self._rows.get(seat.queue)) is not None:
+                row.wake(seat)
+                self._stirred[name] = None
 
     def _sit(self, seat: Sitting) -> None:
         if isinstance(seat, AwaySeat):
@@ -542,19 +552,17 @@ class Queues:
 
     def sit(self, seat: Seat | Guest) -> None:
         """A member takes messages of a queue here from now on."""
-        seats = self._seats.setdefault(seat.queue.name, [])
-        if seat not in seats:
-            seats.append(seat)
-            seat.queue.join(seat.member.name)
-        if isinstance(seat, PullSeat):
-            seat.told = False
+        row = self._rows.get(seat.queue)
+        if row is None:
+            row = self._rows[seat.queue] = Row(seat.queue, self._give)
+        row.sit(seat)
         self._stirred[seat.queue.name] = None
 
     def stand(self, seat: Seat | Guest) -> None:
         """It takes no more: what it has goes back."""
-        seats = self._seats.get(seat.queue.name, [])
-        if seat in seats:
-            seats.remove(seat)
+        row = self._rows.get(seat.queue)
+        if row is not None and row.stand(seat):
+            del self._rows[seat.queue]
         seat.queue.leave(seat.member, self.now())
         self.stir(seat.queue.name)
 
@@ -597,7 +605,9 @@ class Queues:
         if not (self._spoken or self._stirred or self.sites.busy):
             return False
         while self._spoken:
-            self._listen(self._spoken.popitem()[0])
+            place, _ = self._spoken.popitem()
+            self._listen(place)
+            self._wake(place)
         left = AT_ONCE
         while self._stirred and left > 0:
             name = next(iter(self._stirred))
@@ -626,7 +636,6 @@ class Queues:
         done: dict[tuple[Sitting, object], list[tuple[int, int]]] = {}
         for offer, begin, end in heard:
             seat: Any = offer.seat
-            self._stirred[seat.name] = None
             base = offer.base + offer.start
             for at in [one for one in offer.refused or () if begin <= one < end]:
                 self._refuse(seat, offer.part_of, base + at, (offer.refused or {})[at], now)
@@ -647,29 +656,24 @@ class Queues:
 
     def _feed(self, name: str, most: int) -> int:
         """Give the members of a queue what they have room for, in turns: how many messages. most: then they are given more later."""
-        queue, seats = self.queue_here(name), self._seats.get(name, [])
-        if queue is None:
-            self.sites.feed(name)
+        queue = self.queue_here(name)
+        row = self._rows.get(queue) if queue is not None else None
+        if queue is None or row is None:
             return 0
-        left = most
-        while seats and queue.waiting:
-            before = left
-            share = max(1, min(TURN, -(-queue.waiting // len(seats))))
-            self._turn += 1
-            first = self._turn % len(seats)
-            for seat in seats[first:] + seats[:first]:
-                if left <= 0:
-                    self._stirred[name] = None
-                    return most - left
-                room = min(share, left, seat.room())
-                if room > 0:
-                    left -= self._give(seat, room)
-            if left == before:
-                break
-        for one in seats:
-            if isinstance(one, PullSeat):
-                one.alert(self.context.now)
-        return most - left
+        given, more = 0, False
+        if self._readable(queue):
+            given, more = row.feed(most, self.context.now)
+        if not self._readable(queue):
+            row.again()
+            self._later[name] = None
+        elif more:
+            self._stirred[name] = None
+        return given
+
+    def _readable(self, queue: Queue) -> bool:
+        """Whether messages can be given: this broker is home of the queue, and the server that has their bodies is there."""
+        committer = self.store.committer(queue)
+        return committer.store.held() and not committer.away
 
     def get(self, session: Session, name: str, most: int) -> tuple[int, int]:
         """Give a member what it asks for: how many messages, and how many more wait for it. Raises UsageError."""
@@ -681,16 +685,15 @@ class Queues:
         given = 0
         while (room := min(most - given, seat.asked())) > 0 and (found := self._give(seat, room)):
             given += found
-        seat.told = False
+        row = self._rows[seat.queue]
+        row.tell(seat)
         if given:
+            row.wake(seat)
             self.stir(name)
         return given, seat.queue.waiting_for(seat.member)
 
     def _give(self, seat: Seat | Guest, most: int) -> int:
-        committer = self.store.committer(seat.queue)
-        if not committer.store.held():  # another broker may be home of it
-            return 0
-        if committer.away:  # bodies cannot be read: after the next commit all get what there is
+        if not self._readable(seat.queue):
             return 0
         now = self.now()
         slices = seat.queue.take(seat.member, most, now)
@@ -699,7 +702,7 @@ class Queues:
             try:
                 payloads = self.store.payloads(seat.queue, block)
             except Away as error:
-                committer.wait(error)
+                self.store.committer(seat.queue).wait(error)
                 for part, start, length, _ in slices[number:]:
                     seat.queue.untake(seat.member, part, start, length, now)
                 return sum(one.length for one in slices[:number])
@@ -723,7 +726,11 @@ class Queues:
             log.error("event=queues-failed text=%s", error.strerror or error)
         if self.store.trim_soon:
             self.upkeep.trim()
-        self._stirred.update(dict.fromkeys(self._seats))
+        self._stirred.update(self._later)
+        self._later.clear()
+        for name, queue in self.store.queues.items():
+            if queue in self._rows and (queue.fresh or queue.eased):
+                self._stirred[name] = None
         self.upkeep.set_timer()
         self.context.flush()
 

@@ -59,20 +59,26 @@ class Queue(Stock):
         member = self.member(name)
         if not member.active:
             member.active = True
-            self._active.append(member)
+            self._active[member] = None
         return member
 
     def leave(self, member: Member, now: int) -> None:
         """It takes no more: what it has is given back at once."""
         if member.active:
             member.active = False
-            self._active.remove(member)
+            del self._active[member]
         for part in list(member.held_in):
             for start, count in part.held_by(member.number):
                 self.give_back(member, part, start, count, now)
         for lane in member.lanes:
+            self.fresh[lane] = None  # what was for this member, or for its groups, is for others
             for bucket in [one for one, owner in lane.owners.items() if owner == member.number]:
                 del lane.owners[bucket]
+
+    @property
+    def first_active(self) -> Member | None:
+        """The member that has been here for longest."""
+        return next(iter(self._active), None)
 
     def subscribe(self, name: str) -> bool:
         """A plan "all" has this subscriber from now on: whether that is new."""
@@ -265,7 +271,7 @@ class Queue(Stock):
     def take(self, member: Member, most: int, now: int) -> list[Slice]:
         """What a member gets now, at most so many messages."""
         found: list[Slice] = []
-        if self.rules.single and (not self._active or member is not self._active[0]):
+        if self.rules.single and member is not self.first_active:
             return found
         while member.reserved and most:
             part, index = member.reserved.pop()
@@ -330,7 +336,7 @@ class Queue(Stock):
 
     def available(self, member: Member) -> bool:
         """Whether `take` has something for a member."""
-        if self.rules.single and (not self._active or member is not self._active[0]):
+        if self.rules.single and member is not self.first_active:
             return False
         if any(part.states[index] == WAITS for part, index in member.reserved):
             return True

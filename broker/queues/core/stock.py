@@ -66,7 +66,11 @@ class Member:
 
 
 class Stock:
-    """What a queue has. See `Queue`. names: of members, by number. named_in: the last segment of the log that says so."""
+    """What a queue has. See `Queue`. names: of members, by number. named_in: the last segment of the log that says so.
+
+    For whoever gives messages to members, who takes them out. fresh: lanes in which something may be taken that could not before. eased:
+    members that have less than before, or for whom alone there is something.
+    """
 
     def __init__(self, name: str, rules: Rules, number: int = 1) -> None:
         self.name = name
@@ -84,6 +88,8 @@ class Stock:
         self.opened: dict[Key, Block] = {}
         self.filled: list[Block] = []
         self.changed: list[tuple[str, bool]] = []
+        self.fresh: dict[Lane, None] = {}
+        self.eased: dict[Member, None] = {}
         self.waiting = self.held = self.size = 0
         self.freed = 0  # bytes of payloads that left memory with blocks that came to an end
         self.memory = self.gathering_memory = 0  # bytes that blocks stand for, without payloads
@@ -95,7 +101,7 @@ class Stock:
         self._timers: Timers[Block | tuple[Part, int, int]] = Timers()
         self.mixed = False
         self._highest = NOBODY  # number of a member
-        self._active: list[Member] = []
+        self._active: dict[Member, None] = {}  # in the order in which they came
 
     @property
     def unwritten(self) -> bool:
@@ -213,7 +219,10 @@ class Stock:
         self.dead += [Dead(block, index, why) for index in range(start, start + count)]
 
     def _queue(self, part: Part) -> None:
-        if part.free and not part.queued:
+        if not part.free:
+            return
+        self.fresh[part.lane] = None
+        if not part.queued:
             part.queued = True
             heapq.heappush(part.lane.ready, (-part.block.key.priority, part.block.first, part))
 
@@ -258,6 +267,7 @@ class Stock:
     def let_go(self, member: Member, part: Part, count: int) -> None:
         self.held -= count
         member.held -= count
+        self.eased[member] = None
         left = member.held_in[part] - count
         if left:
             member.held_in[part] = left
@@ -318,6 +328,7 @@ class Stock:
             part.mark(at, 1, APART)
             part.free -= 1
             part.lane.set_apart(part, at)
+            self.fresh[part.lane] = None
 
     def free_again(self, part: Part, index: int) -> None:
         """A message that may be taken stands with the others of its block."""
@@ -349,6 +360,7 @@ class Stock:
         part.lane.waiting += 1
         self.waiting += 1
         member.reserved.append((part, index))
+        self.eased[member] = None
 
     def expire_part(self, part: Part, start: int, count: int, now: int) -> int:
         """What nobody has of these messages expires."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ....base.quoting import quoted
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from ..core.queue import Queue
 
 log = logging.getLogger("mqmesh.broker")
+
+AT_ONCE = 256  # guests that go before everybody else has a turn
 
 
 class Here(Protocol):
@@ -70,7 +72,7 @@ class Here(Protocol):
         """A subscriber is none any more."""
 
     def stir(self, name: str) -> None:
-        """A queue here may have something for a member, or a client here may take more of one elsewhere."""
+        """A queue here may have something for a member."""
 
 
 class Members(Protocol):
@@ -110,6 +112,7 @@ class Sites:
         self._back: dict[bytes, wire.PutPost] = {}
         self._fed: dict[Guest, None] = {}  # guests that messages are to be posted for
         self._talking: dict[AwaySeat, None] = {}  # seats here whose clients have said something
+        self._woken: dict[AwaySeat, None] = {}  # seats here that may take what waits for them
         self._posted = False
 
     # ---- life
@@ -176,10 +179,19 @@ class Sites:
             log.warning("event=queue-post-unsent kind=%s text=%s", kind, error)
 
     def _drop(self, number: int, but: int | None = None) -> None:
-        """The guests of a site are gone. but: those of this life of its broker stay."""
-        for key, guest in list(self._guests.items()):
-            if guest.site == number and guest.life != but:
+        """The guests of a site are gone, little by little where they are many. but: those of this life of its broker stay."""
+        gone = [(key, guest) for key, guest in self._guests.items() if guest.site == number and guest.life != but]
+        steps, turns = self._dropped(gone), self.context.turns
+        next(steps, None)
+        if len(gone) > AT_ONCE:
+            turns.run(turns.broker, steps, "work=queue-guests")
+
+    def _dropped(self, gone: list[tuple[tuple[str, str, int], Guest]]) -> Iterator[None]:
+        for count, (key, guest) in enumerate(gone, 1):
+            if self._guests.get(key) is guest:
                 self._gone(key)
+            if not count % AT_ONCE:
+                yield
 
     def _gone(self, key: tuple[str, str, int]) -> None:
         self._here.stand(self._guests.pop(key))
@@ -323,17 +335,16 @@ class Sites:
         if not seats:
             self._seats.pop(seat.name, None)
 
-    def feed(self, name: str) -> None:
-        """Clients here may take more of a queue elsewhere."""
-        for seat in list(self._seats.get(name, {}).values()):
-            seat.pump(self._here.now())
+    def wake(self, seat: AwaySeat) -> None:
+        """A client here may take more of a queue elsewhere."""
+        self._woken[seat] = None
 
     def _give(self, origin: int, body: bytes) -> None:
         post = wire.decode_give(body)
         seat = self._seats.get(post.name, {}).get(post.client)
         if seat is not None and self.homes.home(post.name) == origin:
             seat.given(post.token, post.entries, self.context.now)
-            self._here.stir(post.name)
+            self.wake(seat)
 
     # ---- members elsewhere
 
@@ -395,10 +406,13 @@ class Sites:
     @property
     def busy(self) -> bool:
         """Whether there is something for `settle`."""
-        return bool(self._posted or self._fed or self._talking)
+        return bool(self._posted or self._fed or self._talking or self._woken)
 
     def settle(self) -> bool:
         """Post what guests are given and what clients here have said: whether something was posted since the last time."""
+        woken, self._woken = self._woken, {}
+        for one in woken:
+            one.pump(self._here.now())
         fed, self._fed = self._fed, {}
         for guest in fed:
             for body in guest.posts():

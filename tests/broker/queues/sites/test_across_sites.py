@@ -15,6 +15,7 @@ from mqmesh.broker.queues.core.queue import Queue
 from mqmesh.broker.queues.core.rules import Rules
 from mqmesh.broker.queues.settings import QueueSettings
 from mqmesh.broker.queues.shell import Queues
+from mqmesh.broker.queues.sites import sites
 from mqmesh.broker.queues.sites.wire import PutPost, What, encode
 from mqmesh.client import AckMode, ConnectionFactory, JMSError
 from mqmesh.mqtt.errors import UsageError
@@ -468,3 +469,21 @@ async def test_parcels_go_on_to_the_home_that_the_queue_has_now_and_are_put_once
         await until(lambda: mesh.queue().counts["done"] == 1)
         assert mesh.queue().counts["put"] == 1
         await until(lambda: not [key for store in mesh.stores for key, _ in store.values("queues") if key[:1] == b"p"])
+
+
+async def test_very_many_members_of_a_site_that_is_gone_go_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sites, "AT_ONCE", 3)
+    async with Mesh(tmp_path, orders=Rules()) as mesh:
+        clients = [await mesh.at(2).client(f"far{number}") for number in range(10)]
+        for client in clients:
+            await client.subscribe("$queue/orders", qos=1)
+        at_home = shell(mesh.at(1)).sites
+        await until(lambda: len(at_home._guests) == 10)
+        await put(await mesh.at(1).client("shop"), *[b"x"] * 10)
+        for client in clients:
+            await client.messages(1, acknowledge=False)
+        at_home._drop(2)
+        assert len(at_home._guests) == 7
+        await until(lambda: not at_home._guests)
+        assert mesh.queue().held == 0
+        assert mesh.queue().waiting == 10

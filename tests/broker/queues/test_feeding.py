@@ -1,0 +1,188 @@
+"""Whose turn it is (`broker/queues/feeding.py`): nobody with room is passed over while there is something for it, and a look is cheap."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mqmesh.broker.queues.core.blocks import Meta
+from mqmesh.broker.queues.core.plan import ALL, POOL, plan_of
+from mqmesh.broker.queues.core.queue import Queue
+from mqmesh.broker.queues.core.rules import Rules
+from mqmesh.broker.queues.core.states import Subscriber
+from mqmesh.broker.queues.feeding import Row
+from mqmesh.broker.queues.settings import QueueSettings
+from mqmesh.mqtt.packets import Puback, Publish
+from support.broker_site import Site
+
+NOW = 1000
+
+
+class FakeSeat:
+    """A member that takes `most` messages, and counts how often it is looked at."""
+
+    def __init__(self, queue: Queue, name: str, most: int) -> None:
+        self.queue, self.member, self.most = queue, queue.member(name), most
+        self.shut = False
+        self.looks = 0
+
+    def room(self) -> int:
+        self.looks += 1
+        return 0 if self.shut else self.most - self.member.held
+
+
+class Scene:
+    """A queue with seats. Each message is committed at once."""
+
+    def __init__(self, **rules: Any) -> None:
+        self.queue = Queue("orders", Rules(**rules))
+        self.row = Row(self.queue, self.give)
+        self.seats: list[FakeSeat] = []
+        self.now = NOW
+
+    def give(self, seat: Any, most: int) -> int:
+        return sum(one.length for one in self.queue.take(seat.member, most, self.now))
+
+    def sit(self, name: str, most: int = 1) -> FakeSeat:
+        self.queue.subscribe(name)
+        seat = FakeSeat(self.queue, name, most)
+        self.seats.append(seat)
+        self.row.sit(seat)  # type: ignore[arg-type]
+        return seat
+
+    def put(self, *payloads: bytes, group: str = "", **more: Any) -> None:
+        plan = more.get("plan")
+        assert plan is None or self.queue.unknown(plan) is None
+        self.queue.put(list(payloads), Meta("shop", group=group), self.now, **more)
+        for block in self.queue.seal(self.now):
+            self.queue.committed(block, self.now)
+
+    def feed(self, most: int = 1 << 20) -> int:
+        return self.row.feed(most, 0.0)[0]
+
+    def left_out(self) -> list[str]:
+        """Members with room for which there is something."""
+        return [one.member.name for one in self.seats if one.room() > 0 and self.queue.available(one.member)]
+
+
+@pytest.mark.parametrize("busy", [True, False])
+def test_a_look_costs_what_is_given_and_not_what_members_there_are(busy: bool) -> None:
+    scene = Scene()
+    seats = [scene.sit(f"m{number}") for number in range(1000)]
+    if busy:
+        scene.put(*[b"x"] * 1001)
+    assert scene.feed() == 1000 * busy
+    for seat in seats:
+        seat.looks = 0
+    for number in range(20):
+        if busy:
+            part = next(iter(seats[number].member.held_in))
+            ((at, _),) = part.held_by(seats[number].member.number)
+            scene.queue.settle(seats[number].member, part, at, 1, Subscriber.DONE, NOW)
+        scene.put(b"x")
+        assert scene.feed() == 1
+    assert sum(seat.looks for seat in seats) < 100
+
+
+def test_members_of_a_pool_take_turns() -> None:
+    scene = Scene()
+    seats = [scene.sit(name, 10) for name in "abc"]
+    for _ in range(6):
+        scene.put(b"x")
+        scene.feed()
+    assert [seat.member.held for seat in seats] == [2, 2, 2]
+
+
+def test_what_one_look_leaves_is_given_by_the_next_one() -> None:
+    scene = Scene(plan=ALL)
+    for name in "abc":
+        scene.sit(name, 100)
+    scene.put(*[b"x"] * 10)
+    assert scene.row.feed(12, 0.0) == (12, True)
+    assert scene.row.feed(100, 0.0) == (18, False)
+
+
+def test_who_has_no_room_does_not_hide_who_has() -> None:
+    scene = Scene()
+    full, first, second = [scene.sit(name) for name in "abc"]
+    scene.put(b"x")
+    full.shut = True
+    scene.feed()
+    full.shut = False
+    scene.row.wake(full)  # type: ignore[arg-type]
+    scene.feed()
+    full.shut = True
+    change(scene, first, "stand")
+    assert scene.feed() == 1
+    assert second.member.held == 1
+
+
+PLANS = st.sampled_from([None, POOL, ALL, plan_of("m0 | m1"), plan_of("m1, m2"), plan_of("m2 > m3")])
+
+
+@given(data=st.data(), single=st.booleans(), deliveries=st.sampled_from([0, 2]))
+def test_nobody_with_room_is_left_out(data: st.DataObject, single: bool, deliveries: int) -> None:
+    scene = Scene(single=single, deliveries=deliveries)
+    for _ in range(data.draw(st.integers(1, 25))):
+        what = data.draw(st.sampled_from(["put", "put", "sit", "stand", "done", "return", "shut", "open", "time", "again"]))
+        seats = [one for one in scene.seats if what not in ("done", "return") or one.member.held_in]
+        if what == "put":
+            group, delay = data.draw(st.sampled_from(["", "", "g", "h"])), data.draw(st.sampled_from([0, 0, 5]))
+            payloads = [b"x"] * data.draw(st.integers(1, 4))
+            scene.put(*payloads, group=group, plan=data.draw(PLANS), delay=delay, priority=data.draw(st.integers(3, 5)))
+        elif what == "sit":
+            names = sorted({f"m{number}" for number in range(5)} - {one.member.name for one in scene.seats})
+            if names:
+                scene.sit(data.draw(st.sampled_from(names)), data.draw(st.integers(1, 3)))
+        elif what == "time":
+            scene.now += 10
+            scene.queue.handle_timer(scene.now, 1000)
+        elif seats:
+            change(scene, data.draw(st.sampled_from(seats)), what)
+        while scene.row.feed(data.draw(st.sampled_from([1, 2, 100])), 0.0)[1]:
+            pass
+        assert not scene.left_out()
+
+
+def change(scene: Scene, seat: FakeSeat, what: str) -> None:
+    """Something becomes of a member, or of the first message that it has."""
+    member, queue = seat.member, scene.queue
+    if what == "stand":
+        scene.row.stand(seat)  # type: ignore[arg-type]
+        scene.seats.remove(seat)
+        queue.leave(member, scene.now)
+    elif what == "shut":
+        seat.shut = True
+    elif what == "open":
+        seat.shut = False
+        scene.row.wake(seat)  # type: ignore[arg-type]
+    elif what == "again":
+        for block in [*queue.kept.values(), *queue.blocks.values()]:
+            for index, at in sorted(block.unusable or ()):
+                if block.parts[index].takers[at] == member.number:
+                    queue.open_again(block, block.parts[index], at, member)
+                    return
+    else:
+        part = next(iter(member.held_in))
+        at, _ = part.held_by(member.number)[0]
+        if what == "return":
+            queue.give_back(member, part, at, 1, scene.now)
+        else:
+            queue.settle(member, part, at, 1, Subscriber.UNUSABLE if at % 2 else Subscriber.DONE, scene.now)
+
+
+async def test_room_that_other_messages_took_is_used_when_it_is_there_again(tmp_path: Path) -> None:
+    settings = QueueSettings({"orders": Rules()}, folder=tmp_path / "queues", durability="os")
+    async with Site(queues=settings) as site:
+        shop, worker = await site.client("shop"), await site.client("worker", receive_maximum=1)
+        await worker.subscribe("news", qos=1)
+        await worker.subscribe("$queue/orders", qos=1)
+        await shop.publish("news", b"1", qos=1)
+        first = await worker.expect(Publish, topic="news")
+        await shop.publish("$queue/orders", b"order", qos=1)
+        await worker.nothing()
+        worker.send(Puback(first.packet_id))
+        assert (await worker.expect(Publish, topic="$queue/orders")).payload == b"order"
