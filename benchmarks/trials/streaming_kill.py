@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -33,22 +34,25 @@ from rich.progress import Progress
 
 from benchmarks.peers import ROOT
 
-PATIENCE = 240.0  # seconds without any progress
+PATIENCE = 600.0  # seconds without any progress
 app = typer.Typer(add_completion=False)
 
 
 class Growing:
-    """A journal that gets the segments of another one piece by piece, in the order of their last events."""
+    """A journal that gets the segments of another one piece by piece, those of one broker in the order of their events' numbers.
+
+    A position of a journal is the last number that was read of a broker: a segment with lower numbers would count as read.
+    """
 
     def __init__(self, full: Path, folder: Path) -> None:
         self.full, self.folder = full, folder
-        self.left = sorted(full.glob("manifest/*/*.json"), key=lambda path: Segment.loaded(path.read_bytes()).max_time)
+        self.left = sorted(full.glob("manifest/*/*.json"), key=lambda path: Segment.loaded(path.read_bytes()).first)
         for part in ("names", "counts"):
             if (full / part).exists():
                 shutil.copytree(full / part, folder / part)
 
-    def add(self, count: int) -> None:
-        """Close so many more segments."""
+    def add(self, count: int) -> int:
+        """Close so many more segments; how many are left."""
         for manifest in self.left[:count]:
             segment = Segment.loaded(manifest.read_bytes())
             for path in (segment.path, segment.name):
@@ -57,6 +61,7 @@ class Growing:
                 shutil.copy(self.full / path, partial)
                 partial.replace(self.folder / path)
         del self.left[:count]
+        return len(self.left)
 
 
 @dataclass
@@ -80,11 +85,16 @@ class Job:
             [*map(str, command), *(["--once"] if once else [])], stdout=self.log, stderr=self.log, cwd=ROOT, start_new_session=True
         )
 
-    def kill(self) -> None:
-        """SIGKILL for the job and its JVM."""
-        os.killpg(self.process.pid, signal.SIGKILL)
+    def kill(self) -> bool:
+        """SIGKILL for the job and its JVM; whether that is between an offset and its commit. They are stopped while that is looked at."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGSTOP)
+        between = self.between
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         self.log.close()
+        return between
 
     def newest(self, kind: str) -> int:
         """The highest number in the checkpoint's offsets or commits, -1 for none."""
@@ -114,16 +124,18 @@ def rounds(folder: Path, growing: Growing, kills: int, chance: random.Random, ba
         growing.add(piece)
         job = Job(folder)
         before = job.newest("offsets")
-        if number % 2 == 0 or chance.random() < 0.2:
-            job.wait_for(lambda job=job, before=before: job.newest("offsets") > before and job.between)
-            time.sleep(chance.uniform(0.0, 2.0))
-        else:
-            time.sleep(chance.uniform(1.0, 30.0))
-        if job.between:
+        try:
+            if number % 2 == 0 or chance.random() < 0.2:
+                job.wait_for(lambda job=job, before=before: job.newest("offsets") > before and job.between)
+                time.sleep(chance.uniform(0.0, 2.0))
+            else:
+                time.sleep(chance.uniform(1.0, 30.0))
+        finally:
+            between = job.kill()
+        if between:
             killed.between += 1
         else:
             killed.elsewhere += 1
-        job.kill()
         bar()
     return killed
 

@@ -2,44 +2,22 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from mqmesh.broker.journal.layout import Segment
 from mqmesh.pipeline.run import Order as RunOrder
 from mqmesh.pipeline.run import run
 from mqmesh.pipeline.streaming.follow import Follower, Order, Update, spans
 from mqmesh.pipeline.tables.tables import Tables
+
+from benchmarks.trials.streaming_kill import Growing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.slow
 JOBS = ("messages", "latency", "traffic", "usage")
-
-
-class Growing:
-    """A journal that gets the segments of another one piece by piece, in the order of their last events."""
-
-    def __init__(self, full: Path, folder: Path) -> None:
-        self._full, self.folder = full, folder
-        manifests = sorted(full.glob("manifest/*/*.json"), key=lambda path: Segment.loaded(path.read_bytes()).max_time)
-        self._left = manifests
-        for part in ("names", "counts"):
-            if (full / part).exists():
-                shutil.copytree(full / part, folder / part)
-
-    def add(self, count: int) -> int:
-        """Close so many more segments; how many are left."""
-        for manifest in self._left[:count]:
-            segment = Segment.loaded(manifest.read_bytes())
-            for path in (segment.path, segment.name):
-                (self.folder / path).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(self._full / path, self.folder / path)
-        del self._left[:count]
-        return len(self._left)
 
 
 def assert_equal(followed: Path, batch: Path, tables: list[str]) -> None:
