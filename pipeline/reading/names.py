@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING
 
 from ...broker.journal.place import Place
 from ...broker.journal.reading import Damaged, Journal
-from ...broker.journal.schema import NAMES
-from ..schemas import struct
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,11 +28,17 @@ def prefix(topic: str, levels: int) -> str:
 
 def names_frame(spark: SparkSession, names: dict[int, str]) -> DataFrame:
     """The columns id and name, small enough to be sent to every worker."""
-    schema = struct(NAMES, ("id", "name"))
-    return spark.createDataFrame(list(names.items()), schema)
+    return _frame(spark, names, "name", list(names.values()))
 
 
 def prefixes_frame(spark: SparkSession, names: dict[int, str], levels: int) -> DataFrame:
     """The columns id and prefix: the topic prefix of every name, as a topic would have it."""
-    rows = [(number, prefix(name, levels)) for number, name in names.items()]
-    return spark.createDataFrame(rows, "id bigint, prefix string")
+    return _frame(spark, names, "prefix", [prefix(name, levels) for name in names.values()])
+
+
+def _frame(spark: SparkSession, names: dict[int, str], column: str, texts: list[str]) -> DataFrame:
+    """From an Arrow table: a list of rows would go through processes of Python."""
+    import pyarrow as pa
+
+    schema = pa.schema([("id", pa.int64()), (column, pa.string())])
+    return spark.createDataFrame(pa.table([list(names), texts], schema=schema))

@@ -106,7 +106,8 @@ class Follower:
         return writer.start()
 
     def _spark(self) -> SparkSession:
-        return spark_session(self.order.master, self.order.memory)
+        """A micro-batch is grouped by days: few parts are enough. Each run of the jobs sets its own number of them."""
+        return spark_session(self.order.master, self.order.memory, settings={"spark.sql.shuffle.partitions": "2"})
 
     def once(self) -> list[Update]:
         """Read what the journal has now, and close: the tables are those of a batch run. Raises PipelineError."""
