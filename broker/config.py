@@ -103,6 +103,7 @@ DEFAULT_NAME = "mqmesh"
 DEFAULT_LISTEN = "mqtt://127.0.0.1:1883"
 STORES = ("sqlite", "lmdb", "postgresql", "memory")
 DURABILITIES = ("fsync", "os", "memory")
+RENEWED = "renewed-passwords"  # in the data folder, see auth/renewed_passwords.py
 UNASSIGNED = -1  # the number of a broker that gets one from its directory
 
 
@@ -203,6 +204,8 @@ def _read_tables(config: BrokerConfig, section: Section, folder: Path | None) ->
     mesh = config.mesh
     config.directory = _directory(section.section("directory"), mesh, config.listen, folder) if section.has("directory") else None
     config.access = AccessSettings.of(section.section("access"), folder) if section.has("access") else None
+    if config.access is not None and config.data is not None:
+        config.access.renewed = config.data / RENEWED
     config.limits = Limits.of(section.section("limits"))
     config.store = _store(section.section("store"), folder, config.data is not None)
     config.http = _http(section.section("http")) if section.has("http") else None

@@ -1,6 +1,6 @@
 """A file of users and their passwords: lines `name:hash`, argon2id (RFC 9106), written by `mqmesh passwd`.
 
-A name has no colon and no control characters. `#` begins a comment line.
+A name has no colon and no control characters. `#` begins a comment line. The hashes of Mosquitto's password files are taken too.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from pathlib import Path
 
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
+
+from .mosquitto_hash import MosquittoHash
 
 LONGEST_NAME = 255
 LONGEST_PASSWORD = 4096  # bytes
@@ -41,8 +43,21 @@ def hashed(password: bytes) -> str:
 NOBODY = _hasher.hash(b"nobody")  # compared when there is no such user: it must take as long
 
 
+def is_argon2(hash_: str) -> bool:
+    """Whether a hash is one of argon2id."""
+    try:
+        return hash_.startswith("$argon2id$") and isinstance(_hasher.check_needs_rehash(hash_), bool)
+    except InvalidHashError:
+        return False
+
+
 def right(hash_: str, password: bytes) -> bool:
-    """Whether a password belongs to a hash; takes some 20 ms."""
+    """Whether a password belongs to a hash; if not it takes some 20 ms, whatever the hash is."""
+    old = MosquittoHash.of(hash_)
+    if old is not None and old.fits(password[: LONGEST_PASSWORD + 1]):
+        return True
+    if old is not None:
+        hash_, password = NOBODY, b""  # a wrong password takes as long as an unknown name
     try:
         return _hasher.verify(hash_, password[: LONGEST_PASSWORD + 1])
     except (VerificationError, InvalidHashError):
@@ -64,12 +79,11 @@ def load(path: Path) -> dict[str, str]:
             if not colon:
                 raise PasswordError("a line is name:hash")
             check_name(name)
-            if not hash_.startswith("$argon2id$"):
-                raise PasswordError(f"user {name!r}: the hash is none of argon2id; mqmesh passwd writes it")
-            _hasher.check_needs_rehash(hash_)  # raises for what is no hash at all
+            if not is_argon2(hash_) and MosquittoHash.of(hash_) is None:
+                raise PasswordError(f"user {name!r}: the hash is none of argon2id, which mqmesh passwd writes, and none of Mosquitto's")
             if name in found:
                 raise PasswordError(f"user {name!r} stands twice")
-        except (PasswordError, InvalidHashError) as error:
+        except PasswordError as error:
             raise PasswordError(f"{path} line {number}: {error}") from None
         found[name] = hash_
     return found
@@ -88,11 +102,16 @@ def change(path: Path, name: str, password: bytes | None) -> bool:
     known = len(kept) < len(lines)
     if password is not None:
         kept.append(f"{name}:{hashed(password)}")
-    mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
+    replace_file(path, "".join(f"{line}\n" for line in kept), path.stat().st_mode & 0o777 if path.exists() else 0o600)
+    return known
+
+
+def replace_file(path: Path, text: str, mode: int) -> None:
+    """Write a file whole, in one step, for its owner of before. Raises OSError."""
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write("".join(f"{line}\n" for line in kept))
+            file.write(text)
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, mode)
@@ -102,4 +121,3 @@ def change(path: Path, name: str, password: bytes | None) -> bool:
     except BaseException:
         os.unlink(temporary)
         raise
-    return known

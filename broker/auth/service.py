@@ -25,6 +25,7 @@ from ..transport.tls.transport import TlsTransport
 if TYPE_CHECKING:
     from ...mqtt.packets import Connect
     from ..ports import Connection, Context
+    from .renewed_passwords import RenewedPasswords
     from .settings import AccessSettings
     from .tokens import Tokens
 
@@ -87,12 +88,15 @@ class Authenticator:
     def apply(self, settings: AccessSettings) -> None:
         """Read the files, and take their content over if all of it is good."""
         users: dict[str, str] = {}
+        renewed: RenewedPasswords | None = None
         tokens: Tokens | None = None
         try:
             if settings.users is not None:
                 from . import passwords
+                from .renewed_passwords import RenewedPasswords
 
                 users = passwords.load(settings.users)
+                renewed = RenewedPasswords(users, settings.renewed)
             if settings.tokens is not None:
                 from .tokens import Tokens
 
@@ -101,7 +105,7 @@ class Authenticator:
             raise AuthError(f"[access] needs more packages: pip install 'mqmesh[access]' ({error})") from error
         except (OSError, ValueError) as error:
             raise AuthError(f"[access]: {error}") from error
-        self.settings, self.users, self._tokens = settings, users, tokens
+        self.settings, self.users, self._renewed, self._tokens = settings, users, renewed, tokens
         self._right: Cache[bytes, None] = Cache(REMEMBERED)
 
     def holds(self, user: str | None, proof: Proof) -> bool:
@@ -188,13 +192,14 @@ class Authenticator:
     async def _compare(self, waiting: _Waiting) -> None:
         from . import passwords
 
-        loop, users, user = self._context.loop, self.users, waiting.user
+        loop, users, renewed, user = self._context.loop, self.users, self._renewed, waiting.user
+        assert renewed is not None  # without a file of users no password is compared
         if self._pool is None:
             self._pool = ThreadPoolExecutor(TOGETHER, "password")
         good = False
         hash_ = users.get(user, passwords.NOBODY)
         try:
-            good = await loop.run_in_executor(self._pool, passwords.right, hash_, waiting.password)
+            good = await loop.run_in_executor(self._pool, renewed.right, user, hash_, waiting.password)
             good = good and self.users.get(user) == hash_  # the file may have been read again meanwhile
         finally:  # also when the thread could not begin: a CONNECT is always answered
             delay = self._logins.done(waiting, good, loop.time())

@@ -48,13 +48,14 @@ class TokenSettings:
 
 @dataclass(slots=True)
 class AccessSettings:
-    """Who may come, and what they may do. anonymous: also those who show nothing. users: the file of passwords. operators: users who may
-    see and end the sessions of others. on_overlap: of a subscription that rules allow in part: "refuse", or "filter" at delivery.
-    identifiers: which client identifiers whom. sessions: of one user; 0: no bound. accounts: pattern of users -> account. standing: who has
-    paid."""
+    """Who may come, and what they may do. anonymous: also those who show nothing. users: the file of passwords. renewed: the broker's own
+    file of Mosquitto's hashes made anew; None: they are not. operators: users who may see and end the sessions of others. on_overlap: of a
+    subscription that rules allow in part: "refuse", or "filter" at delivery. identifiers: which client identifiers whom. sessions: of one
+    user; 0: no bound. accounts: pattern of users -> account. standing: who has paid."""
 
     anonymous: bool = True
     users: Path | None = None
+    renewed: Path | None = None
     certificates: bool = False
     tokens: TokenSettings | None = None
     rules: Rules = field(default_factory=Rules)
