@@ -159,7 +159,9 @@ class Committer:
         else:
             self.wait(error)
             self.store.failed(batch, error)
+            since, self.gate = self.gate, Gate()
             gate.let_go(self.store.full)
+            since.let_go(self.store.full)
         self._done(error)
 
     def wait(self, error: OSError) -> None:

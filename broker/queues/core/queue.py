@@ -233,6 +233,12 @@ class Queue(Stock):
             part.lane.blocks -= 1
         self._gathered(block)
 
+    def give_up(self) -> None:
+        """What was put and is in no commit yet was never put: what was put before it is not kept, and they have an order."""
+        for block in (*self.filled, *self.opened.values()):
+            self._gathered(block)
+        self.filled, self.opened = [], {}
+
     def _gathered(self, block: Block) -> None:
         self.gathering -= block.count
         self.gathering_size -= block.size

@@ -517,8 +517,12 @@ class LogStore:
             self.trim_soon = True
 
     def failed(self, batch: Batch, error: OSError) -> None:
-        """A batch is not on the disk: its blocks are gone, its moves wait. Until the next one succeeds nothing can be put."""
+        """A batch is not on the disk: its blocks are gone, and those that were put since. Its moves wait. Until the next one succeeds
+        nothing can be put.
+        """
         self._pending = self.carry = None
+        for queue in self.queues.values():
+            queue.give_up()
         for queue, block in batch.blocks:
             queue.gone(block)
         for queue, moves in batch.moves:

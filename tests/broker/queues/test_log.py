@@ -357,3 +357,20 @@ def test_a_crash_at_the_last_delivery_makes_a_dead_letter(tmp_path: Path) -> Non
     assert not store.queues["orders"].blocks
     assert [store.payloads(block) for block in store.queues["dead"].blocks.values()] == [[b"poison"]]
     store.close()
+
+
+def test_what_is_put_while_a_commit_fails_is_not_put_either(tmp_path: Path) -> None:
+    """It would stand before what comes again because it was refused."""
+    store = opened(tmp_path)
+    queue = store.queue("orders", RULES["orders"])
+    queue.put([b"1"], Meta("shop"), 1)
+    batch = store.gather(1)
+    assert batch is not None
+    queue.put([b"2"], Meta("shop"), 1)
+    store.failed(batch, OSError(errno.EIO, os.strerror(errno.EIO)))
+    assert (queue.gathering, queue.gathering_size, queue.gathering_memory) == (0, 0, 0)
+    for payload in (b"1", b"2"):
+        queue.put([payload], Meta("shop"), 1)
+    commit(store)
+    assert [store.payloads(block) for block in queue.blocks.values()] == [[b"1", b"2"]]
+    store.close()
