@@ -11,6 +11,7 @@ from collections import Counter
 from rich.progress import track
 
 from .clones import Clones
+from .queues import scenario as queues
 from .recipients import scenario as recipients
 from .scenario import Scenario
 
@@ -22,21 +23,21 @@ def main() -> int:
     parser.add_argument("--start", type=int, default=0, help="the first seed")
     parser.add_argument(
         "--mode",
-        choices=("routed", "flood", "policy", "lies", "clones", "recipients", "both"),
+        choices=("routed", "flood", "policy", "lies", "clones", "recipients", "queues", "both"),
         default="both",
-        help="how QoS 0 travels, or: with policies, with brokers that lie, with copies of data folders, with recipients that hang",
+        help="how QoS 0 travels, or: policies, brokers that lie, copies of data folders, recipients that hang, queues",
     )
     parser.add_argument("--keep-going", action="store_true", help="run all seeds though one has failed")
     given = parser.parse_args()
     failed = []
     messages = deliveries = frames = 0
-    ended: Counter[str] = Counter()  # of messages for recipients
+    ended: Counter[str] = Counter()  # of messages for recipients, of queues
     began = time.perf_counter()
     for seed in track(range(given.start, given.start + given.seeds), description="seeds", disable=not sys.stderr.isatty()):
         mode = mode_of(seed) if given.mode == "both" else given.mode
         try:
-            if mode == "recipients":
-                told = recipients.run(seed)
+            if mode in ("recipients", "queues"):
+                told = recipients.run(seed) if mode == "recipients" else queues.run(seed)
                 messages += len(told.messages)
                 deliveries += sum(told.counts.values())
                 ended += Counter(told.counts)

@@ -184,10 +184,10 @@ class Publisher(Client):
         self._released: set[int] = set()  # packet identifiers of QoS 2 whose PUBCOMP is awaited
         self._next = 0
 
-    def publish(self, number: int, topic: str, qos: int, properties: dict[int, Any]) -> None:
-        """Publish a message, now or when there is a connection."""
+    def publish(self, number: int, topic: str, qos: int, properties: dict[int, Any], payload: bytes | None = None) -> None:
+        """Publish a message, now or when there is a connection. payload: the number, if it is None."""
         self._next = self._next % 65_535 + 1
-        packet = Publish(topic, b"%d" % number, qos, False, False, self._next, properties)
+        packet = Publish(topic, b"%d" % number if payload is None else payload, qos, False, False, self._next, properties)
         self.waiting[self._next] = number, packet
         if self.up:
             self._send_message(packet)
