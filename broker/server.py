@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from ..base.address import Address, parse_address
+from ..base.extras import install
 from ..base.refusals import Warnings
 from ..base.settings import ConfigError
 from ..mesh.topology.listeners import CLIENTS, serves_of
@@ -208,7 +209,7 @@ class Broker:
             self.journal = Journal(config.journal, self.context, config.number, lambda user: account_of(accounts, user) or "")
             self.journal.start(site.mesh.identity.epoch if site.mesh is not None else int(self.context.wall() * 1000))
         except ImportError as error:
-            raise StartError(f"a journal needs more packages: pip install 'mqmesh[journal]' ({error})") from error
+            raise StartError(f"a journal needs more packages: {install('journal')} ({error})") from error
         except ValueError as error:
             raise StartError(f"journal: {error}") from error
         except OSError as error:
@@ -325,7 +326,7 @@ class Broker:
             more = management_routes(self.site, self.management, host)
             self.http = HttpFace(self.site, self.sys_topics.totals, host, port, more)
         except ImportError as error:
-            raise StartError(f"http.listen needs more packages: pip install 'mqmesh[http]' ({error})") from error
+            raise StartError(f"http.listen needs more packages: {install('http')} ({error})") from error
         except OSError as error:
             raise StartError(f"cannot listen on http://{host}:{port}: {_reason(error)}") from error
         self.http.start()

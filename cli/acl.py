@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..base.extras import install
 from .output import FAILED, WRONG_USE, command_group, fail
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def _login(settings: AccessSettings, user: str) -> tuple[bool | None, str]:
 
         names = load_users(settings.users)
     except ImportError as error:
-        raise fail(f"acl: access.users needs more packages: pip install 'mqmesh[access]' ({error})", WRONG_USE) from None
+        raise fail(f"acl: access.users needs more packages: {install('access')} ({error})", WRONG_USE) from None
     except (OSError, ValueError) as error:
         raise fail(f"acl: access.users: {error}", WRONG_USE) from None
     if user in names:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..base.extras import install
 from .output import FAILED, WRONG_USE, fail
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def cert(
     try:
         from .authority import Authority, AuthorityError
     except ImportError:
-        raise fail("cert: needs the package cryptography: pip install 'mqmesh[certificates]'", WRONG_USE) from None
+        raise fail(f"cert: needs the package cryptography: {install('certificates')}", WRONG_USE) from None
     topology = _topology(file)
     folder = out or (file.parent / "tls" if file is not None else Path("tls"))
     wanted = [*_of_topology(topology, folder, out is not None, host), *_named(broker, client, folder, host)]

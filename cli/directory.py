@@ -18,6 +18,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..base.address import is_loopback
+from ..base.extras import install
 from ..base.settings import ConfigError
 from ..base.standing import StandingFile
 from ..directory.client import Client, ClientError
@@ -37,7 +38,6 @@ app = command_group(
     """,
 )
 SORTS = ("mesh", "broker", "service", "application")
-NEEDED = "the directory needs its extra: pip install 'mqmesh[directory]'"
 
 Database = Annotated[
     str,
@@ -314,7 +314,7 @@ def _store(database: str) -> Any:
         from ..directory.storage.errors import DirectoryError
         from ..directory.storage.store import Store
     except ImportError as error:
-        raise fail(f"{NEEDED} ({error})", WRONG_USE) from error
+        raise fail(f"the directory needs its extra: {install('directory')} ({error})", WRONG_USE) from error
     try:
         return Store(database)
     except (SQLAlchemyError, DirectoryError, ImportError) as error:

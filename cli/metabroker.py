@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..base.address import COMMAND_LINE, Address, AddressError, is_loopback, parse_address
+from ..base.extras import install
 from .logs import LEVELS, start_logging
 from .option_groups import with_option_groups
 from .output import WRONG_USE, fail
@@ -142,7 +143,7 @@ def _resolvers(services: Path | None, directory: str | None) -> Chain:
             *([Directory(directory, _account())] if directory is not None else []),
         )
     except ImportError as error:
-        raise fail(f"metabroker: --directory needs an extra: pip install 'mqmesh[uddi]' ({error})", WRONG_USE) from None
+        raise fail(f"metabroker: --directory needs an extra: {install('uddi')} ({error})", WRONG_USE) from None
     except ValueError as error:
         if directory is None:
             raise

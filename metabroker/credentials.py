@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from ..base.extras import install
+
 LONGEST = 65_536  # characters
 _SECTION = r"-----BEGIN {}-----\s*?\r?\n(\S+)\r?\n"
 _JWT, _SEED = re.compile(_SECTION.format("NATS USER JWT")), re.compile(_SECTION.format("USER NKEY SEED"))
@@ -36,7 +38,7 @@ def _is_seed(word: str) -> bool:
     try:
         import nkeys
     except ImportError:
-        raise ValueError("needs a library that is not installed: pip install 'mqmesh[nats]'") from None
+        raise ValueError(f"needs a library that is not installed: {install('nats')}") from None
     try:
         nkeys.from_seed(bytearray(word.encode()))
     except (nkeys.NkeysError, ValueError, IndexError):

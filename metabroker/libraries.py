@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 
+from ..base.extras import install
+
 LIBRARIES = {"amqp": "aio_pika", "nats": "nats"}  # by an address's kind; the extra has its name
 
 
@@ -13,5 +15,5 @@ def missing_library(kind: str) -> str | None:
         if kind in LIBRARIES:
             importlib.import_module(LIBRARIES[kind])
     except ImportError as error:
-        return f"needs a library that is not installed: pip install 'mqmesh[{kind}]' ({error})"
+        return f"needs a library that is not installed: {install(kind)} ({error})"
     return None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ..base.extras import install
+
 
 class PipelineError(Exception):
     """What a user can mend: one line with what is wrong and what would be right."""
@@ -11,4 +13,4 @@ class MissingExtra(PipelineError):
     """A library of an optional dependency is not installed."""
 
     def __init__(self, library: str, extra: str = "spark") -> None:
-        super().__init__(f'{library} is not installed: pip install "mqmesh[{extra}]"')
+        super().__init__(f"{library} is not installed: {install(extra)}")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote, urlsplit
 
+from ..base.extras import install
 from .base import Kind, Store, StoreError
 from .memory import MemoryStore
 
@@ -59,4 +60,4 @@ def path_of(address: str) -> Path:
 
 
 def _not_installed(address: str, extra: str) -> StoreError:
-    return StoreError(Kind.OTHER, f"{urlsplit(address).scheme}:", f"needs a package that is not installed: pip install 'mqmesh[{extra}]'")
+    return StoreError(Kind.OTHER, f"{urlsplit(address).scheme}:", f"needs a package that is not installed: {install(extra)}")

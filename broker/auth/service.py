@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...base.cache import Cache
+from ...base.extras import install
 from ...base.logins import Logins
 from ...base.refusals import source_of
 from ...mqtt.reasons import Reason
@@ -102,7 +103,7 @@ class Authenticator:
 
                 tokens = Tokens.of(settings.tokens)
         except ImportError as error:
-            raise AuthError(f"[access] needs more packages: pip install 'mqmesh[access]' ({error})") from error
+            raise AuthError(f"[access] needs more packages: {install('access')} ({error})") from error
         except (OSError, ValueError) as error:
             raise AuthError(f"[access]: {error}") from error
         self.settings, self.users, self._renewed, self._tokens = settings, users, renewed, tokens

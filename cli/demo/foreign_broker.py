@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from ...base.extras import install
 from .participants import start
 from .ring import free_ports
 from .tally import Arrivals
@@ -134,7 +135,7 @@ class ForeignBrokerAct:
         """Play the act, and end everything that it started. Raises ForeignBrokerError."""
         missing = sorted({extra for module, extra in NEEDS.items() if find_spec(module) is None})
         if missing:
-            self.result.skipped = f"it needs {', '.join(missing)}: pip install 'mqmesh[demo]'"
+            self.result.skipped = f"it needs {', '.join(missing)}: {install('demo')}"
             self.phase(f"the third act is left out: {self.result.skipped}")
             return self.result
         try:

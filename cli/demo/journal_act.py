@@ -20,6 +20,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...base.extras import install
+
 if TYPE_CHECKING:
     from ...broker.journal.settings import JournalSettings
 
@@ -69,7 +71,7 @@ def missing() -> str:
     """Why the act cannot be played; "": it can."""
     for library, extra in NEEDED.items():
         if find_spec(library) is None:
-            return f"{library} is not installed: pip install 'mqmesh[{extra}]'"
+            return f"{library} is not installed: {install(extra)}"
     return ""
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ...base.extras import install
 from ..output import FAILED, WRONG_USE, command_group, fail
 from .export import export
 
@@ -351,6 +352,6 @@ def _journal(command: str, where: str | None, config: Path | None, brokers: list
             raise fail(f"journal {command}: {where}: there is no such folder", WRONG_USE)
         return Journal(place, brokers)
     except ImportError as error:
-        raise fail(f"journal {command}: needs more packages: pip install 'mqmesh[journal]' ({error})", WRONG_USE) from None
+        raise fail(f"journal {command}: needs more packages: {install('journal')} ({error})", WRONG_USE) from None
     except (ConfigError, ValueError) as error:
         raise fail(f"journal {command}: {error}", WRONG_USE) from None

@@ -76,7 +76,7 @@ def draw(
 ) -> None:
     """Draw a topology; what a single failure would cut is amber.
 
-    SVG needs nothing else; PNG needs matplotlib (pip install "mqmesh\\[plot]").
+    SVG needs nothing else; PNG needs matplotlib, of the extra `plot`.
     """
     topology, analysis = _read(file)
     path = output or file.with_suffix(".svg")

@@ -12,6 +12,7 @@ from math import hypot
 from pathlib import Path
 from xml.sax.saxutils import escape
 
+from ...base.extras import install
 from ...mesh.topology.analysis import Analysis
 from ...mesh.topology.topology import Topology
 from .layout import Point, positions
@@ -221,7 +222,7 @@ def png(what: Picture, path: Path, scale: float = 2.0) -> None:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
-        raise NoMatplotlib('PNG needs matplotlib: pip install "mqmesh[plot]", or write SVG') from None
+        raise NoMatplotlib(f"PNG needs matplotlib: {install('plot')}, or write SVG") from None
     figure = Figure(figsize=(what.width / 100, what.height / 100), dpi=100 * scale, facecolor=PAPER)
     FigureCanvasAgg(figure)
     axes = figure.add_axes((0, 0, 1, 1))

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...base.address import Address
+from ...base.extras import install
 from ...base.metabroker import STATUS
 from ...base.settings import ConfigError
 from ...broker.server import StartError
@@ -232,7 +233,7 @@ def _directory(settings: EmbeddedSettings) -> Directory | None:
     try:
         return Directory(settings.directory, account())
     except ImportError as error:
-        text = f"it needs an extra: pip install 'mqmesh[uddi]' ({error})"
+        text = f"it needs an extra: {install('uddi')} ({error})"
     except ValueError as error:
         text = str(error)
     raise ConfigError(settings.file, "metabroker.directory", settings.directory, text)

@@ -28,7 +28,8 @@ def make_connector(action: Open, addresses: list[Address], owner: Owner) -> Conn
     kept = bool(action.client_id)
     name = action.client_id or f"metabroker-{secrets.token_hex(6)}"
     if (text := missing_library(protocol)) is not None:
-        return Absent(owner, f"{addresses[0]}: the metabroker {text}")
+        log.error("event=library-missing address=%s error=%r", addresses[0], text)
+        return Absent(owner, f"{addresses[0]}: the metabroker has no library for {protocol}")
     ca = str(rule.ca) if rule.ca is not None else None
     if protocol == "amqp":
         from ..connectors.amqp import connector as amqp

@@ -2,7 +2,7 @@
 
     spark-submit --master spark://host:7077 --py-files mqmesh.zip packaging/spark/submit.py run --journal ... --out ...
 
-The zip holds mqmesh without what it depends on. The driver's Python needs those of `mqmesh[spark]`; the workers' needs pyarrow and pandas.
+The zip holds mqmesh without what it depends on. The driver needs what the extra `spark` needs; the workers need pyarrow and pandas.
 The same content gives the same bytes.
 """
 

@@ -14,6 +14,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from ...base.extras import install
 from .describe import HEADINGS, cells, days, facts, sums
 from .rating import Invoice
 from .tariff import Tariffs
@@ -102,7 +103,7 @@ def as_pdf(invoice: Invoice, tariffs: Tariffs) -> bytes:
     try:
         from fpdf import FPDF
     except ImportError:
-        raise MissingLibrary("invoices as PDF need fpdf2: pip install 'mqmesh[invoices]'") from None
+        raise MissingLibrary(f"invoices as PDF need fpdf2: {install('invoices')}") from None
     pdf: Any = FPDF(format="A4")
     pdf.set_creation_date(datetime.combine(invoice.issued, time(), UTC))
     pdf.set_title(invoice.number)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from mqmesh.base.extras import install
 from mqmesh.broker.config import load
 from mqmesh.broker.journal.schema import Kind
 from mqmesh.cli.demo import journal_act
@@ -94,7 +95,7 @@ def test_a_pipeline_that_fails_is_a_problem_in_one_line(tmp_path: Path) -> None:
 
 def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_act, "find_spec", lambda name: None if name == "pyspark" else object())
-    assert missing() == "pyspark is not installed: pip install 'mqmesh[spark]'"
+    assert missing() == f"pyspark is not installed: {install('spark')}"
     assert JournalResult().problems() == []
 
 

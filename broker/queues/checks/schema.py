@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ....base.extras import install
+
 LONGEST = 300  # characters of what is said to a publisher
 
 
@@ -39,7 +41,7 @@ def schema_of(path: Path) -> Callable[[bytes], str | None]:
     try:
         from fastjsonschema import JsonSchemaException, compile
     except ImportError:
-        raise ValueError("JSON Schema needs the extra `schema`: pip install 'mqmesh[schema]'") from None
+        raise ValueError(f"JSON Schema needs the extra `schema`: {install('schema')}") from None
     try:
         definition = json.loads(path.read_bytes())
         if not isinstance(definition, dict | bool):

@@ -17,6 +17,7 @@ import errno
 from pathlib import Path
 from typing import Any
 
+from ....base.extras import install
 from .files import FileSegments
 from .port import Segments
 from .products.entries import EntrySegments, Product
@@ -42,7 +43,7 @@ def segments_in(folder: Path, kind: str = LOG, durability: str = "fsync") -> Seg
 
 def _not_installed(kind: str) -> OSError:
     package = PACKAGES.get(_scheme(kind), kind)
-    return OSError(errno.ENOPKG, f"the store {package} needs a package that is not installed: pip install 'mqmesh[{package}]'")
+    return OSError(errno.ENOPKG, f"the store {package} needs a package that is not installed: {install(package)}")
 
 
 def _segments_in(folder: Path, kind: str, sync: bool) -> Segments:

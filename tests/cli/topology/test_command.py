@@ -11,6 +11,7 @@ import networkx as nx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mqmesh.base.extras import install
 from mqmesh.cli.topology import drawing
 from mqmesh.cli.topology.command import app
 from mqmesh.cli.topology.layout import positions
@@ -205,7 +206,8 @@ def test_png_without_matplotlib_says_what_to_install(tmp_path: Path, monkeypatch
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     path = tmp_path / "p.png"
     status, _, errors = run("draw", FOLDER / "pair.toml", "-o", path)
-    assert (status, errors) == (2, f'mqmesh: --output = {path}: PNG needs matplotlib: pip install "mqmesh[plot]", or write SVG\n')
+    hint = install("plot")
+    assert (status, errors) == (2, f"mqmesh: --output = {path}: PNG needs matplotlib: {hint}, or write SVG\n")
 
 
 def test_an_output_that_cannot_be(tmp_path: Path) -> None:

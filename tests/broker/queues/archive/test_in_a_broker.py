@@ -46,8 +46,8 @@ async def test_at_its_turn_a_queue_is_archived(tmp_path: Path, monkeypatch: pyte
 
 
 async def test_a_broker_without_the_library_says_so_when_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mqmesh.broker.queues.upkeep.missing", lambda: files.MISSING)
+    monkeypatch.setattr("mqmesh.broker.queues.upkeep.missing", lambda: "an archive of queues needs more packages")
     site = Site(queues=settings(tmp_path))
-    with pytest.raises(StartError, match=r"pip install 'mqmesh\[journal\]'"):
+    with pytest.raises(StartError, match="more packages"):
         await site.broker.start()
     await site.broker.stop()
