@@ -264,12 +264,12 @@ class Queue(Stock):
 
     # ---- take
 
-    def _next_lane(self, member: Member) -> Lane | None:
-        """The lane whose next message is the first for a member."""
+    def _next_lane(self, member: Member, passed: list[Lane]) -> Lane | None:
+        """The lane whose next message is the first for a member. passed: lanes that are not asked."""
         best, first = None, None
         for lane in member.lanes:
             lane.prune()
-            found = lane.next
+            found = lane.next if lane not in passed else None
             if found is not None and (first is None or found < first):
                 best, first = lane, found
         return best
@@ -284,13 +284,16 @@ class Queue(Stock):
             if part.states[index] == WAITS:
                 self.free_again(part, index)
                 most -= self.give(member, part, index, 1, now, found)
+        passed: list[Lane] = []
         while most > 0:
-            lane = self._next_lane(member)
+            lane = self._next_lane(member, passed)
             if lane is None:
                 break
             if lane.grouped:
-                most -= self._take_grouped(member, lane, most, now, found)
-                break
+                if self._take_grouped(member, lane, most, now, found):
+                    break
+                passed.append(lane)  # the groups in it are with other members
+                continue
             if not lane.ready or (lane.apart and lane.apart[0][:2] < lane.ready[0][:2]):
                 _, _, part, index = lane.apart[0]
                 self.free_again(part, index)
@@ -346,8 +349,12 @@ class Queue(Stock):
             return False
         if any(part.states[index] == WAITS for part, index in member.reserved):
             return True
-        lane = self._next_lane(member)
-        return lane is not None and (not lane.grouped or any(True for _ in self._of_groups(member, lane)))
+        passed: list[Lane] = []
+        while (lane := self._next_lane(member, passed)) is not None:
+            if not lane.grouped or any(True for _ in self._of_groups(member, lane)):
+                return True
+            passed.append(lane)
+        return False
 
     def waiting_for(self, member: Member) -> int:
         """How many messages wait that a member may get, now or later."""

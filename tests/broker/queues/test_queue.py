@@ -528,3 +528,22 @@ def test_a_refused_move_says_what_the_state_allows() -> None:
         queue.settle(b, one.part, 0, 1, Subscriber.DONE, 1)
     with pytest.raises(IllegalMove, match="PROCESS: a subscriber's message that is GET allows FETCH, FAIL, RETURN, EXPIRE"):
         queue.advance(a, one.part, 0, 1, Step.PROCESS, 1)
+
+
+def test_groups_that_are_with_others_do_not_hold_what_is_for_a_member_alone() -> None:
+    queue = Queue("orders", Rules())
+    a, b = queue.join("a"), queue.join("b")
+
+    def put(payload: bytes, plan: str, group: str) -> None:
+        queue.put([payload], Meta("shop", group=group), 1, plan=plan_of(plan))
+        for block in queue.seal(1):
+            queue.committed(block, 1)
+
+    put(b"1", "pool", "x")
+    assert queue.take(b, 1, 1)
+    put(b"2", "pool", "x")
+    put(b"3", "a", "")
+    assert queue.available(a)
+    assert [one.part.block.first for one in queue.take(a, 5, 1)] == [3]
+    assert not queue.available(a)
+    assert [one.part.block.first for one in queue.take(b, 5, 1)] == [2]
