@@ -277,6 +277,7 @@ class Broker:
         if mesh is not None:
             mesh.queues = queues.sites
             self.queue_topic.elsewhere, self.queue_topic.home = queues.ask_home, queues.sites.home_name
+            self.queue_topic.site_name = queues.sites.site_name
             queues.sites.asking.carry_out = self.queue_topic.carry_out
             queues.sites.join_mesh(mesh.node, mesh.peer_messages)
 

@@ -21,6 +21,7 @@ DENIED = (
     "not permitted: give the user a role in [management] (or name it in access.operators), "
     "or come over a unix:// listener as the user that runs the broker"
 )
+UNBELIEVED = "this site does not believe {}: management.accept names the sites whose users it believes"
 CREDENTIALS = struct.Struct("3i")  # process, user, group (Linux: unix(7), SO_PEERCRED)
 _OPERATORS = Rights((Grant(Role.ADMINISTRATOR),))
 

@@ -23,7 +23,7 @@ from ...base.refusals import source_of
 from ...mqtt.batch.run import Run
 from ...mqtt.errors import UsageError
 from ..auth.guard import MANAGE_ANSWER
-from ..auth.operators import DENIED, rights_of, rights_of_name
+from ..auth.operators import DENIED, UNBELIEVED, rights_of, rights_of_name
 from ..requests.reply import own_targets, reply_to
 from ..routing.publication import Publication
 from .asked import EVERYWHERE, Asked, read
@@ -48,7 +48,6 @@ OPEN = 256  # requests that wait for other sites
 EACH = 16  # requests of one user, or of one address without a user, at one time
 YOURS = f"{EACH} requests of yours have no answer yet: wait for one"
 UNREACHABLE, POLICY, STRANGER = "out of reach", "behind a link with a policy: ask a broker there", "not a site that is known here"
-UNBELIEVED = "this site does not believe {}: management.accept names the sites whose users it believes"
 
 Respond = Callable[[dict[str, Any]], None]
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from .core.plan import ANYBODY
 from .pulls import PullSeat
 from .seats import TURN, Seat
+from .sites.guests import PullGuest
 
 if TYPE_CHECKING:
     from .core.blocks import Lane
@@ -43,7 +44,7 @@ class Row:
         self._named: dict[str, list[Seat | Guest]] = {}
         self._free: OrderedDict[Seat | Guest, None] = OrderedDict()
         self._woken: OrderedDict[Seat | Guest, None] = OrderedDict()
-        self._untold: dict[PullSeat, None] = {}
+        self._untold: dict[PullSeat | PullGuest, None] = {}
 
     def sit(self, seat: Seat | Guest) -> None:
         """A member takes messages from now on."""
@@ -51,7 +52,7 @@ class Row:
             self._seats.add(seat)
             self._named.setdefault(seat.member.name, []).append(seat)
             self._queue.join(seat.member.name)
-        if isinstance(seat, PullSeat):
+        if isinstance(seat, PullSeat | PullGuest):
             self.tell(seat)
         self.wake(seat)
 
@@ -62,7 +63,7 @@ class Row:
         self._seats.remove(seat)
         self._free.pop(seat, None)
         self._woken.pop(seat, None)
-        if isinstance(seat, PullSeat):
+        if isinstance(seat, PullSeat | PullGuest):
             self._untold.pop(seat, None)
         named = self._named[seat.member.name]
         named.remove(seat)
@@ -79,7 +80,7 @@ class Row:
         """Nothing could be given just now, whatever there is: all are looked at next time."""
         self._woken.update(self._free)
 
-    def tell(self, seat: PullSeat) -> None:
+    def tell(self, seat: PullSeat | PullGuest) -> None:
         """A member that asks is to be told when something is available."""
         seat.told = False
         self._untold[seat] = None

@@ -328,6 +328,11 @@ class Overview:
         given, waiting = self._queues.get(session, self.queue(name).name, most)
         return {"queue": name, "given": given, "waiting": waiting}
 
+    def get_away(self, origin: int, client: str, name: str, most: int) -> dict[str, Any]:
+        """The same for a member at another site."""
+        given, waiting = self._queues.get_away(origin, client, self.queue(name).name, most)
+        return {"queue": name, "given": given, "waiting": waiting}
+
     def is_members(self, name: str, position: int, client: str) -> bool:
         """Whether a message expires for a client as a member of the queue: it has the message, or is the only one to get it."""
         queue = self.queue(name)

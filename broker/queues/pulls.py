@@ -23,10 +23,17 @@ def queue_of_alerts(topic_filter: str) -> str:
     return topic_filter[len(PREFIX) : -len(ALERTS)] if topic_filter.startswith(PREFIX) and topic_filter.endswith(ALERTS) else ""
 
 
+def alert(name: str, waiting: int, now: float) -> Run:
+    """The message to a member of a queue that something is available. now: of the loop's clock."""
+    text = json.dumps({"queue": name, "waiting": waiting}, separators=(",", ":"))
+    return Run((PREFIX + name + ALERTS).encode(), 1, False, [text.encode()], received=now)
+
+
 class PullSeat(Seat):
     """See the module. told: that something is available, since it asked last."""
 
     __slots__ = ("told",)
+    pulls = True
 
     def __init__(self, *settings: Any) -> None:
         super().__init__(*settings)
@@ -45,9 +52,7 @@ class PullSeat(Seat):
         if self.told or not self.queue.available(self.member) or self.place.room(self.qos) <= 0:
             return
         self.told = True
-        text = json.dumps({"queue": self.name, "waiting": self.queue.waiting_for(self.member)}, separators=(",", ":"))
-        run = Run((PREFIX + self.name + ALERTS).encode(), 1, False, [text.encode()], received=now)
-        send(self, Offer(run, self.suffix, self, None, 0), 0)
+        send(self, Offer(alert(self.name, self.queue.waiting_for(self.member), now), self.suffix, self, None, 0), 0)
 
     # What becomes of an alert, whose part is None, is all the same
 

@@ -32,6 +32,10 @@ class Sitting(Protocol):
     suffix: bytes
 
     @property
+    def pulls(self) -> bool:
+        """Whether its client asks for messages, and gets no others."""
+
+    @property
     def name(self) -> str: ...
 
     def acknowledged(self, part: Any, start: int, count: int, now: int) -> None:
@@ -127,6 +131,7 @@ class Seat(Bench):
     """A client of this broker at one of its queues. suffix: its subscription identifier, encoded. qos: 0: what is sent is done."""
 
     __slots__ = ("place", "qos", "suffix")
+    pulls = False
 
     def __init__(self, place: Place, queue: Queue, member: Member, qos: int, suffix: bytes) -> None:
         super().__init__(queue, member)

@@ -43,7 +43,7 @@ from .seats import Place, Seat, Sitting
 from .settings import QueueSettings
 from .sharing import Sharing
 from .sites.away import AwaySeat
-from .sites.guests import Guest
+from .sites.guests import Guest, PullGuest
 from .sites.sites import Sites
 from .sites.wire import PutPost, encode
 from .stores import Stores
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mqmesh.broker")
 
+NOT_ASKING = f"get is for members that ask: subscribe to {PREFIX}{{}}{ALERTS}"
 UNUSABLE_REASON = Reason.PAYLOAD_FORMAT_INVALID
 
 
@@ -193,8 +194,8 @@ class Queues:
         return name if name in self.settings.rules or name in self.settings.shared or self.sites.homes.home(name) is not None else None
 
     def may_subscribe(self, topic_filter: str) -> bool:
-        """Whether a filter is for a queue that there is, or for the alerts of one that has its home here."""
-        return self.name_of(topic_filter) is not None or queue_of_alerts(topic_filter) in self.settings.rules
+        """Whether a filter is for a queue that there is, or for the alerts of one."""
+        return self.name_of(topic_filter) is not None or self.name_of(PREFIX + queue_of_alerts(topic_filter)) is not None
 
     def owns(self, topic: str) -> bool:
         """Whether a topic is for queues alone: where there are none, `$queue/NAME` is as any other."""
@@ -451,7 +452,7 @@ class Queues:
         """A client is a member, or has other options. Who is subscribed to the queue and to its alerts gets messages, and no alerts."""
         alerts = queue_of_alerts(topic_filter)
         name = alerts or topic_filter[len(PREFIX) :]
-        if alerts and (PREFIX + name in session.subscriptions or self.queue_here(name) is None):
+        if alerts and PREFIX + name in session.subscriptions:
             return
         place = self.places.get(session)
         if place is None:
@@ -459,7 +460,7 @@ class Queues:
         suffix = encode_properties({Property.SUBSCRIPTION_IDENTIFIER: [identifier]}) if identifier else b""
         qos = min(qos, 1)
         seat = place.seats.get(name)
-        if seat is not None and isinstance(seat, PullSeat) == bool(alerts):
+        if seat is not None and seat.pulls == bool(alerts):
             seat.qos, seat.suffix = qos, suffix
             return
         if seat is not None:
@@ -468,13 +469,13 @@ class Queues:
 
     def _take_seat(self, place: Place, name: str, qos: int, suffix: bytes) -> None:
         session, queue = place.session, self.queue_here(name)
+        pulls = PREFIX + name + ALERTS in session.subscriptions and PREFIX + name not in session.subscriptions
         seat: Sitting
         if queue is None:
-            seat = self.sites.seat(place, name, qos, suffix)
+            seat = self.sites.seat(place, name, qos, suffix, pulls)
         else:
             queue.subscribe(session.client_id)
-            kind = PullSeat if PREFIX + name + ALERTS in session.subscriptions and PREFIX + name not in session.subscriptions else Seat
-            seat = kind(place, queue, queue.member(session.client_id), qos, suffix)
+            seat = (PullSeat if pulls else Seat)(place, queue, queue.member(session.client_id), qos, suffix)
         place.seats[name] = seat
         if session.connection is not None:
             self._sit(seat)
@@ -483,11 +484,11 @@ class Queues:
         """A client is no member of a queue any more."""
         alerts, place = queue_of_alerts(topic_filter), self.places.get(session)
         name = alerts or topic_filter[len(PREFIX) :]
-        if place is None or name not in place.seats or (alerts and not isinstance(place.seats[name], PullSeat)):
+        if place is None or name not in place.seats or (alerts and not place.seats[name].pulls):
             return
         seat = self._leave_seat(place, name)
         other = session.subscriptions.get(PREFIX + name + ALERTS)
-        if other is not None and isinstance(seat, Seat):  # it asks for messages from now on
+        if other is not None and not seat.pulls:  # it asks for messages from now on
             self._take_seat(place, name, min(other.qos, 1), b"")
             return
         if isinstance(seat, Seat) and session.client_id not in self.settings.subscribers.get(name, ()):
@@ -680,8 +681,20 @@ class Queues:
         place = self.places.get(session)
         seat = place.seats.get(name) if place is not None else None
         if place is None or not isinstance(seat, PullSeat):
-            raise UsageError(f"get is for members that ask: subscribe to {PREFIX}{name[:200]}{ALERTS}, at the home of the queue")
+            raise UsageError(NOT_ASKING.format(name[:200]))
         self._listen(place)
+        return self._pull(seat, most)
+
+    def get_away(self, origin: int, client: str, name: str, most: int) -> tuple[int, int]:
+        """The same for a client of another site: the messages are on their way before the answer."""
+        guest = self.sites.puller(name, client, origin)
+        if guest is None:
+            raise UsageError(NOT_ASKING.format(name[:200]))
+        found = self._pull(guest, most)
+        self.sites.give(guest)
+        return found
+
+    def _pull(self, seat: PullSeat | PullGuest, most: int) -> tuple[int, int]:
         given = 0
         while (room := min(most - given, seat.asked())) > 0 and (found := self._give(seat, room)):
             given += found
@@ -689,7 +702,7 @@ class Queues:
         row.tell(seat)
         if given:
             row.wake(seat)
-            self.stir(name)
+            self.stir(seat.name)
         return given, seat.queue.waiting_for(seat.member)
 
     def _give(self, seat: Seat | Guest, most: int) -> int:

@@ -51,7 +51,7 @@ from ...mqtt.batch.batch import Batch
 from ...mqtt.batch.run import Run
 from ...mqtt.errors import MqttError, UsageError
 from ...mqtt.topics import check_topic
-from ..auth.operators import DENIED, rights_of
+from ..auth.operators import DENIED, UNBELIEVED, rights_of
 from ..auth.roles import Role
 from ..queues.core.queue import HIGHEST
 from ..queues.declaring import Declarations
@@ -76,6 +76,7 @@ LOOKS, ACTS = ("list", "show", "peek", "trace", "read", "needed"), ("reveal", "w
 DEEDS, CHANGES = ("redrive", "purge", "recover", "distribute", "edit"), ("declare", "delete", "store")
 GET = "get"
 WORKS = ("processing", "done", "unusable", "return", "journalled")  # what members say
+AWAY = (*WORKS, *ACTS, GET, *(do for do in LOOKS if do != "list"))  # what goes to the home of a queue elsewhere
 MOST_WORKED = 10_000  # messages of one request
 MOST_GOT = 1000  # messages that a member asks for at once
 RIGHT = 'send {"do": "list"} or {"do": "show", "name": "..."}; do: ' + ", ".join((*LOOKS, *DEEDS, *CHANGES, *ACTS, *WORKS, GET))
@@ -110,7 +111,7 @@ class QueueTopic:
     """Answers what is asked on `TOPIC`.
 
     overview, declarations: None without queues. elsewhere: has the home of a queue of another site do something. home: says where
-    that is.
+    that is. site_name: of a broker's number.
     accept: takes a message of the broker's own; False: there is no room.
     """
 
@@ -122,6 +123,7 @@ class QueueTopic:
         self.declarations: Declarations | None = None
         self.elsewhere: Callable[[str, Asked, Callable[[bytes], None]], bool] | None = None
         self.home: Callable[[str], str | None] = lambda name: None
+        self.site_name: Callable[[int], str] = str
         self.accept: Callable[[Run, Route], bool] = lambda run, route: False
         self._away: deque[Iterator[None]] = deque()
         router.services[TOPIC] = self.serve
@@ -157,17 +159,19 @@ class QueueTopic:
             answer.go()
 
     def carry_out(self, origin: int, client: str, asked: Asked, send: Callable[[bytes], None]) -> None:
-        """Do what a client of another site asks: what members and publishers may. send: takes the answer."""
+        """Do what a client of another site asks: what members, publishers and browsers may. send: takes the answer."""
         do, name = asked.get("do"), asked.get("name")
         if do == PARENTS and self.overview is not None:
             self._of_parents(self.overview, asked, send)
             return
-        wrong = RIGHT if do not in WORKS + ACTS or not isinstance(name, str) else _wrong(str(do), asked)
+        wrong = RIGHT if do not in AWAY or not isinstance(name, str) else _wrong(str(do), asked)
+        if do in LOOKS and self._guard.rules and not self._guard.management.believes(self.site_name(origin)):
+            wrong = UNBELIEVED.format(self.site_name(origin))
         if wrong is not None or self.overview is None:
             self._say({"error": wrong or NO_QUEUES}, send)
             return
         try:
-            steps = self._work_or_act(self.overview, asked, self.overview.member(str(name), client, origin), client)
+            steps = self._steps_for(self.overview, origin, client, asked)
         except UsageError as error:
             self._say({"error": str(error)}, send)
             return
@@ -175,6 +179,14 @@ class QueueTopic:
         if len(self._away) == 1:
             turns = self._context.turns
             turns.run(turns.broker, self._work_away(), "work=queue-requests")
+
+    def _steps_for(self, overview: Overview, origin: int, client: str, asked: Asked) -> Walk:
+        do, name = asked["do"], asked["name"]
+        if do in LOOKS:
+            return _look(overview, do, asked, asked.get("payloads") is True)
+        if do == GET:
+            return _given(overview, origin, client, asked)
+        return self._work_or_act(overview, asked, overview.member(name, client, origin), client)
 
     def _work_away(self) -> Iterator[None]:
         """Do what clients of other sites have asked, in that order."""
@@ -231,7 +243,9 @@ class QueueTopic:
         wrong = _wrong(do, asked)
         if wrong is not None:
             return {"error": wrong}
-        rights, name, free = rights_of(self._guard, connection).at(self._guard.site), asked.get("name"), not self._guard.rules
+        name, free = asked.get("name"), not self._guard.rules
+        site = self.home(name) if name else None
+        rights = rights_of(self._guard, connection).at(site or self._guard.site)
 
         def may(role: Role, queue: str | None = name) -> bool:
             return rights.may_queue(role, queue) if queue is not None else rights.some(role, "queues")
@@ -245,15 +259,19 @@ class QueueTopic:
         if not permitted:
             return {"error": DENIED}
         try:
-            if do in WORKS + ACTS and self.elsewhere is not None and self.elsewhere(connection.client_id, asked, send):
+            if do == GET and self._guard.subscription(connection.user, connection.client_id, PREFIX + asked["name"]) is not None:
+                return {"error": DENIED}
+            if site is not None and do in AWAY and self.elsewhere is not None:
+                asked["payloads"] = free or may(Role.PAYLOAD_READER)
+                self.elsewhere(connection.client_id, asked, send)
                 return {}
-            site = self.home(name) if name else None
             if site is not None:
-                return {"error": f"queue {name!r} has its home at {site}: ask there; show, peek and trace have --at {site}"}
+                return {"error": f"queue {name!r} has its home at {site}: ask there"}
             if self.overview is None:
                 return {"error": NO_QUEUES}
             if do == GET:
-                return self._get(self.overview, connection, asked["name"], asked.get("most", 1))
+                session: Any = connection.session
+                return self.overview.get(session, asked["name"], _most_got(asked))
             if do in LOOKS:
                 if do == "list":
                     return {"queues": [row for row in self.overview.list() if free or may(Role.VIEWER, row["name"])]}
@@ -268,14 +286,6 @@ class QueueTopic:
             return (yield from self._act(self.overview, do, asked, connection, operator))
         except UsageError as error:
             return {"error": str(error)}
-
-    def _get(self, overview: Overview, connection: ClientConnection, name: str, most: int) -> dict[str, Any]:
-        """A member asks for messages; they are sent before the answer."""
-        denied = self._guard.subscription(connection.user, connection.client_id, PREFIX + name)
-        session: Any = connection.session
-        if denied is not None:
-            return {"error": DENIED}
-        return overview.get(session, name, max(1, min(most, MOST_GOT)))
 
     def _act(self, overview: Overview, do: str, asked: Asked, connection: ClientConnection, operator: bool) -> Walk:
         name, dry_run = asked["name"], asked.get("dry_run", False)
@@ -387,6 +397,17 @@ def _wrong(do: str, asked: Asked) -> str | None:
     if do == "again" and "member" not in asked:
         return 'again: give "member", to whom alone the message is revealed again'
     return None
+
+
+def _most_got(asked: Asked) -> int:
+    """How many messages a member asks for; they are sent before the answer."""
+    return max(1, min(int(asked.get("most", 1)), MOST_GOT))
+
+
+def _given(overview: Overview, origin: int, client: str, asked: Asked) -> Walk:
+    """A member of another site asks for messages: these, the answer and the next alert leave in this order."""
+    return overview.get_away(origin, client, asked["name"], _most_got(asked))
+    yield
 
 
 def _works(overview: Overview, asked: Asked, member: str) -> bool:

@@ -18,6 +18,7 @@ from ....mqtt.batch.parts import PartsBatch
 from ....mqtt.batch.run import Run
 from ..core.states import Subscriber
 from ..offers import Offer
+from ..pulls import alert
 from ..seats import TURN, Place, send
 from . import wire
 from .wire import Entry, JoinPost, LeavePost, SaidPost, What
@@ -38,15 +39,20 @@ class Given:
 
 
 class AwaySeat:
-    """See the module. post: sends to the home of a queue. talks: told when it has something to tell. token: None while it takes nothing."""
+    """See the module. post: sends to the home of a queue. talks: told when it has something to tell. token: None while it takes nothing.
+    pulls: its client asks for messages, and is told when there are some.
+    """
 
-    __slots__ = ("_post", "_said", "_talks", "_waiting", "name", "place", "qos", "suffix", "token")
+    __slots__ = ("_post", "_said", "_talks", "_waiting", "name", "place", "pulls", "qos", "suffix", "token")
 
-    def __init__(self, place: Place, name: str, qos: int, suffix: bytes, post: Post, talks: Callable[[AwaySeat], None]) -> None:
+    def __init__(
+        self, place: Place, name: str, qos: int, suffix: bytes, pulls: bool, post: Post, talks: Callable[[AwaySeat], None]
+    ) -> None:
         self.place = place
         self.name = name
         self.qos = qos
         self.suffix = suffix
+        self.pulls = pulls
         self.token: bytes | None = None
         self._post = post
         self._talks = talks
@@ -64,7 +70,7 @@ class AwaySeat:
         self._said.clear()
         self.token = secrets.token_bytes(8)
         most = min(MOST, self.place.session.outbound.limit) if self.qos else TURN
-        self._post(self.name, wire.JOIN, wire.encode(JoinPost(life, self.name, self.client, self.token, most)))
+        self._post(self.name, wire.JOIN, wire.encode(JoinPost(life, self.name, self.client, self.token, most, self.pulls)))
 
     def leave(self, for_good: bool) -> None:
         """Take no more: what the client has and what waits goes back. What it has said before is told first."""
@@ -90,6 +96,11 @@ class AwaySeat:
         connection = self.place.session.connection
         for entry in entries:
             self._waiting.extend(self._offers(entry, now, connection is not None and connection.special))
+
+    def alerted(self, token: bytes, waiting: int, now: float) -> None:
+        """Its client is told that something is available."""
+        if token == self.token:
+            self._waiting.append(Offer(alert(self.name, waiting, now), self.suffix, self, None, 0))
 
     def _offers(self, entry: Entry, now: float, alone: bool) -> list[Offer]:
         assert self.token is not None
@@ -124,7 +135,7 @@ class AwaySeat:
     # What the client says
 
     def _say(self, what: What, part: Any, start: int, count: int) -> None:
-        if part.token == self.token:
+        if part is not None and part.token == self.token:  # of an alert there is nothing to be said
             if not self._said:
                 self._talks(self)
             self._said.setdefault(what, []).append((part.first + start, count))

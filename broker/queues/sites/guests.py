@@ -97,6 +97,41 @@ class Guest(Bench):
             self.returned(part, at, length, now)
 
 
+class PullGuest(Guest):
+    """A guest that asks for messages (`queues/pulls.py`). told: that something is available, since it asked last. alerts: tells its site
+    how many messages wait.
+    """
+
+    __slots__ = ("_alerts", "told")
+
+    def __init__(
+        self,
+        queue: Queue,
+        member: Member,
+        site: int,
+        post: JoinPost,
+        fed: Callable[[Guest], None],
+        alerts: Callable[[PullGuest, int], None],
+    ) -> None:
+        super().__init__(queue, member, site, post, fed)
+        self.told = False
+        self._alerts = alerts
+
+    def room(self) -> int:
+        """It gets nothing that it has not asked for."""
+        return 0
+
+    def asked(self) -> int:
+        """How many messages it may get when it asks."""
+        return super().room()
+
+    def alert(self, now: float) -> None:
+        """Tell it that something is available, if it was not told yet."""
+        if not self.told and self.asked() > 0 and self.queue.available(self.member):
+            self.told = True
+            self._alerts(self, self.queue.waiting_for(self.member))
+
+
 def _pieces(entry: Entry) -> list[Entry]:
     """An entry as several of at most `PIECE` bytes, or one message."""
     found, start, size = [], 0, 0

@@ -27,7 +27,7 @@ from . import wire
 from .arrivals import Arrivals, Put
 from .asking import ASK, TOLD, Asking
 from .away import AwaySeat
-from .guests import Guest
+from .guests import Guest, PullGuest
 from .homes import Homes
 from .keeping import BACK, Keeping
 
@@ -127,6 +127,7 @@ class Sites:
             (wire.JOIN, self._join, None),
             (wire.LEAVE, self._leave, None),
             (wire.GIVE, self._give, None),
+            (wire.ALERT, self._alert, None),
             (wire.SAID, self._said, None),
             (ASK, self.asking.asked, None),
             (TOLD, self.asking.told, None),
@@ -258,7 +259,12 @@ class Sites:
     def home_name(self, name: str) -> str | None:
         """The name of the site that is home of a queue; None: none is known, or it is this one."""
         home = self.homes.home(name)
-        return self._node.name(home) if home is not None and self._node is not None else None
+        return self.site_name(home) if home is not None and self._node is not None else None
+
+    def site_name(self, number: int) -> str:
+        """The name of another site."""
+        assert self._node is not None
+        return self._node.name(number)
 
     # ---- publishers here
 
@@ -309,9 +315,9 @@ class Sites:
 
     # ---- members here
 
-    def seat(self, place: Place, name: str, qos: int, suffix: bytes) -> AwaySeat:
+    def seat(self, place: Place, name: str, qos: int, suffix: bytes, pulls: bool) -> AwaySeat:
         """A client here is a member of a queue elsewhere, as soon as its home is known."""
-        seat = AwaySeat(place, name, qos, suffix, self._post, self._talks)
+        seat = AwaySeat(place, name, qos, suffix, pulls, self._post, self._talks)
         self._seats.setdefault(name, {})[seat.client] = seat
         return seat
 
@@ -346,6 +352,17 @@ class Sites:
             seat.given(post.token, post.entries, self.context.now)
             self.wake(seat)
 
+    def _alert(self, origin: int, body: bytes) -> None:
+        self.context.loop.call_soon(self._alerted, origin, wire.decode_alert(body))  # behind the answer to what was asked before
+
+    def _alerted(self, origin: int, post: wire.AlertPost) -> None:
+        self.context.refresh()
+        seat = self._seats.get(post.name, {}).get(post.client)
+        if seat is not None and self.homes.home(post.name) == origin:
+            seat.alerted(post.token, post.waiting, self.context.now)
+            self.wake(seat)
+        self.context.flush()
+
     # ---- members elsewhere
 
     def _join(self, origin: int, body: bytes) -> None:
@@ -358,9 +375,21 @@ class Sites:
             self._gone(key)
         name = self._member_name(queue, post.client, origin)
         queue.subscribe(name)
-        guest = Guest(queue, queue.member(name), origin, post, self._feeds)
+        member = queue.member(name)
+        if post.pulls:
+            guest: Guest = PullGuest(queue, member, origin, post, self._feeds, self._alerts)
+        else:
+            guest = Guest(queue, member, origin, post, self._feeds)
         self._guests[key] = guest
         self._here.sit(guest)
+
+    def _alerts(self, guest: PullGuest, waiting: int) -> None:
+        self._send(1 << guest.site, wire.ALERT, wire.encode(wire.AlertPost(guest.name, guest.client, guest.token, waiting)))
+
+    def puller(self, name: str, client: str, origin: int) -> PullGuest | None:
+        """The client of another site that asks for messages of a queue; None: it does not."""
+        guest = self._guests.get((name, client, origin))
+        return guest if isinstance(guest, PullGuest) else None
 
     def member(self, name: str, client: str, origin: int) -> str:
         """Under which name a client of another site is a member here; its own name, if it is none."""
@@ -413,15 +442,20 @@ class Sites:
         woken, self._woken = self._woken, {}
         for one in woken:
             one.pump(self._here.now())
-        fed, self._fed = self._fed, {}
-        for guest in fed:
-            for body in guest.posts():
-                self._send(1 << guest.site, wire.GIVE, body)
+        for guest in list(self._fed):
+            self.give(guest)
         talking, self._talking = self._talking, {}
         for seat in talking:
             seat.tell()
         posted, self._posted = self._posted, False
         return posted
+
+    def give(self, guest: Guest) -> None:
+        """Post what a guest was given."""
+        if guest in self._fed:
+            del self._fed[guest]
+            for body in guest.posts():
+                self._send(1 << guest.site, wire.GIVE, body)
 
     def tick(self) -> None:
         """From time to time."""

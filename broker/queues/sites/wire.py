@@ -3,7 +3,8 @@
     post            from -> to              body
     queues/homes    home -> everybody       [life, {name: full}, {name: term}]: all that a broker is the home of; answered with the like
     queues/put      publisher's -> home     [parcel, name, publisher, user, properties, expiry | nil, payloads, topic]
-    queues/join     member's -> home        [life, name, client, token, most]: it takes messages, at most so many at once
+    queues/join     member's -> home        [life, name, client, token, most, pulls]: it takes messages, at most so many at once
+    queues/alert    home -> member's        [name, client, token, waiting]: something is available to a member that pulls
     queues/leave    member's -> home        [name, client, token, for good]: it takes no more; what it has goes back
     queues/give     home -> member's        [name, client, token, entries]
     queues/said     member's -> home        [name, client, token, what, [[first position, count], ...]]
@@ -23,7 +24,7 @@ from typing import Any, NamedTuple
 
 import msgpack
 
-HOMES, PUT, JOIN, LEAVE, GIVE, SAID = [f"queues/{kind}" for kind in ("homes", "put", "join", "leave", "give", "said")]
+HOMES, PUT, JOIN, LEAVE, GIVE, ALERT, SAID = [f"queues/{kind}" for kind in ("homes", "put", "join", "leave", "give", "alert", "said")]
 
 
 class What(IntEnum):
@@ -60,13 +61,14 @@ class PutPost(NamedTuple):
 
 
 class JoinPost(NamedTuple):
-    """A client takes messages, at most `most` at once. life: of its broker."""
+    """A client takes messages, at most `most` at once. life: of its broker. pulls: only those that it asks for."""
 
     life: int
     name: str
     client: str
     token: bytes
     most: int
+    pulls: bool = False
 
 
 class LeavePost(NamedTuple):
@@ -95,6 +97,15 @@ class GivePost(NamedTuple):
     client: str
     token: bytes
     entries: list[Entry]
+
+
+class AlertPost(NamedTuple):
+    """A member that pulls may get something. waiting: how many messages, now or later."""
+
+    name: str
+    client: str
+    token: bytes
+    waiting: int
 
 
 class SaidPost(NamedTuple):
@@ -163,7 +174,11 @@ def decode_put(body: bytes) -> PutPost:
 
 
 def decode_join(body: bytes) -> JoinPost:
-    return JoinPost(*fields(body, int, str, str, bytes, int))
+    return JoinPost(*fields(body, int, str, str, bytes, int, bool, left_out=(False,)))
+
+
+def decode_alert(body: bytes) -> AlertPost:
+    return AlertPost(*fields(body, str, str, bytes, int))
 
 
 def decode_leave(body: bytes) -> LeavePost:
