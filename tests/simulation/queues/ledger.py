@@ -76,6 +76,8 @@ class Entry:
     withdrawn: bool = False
     ended: int = 0
     origin: Key | None = None  # of a dead letter
+    segment: tuple[int, int] = (0, 0)  # its log, and where that has it
+    gone: bool = False  # the segment is deleted: members were through, and the disk took nothing that said so
     frame: int = 0  # of the log, by which it was put
     history: list[tuple[int, int, int, str]] = field(default_factory=list)  # frame, part, member, state; for people
 
@@ -126,6 +128,8 @@ class Ledger:
         """Read what is new on a disk."""
         for number in [one for one in log.read if one not in log.disk.segments]:
             del log.read[number]
+            for entry in self.entries.values():
+                entry.gone = entry.gone or (entry.segment == (id(log), number) and not entry.ended)
         for number in sorted(log.disk.segments):
             begin = log.read.get(number, segments.HEADER.size)
             if log.disk.size(number) <= begin:
@@ -143,7 +147,7 @@ class Ledger:
             if isinstance(record, Name) and not record.number:
                 log.names[record.queue] = record.text
             elif isinstance(record, Put):
-                buried += self._put(log, record, _body(log.disk, number, frame, record))
+                buried += self._put(log, number, record, _body(log.disk, number, frame, record))
             elif isinstance(record, Moves):
                 moves += [(log.names[record.queue], move) for move in record.moves]
         for queue, move in moves:
@@ -155,7 +159,7 @@ class Ledger:
             assert died == self._frames, f"{key} is the dead letter of {entry.origin}, which did not die in the same commit"
             self.dead[entry.origin].append(key)
 
-    def _put(self, log: Log, put: Put, body: bytes) -> list[tuple[Key, Entry]]:
+    def _put(self, log: Log, number: int, put: Put, body: bytes) -> list[tuple[Key, Entry]]:
         block, queue, buried = put.block, log.names[put.queue], []
         payloads = block.payloads_in(body)
         for at in range(block.count):
@@ -163,6 +167,7 @@ class Ledger:
             if put.runs is not None:
                 if put.has(key[1]):
                     assert self.entries[key].payload == payloads[at], f"{key} is carried with another payload"
+                    self.entries[key].segment = id(log), number
                 continue
             assert key not in self.entries, f"position {key} is used twice"
             meta, key_of = block.meta(at), block.key
@@ -178,6 +183,7 @@ class Ledger:
                 log.life,
                 [Standing() for _ in put.groups],
                 not key_of.revealed,
+                segment=(id(log), number),
                 frame=self._frames,
             )
             if meta.parcel:
@@ -232,6 +238,7 @@ class Ledger:
             key = queue.name, part.block.first + at
             entry = self.entries.get(key)
             assert entry is not None, f"{key} is given before it is on the disk"
+            assert not entry.gone, f"{key} is given, and its segment is deleted"
             standing = entry.parts[part.index]
             assert standing.state not in OUTCOMES, f"{key} is {standing.state.name} on the disk, and given to {member.name}"
             if entry.group:

@@ -387,7 +387,7 @@ class Scenario:
             there = {
                 block.first + at + one for block in queue.blocks.values() for at, count in queue.open_runs(block) for one in range(count)
             }
-            told = {position for (of, position), entry in self.ledger.entries.items() if of == name and not entry.ended}
+            told = {position for (of, position), entry in self.ledger.entries.items() if of == name and not (entry.ended or entry.gone)}
             assert there == told, f"{name} has {sorted(there - told)[:5]} that its log does not have, and not {sorted(told - there)[:5]}"
 
     def _check_sent(self, sent: Sent, found: list[Key]) -> None:
@@ -402,13 +402,16 @@ class Scenario:
         elif sent.handle:
             for first, second in pairwise(found):
                 before, after = self.ledger.entries[first], self.ledger.entries[second]
-                forgotten = 0 < before.ended < after.life
+                forgotten = before.gone or 0 < before.ended < after.life
                 assert forgotten, f"{sent} has a handle, and is {found}: {before} {after}"
 
     def _check_entry(self, key: Key, entry: Entry) -> None:
         rules = self.rules[key[0]]
         if key[0].endswith("-dead"):
             self._count("dead")
+            return
+        if entry.gone:
+            self._count("gone")
             return
         died = either = 0  # either: a member may have refused it, or it died
         for part in entry.parts:
