@@ -45,7 +45,7 @@ from .sharing import Sharing
 from .sites.away import AwaySeat
 from .sites.guests import Guest, PullGuest
 from .sites.sites import Sites
-from .sites.wire import PutPost, encode
+from .sites.wire import PutPost
 from .stores import Stores
 from .upkeep import AT_ONCE, Upkeep
 from .workflow.workflow import Workflow
@@ -339,7 +339,7 @@ class Queues:
         payloads = [bytes(payload) for payload in run.payloads]
         self._check_room(self.store.queues[name], how, payloads, False)
         block = properties.without_expiry if properties is not None else b""
-        self.sites.arrivals.arrive(encode(PutPost(token_bytes(12), name, publisher, user, block, run.expiry, payloads, topic)))
+        self.sites.arrivals.keep(PutPost(token_bytes(12), name, publisher, user, block, run.expiry, payloads, topic))
         return None, ""
 
     def _put_parcel(self, post: PutPost) -> Gate | None:

@@ -88,6 +88,16 @@ class Arrivals:
         self._keeping.put_parcel(ARRIVED, kept.key, body)
         self._take(kept)
 
+    def keep(self, post: wire.PutPost) -> None:
+        """A client here puts a message, in the batch of the store that is open: it is put when that is on the disk.
+
+        Before that the log must not have it: if the batch is lost, the client sends the message again, under another number.
+        """
+        self._serial += 1
+        kept = Kept(self._serial.to_bytes(8, "big"), post)
+        self._keeping.put_parcel(ARRIVED, kept.key, wire.encode(post))
+        self._keeping.when_kept(partial(self._take, kept))
+
     def _take(self, kept: Kept) -> None:
         line = self._waiting.get(kept.post.name)
         if line:
