@@ -10,7 +10,7 @@ import pytest
 
 from .scenario import run
 
-SEEDS = int(os.environ.get("MQMESH_QUEUE_SEEDS", "60"))
+SEEDS = int(os.environ.get("MQMESH_QUEUE_SEEDS", "20"))
 SLICE = 10
 
 
