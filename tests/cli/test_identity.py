@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from mqmesh.broker.mesh.identity import FILE, KEY_FILE, NOTHING, Fenced, Standing, keep_identity, own_identity, own_signer, read_identity
 from mqmesh.mesh.wire.control import ALL
 from support.command import run
@@ -84,3 +85,29 @@ def test_without_an_identity_there_is_nothing_to_decide(tmp_path: Path) -> None:
     done = run("identity", "claim", "--config", file)
     assert done.returncode == 2
     assert "broker.data is not set" in done.stderr.decode()
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (FILE, "{"),
+        (FILE, "[]"),
+        (FILE, "null"),
+        (FILE, '{"uuid": 5}'),
+        (FILE, '{"uuid": "98d581a9-ece2-439f-b5ed-614a2ffb118a", "epoch": 1, "name": "a", "number": 1e400, "mesh": "s"}'),
+        (FILE, "[" * 100_000),
+        (KEY_FILE, "zz"),
+        (KEY_FILE, ""),
+    ],
+    ids=["half", "a list", "null", "no identity", "no number", "deep", "no key", "empty key"],
+)
+def test_a_broker_with_a_damaged_file_says_which_and_what_to_do(tmp_path: Path, name: str, text: str) -> None:
+    file = folder(tmp_path)
+    (tmp_path / "data" / name).write_text(text)
+    for command in ("broker", "identity show") if name == FILE else ("broker",):
+        done = run(*command.split(), "--config", file)
+        errors = [line for line in done.stderr.decode().splitlines() if "level=info" not in line]
+        assert done.returncode == 2
+        assert len(errors) == 1, errors
+        assert name in errors[0]
+        assert "restore it, or remove it" in errors[0]
