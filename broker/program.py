@@ -19,6 +19,7 @@ from .. import __version__
 from ..base.address import is_loopback, parse_address
 from ..base.collector import Collector
 from ..base.memory import keep_freed_memory
+from ..base.service_manager import READY, STOPPING, tell
 from ..base.settings import ConfigError
 from ..mesh.topology.listeners import LINKS, serves_of
 from ..store import Kind, StoreError
@@ -106,6 +107,7 @@ async def serve(
     collector = Collector(broker.context.loop.call_soon)
     collector.begin()
     await stopped.wait()
+    tell(STOPPING)
     collector.end()
     leaving = asyncio.create_task(asyncio.to_thread(registrar.end), name="leave the directory") if registrar is not None else None
     if inside is not None:
@@ -265,9 +267,10 @@ def _for_strangers(config: BrokerConfig, listener: str) -> bool:
 
 
 def announce(broker: Broker) -> None:
-    """The line on stdout that starts with `ready`."""
+    """The line on stdout that starts with `ready`, and the same for systemd."""
     http = f" http={broker.http.url}" if broker.http is not None else ""
     print(f"ready {' '.join(broker.addresses)} name={broker.config.name} number={broker.config.number}{http}", flush=True)
+    tell(READY, f"STATUS=listens at {' '.join(broker.addresses)}")
 
 
 def run(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,22 +13,9 @@ from ..base.extras import install
 from .output import FAILED, WRONG_USE, fail
 
 if TYPE_CHECKING:
-    from ..mesh.topology.topology import BrokerEntry, Topology
+    from ..mesh.topology.topology import Topology
     from .authority import Made
-
-LOCAL = ("localhost", "127.0.0.1", "::1")
-_ANY = ("0.0.0.0", "::")
-
-
-@dataclass(slots=True, frozen=True)
-class Wanted:
-    """A certificate to issue. hosts: that it is also valid for. server: for a broker."""
-
-    name: str
-    certificate: Path
-    key: Path
-    hosts: tuple[str, ...]
-    server: bool
+    from .site.certificates import Wanted
 
 
 def cert(
@@ -79,13 +65,19 @@ def cert(
         from .authority import Authority, AuthorityError
     except ImportError:
         raise fail(f"cert: needs the package cryptography: {install('certificates')}", WRONG_USE) from None
+    from .site import certificates
+
     topology = _topology(file)
     folder = out or (file.parent / "tls" if file is not None else Path("tls"))
-    wanted = [*_of_topology(topology, folder, out is not None, host), *_named(broker, client, folder, host)]
+    in_topology = certificates.of_topology(topology, folder, out is not None, host) if topology else []
+    wanted = [*in_topology, *_named(broker, client, folder, host)]
     if not wanted:
         raise fail("cert: for whom? Give a topology, --broker NAME or --client NAME; see mqmesh cert --help", WRONG_USE)
-    _refuse_twice(wanted)
-    ca = _authority_file(topology, folder, out is not None)
+    try:
+        certificates.refuse_twice(wanted)
+        ca = certificates.authority_file(topology, folder, out is not None) if topology else folder / "ca.crt"
+    except ValueError as error:
+        raise fail(f"cert: {error}", WRONG_USE) from None
     try:
         authority = Authority(topology.mesh.name if topology else "mqmesh", ca, ca.with_suffix(".key"), ca_days)
         made = [authority.issue(one.name, one.certificate, one.key, one.hosts, days, one.server, renew) for one in wanted]
@@ -107,30 +99,9 @@ def _topology(file: Path | None) -> Topology | None:
         raise fail(f"cert: {error}", WRONG_USE) from None
 
 
-def _of_topology(topology: Topology | None, folder: Path, elsewhere: bool, hosts: Iterable[str]) -> list[Wanted]:
-    """A certificate for each broker, in the files that the topology names. elsewhere: the user named another folder."""
-    wanted = []
-    for one in topology.brokers if topology else ():
-        certificate, key = folder / f"{one.name}.crt", folder / f"{one.name}.key"
-        if one.tls is not None and not elsewhere:
-            certificate, key = one.tls.certificate or certificate, one.tls.key or key
-        wanted.append(Wanted(one.name, certificate, key, (*_hosts(one), *hosts), True))
-    return wanted
-
-
-def _hosts(broker: BrokerEntry) -> tuple[str, ...]:
-    """The hosts of a broker: those at which it listens, and this machine's names if it listens on all interfaces."""
-    from ..base.address import parse_address
-
-    found: list[str] = []
-    for text in broker.listen:
-        host = parse_address(text).host
-        found += LOCAL if host in (*_ANY, *LOCAL) else [host] if host else []
-    return tuple(dict.fromkeys(found))
-
-
 def _named(brokers: Iterable[str], clients: Iterable[str], folder: Path, hosts: Iterable[str]) -> list[Wanted]:
     from ..base.settings import NAME
+    from .site.certificates import LOCAL, Wanted
 
     wanted = []
     for name, server in [*((name, True) for name in brokers), *((name, False) for name in clients)]:
@@ -139,27 +110,6 @@ def _named(brokers: Iterable[str], clients: Iterable[str], folder: Path, hosts: 
             raise fail(f"cert: --{'broker' if server else 'client'} {name}: {text}", WRONG_USE)
         wanted.append(Wanted(name, folder / f"{name}.crt", folder / f"{name}.key", (*LOCAL, *hosts) if server else (), server))
     return wanted
-
-
-def _refuse_twice(wanted: list[Wanted]) -> None:
-    paths: dict[Path, str] = {}
-    for one in wanted:
-        for path in (one.certificate, one.key):
-            if path in paths:
-                who = f"{paths[path]} and {one.name}" if paths[path] != one.name else f"{one.name} twice"
-                raise fail(f"cert: {path} would be written for {who}: give each a name and files of its own", WRONG_USE)
-            paths[path] = one.name
-
-
-def _authority_file(topology: Topology | None, folder: Path, elsewhere: bool) -> Path:
-    given = {one.tls.ca for one in topology.brokers if one.tls is not None and one.tls.ca is not None} if topology else set()
-    if len(given) > 1:
-        assert topology is not None
-        shown = ", ".join(sorted(map(str, given)))
-        raise fail(
-            f"cert: {topology.file}: its brokers trust different authorities ({shown}): make their certificates one by one", WRONG_USE
-        )
-    return given.pop() if given and not elsewhere else folder / "ca.crt"
 
 
 def _as_dict(made: Made) -> dict[str, Any]:

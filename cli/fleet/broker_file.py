@@ -6,13 +6,15 @@ import json
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from datetime import date, time
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...broker.journal.settings import TOPIC
 from ...broker.settings.directory import BY_NAME, DirectorySettings
+from ...mesh.custody.bounds import CustodyBounds
 from ...mesh.topology.rules import LinkRules, table_of
-from ...mesh.topology.tls import FILES
+from ...mesh.topology.tls import FILES, TlsSettings
 
 if TYPE_CHECKING:
     from ...broker.config import BrokerConfig
@@ -28,23 +30,25 @@ def write(path: Path, config: BrokerConfig, tables: Mapping[str, Any] | None = N
     path.write_text(render(config, tables or {}, folder), encoding="utf-8")
 
 
-def render(config: BrokerConfig, tables: Mapping[str, Any], folder: Path | None = None) -> str:
+def render(config: BrokerConfig, tables: Mapping[str, Any], folder: Path | None = None, data: str | None = None) -> str:
     """The text of the file. `broker.config.load` reads it as an equal configuration.
 
     tables: of a topology, for this broker: they are written as they stand there, for what `config` has of them. folder: what relative paths
-    in them are relative to; None: the folder of the file.
+    in them are relative to; None: the folder of the file. data: the data folder as the file calls it; None: that of `config`.
     """
     number = config.number if config.number >= 0 else None  # the directory gives it
     lines = [
         *_pairs({"name": config.name, "number": number}),
         f"listen = {_listeners(config)}",
-        *_pairs({"data": config.data, "folder": folder}),
+        *_pairs({"data": data or config.data, "folder": folder}),
     ]
     if config.mesh is not None:
         values = _said(config.mesh)
         peers, rules, brokers = values.pop("peers", []), values.pop("rules", {}), values.pop("brokers", None)
-        keys = values.pop("keys", {})
+        keys, custody = values.pop("keys", {}), values.pop("custody", None)
         lines += ["", "[mesh]", *_pairs(values)]
+        if custody is not None:
+            lines += _custody(custody)
         if keys:
             lines += ["", "[mesh.keys]", *_pairs({_value(name): key for name, key in keys.items()})]
         if brokers is not None:
@@ -56,17 +60,15 @@ def render(config: BrokerConfig, tables: Mapping[str, Any], folder: Path | None 
             lines += ["", "[[mesh.peer]]", *_pairs(table)]
         for peer_key, one in rules.items():
             lines += ["", f"[mesh.policy.{_value(str(peer_key))}]", *_pairs(table_of(one)), *_map(one)]
-    if config.tls is not None:
-        tls = config.tls
-        lines += ["", "[tls]", *_pairs({key: getattr(tls, key) for key in (*FILES, "client_certificates")})]
     made = {
+        "tls": _tls(config.tls) if config.tls is not None else [],
         "directory": _directory(config.directory) if config.directory is not None else [],
         "recipients": _recipients(config.recipients) if config.recipients is not None else [],
         "queues": _queues(config.queues) if config.queues is not None else [],
         "journal": _journal(config.journal) if config.journal is not None else [],
         "websocket": ["", "[websocket]", *_pairs({"origins": config.websocket.origins})] if config.websocket.origins else [],
-        "store": ["", "[store]", *_pairs(_said(config.store))],
-        "limits": ["", "[limits]", *_pairs(_said(config.limits))],
+        "store": ["", "[store]", *_pairs(stored)] if (stored := _said(config.store)) else [],
+        "limits": ["", "[limits]", *_pairs(limits)] if (limits := _said(config.limits)) else [],
     }
     for name, own in made.items():
         lines += own if name not in tables else []
@@ -89,6 +91,19 @@ def _listeners(config: BrokerConfig) -> str:
     serves = config.serves
     entries = [f"{{ address = {_value(one)}, serves = {_value(serves[one])} }}" if one in serves else _value(one) for one in config.listen]
     return f"[{', '.join(entries)}]"
+
+
+def _custody(bounds: CustodyBounds) -> list[str]:
+    values = _said(bounds)
+    rules = values.pop("rules", ())
+    lines = ["", "[mesh.custody]", *_pairs(values)]
+    for rule in rules:
+        lines += ["", "[[mesh.custody.rule]]", *_pairs(_said(rule) | ({"topics": list(rule.topics)} if rule.topics else {}))]
+    return lines
+
+
+def _tls(tls: TlsSettings) -> list[str]:
+    return ["", "[tls]", *_pairs({key: getattr(tls, key) for key in (*FILES, "client_certificates")})]
 
 
 def _directory(directory: DirectorySettings) -> list[str]:
@@ -170,6 +185,8 @@ def _pairs(values: dict[str, Any]) -> list[str]:
 def _value(value: Any) -> str:
     if isinstance(value, Path):
         value = str(value.absolute())  # the file may lie in another folder
+    if isinstance(value, Enum):
+        value = value.value
     if isinstance(value, list) and any(isinstance(one, Mapping | list) for one in value):
         return f"[{', '.join(map(_value, value))}]"
     if isinstance(value, Mapping):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import socket
 from pathlib import Path
 
 import pytest
@@ -46,6 +48,21 @@ def test_signals_stop_it_with_status_0_and_clients_are_told(number: signal.Signa
     log = (tmp_path / "log").read_text()
     assert "level=info broker=mqmesh" in log
     assert "Traceback" not in log
+
+
+@pytest.mark.parametrize("abstract", [False, True])
+def test_systemd_is_told_when_it_listens_and_when_it_stops(tmp_path: Path, abstract: bool) -> None:
+    address = f"mqmesh-{os.getpid()}" if abstract else str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(f"\0{address}" if abstract else address)
+        manager.settimeout(PATIENCE)
+        process = start("broker", "--listen", "mqtt://127.0.0.1:0", env={"NOTIFY_SOCKET": f"@{address}" if abstract else address})
+        port = ready_port(process)
+        assert manager.recv(4096) == f"READY=1\nSTATUS=listens at mqtt://127.0.0.1:{port}".encode()
+        process.terminate()
+        assert manager.recv(4096) == b"STOPPING=1"
+    assert process.wait(PATIENCE) == 0
+    process.communicate()
 
 
 def test_it_ends_with_its_starter_when_asked_to() -> None:

@@ -14,6 +14,7 @@ import pytest
 from mqmesh.base.address import parse_address
 from mqmesh.broker.config import load
 from mqmesh.cli.main import app
+from mqmesh.cli.site.unit import unit as unit_text
 from support.services import PATIENCE, wait_until
 from typer.testing import CliRunner
 
@@ -48,6 +49,12 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
     copy.write_text(UNIT.read_text().replace(PROGRAM, sys.executable))  # it wants a program that is there
     done = subprocess.run([program, "verify", "--man=no", copy], capture_output=True, text=True)
     assert (done.returncode, [line for line in done.stderr.splitlines() if UNIT.name in line]) == (0, [])
+
+
+def test_the_unit_is_the_one_that_commands_write() -> None:
+    text = UNIT.read_text()
+    assert text[text.index("[Unit]") :] == unit_text("/etc/mqmesh/broker.toml")
+    assert unit()["Service"]["Type"] == "notify"
 
 
 def test_the_unit_starts_what_there_is() -> None:

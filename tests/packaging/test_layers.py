@@ -55,7 +55,9 @@ RANKS = {
     "cli": (
         "__init__ main",
         "acl billing broker cert demo directory identity journal metabroker passwd pipeline pub status store sub trace",
-        "authority fleet logs message_format queue sessions topology",
+        "topology",
+        "site",
+        "authority fleet logs message_format queue sessions",
         "recipients",
         "management",
         "mesh",

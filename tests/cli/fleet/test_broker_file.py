@@ -25,6 +25,7 @@ from mqmesh.broker.queues.settings import QueueSettings
 from mqmesh.broker.recipients.settings import Application, Intervals, RecipientSettings
 from mqmesh.broker.settings.directory import DirectorySettings, OfferedService
 from mqmesh.cli.fleet import broker_file
+from mqmesh.mesh.custody.bounds import AtBound, CustodyBounds, CustodyRule
 from mqmesh.mesh.topology.topology import load as load_topology
 
 TOPOLOGIES = sorted((Path(__file__).parents[3] / "topologies").glob("*.toml"))
@@ -101,6 +102,14 @@ def test_a_directory_reads_back_equal(tmp_path: Path) -> None:
     assert load(tmp_path / "b.toml") == config
     directory.neighbours, directory.register, config.number = True, False, 4
     mesh.start_wait = 1.0
+    broker_file.write(tmp_path / "b.toml", config)
+    assert load(tmp_path / "b.toml") == config
+
+
+def test_bounds_of_custody_read_back_equal(tmp_path: Path) -> None:
+    rules = (CustodyRule("ship", ("telemetry/#",), AtBound.DROP_OLDEST), CustodyRule(7, bytes=2**20, age=60.0))
+    bounds = CustodyBounds(2**21, 2**31, 3600.0, AtBound.EXPIRE, rules)
+    config = BrokerConfig("porto", 1, mesh=MeshSettings("m", "sixteen bytes or more", custody=bounds))
     broker_file.write(tmp_path / "b.toml", config)
     assert load(tmp_path / "b.toml") == config
 

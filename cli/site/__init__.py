@@ -1,0 +1,1 @@
+"""What one machine of a mesh needs: its files, certificates, unit and instructions, in a folder."""
