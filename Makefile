@@ -82,8 +82,8 @@ soak: venv ## long: 200 x kill -9, 50 random faults, 10 timed ones, 10 of a meta
 	$(BIN)/python -m benchmarks.trials.recipients --kill --rounds $(KILLS) --seed $(SEED) --rate 300
 	$(BIN)/python -m benchmarks.trials.clones --seed $(SEED)
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --start $(SEED)
-	PYTHONHASHSEED=0 $(BIN)/python -m tests.simulation --mode recipients --seeds $(SEEDS) --start $(SEED)
-	PYTHONHASHSEED=0 $(BIN)/python -m tests.simulation --mode queues --seeds $(SEEDS) --start $(SEED)
+	$(BIN)/python -m tests.simulation --mode recipients --seeds $(SEEDS) --start $(SEED)
+	$(BIN)/python -m tests.simulation --mode queues --seeds $(SEEDS) --start $(SEED)
 	$(BIN)/python -m tests.simulation --mode clones --seeds $(SEEDS) --start $(SEED)
 	MQMESH_ACK_KILLS=$(ACK_KILLS) MQMESH_FLIPS=$(FLIPS) $(BIN)/pytest --timeout=14400 tests/faults/kills/test_kill_at_acknowledgement.py tests/contract/test_store_flips.py
 

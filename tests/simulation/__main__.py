@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 import traceback
@@ -14,6 +15,8 @@ from .clones import Clones
 from .queues import scenario as queues
 from .recipients import scenario as recipients
 from .scenario import Scenario
+
+WHOLE = {"recipients": recipients, "queues": queues}  # modes with whole brokers
 
 
 def main() -> int:
@@ -29,6 +32,8 @@ def main() -> int:
     )
     parser.add_argument("--keep-going", action="store_true", help="run all seeds though one has failed")
     given = parser.parse_args()
+    if given.mode in WHOLE and os.environ.get("PYTHONHASHSEED", "random") == "random":  # the order of their sets is the seed's too
+        os.execve(sys.executable, sys.orig_argv, {**os.environ, "PYTHONHASHSEED": "0"})
     failed = []
     messages = deliveries = frames = 0
     ended: Counter[str] = Counter()  # of messages for recipients, of queues
@@ -36,8 +41,8 @@ def main() -> int:
     for seed in track(range(given.start, given.start + given.seeds), description="seeds", disable=not sys.stderr.isatty()):
         mode = mode_of(seed) if given.mode == "both" else given.mode
         try:
-            if mode in ("recipients", "queues"):
-                told = recipients.run(seed) if mode == "recipients" else queues.run(seed)
+            if mode in WHOLE:
+                told = WHOLE[mode].run(seed)
                 messages += len(told.messages)
                 deliveries += sum(told.counts.values())
                 ended += Counter(told.counts)

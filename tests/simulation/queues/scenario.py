@@ -37,6 +37,7 @@ from .ledger import DONE, EXPIRED, OUTCOMES, UNUSABLE, Entry, Key, Ledger
 SETTLED = 2.0  # seconds that the mesh has before it begins
 TROUBLE = 6.0  # seconds in which things break
 PATIENCE = 90.0  # seconds that everything has to arrive, once all is repaired
+QUIET = 5.0  # seconds in which nothing more may come: messages without an acknowledgement are on their way between sites, and nobody asks
 FAULTS = ("hang", "leave", "move", "cut", "cut", "kill", "kill", "full", "failing", "slow", "clock")
 POISON, BAD = 17, 23  # every so manieth message is always returned, or cannot be used
 
@@ -70,6 +71,7 @@ class Scenario:
         self.publishers: dict[str, Putter] = {}
         self.workers: list[Worker] = []
         self.calm = False
+        self.repeats = 0  # that are still to be sent
 
     def run(self) -> Scenario:
         """AssertionError where something is wrong."""
@@ -241,7 +243,12 @@ class Scenario:
         self.publishers[publisher].put(number, body, queue, qos, properties)
         if handle and qos and chance.random() < 0.2:  # once more, whatever becomes of the first
             self.messages[number].again = True
-            self.loop.call_later(3 * chance.random(), self.publishers[publisher].put, number, body, queue, qos, properties)
+            self.repeats += 1
+            self.loop.call_later(3 * chance.random(), self._repeat, publisher, (number, body, queue, qos, properties))
+
+    def _repeat(self, publisher: str, put: tuple[int, bytes, str, int, dict[int, Any]]) -> None:
+        self.repeats -= 1
+        self.publishers[publisher].put(*put)
 
     async def _trouble(self) -> None:
         chance = self.chance
@@ -328,15 +335,17 @@ class Scenario:
             worker.begin()
 
     async def _arrive(self) -> None:
-        """Wait until every message is at an end, or waits as a dead letter."""
-        end = self.loop.time() + PATIENCE
-        while self.loop.time() < end and self._left():  # noqa: ASYNC110
+        """Wait until every message is at an end, or waits as a dead letter, and nothing more comes."""
+        end, quiet = self.loop.time() + PATIENCE, 0.0
+        while self.loop.time() < end and quiet < QUIET:
             await asyncio.sleep(0.5)
-        await asyncio.sleep(1.5)
+            quiet = 0.0 if self._left() else quiet + 0.5
 
     def _left(self) -> list[str]:
         """What is still to happen."""
         left = [f"{name} waits for acknowledgements: {len(one.waiting)}" for name, one in self.publishers.items() if one.waiting]
+        if self.repeats:
+            left.append(f"{self.repeats} messages are to be sent once more")
         for name, home in self.homes.items():
             queue = self._queue(name, home)
             if (queue.waiting or queue.held) and not name.endswith("-dead"):
@@ -454,7 +463,7 @@ def run(seed: int) -> Scenario:
     try:
         return scenario.run()
     except Exception as error:
-        error.add_note(f"repeat it: PYTHONHASHSEED=0 python -m tests.simulation --mode queues --seeds 1 --start {seed}")
+        error.add_note(f"repeat it: python -m tests.simulation --mode queues --seeds 1 --start {seed}")
         error.add_note("\n".join(scenario.happened[-40:]))
         raise
 

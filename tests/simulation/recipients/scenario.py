@@ -376,7 +376,7 @@ def run(seed: int) -> Scenario:
     try:
         return scenario.run()
     except Exception as error:
-        error.add_note(f"repeat it: PYTHONHASHSEED=0 python -m tests.simulation --mode recipients --seeds 1 --start {seed}")
+        error.add_note(f"repeat it: python -m tests.simulation --mode recipients --seeds 1 --start {seed}")
         error.add_note("\n".join(scenario.happened[-40:]))
         raise
 

@@ -1,0 +1,18 @@
+"""Seeds of whole brokers for a test: in a process of their own, where the order of sets is the same in every run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def run_seeds(mode: str, start: int, count: int) -> None:
+    """AssertionError with what the simulation says, where a seed fails."""
+    command = [sys.executable, "-m", "tests.simulation", "--mode", mode, "--start", str(start), "--seeds", str(count)]
+    environment = {**os.environ, "PYTHONHASHSEED": "0"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert not done.returncode, done.stderr + done.stdout
