@@ -51,6 +51,10 @@
     [journal]                               # left out: no journal; see broker/journal/settings.py
     folder = "journal"
 
+    [[attach]]                              # a broker that is no member of the mesh; see broker/settings/attach.py
+    name = "plant"
+    address = "mqtt://10.0.0.7:1883"
+
     [limits]                                # see `Limits` and docs/configuration.md
     session_queue_bytes = "64 MiB"
 
@@ -78,12 +82,14 @@ from .auth.settings import AccessSettings
 from .journal.settings import JournalSettings
 from .queues.settings import QueueSettings
 from .recipients.settings import RecipientSettings
+from .settings.attach import AttachSettings, attachments_of
 from .settings.directory import BY_NAME, DirectorySettings
 
 if TYPE_CHECKING:
     from ..mesh.topology.topology import Topology
 
 __all__ = [
+    "AttachSettings",
     "BrokerConfig",
     "DirectorySettings",
     "Limits",
@@ -135,6 +141,7 @@ class BrokerConfig:
     None: there is none. directory: where it is registered, None for nowhere. access: who may come in and what it may do; None: all, all.
     serves: whom listeners serve that say it, by address (mesh/topology/listeners.py). recipients: the applications that it watches; None:
     no topic is reserved for them. queues: None for none. journal: what it writes down, None for nothing. management: roles of users.
+    attach: brokers that are no members of the mesh, and that it brings in.
     """
 
     name: str = DEFAULT_NAME
@@ -155,6 +162,7 @@ class BrokerConfig:
     queues: QueueSettings | None = None
     journal: JournalSettings | None = None
     management: ManagementSettings = field(default_factory=ManagementSettings)
+    attach: list[AttachSettings] = field(default_factory=list)
 
     @property
     def store_address(self) -> str | None:
@@ -222,6 +230,7 @@ def _read_tables(config: BrokerConfig, section: Section, folder: Path | None) ->
         config.queues = QueueSettings.of(section.section("queues"), config.data, config.store.durability, folder, config.name)
     if section.has("journal"):
         config.journal = JournalSettings.of(section.section("journal"), folder, config.data)
+    config.attach = attachments_of(section.sections("attach"), folder, mesh is not None and mesh.clients == "roam")
 
 
 def of_topology(topology: Topology, name: str, data: str | Path | None = None) -> BrokerConfig:
@@ -246,7 +255,7 @@ def of_topology(topology: Topology, name: str, data: str | Path | None = None) -
     try:
         _read_tables(config, Section(topology.file, topology.tables_of(name)), Path(topology.file).parent)
     except ConfigError as error:
-        if error.key.partition(".")[0] not in broker.tables:
+        if error.key.partition(".")[0].partition("[")[0] not in broker.tables:
             raise
         key = f"broker[{topology.brokers.index(broker) + 1}].{error.key}"
         raise ConfigError(error.file, key, error.value, error.text) from None

@@ -73,7 +73,9 @@ def render(config: BrokerConfig, tables: Mapping[str, Any], folder: Path | None 
     for name, own in made.items():
         lines += own if name not in tables else []
     for name, table in tables.items():
-        lines += _table([name], table)
+        for one in table if isinstance(table, list) else ():
+            lines += ["", f"[[{name}]]", *_pairs({_value(key): value for key, value in one.items()})]
+        lines += _table([name], table) if isinstance(table, Mapping) else []
     return "\n".join(lines) + "\n"
 
 

@@ -22,6 +22,7 @@
 
     [limits]                                    # optional, as all of `TABLES`: the same table as in a broker's own file, for all brokers
     [broker.limits]                             # optional, below a [[broker]]: goes over it for this broker
+    [[broker.attach]]                           # optional: a broker that is no member of the mesh, at this one (docs/attach.md)
 
 `load` checks what concerns the mesh: what cannot work is a `ConfigError`, what works but is likely a mistake stands in `Topology.warnings`.
 The graph itself (`Topology.graph`) goes to `mesh/topology/analysis.py` and to pictures. It does not know brokers' processes or
@@ -55,7 +56,7 @@ _WIDE = 8  # warn when numbers reach this many times the number of brokers, and 
 @dataclass(slots=True, frozen=True)
 class BrokerEntry:
     """One broker of a topology. data: its folder, None when the file names none. tls: its certificates, None without. serves: whom
-    listeners serve that say it (listeners.py). tables: of `TABLES`, what is said of this broker.
+    listeners serve that say it (listeners.py). tables: of `TABLES`, what is said of this broker; `attach` is a list of tables.
     """
 
     name: str
@@ -64,7 +65,7 @@ class BrokerEntry:
     data: Path | None = None
     tls: TlsSettings | None = None
     serves: dict[str, str] = field(default_factory=dict)
-    tables: dict[str, dict[str, Any]] = field(default_factory=dict)
+    tables: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True, frozen=True)
@@ -174,7 +175,10 @@ def _brokers(section: Section, folder: Path) -> list[BrokerEntry]:
         data = one.path_of("data", folder, "give the path of a folder") if one.has("data") else None
         name = one.name("name")
         listen, serves = _listen(one)
-        broker = BrokerEntry(name, number_of(one, "number"), tuple(listen), data, _tls(shared, one, name, folder), serves, _tables(one))
+        tables: dict[str, Any] = _tables(one)
+        if one.has("attach"):
+            tables["attach"] = [dict(attached.table) for attached in one.sections("attach")]
+        broker = BrokerEntry(name, number_of(one, "number"), tuple(listen), data, _tls(shared, one, name, folder), serves, tables)
         one.done()
         for other in brokers:
             _check_distinct(one, broker, other)

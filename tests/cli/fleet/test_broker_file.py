@@ -158,6 +158,12 @@ subscribers = ["a", "b"]
 largest = "1 KiB"
 dead_letters = "orders.dead"
 [broker.queues."orders.dead"]
+[[broker.attach]]
+name = "plant"
+address = "mqtts://10.0.0.7:8883"
+ca = "ca.pem"
+in = ["plant/#"]
+map = [{ here = "plant/", there = "" }]
 
 [access]
 users = "users"
@@ -199,3 +205,4 @@ def test_tables_of_a_topology_read_back_equal_with_paths_of_its_folder(tmp_path:
     assert found.queues is not None
     assert found.queues.checks
     assert found.store.path == tmp_path / "stores/porto"
+    assert [one.ca for one in found.attach] == [tmp_path / "ca.pem"]
