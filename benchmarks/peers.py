@@ -211,7 +211,7 @@ class Mqmesh(Peer):
         if deployment.durable:
             options += ["--data", str(deployment.folder / f"data{index}")]
         if len(deployment.ports) > 1:
-            options += ["--mesh", "bench", "--key", "a key that all three know"]
+            options += ["--mesh", "bench", "--mesh-key", "a key that all three know"]
         if index + 1 < len(deployment.ports):
             options += ["--peer", f"mqtt://127.0.0.1:{deployment.ports[index + 1]}"]
         if deployment.tls is not None:

@@ -9,6 +9,7 @@ class Counters:
     __slots__ = (
         "bytes_received",
         "bytes_sent",
+        "clients",
         "clients_expired",
         "clients_maximum",
         "connect_timeouts",
@@ -54,7 +55,8 @@ class Counters:
         self.denied_connects = 0  # by `access.py`: CONNECT and wills, subscriptions, messages
         self.denied_subscriptions = 0
         self.denied_messages = 0
-        self.clients_maximum = 0
+        self.clients = 0  # that are connected
+        self.clients_maximum = 0  # at the same time
         self.clients_expired = 0
         self.errors = 0  # connections ended because of what the client sent
         self.connect_timeouts = 0  # connections that did not send CONNECT in time

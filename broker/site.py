@@ -243,6 +243,7 @@ class Site:
         if not connection.inside:
             self.context.event("clients", {"event": "disconnected", "client": connection.client_id, "user": connection.user})
         if session.connection is connection:
+            self.context.counters.clients -= 1
             if self.queues is not None:
                 self.queues.left(session)
             self.sessions.leave(session, connection.clean_end)

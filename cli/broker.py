@@ -67,10 +67,10 @@ class BrokerOptions:
         Key("mesh.name"),
         typer.Option("--mesh", help=f"The mesh's name, the same at all its brokers; '{DEFAULT_MESH}' without this option."),
     ] = None
-    key: Annotated[
+    mesh_key: Annotated[
         str | None,
         Key("mesh.key"),
-        typer.Option("--key", envvar="MQMESH_KEY", show_envvar=True, help="The secret that its brokers share."),
+        typer.Option("--mesh-key", envvar="MQMESH_KEY", show_envvar=True, help="The secret that its brokers share."),
     ] = None
     auth: Annotated[
         str | None,
@@ -134,7 +134,7 @@ class BrokerOptions:
         if self.number is not None:
             values["number"] = self.number
         if has_file and not (self.mesh or self.peer or self.auth or self.mode):
-            values.pop("key", None)  # of the environment, perhaps: the file may say that there is no mesh
+            values.pop("mesh_key", None)  # of the environment, perhaps: the file may say that there is no mesh
         found: dict[str, Any] = {}
         for name, value in values.items():
             *tables, key = KEYS[name].split(".")
@@ -163,15 +163,23 @@ OPTION_OF = {key: f"--{name.replace('_', '-')}" for name, key in KEYS.items()} |
 def broker(
     *,
     options: BrokerOptions,
-    config: Annotated[Path | None, typer.Option("--config", help="A TOML file; options override what it says.")] = None,
+    port: Annotated[
+        list[int] | None,
+        typer.Option(
+            "-p", "--port", metavar="PORT", min=0, max=65535, help="--listen mqtt://127.0.0.1:PORT: for this machine; again for more."
+        ),
+    ] = None,
+    config: Annotated[Path | None, typer.Option("-c", "--config", help="A TOML file; options override what it says.")] = None,
     log_level: Annotated[str, typer.Option("--log-level", metavar="|".join(LEVELS), help="What goes to stderr.")] = "info",
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="--log-level debug.")] = False,
     stop_with_stdin: Annotated[bool, typer.Option("--stop-with-stdin", hidden=True, help="End when stdin is closed.")] = False,
 ) -> None:
     """Run one broker; it prints one line that starts with 'ready' once it listens.
 
     \b
-    Alone, for any MQTT client:
-      mqmesh broker --listen mqtt://127.0.0.1:1883
+    Alone, for any MQTT client of this machine; for other machines too:
+      mqmesh broker -p 1883
+      mqmesh broker --listen mqtt://0.0.0.0:1883
 
     \b
     Two brokers that form a mesh (one end of a link dials, the other listens):
@@ -193,7 +201,7 @@ def broker(
 
     \b
     From a file, on another port:
-      mqmesh broker --config porto.toml --listen mqtt://127.0.0.1:2883
+      mqmesh broker -c porto.toml -p 2883
 
     Ends with SIGTERM or Ctrl-C; with SIGHUP it looks at its certificates and, in its file, at
     users, rules, the policies of its links and the origins of web pages again.
@@ -205,6 +213,8 @@ def broker(
     if log_level not in LEVELS:
         raise fail(f"broker: --log-level {log_level}: there are {', '.join(LEVELS)}", WRONG_USE)
 
+    options.listen += [f"mqtt://127.0.0.1:{one}" for one in port or ()]
+
     def read() -> BrokerConfig:
         table = options.table(config is not None)
         return load(config, table) if config is not None else parse(table)
@@ -213,7 +223,7 @@ def broker(
         settings = read()
     except ConfigError as error:
         raise fail(f"broker: {_explain(error)}", WRONG_USE) from None
-    start_logging(settings.name, log_level)
+    start_logging(settings.name, "debug" if verbose else log_level)
     if stop_with_stdin:
         threading.Thread(target=_stop_with_stdin, name="stdin", daemon=True).start()
     raise typer.Exit(_run(settings, read if config is not None else None))

@@ -44,7 +44,7 @@ def cert(
     """Make an authority and certificates, for tests, first steps, and meshes without another authority.
 
     \b
-    For every broker of a topology, where its \\[tls] table says (else in tls/ beside it), and for two clients:
+    For every broker of a topology, where its [tls] table says (else in tls/ beside it), and for two clients:
       mqmesh cert sites.toml --client sensor-7 --client desk
 
     \b

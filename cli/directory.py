@@ -19,6 +19,7 @@ from rich.table import Table
 
 from ..base.address import is_loopback
 from ..base.extras import install
+from ..base.plural import counted
 from ..base.settings import ConfigError
 from ..base.standing import StandingFile
 from ..directory.client import Client, ClientError
@@ -205,7 +206,7 @@ def import_(
     with _logged_in(url, account) as client:
         for start in range(0, len(records), AT_ONCE):
             client.put_all(records[start : start + AT_ONCE])
-    note(f"registered mesh {topology.mesh.name} and {len(topology.brokers)} brokers")
+    note(f"registered mesh {topology.mesh.name} and {counted(len(topology.brokers), 'broker')}")
 
 
 @app.command()

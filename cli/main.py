@@ -10,11 +10,11 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand
 
 from ..base.collector import spare_start_and_end
 from ..base.extras import missing
-from .output import WRONG_USE, command_group, note
+from .output import HELP, WRONG_USE, Command, Group, command_group, note
 
 # command -> (module in this package, function or group in it, first line of its help)
 COMMANDS = {
@@ -70,7 +70,7 @@ COMMANDS = {
 }
 
 
-class Commands(TyperGroup):
+class Commands(Group):
     """The commands of the table above, for typer."""
 
     _listing = False
@@ -94,14 +94,14 @@ class Commands(TyperGroup):
         target = getattr(import_module(f".{module}", __package__), attribute)
         if not isinstance(target, typer.Typer):
             single = command_group()
-            single.command(cmd_name)(target)
+            single.command(cmd_name, cls=Command)(target)
             target = single
         command = typer.main.get_command(target)
         command.name = cmd_name
         return command
 
 
-app = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
+app = typer.Typer(cls=Commands, context_settings=HELP, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
 def _version(wanted: bool) -> None:
@@ -123,7 +123,7 @@ def _main(
       mqmesh demo --for 30
     Every broker of a topology, or one broker
       mqmesh up topologies/ring-of-five.toml
-      mqmesh broker --listen mqtt://127.0.0.1:1883
+      mqmesh broker -p 1883
     How they are
       mqmesh status -h mqtt://127.0.0.1:18301 --picture
     A client of any MQTT broker

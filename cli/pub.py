@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..base.plural import counted
 from .connection_options import ClientOptions, OptionError, reported_errors
 from .option_groups import with_option_groups
 from .output import FAILED, note
@@ -136,7 +137,7 @@ class _Publisher:
             raise OptionError(f"topic {topic!r}: {error}") from None
 
     def _failed(self) -> int:
-        note(f"pub: {self.connection.failure} ({self.sent - self.acknowledged} messages are not acknowledged)")
+        note(f"pub: {self.connection.failure} ({counted(self.sent - self.acknowledged, 'message')} not acknowledged)")
         return FAILED
 
 

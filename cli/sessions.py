@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..base.plural import counted
 from .connection_options import ConnectionOptions, reported_errors
 from .option_groups import with_option_groups
 from .output import FAILED, WRONG_USE, fail
@@ -113,7 +114,7 @@ def summary(answer: dict[str, Any]) -> str:
     """The totals of the broker."""
     most = f" of {answer['most']:,}" if answer.get("most") else ""
     limit = f" of {size(answer['limit'])}" if answer.get("limit") else ""
-    return f"{answer.get('total', 0):,}{most} sessions, {size(answer.get('bytes', 0))}{limit} in the store"
+    return f"{counted(answer.get('total', 0), 'session', most)}, {size(answer.get('bytes', 0))}{limit} in the store"
 
 
 def size(count: int) -> str:

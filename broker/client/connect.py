@@ -336,6 +336,9 @@ def _begin(connection: Connection, session: Session, present: bool) -> None:
     if journal is not None:
         journal.connected(connection, session, present)
     session.resume(connection)
+    counters = connection.context.counters
+    counters.clients += 1
+    counters.clients_maximum = max(counters.clients_maximum, counters.clients)
     opened = {"client": connection.client_id, "user": session.user, "address": connection.address, "resumed": present}
     connection.context.event("clients", {"event": "connected", **opened})
     hooks = connection.context.hooks

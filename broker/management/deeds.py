@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ...base.plural import counted
 from ...base.quoting import quoted
 from ...mqtt.errors import PeerError
 from ...mqtt.reasons import Reason
@@ -83,7 +84,7 @@ class Deeds:
             if session.connection is not None:
                 session.connection.disconnect(Reason.ADMINISTRATIVE_ACTION, "an operator ended the session")
             self._site.sessions.end(session)
-        return f"the session of {quoted(session.client_id)} ends, with {waiting:,} messages and {filters:,} subscriptions"
+        return f"the session of {quoted(session.client_id)} ends, with {counted(waiting, 'message')} and {counted(filters, 'subscription')}"
 
     def delete(self, values: Values, dry: bool) -> str:
         """Delete a retained message, as a client would that publishes an empty one."""

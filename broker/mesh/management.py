@@ -15,6 +15,7 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...base.address import parse_address
+from ...base.plural import counted
 from ...mesh.node.orders import FORGET, LEAVE, REKEY
 from ...mesh.topology.settings import HIGHEST_COST, MeshSettings, PeerSettings
 from ...mesh.wire.identity import HIGHEST_NUMBER, Identity
@@ -74,8 +75,8 @@ class Management:
         shell = self._shell
         messages, _ = shell.node.custody()
         sessions = shell.persistence.quota.sessions if shell.persistence is not None else 0
-        left = [f"it holds {messages:,} messages that others have not confirmed"] * bool(messages)
-        left += [f"it keeps {sessions:,} sessions, which end with it"] * bool(sessions)
+        left = [f"it holds {counted(messages, 'message')} that others have not confirmed"] * bool(messages)
+        left += [f"it keeps {counted(sessions, 'session')}, to end with it"] * bool(sessions)
         if left and not force and not dry:
             raise UsageError(f"{shell.identity.name} would lose something: {' and '.join(left)}; drain it, end them, or give --force")
         said = shell.node.order(LEAVE, shell.identity.number, shell.now(), dry=dry)

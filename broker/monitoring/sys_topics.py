@@ -1,7 +1,7 @@
 """`$SYS`: what the broker says of itself, under the names that users of other brokers know.
 
-Values are published, retained, every `sys_interval` seconds, each only when it changed. `$SYS/broker/mesh/...` is this
-project's own: one JSON object that says who is linked and what has been carried.
+Values are published, retained, every `sys_interval` seconds, each only when it changed. They do not count themselves.
+`$SYS/broker/mesh/...` is this project's own: one JSON object that says who is linked and what has been carried.
 """
 
 from __future__ import annotations
@@ -98,8 +98,9 @@ class SysTopics:
         connections = site.connections
         sent = site.sent_before + sum(connection.sent for connection in connections)
         received = site.received_before + sum(connection.received for connection in connections)
-        connected = sum(1 for session in site.sessions if session.connection is not None)
-        counters.clients_maximum = max(counters.clients_maximum, connected)
+        connected = counters.clients
+        retained = len(site.retained) - site.retained.sys_count
+        queued = sum(session.queued for session in site.sessions)
         return {
             "messages/received": counters.packets_received + received,
             "messages/sent": counters.packets_sent + sent,
@@ -121,10 +122,10 @@ class SysTopics:
             "clients/expired": counters.clients_expired,
             "subscriptions/count": site.router.subscriptions,
             "shared_subscriptions/count": len(site.router.groups),
-            "retained messages/count": len(site.retained),
-            "store/messages/count": sum(session.queued for session in site.sessions) + len(site.retained),
-            "store/messages/bytes": ledger.held[QUEUED] + ledger.held[IN_FLIGHT] + site.retained.bytes,
-            "messages/stored": sum(session.queued for session in site.sessions) + len(site.retained),
+            "retained messages/count": retained,
+            "store/messages/count": queued + retained,
+            "store/messages/bytes": ledger.held[QUEUED] + ledger.held[IN_FLIGHT] + site.retained.bytes - site.retained.sys_bytes,
+            "messages/stored": queued + retained,
             "access/connects/refused": counters.denied_connects,
             "access/subscriptions/refused": counters.denied_subscriptions,
             "access/publish/refused": counters.denied_messages,

@@ -55,6 +55,7 @@ class Retained:
         self._payers: dict[bytes, Account] = {}  # topic -> for whom it is held, where that is a client's user or address
         self._ends: list[tuple[float, str]] = []
         self.expired = 0
+        self.sys_count = self.sys_bytes = 0  # of those below $SYS, which nobody has published
 
     def __len__(self) -> int:
         return len(self._tree)
@@ -193,6 +194,9 @@ class Retained:
     def _pay(self, topic: bytes, weight: int, old: Batch | None, payer: Account | None) -> None:
         """Charge what is retained for a topic to who has published it, and give back what was charged for it before."""
         ledger = self._ledger
+        if topic.startswith(b"$SYS/"):
+            self.sys_count += bool(weight) - (old is not None)
+            self.sys_bytes += weight - (_weight(old) if old is not None else 0)
         if old is not None:
             before = self._payers.pop(topic, ledger.own)
             before.charge(RETAINED, -_weight(old))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...base.extras import install
+from ...base.plural import counted
 from ..output import FAILED, WRONG_USE, command_group, fail
 from .export import export
 
@@ -78,7 +79,8 @@ def list_(where: Where = None, config: Config = None, broker: Brokers = None, as
         table.add_row(str(one.broker), str(one.epoch), numbers, f"{one.events:,}", *times, f"{one.bytes / 1024:,.1f}")
     Console().print(table)
     events, size = sum(one.events for one in manifest.segments), sum(one.bytes for one in manifest.segments)
-    print(f"{len(manifest.segments):,} segments, {events:,} rows, {size / 2**20:,.1f} MiB; {len(unfinished)} open", end="")
+    print(f"{counted(len(manifest.segments), 'segment')}, {counted(events, 'row')}, {size / 2**20:,.1f} MiB", end="")
+    print(f"; {len(unfinished)} open", end="")
     print(f"; {len(manifest.repeated)} repeated, {len(manifest.replaced)} replaced, {len(manifest.rejected)} unreadable")
 
 
@@ -183,8 +185,8 @@ def check(
             print(f"{len(problems) + len(untold) - SHOWN:,} more")
         for text in gaps[:SHOWN]:
             print(f"gap: {text}")
-        end = f", {len(untold):,} messages without an end" if ends else ""
-        print(f"{segments:,} segments, {len(problems):,} damaged, {len(gaps):,} gaps{end}")
+        end = f", {counted(len(untold), 'message')} without an end" if ends else ""
+        print(f"{counted(segments, 'segment')}, {len(problems):,} damaged, {counted(len(gaps), 'gap')}{end}")
     if problems or untold:
         raise typer.Exit(FAILED)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
+from ...base.plural import counted
 from ...pipeline.run import Summary
 from ..tables import titled_table
 
@@ -29,9 +30,10 @@ def as_json(summary: Summary) -> dict[str, Any]:
 def show_summary(summary: Summary) -> None:
     """What was read, what was set aside, and what each job wrote."""
     console, selection = Console(highlight=False), summary.selection
-    console.print(f"read {selection.events:,} events in {len(selection.segments)} segments of brokers {_brokers(selection.brokers)}")
+    read = f"{counted(selection.events, 'event')} in {counted(len(selection.segments), 'segment')}"
+    console.print(f"read {read} of brokers {_brokers(selection.brokers)}")
     if selection.repeated:
-        console.print(f"{len(selection.repeated)} segments were there twice")
+        console.print(f"there twice: {counted(len(selection.repeated), 'segment')}")
     if selection.rejected:
         reasons = Counter(one.reason for one in selection.rejected)
         table = titled_table("set aside (table rejected)", "reason", "segments", "events", left=("reason",))

@@ -6,6 +6,7 @@ from base64 import b64decode
 from collections.abc import Sequence
 from typing import Any
 
+from ...base.plural import counted
 from ..recipients.view import lines, moment, name_of
 
 HEAD = ("QUEUE", "SITE", "PLAN", "WAITING", "IN FLIGHT", "MEMBERS", "OLDEST", "PUT", "DONE", "RETURNED", "DEAD")
@@ -130,9 +131,9 @@ def done(answer: dict[str, Any]) -> str:
             more = f"; more from position {answer['more']} on" if answer.get("more") is not None else ""
             more += f": {_plain(answer['refused'])}" if answer.get("refused") else ""
             more += f"; there are more: {_plain(answer['left'])}" if answer.get("left") else ""
-            return f"{answer[key]:,} messages{would} {key}{more}"
+            return f"{counted(answer[key], 'message')}{would} {key}{more}"
     if "cleaned" in answer:
-        counts = f"{answer['children']:,} children with their parents, {answer['revealed']:,} messages revealed"
+        counts = f"{answer['children']:,} children with their parents, {counted(answer['revealed'], 'message')} revealed"
         return f"{'would be ' * bool(would)}put right: {counts}, {answer['cleaned']:,} taken back from members that are gone"
     if "edited" in answer:
         return f"message {answer['position']} is in the place of message {answer['edited']}"
@@ -142,7 +143,7 @@ def done(answer: dict[str, Any]) -> str:
         names = ", ".join(map(name_of, answer["queues"]))
         return f"{names}{' would go' if would else ' goes'} to {_plain(answer['store'])}; mqmesh queue show says how far it is"
     if "deleted" in answer:
-        return f"queue {name_of(answer['queue'])}{would or ' is'} deleted, with {answer['deleted']:,} messages"
+        return f"queue {name_of(answer['queue'])}{would or ' is'} deleted, with {counted(answer['deleted'], 'message')}"
     message = answer.get("message") or {}
     return f"message {message.get('position', '?')} is {_plain(message.get('state'))}"
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ...base.plural import counted
+
 HEAD = ("NAME", "SITE", "STATE", "SINCE", "QUEUE", "IN FLIGHT", "FAILED OVER", "RETURNED", "ALTERNATIVES")
 RIGHT = {4, 5, 6, 7}
 
@@ -18,7 +20,7 @@ def table(shown: list[dict[str, Any]]) -> str:
         counts = (_count(one, key) for key in ("queue", "in_flight", "failed_over", "returned"))
         rows.append((name_of(one["name"]), _plain(one.get("site")), state, moment(one.get("since")), *counts, alternatives(one)))
     bad = sum(one.get("state") in order for one in shown)
-    end = f"{len(shown):,} recipients, {bad:,} in fault or defunct" if shown else "no recipients"
+    end = f"{counted(len(shown), 'recipient')}, {bad:,} in fault or defunct" if shown else "no recipients"
     return "\n".join([*lines(rows), end]) if shown else end
 
 

@@ -11,6 +11,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from ...base.plural import counted
+
 BROKER = "$SYS/broker/"
 MESH = BROKER + "mesh/status"
 CLOCK = BROKER + "clock"
@@ -174,7 +176,7 @@ def _troubles(broker: Mapping[str, Any]) -> list[str]:
     if dead:
         names = broker["recipients_dead"]
         more = f" and {dead - len(names):,} more" if 0 < len(names) < dead else ""
-        found.append(f"{dead:,} recipients take no messages: {', '.join(names)}{more} (mqmesh recipients)")
+        found.append(f"no messages are taken by {counted(dead, 'recipient')}: {', '.join(names)}{more} (mqmesh recipients)")
     if broker["held_bytes_limit"] and broker["held_bytes"] >= broker["held_bytes_limit"]:
         found.append(f"the broker is full: it holds the {broker['held_bytes_limit']:,} bytes in memory that it may (limits.broker_bytes)")
     return found
@@ -215,10 +217,10 @@ def _mesh_troubles(mesh: Mapping[str, Any] | None) -> list[str]:
         if not link["up"]:
             found.append(f"the link to {who} is down: {link['error'] or 'no reason given'}")
         elif link["full"]:
-            found.append(f"the link to {who} is full: {link['unsent']:,} bytes are unsent (limits.link_unsent_bytes)")
+            found.append(f"the link to {who} is full: {counted(link['unsent'], 'byte')} unsent (limits.link_unsent_bytes)")
     for member in mesh["members"]:
         if not member["live"]:
-            waiting = f", {member['open']:,} messages wait for it" if member["open"] else ""
+            waiting = f", waiting for it: {counted(member['open'], 'message')}" if member["open"] else ""
             found.append(f"{member['name']} (number {member['number']}) cannot be reached{waiting}")
     several = mesh["metabrokers"]
     if len(several) > 1:

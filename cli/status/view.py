@@ -9,6 +9,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ...base.plural import counted
 from ..sessions import lasting, size
 from .picture import LEGEND, drawn, plain
 from .report import WAITS, neighbour
@@ -74,9 +75,9 @@ def _clients(broker: Mapping[str, Any]) -> list[str]:
         ("clients", "{:,} connected"),
         ("clients_maximum", "{:,} at most so far"),
         ("sessions_away", "{:,} away"),
-        ("subscriptions", "{:,} subscriptions"),
     )
-    return [form.format(broker[key]) for key, form in forms if broker[key] is not None]
+    found = [form.format(broker[key]) for key, form in forms if broker[key] is not None]
+    return found if broker["subscriptions"] is None else [*found, counted(broker["subscriptions"], "subscription")]
 
 
 def _messages(broker: Mapping[str, Any]) -> list[str]:
@@ -90,12 +91,12 @@ def _holds(broker: Mapping[str, Any]) -> list[str]:
         if broker[key] is not None:
             found.append(f"{size(broker[key])}{_of(broker[f'{key}_limit'], size)} {where}")
     if broker["held_evicted"]:
-        found.append(f"{broker['held_evicted']:,} connections closed for want of memory")
+        found.append(f"{counted(broker['held_evicted'], 'connection')} closed for want of memory")
     if broker["stored_sessions"] is not None:
         limit = _of(broker["stored_sessions_limit"], lambda count: format(count, ","))
-        found.append(f"{broker['stored_sessions']:,}{limit} sessions")
+        found.append(counted(broker["stored_sessions"], "session", limit))
     if broker["retained_messages"] is not None:
-        found.append(f"{broker['retained_messages']:,} retained messages")
+        found.append(counted(broker["retained_messages"], "retained message"))
     return found
 
 
@@ -106,9 +107,9 @@ def _recipients(broker: Mapping[str, Any]) -> list[str]:
         ("recipients_operational", "{:,} operational"),
         ("recipients_fault", "{:,} in fault"),
         ("recipients_defunct", "{:,} defunct"),
-        ("failed_over", "{:,} messages failed over"),
+        ("failed_over", "{:,} failed over"),
         ("returned", "{:,} returned"),
-        ("dead_lettered", "{:,} dead letters"),
+        ("dead_lettered", "{:,} as dead letters"),
     )
     return [form.format(broker[key]) for key, form in forms if broker[key] is not None]
 
@@ -172,8 +173,8 @@ def _custody(mesh: Mapping[str, Any]) -> Text:
     custody = mesh["custody"]
     messages, held = custody["messages"], custody["bytes"]
     return Text(
-        f"{messages:,}{_of(custody['messages_limit'], lambda count: format(count, ','))} messages"
-        f" and {size(held)}{_of(custody['bytes_limit'], size)} held until other brokers confirm them"
+        counted(messages, "message", _of(custody["messages_limit"], lambda count: format(count, ",")))
+        + f" and {size(held)}{_of(custody['bytes_limit'], size)} held until other brokers confirm them"
     )
 
 
@@ -191,9 +192,9 @@ def _metabroker(one: Mapping[str, Any]) -> list[RenderableType]:
         return [Text.assemble(("metabroker ", "bold"), (name, "bold"), _where(one), "  ", (state, BAD))]
     sessions, messages = one["sessions"], one["messages"]
     words = [
-        f"{sessions['all']:,} sessions",
+        counted(sessions["all"], "session"),
         f"{sessions['durable']:,} durable, {sessions['away']:,} of them away",
-        f"{messages['to_remotes']:,} messages out, {messages['from_remotes']:,} in",
+        f"{counted(messages['to_remotes'], 'message')} out, {messages['from_remotes']:,} in",
     ]
     head = Text.assemble(("metabroker ", "bold"), (name, "bold"), _where(one), "  ", ("up", GOOD), "  ", ", ".join(words))
     if not one["remotes"]:

@@ -83,17 +83,29 @@ def test_a_file_and_options_over_it(tmp_path: Path) -> None:
     process.communicate()
 
 
+def test_short_options_as_for_mosquitto(tmp_path: Path) -> None:
+    file = tmp_path / "b.toml"
+    file.write_text('name = "lyon"\nlisten = ["mqtt://127.0.0.1:1"]\n')
+    process = start("broker", "-p", "0", "-p", "0", "-c", file, "-v")
+    line = process.stdout.readline()
+    assert line.count("mqtt://127.0.0.1:") == 2
+    assert " name=lyon" in line
+    process.terminate()
+    process.wait(PATIENCE)
+    process.communicate()
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["--listen", "mqtt://127.0.0.1:x"], ["--listen", "mqtt://HOST:PORT"]),
         (["--listen", "tcp://127.0.0.1"], ["--listen", "mqtt://HOST:PORT"]),
         (["--name", "a b"], ["--name", "letters"]),
-        (["--peer", "mqtt://127.0.0.1:1", "--name", "a", "--number", "1"], ["--key", "missing"]),
-        (["--peer", "mqtt://127.0.0.1:1", "--key", KEY, "--number", "1"], ["--name", "missing"]),
-        (["--peer", "mqtt://127.0.0.1:1?cots=1", "--key", KEY, "--name", "a", "--number", "1"], ["--peer", "?cost=2&number=7"]),
-        (["--mesh", "m", "--key", "short", "--name", "a", "--number", "1"], ["--key", "16 bytes"]),
-        (["--mesh", "m", "--key", KEY, "--mode", "flod", "--name", "a", "--number", "1"], ["--mode", "flood"]),
+        (["--peer", "mqtt://127.0.0.1:1", "--name", "a", "--number", "1"], ["--mesh-key", "missing"]),
+        (["--peer", "mqtt://127.0.0.1:1", "--mesh-key", KEY, "--number", "1"], ["--name", "missing"]),
+        (["--peer", "mqtt://127.0.0.1:1?cots=1", "--mesh-key", KEY, "--name", "a", "--number", "1"], ["--peer", "?cost=2&number=7"]),
+        (["--mesh", "m", "--mesh-key", "short", "--name", "a", "--number", "1"], ["--mesh-key", "16 bytes"]),
+        (["--mesh", "m", "--mesh-key", KEY, "--mode", "flod", "--name", "a", "--number", "1"], ["--mode", "flood"]),
         (["--config", "/nonexistent.toml"], ["/nonexistent.toml", "No such file"]),
         (["--log-level", "loud"], ["--log-level", "debug, info"]),
     ],
@@ -127,10 +139,24 @@ def test_a_taken_port_gets_one_line() -> None:
     ],
 )
 def test_a_peer_that_does_not_belong_is_named_in_the_log(tmp_path: Path, mesh: str, key: str, number: int, words: list[str]) -> None:
-    first = start("broker", "--listen", "mqtt://127.0.0.1:0", "--name", "porto", "--number", 1, "--mesh", "sites", "--key", KEY)
+    first = start("broker", "--listen", "mqtt://127.0.0.1:0", "--name", "porto", "--number", 1, "--mesh", "sites", "--mesh-key", KEY)
     peer = f"mqtt://127.0.0.1:{ready_port(first)}"
     second = start(
-        *("broker", "--listen", "mqtt://127.0.0.1:0", "--name", "lyon", "--number", number, "--mesh", mesh, "--key", key, "--peer", peer),
+        *(
+            "broker",
+            "--listen",
+            "mqtt://127.0.0.1:0",
+            "--name",
+            "lyon",
+            "--number",
+            number,
+            "--mesh",
+            mesh,
+            "--mesh-key",
+            key,
+            "--peer",
+            peer,
+        ),
         stderr=tmp_path / "log",
     )
     ready_port(second)
@@ -144,7 +170,7 @@ def test_a_peer_that_does_not_belong_is_named_in_the_log(tmp_path: Path, mesh: s
 def test_an_unreachable_peer_is_named_in_the_log(tmp_path: Path) -> None:
     peer = f"mqtt://127.0.0.1:{free_port()}"
     process = start(
-        *("broker", "--listen", "mqtt://127.0.0.1:0", "--name", "lyon", "--number", 2, "--key", KEY, "--peer", peer),
+        *("broker", "--listen", "mqtt://127.0.0.1:0", "--name", "lyon", "--number", 2, "--mesh-key", KEY, "--peer", peer),
         stderr=tmp_path / "log",
     )
     ready_port(process)
@@ -190,7 +216,10 @@ def test_mistakes_with_certificates_are_one_line_that_names_the_option(tmp_path:
         ([*listen, *made.options("no")], f'--tls-certificate = "{tmp_path}/no.crt": cannot be read: No such file or directory'),
         ([*made.options("porto", "maybe")], '--client-certificates = "maybe": give "none" or "optional" or "required"'),
         ([*member], '--auth = "certificate": give certificate in [tls]: links prove by certificates who they are'),
-        ([*member, "--key", KEY], f'--key = ({len(KEY)} bytes): auth = "certificate" uses no key: leave it out, or give auth = "both"'),
+        (
+            [*member, "--mesh-key", KEY],
+            f'--mesh-key = ({len(KEY)} bytes): auth = "certificate" uses no key: leave it out, or',
+        ),
         (
             [*member, *made.options("porto")],
             f'--tls-certificate = "{tmp_path}/porto.crt": names 127.0.0.1, ::1, localhost, porto: links need',

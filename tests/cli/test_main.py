@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -30,6 +31,38 @@ def test_unknown_commands_are_refused() -> None:
     done = run("pubb")
     assert done.returncode == 2
     assert b"pubb" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("typed", "hint"),
+    [
+        ("brker", "Did you mean broker"),
+        ("queues", "Did you mean queue?"),
+        ("client", "Did you mean clients"),
+        ("topology chek", "Did you mean check?"),
+        ("xyz", "--help lists them."),
+        ("broker --key secret", "--mesh-key"),
+    ],
+)
+def test_a_wrong_name_gets_the_near_ones(typed: str, hint: str) -> None:
+    done = run(*typed.split())
+    assert done.returncode == 2
+    assert hint in done.stderr.decode()
+
+
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command != "broker"])
+def test_h_is_help_where_it_is_nothing_else(command: str) -> None:
+    text = run(command, "--help").stdout.decode()
+    assert ("-h, --help" in text) == (not re.search(r"-h, --h?ost|-h HOST", text))
+
+
+def test_commands_in_the_help_are_not_wrapped() -> None:
+    done = run("broker", "-h", env={"COLUMNS": "60", "PATH": "/usr/bin"})
+    assert "mqmesh broker --listen mqtts://127.0.0.1:8883 --tls-certificate tls/porto.crt --tls-key tls/porto.key\n" in done.stdout.decode()
+
+
+def test_a_group_shows_whole_sentences_of_its_commands() -> None:
+    assert "a broker may be running." in " ".join(run("store", "-h").stdout.decode().split())
 
 
 @pytest.mark.parametrize("module", ["main", "pub", "sub", "broker", "fleet.command", "demo.command"])

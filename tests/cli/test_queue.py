@@ -189,7 +189,7 @@ async def test_changes_and_refusals(tmp_path: Path) -> None:
         for payload in (b"1", b"2"):
             await shop.publish("$queue/dead", payload, qos=1)
         left = "there are more: small: the queue holds 1 of 1 messages"
-        assert await command(site, "redrive", "dead", "small") == [f"1 messages redriven; {left}"]
+        assert await command(site, "redrive", "dead", "small") == [f"1 message redriven; {left}"]
         assert "there is no queue 'none' at site0" in (await command(site, "show", "none", status=1))[-1]
         assert "never was" in (await command(site, "trace", "orders", 9, status=1))[-1]
         assert "leave it out with reveal" in (await command(site, "reveal", "orders", 1, "--dry-run", status=2))[-1]
@@ -202,8 +202,8 @@ async def test_changes_and_refusals(tmp_path: Path) -> None:
         assert "deliveries = 0.5" in (await command(site, "declare", "odd", "deliveries=0.5", status=1))[-1]
         await shop.publish("$queue/new", b"1", qos=1)
         assert "not at an end" in (await command(site, "delete", "new", status=1))[-1]
-        assert await command(site, "delete", "new", "--force", "--dry-run") == ["queue new would be deleted, with 1 messages"]
-        assert await command(site, "delete", "new", "--force") == ["queue new is deleted, with 1 messages"]
+        assert await command(site, "delete", "new", "--force", "--dry-run") == ["queue new would be deleted, with 1 message"]
+        assert await command(site, "delete", "new", "--force") == ["queue new is deleted, with 1 message"]
         assert "--force goes with delete" in (await command(site, "purge", "orders", "--force", status=2))[-1]
     async with Site() as site:
         assert "has no queues" in (await command(site, status=1))[-1]

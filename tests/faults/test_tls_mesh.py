@@ -251,13 +251,13 @@ def test_an_expired_certificate(scene: Scene, certificates: Certificates, tmp_pa
 
 
 def test_a_link_without_tls(scene: Scene, tmp_path: Path) -> None:
-    options = ["--key", "sixteen bytes or more"]
+    options = ["--mesh-key", "sixteen bytes or more"]
     Stranger(scene, tmp_path, "eve", 9, *options, scheme="mqtt").says("a (number 1) asks links for certificates (mesh.auth)", "shows none")
     assert_clean(scene.check("after"))
 
 
 def test_a_link_with_tls_but_no_certificate(scene: Scene, certificates: Certificates, tmp_path: Path) -> None:
-    options = ["--key", "sixteen bytes or more", "--tls-ca", str(certificates.ca)]
+    options = ["--mesh-key", "sixteen bytes or more", "--tls-ca", str(certificates.ca)]
     Stranger(scene, tmp_path, "eve", 9, *options).says("it asks for a certificate, and none was shown: give one")
     says(scene, "event=tls-refused", "it shows no certificate, and one is required here")
     assert_clean(scene.check("after"))
@@ -265,7 +265,7 @@ def test_a_link_with_tls_but_no_certificate(scene: Scene, certificates: Certific
 
 def test_no_tls_at_the_tls_port(scene: Scene, tmp_path: Path) -> None:
     target = next(one for one in scene.fleet.topology.broker("a").listen if one.startswith("mqtts://"))
-    command = ("broker", "--listen", "mqtt://127.0.0.1:0", "--name", "eve", "--number", 9, "--key", "sixteen bytes or more")
+    command = ("broker", "--listen", "mqtt://127.0.0.1:0", "--name", "eve", "--number", 9, "--mesh-key", "sixteen bytes or more")
     log = tmp_path / "log"
     process = start(*command, "--peer", target.replace("mqtts", "mqtt"), stderr=log)
     wait_until(lambda: "speaks TLS, and eve (number 9) does not: write mqtts://" in log.read_text(), PATIENCE, "line")

@@ -40,7 +40,7 @@ async def test_a_session_is_ended_once_that_is_kept() -> None:
         await site.gone("away")
         client = await manager(site)
         await client.publish("t", b"x", 1)
-        assert "1 messages and 1 subscriptions" in (await ask(client, do_="end-session", client="away", dry_run=True))["would"]["site0"]
+        assert "1 message and 1 subscription" in (await ask(client, do_="end-session", client="away", dry_run=True))["would"]["site0"]
         assert site.broker.site.sessions.get("away") is not None
         assert "done" in await ask(client, do_="end-session", client="away")
         assert site.broker.site.sessions.get("away") is None

@@ -57,6 +57,28 @@ async def test_the_values():
         assert int(values["bytes/received"]) > int(values["publish/bytes/received"])
 
 
+async def test_what_the_broker_says_itself_is_not_counted() -> None:
+    async with Site(sys_interval=1) as site:
+        client = await site.client("c")
+        await client.publish("r", b"x", retain=True)
+        await site.later(3)
+        values = site.broker.sys_topics.values()
+        assert values["retained messages/count"] == values["messages/stored"] == values["store/messages/count"] == "1"
+        assert int(values["store/messages/bytes"]) < 1000
+        await client.publish("r", b"", retain=True)
+        assert site.broker.sys_topics.values()["store/messages/bytes"] == "0"
+
+
+async def test_the_most_clients_so_far_are_counted_when_they_connect() -> None:
+    async with Site(sys_interval=0) as site:
+        clients = [await site.client(name) for name in ("a", "b", "c")]
+        await site.client("a")  # takes over
+        for client in clients[1:]:
+            await client.leave()
+        values = site.broker.sys_topics.values()
+        assert (values["clients/connected"], values["clients/maximum"]) == ("1", "3")
+
+
 async def heard(client: Client) -> list[Publish]:
     """What has come, and what is on the way."""
     client.send(Pingreq())

@@ -81,7 +81,7 @@ def test_lists_of_another_site(two: Two) -> None:
 def test_actions_at_another_site(two: Two) -> None:
     assert run("sub", "-h", f"mqtt://127.0.0.1:{two.ports['lyon']}", "-t", "x", "-q", "1", "-c", "-i", "away", "-E").returncode == 0
     done = run("manage", "do", "end-session", "client=away", "--at", "lyon", "--dry-run", "-h", two.socket)
-    assert done.stdout.decode() == "lyon: would: the session of away ends, with 0 messages and 1 subscriptions\n", done.stderr
+    assert done.stdout.decode() == "lyon: would: the session of away ends, with 0 messages and 1 subscription\n", done.stderr
     assert "lyon" in two.ask("manage", "do", "end-session", "client=away", "--at", "lyon")["done"]
     done = run("sessions", "--end", "away", "--at", "lyon", "-h", two.socket)
     assert (done.returncode, b"there is no session of 'away'" in done.stderr) == (1, True)

@@ -145,7 +145,7 @@ def test_a_broker_that_is_a_process(tmp_path: Path) -> None:
         wait_until(lambda: run("status", "-h", home, "--check").returncode == 1, PATIENCE, "the next values of $SYS")
         shown = run("status", "-h", home)
         assert b"0 operational, 0 in fault, 1 defunct" in shown.stdout
-        assert b"not well: 1 recipients take no messages: orders (mqmesh recipients)" in shown.stdout
+        assert b"not well: no messages are taken by 1 recipient: orders (mqmesh recipients)" in shown.stdout
     finally:
         broker.terminate()
         broker.communicate()

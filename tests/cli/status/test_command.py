@@ -126,7 +126,7 @@ def test_a_dead_broker_is_seen_and_what_waits_for_it(mesh: Mesh, name: str) -> N
     assert not report["ok"]
     turin = member(report, "turin")
     assert (turin["next"], turin["waits"], turin["open_bytes"] > 0, turin["since"] is not None) == (None, "reach", True, True)
-    assert any("turin (number 3) cannot be reached, 1 messages wait for it" in one for one in report["problems"])
+    assert any("turin (number 3) cannot be reached, waiting for it: 1 message" in one for one in report["problems"])
     assert [(low, high) for low, high, _, used in report["mesh"]["graph"] if not used] == [(1, 3), (2, 3)]
 
     done = run("status", "-h", mesh.url("porto"), "--check", "--picture")

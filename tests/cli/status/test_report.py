@@ -77,7 +77,7 @@ def test_ages_are_by_the_brokers_clock() -> None:
         ({**SYS, "$SYS/broker/held/bytes": "1000"}, "the broker is full"),
         (said(links=[{"number": 2, "name": None, "address": "mqtt://a:1", "up": False, "error": "nobody"}]), "is down: nobody"),
         (said(links=[{"name": "lyon", "up": True, "full": True, "unsent": 5000}]), "the link to lyon is full: 5,000 bytes"),
-        (said(members=[member(2, "lyon", live=False, open=1200)]), "lyon (number 2) cannot be reached, 1,200 messages wait"),
+        (said(members=[member(2, "lyon", live=False, open=1200)]), "lyon (number 2) cannot be reached, waiting for it: 1,200 messages"),
         (said(custody={"messages": 10, "messages_limit": 10}), "custody is full: 10 messages"),
         ({**SYS, METABROKER + "m": '{"up":false}'}, "the metabroker m is down"),
         ({**SYS, METABROKER + "m": "?"}, "the metabroker m is down"),
