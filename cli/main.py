@@ -28,7 +28,7 @@ COMMANDS = {
     "topology": (
         "topology.command",
         "app",
-        "Check, draw or simulate a topology file: what does each failure do, how often is a message copied?",
+        "Check, draw or simulate a topology file, or split it into a folder for each machine.",
     ),
     "cert": ("cert", "cert", "Make an authority and certificates, for tests, first steps, and meshes without another authority."),
     "passwd": ("passwd", "passwd", "Give a user a password, or remove the user."),

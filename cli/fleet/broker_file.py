@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from datetime import date, time
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from ...broker.journal.settings import JournalSettings
     from ...broker.queues.settings import QueueSettings
     from ...broker.recipients.settings import Intervals, RecipientSettings
+
+_BARE = re.compile(r"[A-Za-z0-9_-]+")  # a key of TOML without quotes
 
 
 def write(path: Path, config: BrokerConfig, tables: Mapping[str, Any] | None = None, folder: Path | None = None) -> None:
@@ -50,16 +53,16 @@ def render(config: BrokerConfig, tables: Mapping[str, Any], folder: Path | None 
         if custody is not None:
             lines += _custody(custody)
         if keys:
-            lines += ["", "[mesh.keys]", *_pairs({_value(name): key for name, key in keys.items()})]
+            lines += ["", "[mesh.keys]", *_pairs({_key(name): key for name, key in keys.items()})]
         if brokers is not None:
-            lines += ["", "[mesh.brokers]", *(f"{_value(name)} = {number}" for name, number in brokers.items())]
+            lines += ["", "[mesh.brokers]", *(f"{_key(name)} = {number}" for name, number in brokers.items())]
         for peer in peers:
             table = {field.name: getattr(peer, field.name) for field in fields(peer)}
             if peer.address.startswith(BY_NAME):
                 del table["address"]
             lines += ["", "[[mesh.peer]]", *_pairs(table)]
         for peer_key, one in rules.items():
-            lines += ["", f"[mesh.policy.{_value(str(peer_key))}]", *_pairs(table_of(one)), *_map(one)]
+            lines += ["", f"[mesh.policy.{_key(str(peer_key))}]", *_pairs(table_of(one)), *_map(one)]
     made = {
         "tls": _tls(config.tls) if config.tls is not None else [],
         "directory": _directory(config.directory) if config.directory is not None else [],
@@ -82,7 +85,8 @@ def render(config: BrokerConfig, tables: Mapping[str, Any], folder: Path | None 
 def _table(path: list[str], table: Mapping[str, Any]) -> list[str]:
     """A table of any depth; a table within a list stands inline."""
     inner = {key: value for key, value in table.items() if isinstance(value, Mapping)}
-    lines = ["", f"[{'.'.join(map(_value, path))}]", *_pairs({_value(key): one for key, one in table.items() if key not in inner})]
+    own = _pairs({_key(key): one for key, one in table.items() if key not in inner})
+    lines = ["", f"[{'.'.join(map(_key, path))}]", *own] if own or not inner else []
     for key, value in inner.items():
         lines += _table([*path, key], value)
     return lines
@@ -141,7 +145,7 @@ def _queues(settings: QueueSettings) -> list[str]:
         if values.pop("requests", False):
             values["acknowledge"] = "request"
         values["subscribers"] = settings.subscribers.get(name) or None
-        lines += ["", f"[queues.{_value(name)}]", *_pairs(values)]
+        lines += ["", f"[queues.{_key(name)}]", *_pairs(values)]
     return lines
 
 
@@ -184,6 +188,10 @@ def _pairs(values: dict[str, Any]) -> list[str]:
     return [f"{key} = {_value(value)}" for key, value in values.items() if value is not None]
 
 
+def _key(name: str) -> str:
+    return name if _BARE.fullmatch(name) else _value(name)
+
+
 def _value(value: Any) -> str:
     if isinstance(value, Path):
         value = str(value.absolute())  # the file may lie in another folder
@@ -192,7 +200,7 @@ def _value(value: Any) -> str:
     if isinstance(value, list) and any(isinstance(one, Mapping | list) for one in value):
         return f"[{', '.join(map(_value, value))}]"
     if isinstance(value, Mapping):
-        return f"{{ {', '.join(_pairs({_value(key): one for key, one in value.items()}))} }}"
+        return f"{{ {', '.join(_pairs({_key(key): one for key, one in value.items()}))} }}"
     if isinstance(value, date | time):
         return value.isoformat()
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # the one character that only TOML escapes

@@ -53,11 +53,12 @@ def up(
     """
     from ...base.settings import ConfigError
     from ...broker.journal.settings import JournalSettings
-    from ...mesh.topology.topology import load
+    from ...mesh.topology.topology import check_one_machine, load
     from .process import Fleet, FleetError
 
     try:
         topology = load(file)
+        check_one_machine(topology)
         fleet = Fleet(topology, data or Path(topology.mesh.name))
         for broker in topology.brokers:
             fleet.configuration(broker.name)

@@ -1,6 +1,6 @@
-"""`mqmesh topology check|draw|simulate FILE`: judge a topology before a broker of it runs.
+"""`mqmesh topology check|draw|simulate|split FILE`: judge a topology before a broker of it runs, and make of it a folder a machine.
 
-The figures come from `mesh.analysis`, the pictures from `cli.drawing`; here are the commands and their tables.
+The figures come from `mesh.analysis`, the pictures from `cli.drawing`, the folders from `cli.site`; here are the commands and their tables.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ from ...mesh.topology.rehearsal import reach, rehearse
 from ...mesh.topology.topology import Topology, load
 from ...mqtt.errors import MqttError
 from ...mqtt.topics import check_topic
-from ..output import FAILED, WRONG_USE, command_group, fail
+from ..output import FAILED, WRONG_USE, command_group, fail, note
 from ..tables import titled_table
 from . import drawing
 
 app = command_group(
     no_args_is_help=True,
-    help="""Check, draw or simulate a topology file: what does each failure do, how often is a message copied?
+    help="""Check, draw or simulate a topology file, or split it into a folder for each machine.
 
     \b
       mqmesh topology check topologies/ring-of-five.toml
       mqmesh topology draw topologies/bow-tie.toml -o bow-tie.svg
       mqmesh topology simulate topologies/grid-3x3.toml
       mqmesh topology simulate topologies/two-companies.toml --topic orders/1
+      mqmesh topology split sites.toml --out sites
     """,
 )
 
@@ -130,6 +131,47 @@ def simulate(
     console.print(_failures_table(analysis))
     for line in (*topology.warnings, *_weaknesses(analysis)):
         console.print(f"[yellow]weak[/yellow] {line}")
+
+
+@app.command()
+def split(
+    file: File,
+    out: Annotated[Path, typer.Option("--out", help="Folder in which each broker gets one of its own.", show_default=False)],
+    as_json: AsJson = False,
+) -> None:
+    """Write a folder for each broker, to be copied to its machine and started there.
+
+    \b
+      mqmesh topology split sites.toml --out sites
+      scp -r sites/porto root@porto.example.com:
+
+    A folder holds the broker's file, certificates, key pair, systemd unit and a README.md with the commands to run there. Files that the
+    topology names by relative paths are copied. Certificates that are missing are made as mqmesh cert makes them. Called again, it writes
+    all anew except keys and certificates.
+
+    Status: 0 done; 1 files cannot be read or written; 2 the topology is wrong.
+    """
+    topology, _ = _read(file)
+    from ..authority import AuthorityError
+    from ..site.split import split as split_into_folders
+    from ..site.split import weaknesses
+
+    try:
+        folders = split_into_folders(topology, out)
+    except ConfigError as error:
+        raise fail(f"topology split: {error}", WRONG_USE) from None
+    except (AuthorityError, OSError, ValueError) as error:
+        raise fail(f"topology split: {error}", FAILED) from None
+    weak = weaknesses(topology)
+    if as_json:
+        brokers = {broker.name: str(folder) for broker, folder in zip(topology.brokers, folders, strict=True)}
+        _write_json({"file": str(file), "folders": brokers, "weaknesses": weak})
+        return
+    for folder in folders:
+        print(folder)
+    for line in weak:
+        note(f"weak: {line}")
+    note("copy each folder to its machine; its README.md says what to run there")
 
 
 # what the commands show

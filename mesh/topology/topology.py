@@ -164,12 +164,18 @@ def load(path: str | Path) -> Topology:
     return topology
 
 
+def check_one_machine(topology: Topology) -> None:
+    """Whether all brokers can run on one machine: no two listen at one address. Raises ConfigError."""
+    taken: list[tuple[Address, str]] = []
+    for number, broker in enumerate(topology.brokers, 1):
+        _check_free(topology.file, number, broker, taken)
+
+
 # brokers
 
 
 def _brokers(section: Section, folder: Path) -> list[BrokerEntry]:
     brokers: list[BrokerEntry] = []
-    taken: list[tuple[Address, str]] = []
     shared = section.section("tls")
     for one in section.sections("broker"):
         data = one.path_of("data", folder, "give the path of a folder") if one.has("data") else None
@@ -182,8 +188,7 @@ def _brokers(section: Section, folder: Path) -> list[BrokerEntry]:
         one.done()
         for other in brokers:
             _check_distinct(one, broker, other)
-        for text in broker.listen:
-            _check_free(one, parse_address(text), broker.name, taken)
+        _check_free(section.file, len(brokers) + 1, broker, [])
         brokers.append(broker)
     if not brokers:
         raise section.error("broker", "give at least one [[broker]] with name, number and listen")
@@ -250,14 +255,16 @@ def _check_distinct(section: Section, broker: BrokerEntry, other: BrokerEntry) -
         raise section.error("data", f'"{other.name}" has this folder already: give each broker its own')
 
 
-def _check_free(section: Section, address: Address, name: str, taken: list[tuple[Address, str]]) -> None:
-    for other, holder in taken:
-        if address == other or (
-            "unix" not in (address.scheme, other.scheme) and address.port == other.port and _meet(address.host, other.host)
-        ):
-            who = f'"{holder}" listens' if holder != name else "the broker listens"
-            raise ConfigError(section.file, section.key("listen"), str(address), f"{who} at {other} already: give another address")
-    taken.append((address, name))
+def _check_free(file: str, number: int, broker: BrokerEntry, taken: list[tuple[Address, str]]) -> None:
+    """Whether each listener has an address of its own. taken: what others listen at; this broker's come to it. Raises ConfigError."""
+    for address in map(parse_address, broker.listen):
+        for other, holder in taken:
+            if address == other or (
+                "unix" not in (address.scheme, other.scheme) and address.port == other.port and _meet(address.host, other.host)
+            ):
+                who = f'"{holder}" listens' if holder != broker.name else "the broker listens"
+                raise ConfigError(file, f"broker[{number}].listen", str(address), f"{who} at {other} already: give another address")
+        taken.append((address, broker.name))
 
 
 def _meet(one: str, other: str) -> bool:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mqmesh.base.address import parse_address
 from mqmesh.base.settings import ConfigError
 from mqmesh.broker.config import of_topology
-from mqmesh.mesh.topology.topology import Topology, load
+from mqmesh.mesh.topology.topology import Topology, check_one_machine, load
 
 FOLDER = Path(__file__).parents[3] / "topologies"
 EXAMPLES = {
@@ -95,6 +95,16 @@ def test_a_data_folder_is_relative_to_the_file(tmp_path: Path) -> None:
     assert of_topology(topology, "a", "/d").data == Path("/d/a")
 
 
+@pytest.mark.parametrize("address", ["127.0.0.1:1001", "0.0.0.0:1001"])
+def test_an_address_may_be_used_again_on_another_machine_only(tmp_path: Path, address: str) -> None:
+    file = tmp_path / "t.toml"
+    file.write_text(MESH + TWO.replace("127.0.0.1:1002", address))
+    topology = load(file)
+    with pytest.raises(ConfigError, match=re.escape("listens at mqtt://127.0.0.1:1001 already: give another address")) as found:
+        check_one_machine(topology)
+    assert found.value.key == "broker[2].listen"
+
+
 @pytest.mark.parametrize(
     ("text", "line"),
     [
@@ -120,12 +130,8 @@ def test_a_data_folder_is_relative_to_the_file(tmp_path: Path) -> None:
         (MESH + TWO.replace("number = 2\n", ""), "broker[2].number is missing: give a whole number from 0 to 65535"),
         (MESH + TWO.replace('"b"', '"a"'), 'broker[2].name = "a": number 1 has this name already: give each broker its own'),
         (
-            MESH + TWO.replace("1002", "1001"),
-            'broker[2].listen = "mqtt://127.0.0.1:1001": "a" listens at mqtt://127.0.0.1:1001 already: give another address',
-        ),
-        (
-            MESH + TWO.replace("127.0.0.1:1002", "0.0.0.0:1001"),
-            'broker[2].listen = "mqtt://0.0.0.0:1001": "a" listens at mqtt://127.0.0.1:1001 already: give another address',
+            MESH + TWO.replace('"mqtt://127.0.0.1:1002"', '["mqtt://127.0.0.1:1002", "mqtts://0.0.0.0:1002"]'),
+            'broker[2].listen = "mqtts://0.0.0.0:1002": the broker listens at mqtt://127.0.0.1:1002 already: give another address',
         ),
         (
             MESH + TWO.replace(":1002", ":0"),
