@@ -19,6 +19,11 @@ from .output import HELP, WRONG_USE, Command, Group, command_group, note
 # command -> (module in this package, function or group in it, first line of its help)
 COMMANDS = {
     "broker": ("broker", "broker", "Run one broker; it prints one line that starts with 'ready' once it listens."),
+    "init": (
+        "site.init",
+        "init",
+        "Write a folder for one broker: its file, users, certificates, systemd unit, and the commands that install it.",
+    ),
     "up": (
         "fleet.command",
         "up",
