@@ -13,9 +13,10 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from .log.batch import Batch
 from .log.carry import Carry
 from .log.port import Away
-from .log.store import Batch, LogStore
+from .log.store import LogStore
 
 LONE = 0.001  # seconds that a write may take in the loop
 STALL = 0.1  # seconds after which the next writes are not waited for in the loop

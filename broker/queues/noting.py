@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .core.blocks import Block
     from .core.queue import Queue
     from .core.stock import Move
-    from .log.store import Batch
+    from .log.batch import Batch
 
 
 class Noting:

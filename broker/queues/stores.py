@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from .committer import Waiting
     from .core.blocks import Block, Meta
     from .core.stock import Move
+    from .log.batch import Batch
     from .log.segments import Segment
-    from .log.store import Batch
     from .settings import QueueSettings
 
 

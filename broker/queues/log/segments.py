@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Mapping
+from operator import add, itemgetter
 from typing import NamedTuple
 from zlib import crc32
 
 from ..core.blocks import Block, Place
+from ..core.stock import Move
 from .format import FRAME, MAGIC, Damaged, Header, Put, Record, Span, check_head, header_of, records
 from .marks import Marks
 from .port import Segments
@@ -23,6 +25,8 @@ from .port import Segments
 HEADER = struct.Struct("<8sQQI4x")  # magic, number, created (ms since 1970), CRC of these
 FILE_MAGIC = b"MQMESHQ1"
 STEP = 1 << 20  # bytes read at once while looking for the next frame
+
+_FIRST_OF, _LENGTH_OF = map(itemgetter, (0, 1))  # of a Move
 
 Said = Callable[[str], None]
 
@@ -63,6 +67,20 @@ class Segment:
         known = self.spans.get(queue)
         if known is None or low < known.low or known.high < high:
             self.spans[queue] = Span(low, high) if known is None else Span(min(low, known.low), max(high, known.high))
+
+    def note_moves(self, queue: int, moves: list[Move]) -> None:
+        """Moves of a queue are told of here; at least one."""
+        self.note(queue, min(map(_FIRST_OF, moves)), max(map(add, map(_FIRST_OF, moves), map(_LENGTH_OF, moves))) - 1)
+
+    def forget(self, queue: int) -> None:
+        """What it tells of a queue counts for nothing."""
+        self.spans.pop(queue, None)
+        self.marks.pop(queue, None)
+
+    def tells_of(self, queue: int, position: int) -> bool:
+        """Whether it may have something of a message."""
+        span = self.spans.get(queue)
+        return span is not None and span.low <= position <= span.high
 
 
 class Frame(NamedTuple):

@@ -17,7 +17,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
-from operator import add, itemgetter
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 from zlib import crc32
@@ -28,7 +28,8 @@ from ..core.replay import replay, replay_carried
 from ..core.rules import Rules
 from ..core.stock import Dead, Move
 from . import segments
-from .carry import CARRY_BYTES, MESSAGE_BYTES, Carry, End, Piece
+from .batch import Batch
+from .carry import CARRY_BYTES, Carry, End
 from .claims import Claims
 from .dead import dead_meta
 from .format import (
@@ -49,7 +50,9 @@ from .format import (
     put_record,
     subscriber_record,
 )
+from .history import moves_of, read_history
 from .locations import LOG, segments_in
+from .needed import blocks_in, count_needed
 from .port import Away, Segments
 from .reading import Reader
 from .segments import HEADER, Frame, Said, Segment
@@ -60,53 +63,9 @@ if TYPE_CHECKING:
 SEGMENT_BYTES = 32 << 20
 RESIDENT_BYTES = 64 << 20  # payloads that wait in memory; more are in the log only
 MOST_QUEUES = 65_535
-PIECE = 2000  # blocks that are looked at in a row
 LOOKS = 3  # at the history of a message, while segments go
 SHARE = 4  # a segment is worth carrying if it is so many times what is needed of it
-_FIRST_OF, _LENGTH_OF, _MEMBER_OF = map(itemgetter, (0, 1, 3))  # of a Move
-
-
-class Batch:
-    """One commit. data: its bytes. segment, offset: where they go. new: the segment begins with it; then `made` is it, once it is there.
-
-    dead: dead letters that are among its blocks. carry, pieces: what is written again with it. named: members that these name.
-    chunk: what is copied from another log. claims: queues that are in this log from now on.
-    """
-
-    __slots__ = (
-        "blocks",
-        "carry",
-        "changed",
-        "chunk",
-        "claims",
-        "data",
-        "dead",
-        "made",
-        "moves",
-        "named",
-        "new",
-        "offset",
-        "pieces",
-        "segment",
-        "size",
-    )
-
-    def __init__(self, segment: int, offset: int, new: bool) -> None:
-        self.segment = segment
-        self.offset = offset
-        self.new = new
-        self.made: Segment | None = None
-        self.data: list[bytes] = []
-        self.size = 0
-        self.blocks: list[tuple[Queue, Block]] = []
-        self.moves: list[tuple[Queue, list[Move]]] = []
-        self.changed: list[tuple[Queue, list[tuple[str, bool]]]] = []
-        self.dead: list[tuple[Queue, list[Dead]]] = []
-        self.carry: Carry | None = None
-        self.pieces: list[Piece] = []
-        self.named: list[tuple[Queue, int]] = []
-        self.chunk: Chunk | None = None
-        self.claims: set[int] = set()
+_MEMBER_OF = itemgetter(3)  # of a Move
 
 
 class LogStore:
@@ -116,7 +75,6 @@ class LogStore:
     when it was opened. carry: what is on its way from the oldest segment to the end. trim_soon: it is there, and the segment may go.
     may_go: asked before a segment goes, with the time when its retention was over. where: the segments; None: those of the kind.
     held: asked before messages are given to members: whether no other broker can have the store.
-    may_go: asked before a segment goes, with the time when its retention was over.
     claims: of queues that came from another log. chunk: what is copied from another log with the next commit. moving: queues come or go,
     and no segment goes.
     """
@@ -175,13 +133,13 @@ class LogStore:
         self._count_at_start(now)
         for queue in self.queues.values():
             queue.handle_timer(now)
-        for _ in self._count_segments(now):
+        for _ in count_needed(self._segments, self.queues, now):
             pass
         self._where.set_aside()
 
     def _count_at_start(self, now: int) -> None:
         """What is needed of each segment; where nothing is, the retention goes on, and does not begin anew."""
-        for _ in self._count_segments(now):
+        for _ in count_needed(self._segments, self.queues, now):
             pass
         for number, segment in self._segments.items():
             if not segment.open:
@@ -222,7 +180,7 @@ class LogStore:
         if isinstance(record, Claim):
             if self.claims.read(record, segment.number):  # what the log had of it is of an earlier time
                 for number in self._segments:
-                    self._forget(queue.number, number)
+                    self._segments[number].forget(queue.number)
                 self._add(Queue(queue.name, queue.rules, queue.number))
         elif isinstance(record, Next):
             queue.next = max(queue.next, record.position)
@@ -248,7 +206,7 @@ class LogStore:
             queue.number_groups(block)
             queue.add(block, block.at)
         elif isinstance(record, Moves):
-            note_moves(segment, queue, record.moves)
+            segment.note_moves(queue.number, record.moves)
             for move in record.moves:
                 found = replay(queue, move)
                 if found is not None and found.place is not None:
@@ -481,7 +439,7 @@ class LogStore:
                 self.resident += block.size
             queue.committed(block, now)
         for queue, moves in batch.moves:
-            note_moves(segment, queue, moves)
+            segment.note_moves(queue.number, moves)
         self._end = End(batch.segment, segment.size)
         self.claims.new -= batch.claims
         if batch.chunk is not None:
@@ -574,23 +532,6 @@ class LogStore:
 
     # ---- segments that nobody needs
 
-    def _count_segments(self, now: int) -> Iterator[None]:
-        """What is still needed of each segment, a piece at a time."""
-        left = dict.fromkeys(self._segments, 0)
-        needed = dict.fromkeys(self._segments, 0)
-        for queue in list(self.queues.values()):
-            for at, block in enumerate(list(queue.blocks.values())):
-                if block.place is not None and block.place.segment in left:
-                    left[block.place.segment] += block.left
-                    needed[block.place.segment] += min(block.left, block.count) * (block.size // block.count + MESSAGE_BYTES)
-                if at % PIECE == PIECE - 1:
-                    yield
-        for number, count in left.items():
-            segment = self._segments[number]
-            if segment.open != count:
-                segment.open, segment.last_at = count, now
-            segment.needed = needed[number]
-
     def trim(self, now: int) -> int:
         """Do `trimming` at once: how many segments are deleted."""
         before = len(self._segments)
@@ -610,7 +551,7 @@ class LogStore:
         self.trim_soon = False
         eligible = [one for one in sorted(self._segments)[:-1] if self._segments[one] is not self._current]
         kept = [(queue, block) for queue in self.queues.values() for block in queue.kept.values()]
-        yield from self._count_segments(now)
+        yield from count_needed(self._segments, self.queues, now)
         for number in eligible:
             segment = self._segments[number]
             due = segment.last_at + int(1000 * self._retention(segment))
@@ -648,13 +589,7 @@ class LogStore:
         return SHARE * segment.needed < segment.size or SHARE * sum(one.needed for one in every) < sum(one.size for one in every)
 
     def _plan_carry(self, segment: Segment) -> Iterator[None]:
-        blocks = []
-        for queue in list(self.queues.values()):
-            for at, block in enumerate(list(queue.blocks.values())):
-                if block.place is not None and block.place.segment == segment.number:
-                    blocks.append((queue, block))
-                if at % PIECE == PIECE - 1:
-                    yield
+        blocks = yield from blocks_in(segment.number, self.queues)
         if self._current is not None and not self.moving:
             self.carry = Carry(self._where, segment.number, blocks, self._segments, End(self._current.number, self._current.size))
 
@@ -695,7 +630,7 @@ class LogStore:
     def adopt(self, queue: Queue, number: int, epoch: int, begin: int) -> None:
         """A queue is in this log from the next commit on. All of it is copied since the segment `begin`, or it is empty."""
         for segment in [one for one in self._segments if one < begin]:
-            self._forget(number, segment)
+            self._segments[segment].forget(number)
         self.claims.make(number, epoch, begin)
         self._named.discard((number, NOBODY))
         queue.number = number
@@ -709,11 +644,7 @@ class LogStore:
             del self.queues[queue.name]
         self.claims.drop(number)
         for segment in self._segments:
-            self._forget(number, segment)
-
-    def _forget(self, number: int, segment: int) -> None:
-        self._segments[segment].spans.pop(number, None)
-        self._segments[segment].marks.pop(number, None)
+            self._segments[segment].forget(number)
 
     # ---- what an archive needs
 
@@ -765,60 +696,19 @@ class LogStore:
         its messages are carried on or their retention is over, it begins anew.
         """
         for _ in range(LOOKS):
-            block, moves, whole = yield from self._history(queue, position)
+            pending = self._pending
+            written = [moves for whose, moves in pending.moves if whose is queue] if pending is not None else []
+            late = [move for moves in (*written, queue.moves) for move in moves_of(position, moves)]
+            ends = {number: one.size for number, one in self._segments.items() if one.tells_of(queue.number, position)}
+            if pending is not None and pending.segment in ends:
+                ends[pending.segment] = pending.offset
+            block, moves, whole = yield from read_history(queue, position, ends, self._segments, self._where, self.say)
             if whole:
                 break
-        return block, moves
-
-    def _history(self, queue: Queue, position: int) -> Generator[None, None, tuple[Block | None, list[Move], bool]]:
-        """The same, and whether all segments were there."""
-        block: Block | None = None
-        whole = True
-        moves: list[Move] = []
-        pending = self._pending
-        late = (
-            [move for whose, written in pending.moves if whose is queue for move in _of(position, written)] if pending is not None else []
-        )
-        late += _of(position, queue.moves)
-        ends = {number: one.size for number, one in self._segments.items() if _about(one, queue, position)}
-        if pending is not None and pending.segment in ends:
-            ends[pending.segment] = pending.offset
-        for number in sorted(ends):
-            frames = segments.scan(self._where, number, False, self.say, until=ends[number])
-            while number in self._segments:
-                one = next(frames, None)
-                if one is None:
-                    break
-                for record in one.records:
-                    if record.queue != queue.number:
-                        continue
-                    if isinstance(record, Put) and record.has(position):
-                        block = one.block_of(record, number, queue.names)
-                        moves = _of(position, record.moves)
-                    elif isinstance(record, Moves):
-                        moves += _of(position, record.moves)
-                yield
-            else:
-                whole = False
-        return block, moves + late, whole
+        return block, moves + late
 
     def close(self) -> None:
         """Close the files."""
         self._where.close()
         self._segments.clear()
         self._current = None
-
-
-def note_moves(segment: Segment, queue: Queue, moves: list[Move]) -> None:
-    """A segment tells of these positions."""
-    segment.note(queue.number, min(map(_FIRST_OF, moves)), max(map(add, map(_FIRST_OF, moves), map(_LENGTH_OF, moves))) - 1)
-
-
-def _about(segment: Segment, queue: Queue, position: int) -> bool:
-    """Whether a segment may have something of a message."""
-    span = segment.spans.get(queue.number)
-    return span is not None and span.low <= position <= span.high
-
-
-def _of(position: int, moves: Iterable[Move]) -> list[Move]:
-    return [move for move in moves if move.first <= position < move.first + move.length]

@@ -9,7 +9,8 @@ from pathlib import Path
 from mqmesh.broker.queues.committer import LONE, STALL, Committer
 from mqmesh.broker.queues.core.blocks import Meta
 from mqmesh.broker.queues.core.rules import Rules
-from mqmesh.broker.queues.log.store import Batch, LogStore
+from mqmesh.broker.queues.log.batch import Batch
+from mqmesh.broker.queues.log.store import LogStore
 
 
 async def test_one_commit_that_takes_long_leaves_the_next_ones_in_the_loop(tmp_path: Path) -> None:

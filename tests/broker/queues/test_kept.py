@@ -16,7 +16,8 @@ from mqmesh.broker.queues.core.plan import plan_of
 from mqmesh.broker.queues.core.rules import Rules
 from mqmesh.broker.queues.core.states import Subscriber
 from mqmesh.broker.queues.log import marks, reading
-from mqmesh.broker.queues.log.store import Batch, LogStore
+from mqmesh.broker.queues.log.batch import Batch
+from mqmesh.broker.queues.log.store import LogStore
 from mqmesh.broker.queues.settings import QueueSettings
 from mqmesh.broker.requests.queues import _look
 from mqmesh.mqtt.packets import Publish

@@ -15,6 +15,7 @@ from unittest import mock
 from mqmesh.broker import ports
 from mqmesh.broker.client.connection import Connection
 from mqmesh.broker.config import BrokerConfig
+from mqmesh.broker.management.lists.settings import LogTail
 from mqmesh.broker.mesh import identity, shell
 from mqmesh.broker.mesh.link import LinkProtocol
 from mqmesh.broker.persistence import commits
@@ -149,6 +150,7 @@ def simulated(seed: int) -> Iterator[tuple[VirtualLoop, Random]]:
         mock.patch.object(shell, "own_signer", lasting),
         mock.patch.object(keys, "verified", functools.cache(keys.verified)),  # all brokers hear the same statements
         mock.patch.object(shell.MeshShell, "status", return_value={}),  # nobody reads it
+        mock.patch.object(LogTail, "begin"),  # nor that: who is killed would leave it to the next ones, for ever
         mock.patch.object(ports.Context, "wall", wall),
         mock.patch.object(LinkProtocol, "__hash__", number),
         mock.patch.object(Connection, "__hash__", number),

@@ -22,6 +22,7 @@ from mqmesh.broker.queues.core.plan import plan_of
 from mqmesh.broker.queues.core.queue import Queue
 from mqmesh.broker.queues.core.rules import Rules
 from mqmesh.broker.queues.core.states import Subscriber
+from mqmesh.broker.queues.log.needed import count_needed
 from mqmesh.broker.queues.log.store import LogStore
 from mqmesh.mqtt.properties import Property, encode_properties
 
@@ -71,7 +72,7 @@ class Log:
                 if dice is None or dice.random() < 0.9:
                     queue.settle(who, one.part, at, 1, Subscriber.DONE, self.now)
         self.commit()
-        for _ in self.store._count_segments(self.now):  # as a broker does every ten seconds
+        for _ in count_needed(self.store._segments, self.store.queues, self.now):  # as a broker does every ten seconds
             pass
 
     def turn(self) -> None:

@@ -1,0 +1,57 @@
+"""One commit of the store of queues, on its way from `gather` to `applied` or `failed`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..core.blocks import Block
+from ..core.queue import Queue
+from ..core.stock import Dead, Move
+from .carry import Carry, Piece
+from .segments import Segment
+
+if TYPE_CHECKING:
+    from ..moving.copying import Chunk
+
+
+class Batch:
+    """One commit. data: its bytes. segment, offset: where they go. new: the segment begins with it; then `made` is it, once it is there.
+
+    dead: dead letters that are among its blocks. carry, pieces: what is written again with it. named: members that these name.
+    chunk: what is copied from another log. claims: queues that are in this log from now on.
+    """
+
+    __slots__ = (
+        "blocks",
+        "carry",
+        "changed",
+        "chunk",
+        "claims",
+        "data",
+        "dead",
+        "made",
+        "moves",
+        "named",
+        "new",
+        "offset",
+        "pieces",
+        "segment",
+        "size",
+    )
+
+    def __init__(self, segment: int, offset: int, new: bool) -> None:
+        self.segment = segment
+        self.offset = offset
+        self.new = new
+        self.made: Segment | None = None
+        self.data: list[bytes] = []
+        self.size = 0
+        self.blocks: list[tuple[Queue, Block]] = []
+        self.moves: list[tuple[Queue, list[Move]]] = []
+        self.changed: list[tuple[Queue, list[tuple[str, bool]]]] = []
+        self.dead: list[tuple[Queue, list[Dead]]] = []
+        self.carry: Carry | None = None
+        self.pieces: list[Piece] = []
+        self.named: list[tuple[Queue, int]] = []
+        self.chunk: Chunk | None = None
+        self.claims: set[int] = set()
