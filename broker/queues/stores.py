@@ -278,8 +278,11 @@ class Stores:
             return
         source, target = self._committer_of(self.here[kind]), self._committer_of(self.here[wanted])
         self._moves.append(
-            Moving(queues, source, target, wanted, self._call, lambda: self._now() / 1000, self._set, self._epoch, self.archiving)
+            Moving(queues, source, target, wanted, self._wake, lambda: self._now() / 1000, self._set, self._epoch, self.archiving)
         )
+        self._wake()
+
+    def _wake(self) -> None:
         self._call(self._step)
 
     def _committer_of(self, store: LogStore) -> Committer:
@@ -296,7 +299,7 @@ class Stores:
                 group = [queue.name for queue in self._moves.popleft().queues]
                 if all(name in self._settings.rules for name in group):
                     self._move(group)  # if it is to be somewhere else by now
-                self._call(self._step)
+                self._wake()
 
     def tick(self) -> None:
         """Called every now and then."""

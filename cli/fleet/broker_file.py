@@ -37,13 +37,14 @@ def render(config: BrokerConfig, tables: Mapping[str, Any], folder: Path | None 
     """The text of the file. `broker.config.load` reads it as an equal configuration.
 
     tables: of a topology, for this broker: they are written as they stand there, for what `config` has of them. folder: what relative paths
-    in them are relative to; None: the folder of the file. data: the data folder as the file calls it; None: that of `config`.
+    in them are relative to; None: the folder of the file. It stands in the file only beside tables: earlier releases do not know it.
+    data: the data folder as the file calls it; None: that of `config`.
     """
     number = config.number if config.number >= 0 else None  # the directory gives it
     lines = [
         *_pairs({"name": config.name, "number": number}),
         f"listen = {_listeners(config)}",
-        *_pairs({"data": data or config.data, "folder": folder}),
+        *_pairs({"data": data or config.data, "folder": folder if tables else None}),
     ]
     if config.mesh is not None:
         values = _said(config.mesh)

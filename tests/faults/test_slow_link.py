@@ -6,14 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from mqmesh.mesh.topology.settings import Limits
 from support.scenes import RING, Scene, assert_clean, mesh
 
 pytestmark = pytest.mark.slow
 
 
 def test_overflow_at_a_relay(tmp_path: Path) -> None:
-    with Scene(replace(mesh(RING), limits=Limits(link_unsent_bytes=256 * 1024)), tmp_path) as scene:
+    with Scene(replace(mesh(RING), tables={"limits": {"link_unsent_bytes": 256 * 1024}}), tmp_path) as scene:
         scene.subscribe()
         scene.publish(1000, sizes=(20_000, 64, 5000))
         scene.publish(200, qos=2)

@@ -88,7 +88,7 @@ class Passed:
 class Moving:
     """See the module.
 
-    source, target: who commits for the stores. to: the name of the new one. call: runs a function in the loop, from any thread.
+    source, target: who commits for the stores. to: the name of the new one. wake: has who owns this call `step` in the loop soon; called from any thread.
     clock: seconds. committer: told who commits what a queue has to write. epoch: a claim that no log has yet. archiving: whether something
     that the old store lets go is being archived.
     """
@@ -99,7 +99,7 @@ class Moving:
         source: Committer,
         target: Committer,
         to: str,
-        call: Callable[..., Any],
+        wake: Callable[[], Any],
         clock: Callable[[], float],
         committer: Callable[[Queue, Committer | Between], None],
         epoch: Callable[[], int],
@@ -111,7 +111,7 @@ class Moving:
         self.why: str | None = None
         self._from = source
         self._into = target
-        self._call = call
+        self._wake = wake
         self._clock = clock
         self._set_committer = committer
         self._next_epoch = epoch
@@ -203,7 +203,7 @@ class Moving:
             return
         if self._copy is not None and not self._copy.ended:
             self._found = self._thread.submit(self._copy.look)
-            self._found.add_done_callback(lambda _: None if self._closed else self._call(self.step))
+            self._found.add_done_callback(lambda _: None if self._closed else self._wake())
         elif self.state is State.COPIES:
             self._caught_up()
         elif self._until is not None:

@@ -140,7 +140,7 @@ class EveryMoment(RuleBasedStateMachine):
             one.store.carry = None
         source, target = self.committers[self.kind], self.committers[KINDS[1 - KINDS.index(self.kind)]]
         epochs = lambda: 1 + max(one.store.claims.highest for one in self.committers.values())  # noqa: E731
-        self.moving = Moving([self.queue], source, target, "there", self._call, lambda: 1e9, self._set, epochs, lambda: False)
+        self.moving = Moving([self.queue], source, target, "there", self.go_on, lambda: 1e9, self._set, epochs, lambda: False)
         self.moving._thread = Now()  # type: ignore[assignment]
         self.steps.append(self.moving.step)
 
