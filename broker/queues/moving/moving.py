@@ -88,9 +88,9 @@ class Passed:
 class Moving:
     """See the module.
 
-    source, target: who commits for the stores. to: the name of the new one. wake: has who owns this call `step` in the loop soon; called from any thread.
-    clock: seconds. committer: told who commits what a queue has to write. epoch: a claim that no log has yet. archiving: whether something
-    that the old store lets go is being archived.
+    source, target: who commits for the stores. to: the name of the new one. wake: has `step` called soon, in the loop, by who looks at
+    `state` afterwards; called from any thread. clock: seconds. committer: told who commits what a queue has to write. epoch: a claim that
+    no log has yet. archiving: whether something that the old store lets go is being archived.
     """
 
     def __init__(
