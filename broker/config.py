@@ -5,6 +5,7 @@
     listen = ["mqtt://127.0.0.1:1883"]      # also mqtts://, ws://, wss://, unix:///run/mqmesh.sock; port 0 takes any free port;
                                             # { address = "mqtt://10.0.0.1:1883", serves = "links" } says whom a listener serves
     data = "data/porto"                     # folder of what must survive a restart; relative to the file
+    workers = 4                             # processes, or "auto" for one a core; left out: one (docs/workers.md)
     folder = "/etc/mqmesh"                  # what relative paths are relative to; left out: the folder of the file
 
     [mesh]                                  # left out: a broker alone
@@ -76,6 +77,7 @@ from ..mesh.topology.rules import OTHERS, SHUT, UNRULED, LinkRules, rules_by_pee
 from ..mesh.topology.settings import START_WAIT, Limits, MeshSettings, PeerSettings, number_of
 from ..mesh.topology.tls import TlsSettings, check
 from ..mesh.topology.websocket import WebSocketSettings
+from ..mesh.wire.identity import HIGHEST_NUMBER
 from .auth.metabroker_secret import MetabrokerSettings
 from .auth.roles import ManagementSettings
 from .auth.settings import AccessSettings
@@ -84,6 +86,7 @@ from .queues.settings import QueueSettings
 from .recipients.settings import RecipientSettings
 from .settings.attach import AttachSettings, attachments_of
 from .settings.directory import BY_NAME, DirectorySettings
+from .settings.workers import Worker, workers_of
 
 if TYPE_CHECKING:
     from ..mesh.topology.topology import Topology
@@ -142,6 +145,7 @@ class BrokerConfig:
     serves: whom listeners serve that say it, by address (mesh/topology/listeners.py). recipients: the applications that it watches; None:
     no topic is reserved for them. queues: None for none. journal: what it writes down, None for nothing. management: roles of users.
     attach: brokers that are no members of the mesh, and that it brings in.
+    workers: processes that it is to have. worker: which of them this is; None: the only one, or what starts them.
     """
 
     name: str = DEFAULT_NAME
@@ -163,6 +167,8 @@ class BrokerConfig:
     journal: JournalSettings | None = None
     management: ManagementSettings = field(default_factory=ManagementSettings)
     attach: list[AttachSettings] = field(default_factory=list)
+    workers: int = 1
+    worker: Worker | None = None
 
     @property
     def store_address(self) -> str | None:
@@ -200,6 +206,7 @@ def parse(table: Mapping[str, Any], file: str = "command line", folder: Path | N
     config.tls = TlsSettings.of(section.section("tls"), name, folder) if section.has("tls") else None
     _read_tables(config, section, folder)
     config.number = _number(section, mesh, config.directory)
+    config.workers = _workers(section, config)
     section.done()
     peers = [(f"mesh.peer[{i}].address", peer.address) for i, peer in enumerate(mesh.peers if mesh else (), 1)]
     dialled = [(where, address) for where, address in peers if not address.startswith(BY_NAME)]
@@ -266,6 +273,33 @@ def _number(section: Section, mesh: MeshSettings | None, directory: DirectorySet
     if mesh is not None and directory is not None and directory.register and not section.has("number"):
         return UNASSIGNED
     return number_of(section, "number", MISSING if mesh else 0)
+
+
+def _workers(section: Section, config: BrokerConfig) -> int:
+    """How many processes the broker is to have. Raises ConfigError for what only a broker of one process can do."""
+    workers = workers_of(section)
+    if workers > 1:
+        why = needs_one_process(config)
+        if why:
+            raise section.error("workers", why)
+        if config.number + workers - 1 > HIGHEST_NUMBER:
+            raise section.error("workers", f"they have the numbers from {config.number} on, and {HIGHEST_NUMBER} is the highest")
+    return workers
+
+
+def needs_one_process(config: BrokerConfig) -> str:
+    """Why a broker cannot have workers; empty: it can."""
+    if config.mesh is not None:
+        return "a broker of a mesh is one process: leave out workers or [mesh]"
+    if config.directory is not None:
+        return "a broker that a directory knows is one process: leave out workers or [directory]"
+    if config.recipients is not None:
+        return "sessions move between workers, and that of a recipient stays at its home: leave out workers or [recipients]"
+    if config.attach:
+        return "a broker that others are attached to is one process: leave out workers or [[attach]]"
+    if config.store.path is not None or config.store.url is not None:
+        return "each worker keeps a store of its own in the data folder: leave out store.path and store.url, and give data"
+    return ""
 
 
 def _directory(section: Section, mesh: MeshSettings | None, listen: list[str], folder: Path | None) -> DirectorySettings:

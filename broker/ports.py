@@ -62,6 +62,7 @@ class Context:
     started: the loop's time at the start.
     stopping: the broker is stopping.
     draining: an operator has it take no new clients.
+    workers: how many processes the broker has.
     touched: connections that have something to be written by the next `flush`.
     flush: writes what connections have been given, and begins to commit. To be called at the end of each piece of work.
     write: writes what connections have been given and need not wait for anything.
@@ -94,6 +95,7 @@ class Context:
         "turns",
         "unsaved",
         "warnings",
+        "workers",
         "write",
     )
 
@@ -108,6 +110,7 @@ class Context:
         self.started = 0.0
         self.stopping = False
         self.draining = False
+        self.workers = 1
         self.touched: list[Any] = []
         self.flush: Callable[[], None] = _no_flush
         self.unsaved: Callable[[], bool] = _nothing_unsaved

@@ -207,7 +207,7 @@ def reload_files(broker: Broker, reload: Callable[[], BrokerConfig] | None, insi
     if broker.site.websocket is not None:
         broker.site.websocket.origins = frozenset(config.websocket.origins)
     if broker.site.persistence is not None:
-        broker.site.persistence.quota.set(config.limits, broker.site.persistence.store)
+        broker.site.persistence.quota.set(config.limits, broker.site.persistence.store, broker.context.workers)
         broker.site.persistence.look()
     log.info(
         "event=reloaded policies=%d links_renewed=%d peers_added=%d peers_removed=%d origins=%d rules=%d subscriptions_ended=%d",
@@ -254,7 +254,7 @@ def say_started(broker: Broker) -> None:
     text = "event=started version=%s name=%s number=%d mesh=%s listeners=%s store=%s users=%s"
     log.info(text, __version__, config.name, config.number, mesh, ",".join(broker.addresses), store.rpartition("@")[2], users)
     reached = [at for one, at in zip(config.listen, broker.addresses, strict=True) if _for_strangers(config, one)]
-    if users == "open-to-all" and reached:
+    if users == "open-to-all" and reached and (config.worker is None or config.worker.first):
         why = "everybody who reaches these addresses may publish and subscribe: add [access] with users, see docs/security.md"
         log.warning("event=open-to-all listeners=%s text=%s", ",".join(reached), why)
 

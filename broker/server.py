@@ -93,6 +93,7 @@ class Broker:
         self.store = store
         self.context = context = Context(config.limits, Warnings(log))
         context.flush, context.write = self.flush, self.write
+        context.workers = config.worker.total if config.worker is not None else 1
         context.hooks = HookCalls(hooks) if hooks else None
         access = Access(config.metabroker, context.counters)
         router = Router(context.counters, access)
@@ -131,6 +132,8 @@ class Broker:
     async def start(self) -> None:
         """Listen. Raises StartError."""
         context = self.context
+        if self.config.workers > 1 and self.config.worker is None:
+            raise StartError("workers are processes that `mqmesh broker` starts: a program that has a broker inside leaves them out")
         context.loop = asyncio.get_running_loop()
         context.started = context.refresh()
         context.turns.loop, context.turns.after = context.loop, context.flush
@@ -327,7 +330,7 @@ class Broker:
             from .monitoring.http import HttpFace
 
             more = management_routes(self.site, self.management, host)
-            self.http = HttpFace(self.site, self.sys_topics.totals, host, port, more)
+            self.http = HttpFace(self.site, self.sys_topics.broker_totals, host, port, more)
         except ImportError as error:
             raise StartError(f"http.listen needs more packages: {install('http')} ({error})") from error
         except OSError as error:
@@ -346,7 +349,11 @@ class Broker:
                 self.addresses.append(address)
             else:
                 server = await self.context.loop.create_server(
-                    self._factory(parsed, self._connections(address)), parsed.host, parsed.port, backlog=1024
+                    self._factory(parsed, self._connections(address)),
+                    parsed.host,
+                    parsed.port,
+                    backlog=1024,
+                    reuse_port=True if self.config.worker is not None else None,
                 )
                 self.addresses.append(str(parsed._replace(port=server.sockets[0].getsockname()[1])))
         except OSError as error:

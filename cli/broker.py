@@ -83,6 +83,11 @@ class BrokerOptions:
     data: Annotated[
         Path | None, Key("data"), typer.Option("--data", help="Folder for what must survive a restart; memory without this option.")
     ] = None
+    workers: Annotated[
+        str | None,
+        Key("workers"),
+        typer.Option("--workers", metavar="N|auto", help="Processes that share the port; auto: one a core (docs/workers.md)."),
+    ] = None
     durability: Annotated[
         str | None,
         Key("store.durability"),
@@ -133,6 +138,8 @@ class BrokerOptions:
         values = {name: value for name in KEYS if (value := getattr(self, name))}
         if self.number is not None:
             values["number"] = self.number
+        if self.workers is not None and self.workers.isdigit():
+            values["workers"] = int(self.workers)
         if has_file and not (self.mesh or self.peer or self.auth or self.mode):
             values.pop("mesh_key", None)  # of the environment, perhaps: the file may say that there is no mesh
         found: dict[str, Any] = {}
@@ -173,6 +180,7 @@ def broker(
     log_level: Annotated[str, typer.Option("--log-level", metavar="|".join(LEVELS), help="What goes to stderr.")] = "info",
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="--log-level debug.")] = False,
     stop_with_stdin: Annotated[bool, typer.Option("--stop-with-stdin", hidden=True, help="End when stdin is closed.")] = False,
+    worker: Annotated[Path | None, typer.Option("--worker", hidden=True, help="Be one of its workers: FOLDER/INDEX.")] = None,
 ) -> None:
     """Run one broker; it prints one line that starts with 'ready' once it listens.
 
@@ -209,15 +217,19 @@ def broker(
     """
     from ..base.settings import ConfigError
     from ..broker.config import load, parse
+    from ..broker.settings.workers import Worker, left_behind
+    from ..broker.workers.configuration import worker_of
 
     if log_level not in LEVELS:
         raise fail(f"broker: --log-level {log_level}: there are {', '.join(LEVELS)}", WRONG_USE)
 
     options.listen += [f"mqtt://127.0.0.1:{one}" for one in port or ()]
+    place = Worker.read(worker) if worker is not None else None
 
     def read() -> BrokerConfig:
         table = options.table(config is not None)
-        return load(config, table) if config is not None else parse(table)
+        found = load(config, table) if config is not None else parse(table)
+        return found if place is None else worker_of(found, place)
 
     try:
         settings = read()
@@ -226,7 +238,23 @@ def broker(
     start_logging(settings.name, "debug" if verbose else log_level)
     if stop_with_stdin:
         threading.Thread(target=_stop_with_stdin, name="stdin", daemon=True).start()
+    if place is None and max(settings.workers, left_behind(settings.data)) > 1:
+        raise typer.Exit(_run_workers(settings))
     raise typer.Exit(_run(settings, read if config is not None else None))
+
+
+def _run_workers(settings: BrokerConfig) -> int:
+    from ..broker.config import needs_one_process
+    from .workers import WorkersError, run_workers
+
+    why = needs_one_process(settings)
+    if why:  # it had workers once
+        text = f"{settings.data} holds sessions of workers: start it with workers = 2 until they are gone (docs/workers.md); {why}"
+        raise fail(f"broker {settings.name}: {text}", WRONG_USE)
+    try:
+        return run_workers(settings, settings.workers)
+    except WorkersError as error:
+        raise fail(f"broker {settings.name}: {error}", WRONG_USE) from None
 
 
 def _run(settings: BrokerConfig, reload: Callable[[], BrokerConfig] | None) -> int:

@@ -79,7 +79,8 @@ class Dialler:
             self._shell.down_since.setdefault(peer.address, self._shell.context.wall())
             if self._shell.errors.get(peer.address) != error:
                 if link is None or not link.machine.incarnation:  # else link-closed has said it
-                    log.warning("event=link-down address=%s text=%s", peer.address, error)
+                    level = logging.WARNING if self._shell.config.worker is None else logging.INFO  # another worker may just start
+                    log.log(level, "event=link-down address=%s text=%s", peer.address, error)
                 self._shell.errors[peer.address] = error
                 self._shell.status_soon()
             backoff.bound(settings.retry_first, settings.retry_last)

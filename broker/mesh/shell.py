@@ -623,7 +623,8 @@ class MeshShell:
         self.context.now = self.now()
         self.incoming.weigh()
         self.watchman.look()
-        self.context.say("$SYS/broker/mesh/status", json.dumps(self.status(), separators=(",", ":"), sort_keys=True))
+        topic = "$SYS/broker/mesh/status" if self.config.worker is None else "$SYS/broker/workers/status"
+        self.context.say(topic, json.dumps(self.status(), separators=(",", ":"), sort_keys=True))
         self.context.flush()
         self.status_soon(STATUS_INTERVAL)
 

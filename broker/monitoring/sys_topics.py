@@ -15,6 +15,7 @@ from ... import __version__
 from ...mqtt.batch.run import Run
 from ..ledger import IN_FLIGHT, KINDS, QUEUED
 from ..persistence.quota import OK
+from ..workers.totals import INTERVAL, WorkerTotals
 from .health import troubles
 
 if TYPE_CHECKING:
@@ -66,10 +67,13 @@ class SysTopics:
         self._timer: asyncio.TimerHandle | None = None
         self._last = 0.0
         self._loads = {name: Load() for name in LOADS}
+        worker = site.config.worker
+        self._shared = WorkerTotals(worker, self._figures) if worker is not None else None
+        self.broker_totals: Callable[[], dict[str, int]] = self._shared or self.totals  # of all workers, if there are several
 
     def start(self) -> None:
         interval = self._site.config.limits.sys_interval
-        if interval:
+        if interval or self._shared is not None:
             self._last = self._site.context.loop.time()
             self._timer = self._site.context.loop.call_soon(self._issue)  # type: ignore[assignment]
 
@@ -80,10 +84,14 @@ class SysTopics:
     def _issue(self) -> None:
         site = self._site
         site.context.now = site.context.loop.time()
-        for name, value in self.values().items():
-            self.say(f"$SYS/broker/{name}", value)
-        site.context.flush()
-        self._timer = site.context.loop.call_later(site.config.limits.sys_interval, self._issue)
+        interval = site.config.limits.sys_interval
+        if self._shared is not None:
+            self._shared.write()
+        if interval:
+            for name, value in self.values().items():
+                self.say(f"$SYS/broker/{name}", value)
+            site.context.flush()
+        self._timer = site.context.loop.call_later(interval or INTERVAL, self._issue)
 
     def say(self, topic: str, value: str) -> None:
         """Publish one value, retained, if it changed."""
@@ -149,12 +157,13 @@ class SysTopics:
             "connections": counters.connects,
         }
 
-    def values(self) -> dict[str, str]:
-        """name below `$SYS/broker` -> value."""
-        site = self._site
-        now = site.context.loop.time()
-        totals = self.totals()
-        values = {name: str(value) for name, value in totals.items() if name not in UNSAID}
+    def _figures(self) -> dict[str, int]:
+        """All numbers of this worker."""
+        return self.totals() | {name: int(value) for name, value in self._of_parts().items() if value.isdigit()}
+
+    def _of_parts(self) -> dict[str, str]:
+        """What the parts of the broker say of themselves."""
+        site, values = self._site, {}
         if site.persistence is not None:
             values.update(site.persistence.values())
         if site.tls is not None:
@@ -167,11 +176,20 @@ class SysTopics:
             values.update(site.roaming.values())
         if site.overview is not None:
             values.update(site.overview.values())
-        values["name"] = site.config.name
+        return values
+
+    def values(self) -> dict[str, str]:
+        """name below `$SYS/broker` -> value."""
+        site = self._site
+        now = site.context.loop.time()
+        totals = self.broker_totals()
+        values = self._of_parts() | {name: str(value) for name, value in totals.items() if name not in UNSAID}
+        worker = site.config.worker
+        values["name"] = site.config.name if worker is None else worker.name
         values["clock"] = str(int(site.context.wall()))
         values["state"] = "; ".join(troubles(site)) or OK
         values["version"] = f"mqmesh version {__version__}"
-        values["uptime"] = f"{int(now - site.context.started)} seconds"
+        values["uptime"] = f"{int(now - site.context.started if worker is None else site.context.wall() - worker.started)} seconds"
         values.update(self._load(totals, now))
         return values
 

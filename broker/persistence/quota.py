@@ -70,15 +70,15 @@ class StoreQuota:
         self.refused_sessions = 0
         self._low = 0
 
-    def set(self, limits: Limits, store: Store) -> None:
-        """Set the limits from a configuration. store: an open store, which may know the space of its disk."""
+    def set(self, limits: Limits, store: Store, workers: int = 1) -> None:
+        """Set the limits from a configuration. store: an open store, which may know the space of its disk. workers: that share the disk."""
         limit = limits.stored_bytes
         if limit is None:
             space = store.space()
             if isinstance(store, MemoryStore):
                 limit = limits.broker_bytes
             else:
-                limit = 0 if space is None else space * SHARE[0] // SHARE[1]
+                limit = 0 if space is None else space * SHARE[0] // SHARE[1] // workers
         self.limit = limit
         self._low = limit - limit // FREED
         self.session_limit = limits.stored_sessions

@@ -81,7 +81,7 @@ def recover(persistence: Persistence, guard: Guard, name: str, in_mesh: bool) ->
     found: dict[str, Rows] = {}
     persistence.writer.start(lambda deliveries: _seen(deliveries, found, progress))
     try:
-        persistence.quota.set(persistence.context.limits, store)
+        persistence.quota.set(persistence.context.limits, store, persistence.context.workers)
         sessions = _sessions(persistence, guard, progress)
         highest = max([session.number for session in sessions.values()], default=0)
         others = [int(name[len(PREFIX) :]) for name in found if name.startswith(PREFIX)]

@@ -15,6 +15,7 @@ from ...base.plural import counted
 
 BROKER = "$SYS/broker/"
 MESH = BROKER + "mesh/status"
+WORKERS = BROKER + "workers/status"  # the same of a mesh of workers inside the machine
 CLOCK = BROKER + "clock"
 METABROKER = "metabroker/status/"
 STALE = 30.0  # seconds that the last uptime may be old: `$SYS` is published each `limits.sys_interval`, 10 by default
@@ -157,11 +158,18 @@ def _broker(values: Mapping[str, str]) -> dict[str, Any]:
     }
     for key, topics in NUMBERS.items():
         found[key] = next((number for topic in topics if (number := _number(said.get(topic))) is not None), None)
+    found["workers"] = _workers(_object(said.get(WORKERS.removeprefix(BROKER))))
     found["recipients_dead"] = _names(said.get("recipients/dead"))
     for key, topic in RATES.items():
         rate = _number(said.get(topic))
         found[key] = None if rate is None else round(rate / 60, 2)
     return found
+
+
+def _workers(status: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """The processes of the broker, as the one that was asked sees them; none of a broker that has one."""
+    members = [] if status is None else [_typed(row, MEMBER_FIELDS) for row in _rows(status, "members")]
+    return [{"name": one["name"], "number": one["number"], "up": one["live"]} for one in members]
 
 
 def _troubles(broker: Mapping[str, Any]) -> list[str]:
@@ -172,6 +180,7 @@ def _troubles(broker: Mapping[str, Any]) -> list[str]:
     for state in (broker["store"], broker["state"]):  # the first is quicker, the second says more
         if state is not None and state != OK and not any(state in one for one in found):
             found.append(f"the broker is not well: {state}")
+    found += [f"the worker {one['name']} is down" for one in broker["workers"] if not one["up"]]
     dead = (broker["recipients_fault"] or 0) + (broker["recipients_defunct"] or 0)
     if dead:
         names = broker["recipients_dead"]

@@ -61,12 +61,18 @@ def _broker(broker: Mapping[str, Any]) -> RenderableType:
         ("messages", _messages(broker)),
         ("holds", _holds(broker)),
         ("recipients", _recipients(broker)),
+        ("workers", _workers(broker)),
     ):
         if words and title == "clients" and broker["age"]:
             words.append(f"{lasting(broker['age'])} ago")
         if words:
             table.add_row(Text(title, PALE), ", ".join(words))
     return table if table.row_count else ""
+
+
+def _workers(broker: Mapping[str, Any]) -> list[str]:
+    workers = broker["workers"]
+    return [f"{sum(one['up'] for one in workers)} of {len(workers)} up"] if workers else []
 
 
 def _clients(broker: Mapping[str, Any]) -> list[str]:

@@ -1,0 +1,1 @@
+"""Several processes of one broker: their configurations, and their totals."""
