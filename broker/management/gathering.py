@@ -22,16 +22,18 @@ LATE = "no answer within {:g} s"
 class Gathering:
     """The answer to one request. sites: name by number of those that are asked. missing: reason by name of those that cannot be.
 
-    ends: when it is answered without those that have not, on the loop's clock.
+    ends: when it is answered without those that have not, on the loop's clock. broker: the sites are the workers of this one, and one that
+    refuses counts only if all do.
     """
 
-    def __init__(self, asked: Asked, sites: Mapping[int, str], missing: Mapping[str, str], now: float) -> None:
+    def __init__(self, asked: Asked, sites: Mapping[int, str], missing: Mapping[str, str], now: float, broker: str = "") -> None:
         self.asked = asked
         self.ends = now + asked.within
         self._sites = dict(sites)
         self._missing = dict(missing)
         self._parts: dict[str, Mapping[str, Any]] = {}
         self._open = set(sites)
+        self._broker = broker
 
     @property
     def done(self) -> bool:
@@ -70,6 +72,10 @@ class Gathering:
         if not parts and len(refused) + len(self._missing) == 1:
             ((site, text),) = (refused or self._missing).items()
             return {"error": f"{site}: {text}"}
+        if self._broker and refused and not self._missing:
+            if not parts:
+                return {"error": f"{self._broker}: {next(iter(refused.values()))}"}
+            refused = {} if self.asked.verb == "do" else refused
         found = self._pages(parts) if self.asked.verb == "list" else self._deeds(parts)
         return {**found, "refused": dict(sorted(refused.items())), "missing": dict(sorted(self._missing.items()))}
 

@@ -47,6 +47,7 @@ TOPIC = "$mqmesh/manage"
 OPEN = 256  # requests that wait for other sites
 EACH = 16  # requests of one user, or of one address without a user, at one time
 YOURS = f"{EACH} requests of yours have no answer yet: wait for one"
+ALIKE = ("retained", "routes", "brokers", "configuration", "delete-retained")  # at each worker of a broker the same
 UNREACHABLE, POLICY, STRANGER = "out of reach", "behind a link with a policy: ask a broker there", "not a site that is known here"
 
 Respond = Callable[[dict[str, Any]], None]
@@ -140,12 +141,15 @@ class Management:
     # Sites
 
     def _ask_sites(self, asked: Asked, asker: Asker, respond: Respond) -> None:
-        sites, missing = self._sites(asked.at)
+        worker, at = self._site.config.worker, asked.at
+        if worker is not None and (at is None or set(at) == {worker.name}):  # the whole broker
+            at = None if asked.name in ALIKE else (EVERYWHERE,)
+        sites, missing = self._sites(at)
         own = self._number
         others = {number: name for number, name in sites.items() if number != own}
         if others and len(self._open) >= OPEN:
             raise Refused(BUSY)
-        gathering = Gathering(asked, sites, missing, self._context.now)
+        gathering = Gathering(asked, sites, missing, self._context.now, worker.name if worker is not None and at != asked.at else "")
         token = secrets.token_bytes(16)
         self._open[token] = gathering, respond
         if others:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.command import run, start
@@ -21,8 +22,9 @@ class Workers:
 
     def __init__(self, folder: Path, *more: object) -> None:
         self.log = folder / "log"
+        self.unix = f"unix://{folder}/bell.sock"
         self.process: subprocess.Popen[str] = start(
-            "broker", "--name", "bell", "--listen", "mqtt://127.0.0.1:0", "--workers", 2, *more, stderr=self.log
+            "broker", "--name", "bell", "--listen", "mqtt://127.0.0.1:0", "--listen", self.unix, "--workers", 2, *more, stderr=self.log
         )
         assert self.process.stdout is not None
         self.ready = self.process.stdout.readline()
@@ -178,3 +180,29 @@ def test_workers_end_with_the_process_that_started_them(workers: Workers) -> Non
     wait_until(gone, PATIENCE, "they are gone")
     workers.process.stdout.close()  # type: ignore[union-attr]
     workers.stop = lambda: None  # type: ignore[method-assign]
+
+
+def test_management_sees_all_workers(workers: Workers) -> None:
+    wait_until(lambda: workers.linked() >= 2, PATIENCE, "the workers are linked")
+    url = workers.unix
+    clients = [Paho(workers.port, client_id=f"client-{number}").open() for number in range(8)]
+    clients[0].publish("kept", b"x", 1, retain=True)
+
+    def listed(*what: object) -> dict[str, Any]:
+        done = run(*what, "-h", url, "--json")
+        assert not done.returncode, done.stderr
+        return json.loads(done.stdout)
+
+    rows = listed("clients", "client=client-*")["rows"]
+    assert sorted(row["client"] for row in rows) == sorted(f"client-{number}" for number in range(8))
+    assert {row["site"] for row in rows} <= {"bell.0", "bell.1"}
+    assert len(listed("retained", "topic=kept")["rows"]) == 1
+    for number in range(8):
+        done = run("manage", "do", "disconnect", f"client=client-{number}", "-h", url)
+        assert not done.returncode, done.stderr
+        assert clients[number].disconnects.get(timeout=PATIENCE)[0]
+    refused = run("manage", "do", "disconnect", "client=nobody", "-h", url)
+    assert refused.returncode == 1
+    assert refused.stderr.decode().count("nobody") == 1
+    for client in clients:
+        client.client.loop_stop()

@@ -19,8 +19,8 @@ from support.services import PATIENCE, wait_until
 
 from benchmarks.trials.strict import Judge, Publisher, Subscriber  # behind scenes, which makes `benchmarks` known
 
-pytestmark = pytest.mark.slow
 KILLS = int(os.environ.get("MQMESH_WORKER_KILLS", "5"))
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300 + 20 * KILLS)]
 WINDOW, ROUND = 50, 400
 
 
