@@ -27,6 +27,7 @@ SEARCH_PATH = os.pathsep.join([os.environ.get("PATH", ""), *_FOLDERS])
 PACKAGES = {
     "chromium": "chromium",
     "curl": "curl",
+    "ip": "iproute2",
     "mosquitto": "mosquitto",
     "mosquitto_pub": "mosquitto-clients",
     "mosquitto_sub": "mosquitto-clients",
