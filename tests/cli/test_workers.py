@@ -150,7 +150,7 @@ def test_a_port_is_not_shared_with_another_broker(workers: Workers) -> None:
     [
         (["--workers", "0"], "--workers = 0: give a whole number from 1 to 32"),
         (["--workers", "x"], '--workers = "x": give a whole number'),
-        (["--workers", "2", "--mesh", "m", "--key", "sixteen bytes or more", "--name", "a", "--number", "1"], "a broker of a mesh"),
+        (["--workers", "2", "--mesh", "m", "--mesh-key", "sixteen bytes or more", "--name", "a", "--number", "1"], "a broker of a mesh"),
     ],
 )
 def test_mistakes(arguments: list[str], words: str) -> None:
