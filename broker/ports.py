@@ -385,6 +385,13 @@ class Admission(Protocol):
         """It is gone, or it has proved the key."""
 
 
+class Attached(Protocol):
+    """Attached brokers, for `$SYS`."""
+
+    def values(self) -> dict[str, str]:
+        """name below `$SYS/broker` -> value."""
+
+
 class Neighbours(Protocol):
     """A directory, as a broker of a mesh sees it.
 

@@ -27,6 +27,7 @@ from ..mqtt.reasons import Reason
 from ..store import Store, StoreError
 from ..store.folder import os_error
 from ..store.locations import store_at
+from .attach.shell import Attachments
 from .auth.accounts import account_of
 from .auth.guard import Guard
 from .auth.permissions import Access
@@ -95,7 +96,7 @@ class Broker:
         context.flush, context.write = self.flush, self.write
         context.workers = config.worker.total if config.worker is not None else 1
         context.hooks = HookCalls(hooks) if hooks else None
-        access = Access(config.metabroker, context.counters)
+        access = Access(config.metabroker, context.counters, frozenset(one.session for one in config.attach))
         router = Router(context.counters, access)
         guard = router.rules = Guard(context, access, config.access)
         self.site = site = Site(config, context, router, guard, Retained(context.ledger))
@@ -119,6 +120,7 @@ class Broker:
         self.http: HttpFace | None = None
         self.journal: Journal | None = None
         self.addresses: list[str] = []
+        self.attachments = site.attachments = Attachments(config.attach, site, self.connect_inside)
         self.sys_topics = SysTopics(site, self.issue)
         context.say = self.sys_topics.say
         self._servers: list[asyncio.AbstractServer] = []
@@ -172,6 +174,7 @@ class Broker:
             self.site.mesh.start()
         self.sys_topics.start()
         self.log_tail.begin()
+        self.attachments.start()
         self._wait_for_tick()
 
     def _enter_mesh(self, settings: MeshSettings) -> None:
@@ -387,6 +390,10 @@ class Broker:
         self.site.direct = Direct(self.site, pair, connection, guest) if guest is not None else None
         return pair
 
+    def connect_inside(self, protocol: asyncio.Protocol, failed: Callable[[Exception], None]) -> None:
+        """Connect another client of this process, for an attached broker. failed: see `join`."""
+        InProcessPair(Connection(self.site, inside=True), protocol, failed)
+
     def renew_access(self, settings: AccessSettings | None) -> int:
         """Take over users, keys and rules: how many subscriptions they end. Raises AuthError, and changes nothing then."""
         ended = self.site.guard.renew(settings, self.site.connections, self.site.sessions, self.site.router.unsubscribe)
@@ -403,6 +410,7 @@ class Broker:
     async def stop(self) -> None:
         """Stop listening, tell clients (MQTT 5: 0x8B) and neighbours, keep wills unsent; returns when all connections are gone."""
         self.context.stopping = True
+        await self.attachments.stop()
         self.trace_topic.stop()
         self.management.stop()
         for server in self._servers:

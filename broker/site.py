@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .ledger import Account
     from .mesh.shell import MeshShell
     from .persistence.commits import Persistence
-    from .ports import Admission, Backpressure, Context, DirectLane, Neighbours
+    from .ports import Admission, Attached, Backpressure, Context, DirectLane, Neighbours
     from .queues.shell import Queues
     from .recipients.overview import Overview
     from .recipients.shell import Recipients as Watched
@@ -134,6 +134,7 @@ class Site:
     recipients: who is watched; None without a table `[recipients]`. overview: the same for operators.
     tls, websocket: None without listeners or links of that kind.
     registrar: the directory; None without one.
+    attachments: brokers that are no members of the mesh, and that this one brings in.
     within: the connection of the client that runs in this process; None without one.
     direct: takes single messages to and from that client.
     all_lost: set while there is no connection.
@@ -143,6 +144,7 @@ class Site:
         "_in_process",
         "admission",
         "all_lost",
+        "attachments",
         "backpressure",
         "config",
         "connections",
@@ -192,6 +194,7 @@ class Site:
         self.tls: TlsService | None = None
         self.websocket: WebSocketService | None = None
         self.registrar: Neighbours | None = None
+        self.attachments: Attached | None = None
         self.within: ClientConnection | None = None
         self.direct: DirectLane | None = None
         self._in_process: InProcessPair | None = None

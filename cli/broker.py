@@ -10,7 +10,7 @@ import sys
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, get_type_hints
 from urllib.parse import parse_qsl
 
 import typer
@@ -20,7 +20,7 @@ from .option_groups import with_option_groups
 from .output import WRONG_USE, fail
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from ..base.settings import ConfigError
     from ..broker.config import BrokerConfig
@@ -215,27 +215,39 @@ def broker(
     users, rules, the policies of its links and the origins of web pages again.
     Status: 0 stopped; 2 it could not start, one line on stderr says why.
     """
-    from ..base.settings import ConfigError
+    options.listen += [f"mqtt://127.0.0.1:{one}" for one in port or ()]
+    serve("broker", options, config, "debug" if verbose else log_level, worker=worker, stop_with_stdin=stop_with_stdin)
+
+
+def serve(
+    command: str,
+    options: BrokerOptions,
+    config: Path | None,
+    log_level: str,
+    more: Mapping[str, Any] | None = None,
+    *,
+    worker: Path | None = None,
+    stop_with_stdin: bool,
+) -> NoReturn:
+    """Run a broker until it ends. command: for errors. more: what goes over its file, beside the options. worker: which one it is."""
+    from ..base.settings import ConfigError, merged
     from ..broker.config import load, parse
     from ..broker.settings.workers import Worker, left_behind
     from ..broker.workers.configuration import worker_of
 
-    if log_level not in LEVELS:
-        raise fail(f"broker: --log-level {log_level}: there are {', '.join(LEVELS)}", WRONG_USE)
-
-    options.listen += [f"mqtt://127.0.0.1:{one}" for one in port or ()]
+    _check_level(command, log_level)
     place = Worker.read(worker) if worker is not None else None
 
     def read() -> BrokerConfig:
-        table = options.table(config is not None)
+        table = merged(options.table(config is not None), more or {})
         found = load(config, table) if config is not None else parse(table)
         return found if place is None else worker_of(found, place)
 
     try:
         settings = read()
     except ConfigError as error:
-        raise fail(f"broker: {_explain(error)}", WRONG_USE) from None
-    start_logging(settings.name, "debug" if verbose else log_level)
+        raise fail(f"{command}: {_explain(error)}", WRONG_USE) from None
+    start_logging(settings.name, log_level)
     if stop_with_stdin:
         threading.Thread(target=_stop_with_stdin, name="stdin", daemon=True).start()
     if place is None and max(settings.workers, left_behind(settings.data)) > 1:
@@ -255,6 +267,11 @@ def _run_workers(settings: BrokerConfig) -> int:
         return run_workers(settings, settings.workers)
     except WorkersError as error:
         raise fail(f"broker {settings.name}: {error}", WRONG_USE) from None
+
+
+def _check_level(command: str, log_level: str) -> None:
+    if log_level not in LEVELS:
+        raise fail(f"{command}: --log-level {log_level}: there are {', '.join(LEVELS)}", WRONG_USE)
 
 
 def _run(settings: BrokerConfig, reload: Callable[[], BrokerConfig] | None) -> int:

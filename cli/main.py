@@ -24,6 +24,7 @@ COMMANDS = {
         "init",
         "Write a folder for one broker: its file, users, certificates, systemd unit, and the commands that install it.",
     ),
+    "attach": ("attach", "attach", "Bring a broker that stays as it is into a mesh."),
     "up": (
         "fleet.command",
         "up",

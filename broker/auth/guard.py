@@ -38,7 +38,7 @@ ANSWERS = (ANSWER, MESH_ANSWER, RECIPIENTS_ANSWER, QUEUES_ANSWER, TRACE_ANSWER, 
 ENDED = "the token or certificate has ended: come again with a new one"
 FOREIGN = "this client identifier is not one of this user's (access.client_ids)"
 GONE = "this user may not come in any more, or not with what it has shown"
-METABROKER = "\0metabroker"  # who owns the session of the metabroker: no user's name begins so
+METABROKER = "\0metabroker"  # who owns the sessions of the metabroker and of attached brokers: no user's name begins so
 KNOWN = 1000  # topics that are remembered for a connection...
 _NOBODY_OWES = AccountStanding()
 LONGEST = 256  # ...if they have no more bytes than this
@@ -103,7 +103,8 @@ class Guard:
         return None
 
     def _exempt(self, client_id: str) -> bool:
-        return client_id != "" and client_id == self._access.client
+        """Whether it is the metabroker, or stands for an attached broker."""
+        return client_id != "" and (client_id == self._access.client or client_id in self._access.attached)
 
     # Whose session it is
 

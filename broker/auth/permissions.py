@@ -76,9 +76,14 @@ _OWN = "below metabroker/response/ subscribe to your own client identifier or to
 
 
 class Access:
-    """Decisions of one broker. settings: of the metabroker's rule; None: there is none."""
+    """Decisions of one broker. settings: of the metabroker's rule; None: there is none. attached: clients of this process that stand for
+    brokers outside ([[attach]]).
+    """
 
-    def __init__(self, settings: MetabrokerSettings | None = None, counters: Counters | None = None) -> None:
+    def __init__(
+        self, settings: MetabrokerSettings | None = None, counters: Counters | None = None, attached: frozenset[str] = frozenset()
+    ) -> None:
+        self.attached = attached
         self._settings = settings
         self._counters = counters
         self._publishes = Refusals(log, "publish-refused")
@@ -95,9 +100,13 @@ class Access:
 
     def login(self, client_id: str, password: bytes | None, inside: bool = False) -> tuple[Reason, str] | None:
         """Why a client may not come in under this name; None: it may. inside: it runs in the broker's process."""
-        if self._settings is None or client_id != self.client or inside:
+        if inside or (client_id != self.client and client_id not in self.attached):
             return None
-        if self._settings.inside is not None:
+        if client_id in self.attached:
+            refusal = Reason.NOT_AUTHORIZED, "this client identifier is that of an attached broker"
+        elif self._settings is None:
+            return None
+        elif self._settings.inside is not None:
             refusal = Reason.NOT_AUTHORIZED, "this client identifier is that of the metabroker inside this broker"
         elif password is None:
             refusal = Reason.NOT_AUTHORIZED, "this client identifier is the metabroker's: give its password"

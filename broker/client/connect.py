@@ -283,7 +283,7 @@ def _open(connection: Connection, packet: packets.Connect, connack: packets.Conn
     session.outbound.limit = packet.properties.get(Property.RECEIVE_MAXIMUM, limits.in_flight)
     connection.session = session
     connection.account.settle(LOGINS, 0)
-    if limits.message_rate is not None and client_id != site.router.access.client:
+    if limits.message_rate is not None and not connection.inside and client_id != site.router.access.client:
         connection.throttle = Throttle(limits.message_rate, site.context.loop.time(), connection.received)
         connection.allowance = connection.throttle.allowance
     if site.roaming is not None:

@@ -174,6 +174,8 @@ class SysTopics:
             values.update(site.registrar.values())
         if site.roaming is not None:
             values.update(site.roaming.values())
+        if site.attachments is not None:
+            values.update(site.attachments.values())
         if site.overview is not None:
             values.update(site.overview.values())
         return values

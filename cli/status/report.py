@@ -18,6 +18,15 @@ MESH = BROKER + "mesh/status"
 WORKERS = BROKER + "workers/status"  # the same of a mesh of workers inside the machine
 CLOCK = BROKER + "clock"
 METABROKER = "metabroker/status/"
+ATTACH = BROKER + "attach/"
+ATTACH_NUMBERS = {
+    "out": "messages/out",
+    "into": "messages/into",
+    "refused": "messages/refused",
+    "withheld": "messages/withheld",
+    "faults": "faults",
+    "since": "since",
+}  # key -> topic below the broker's
 STALE = 30.0  # seconds that the last uptime may be old: `$SYS` is published each `limits.sys_interval`, 10 by default
 OK = "ok"
 
@@ -126,15 +135,26 @@ def report(values: Mapping[str, str], address: str, now: float, failure: str | N
     mesh = _object(values.get(MESH))
     if mesh is not None:
         mesh = _mesh(mesh, clock)
+    attached = _attached(values)
     metabrokers = [_metabroker(topic, text, mesh) for topic, text in sorted(values.items()) if topic.startswith(METABROKER)]
     found = {
         "address": address,
         "time": round(now, 1),
         "broker": broker,
         "mesh": mesh,
+        "attached": attached,
         "metabrokers": metabrokers,
     }
-    problems = [failure] if failure is not None else [*_troubles(broker), *_mesh_troubles(mesh), *_metabroker_troubles(metabrokers)]
+    problems = (
+        [failure]
+        if failure is not None
+        else [
+            *_troubles(broker),
+            *_attached_troubles(attached),
+            *_mesh_troubles(mesh),
+            *_metabroker_troubles(metabrokers),
+        ]
+    )
     return {"ok": not problems, "problems": problems, **found}
 
 
@@ -248,6 +268,25 @@ def neighbour(link: Mapping[str, Any]) -> str:
     """The name of a link's other end, or the address that is dialled if the name is not known."""
     name, number, address = link["name"], link["number"], link["address"]
     return str(name) if name else f"number {number} at {address}" if number is not None else str(address)
+
+
+# Attached brokers
+
+
+def _attached(values: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The brokers that this one brings into the mesh."""
+    names = sorted({topic[len(ATTACH) :].partition("/")[0] for topic in values if topic.startswith(ATTACH)})
+    found = []
+    for name in names:
+        said = {topic.removeprefix(f"{ATTACH}{name}/"): text for topic, text in values.items()}
+        numbers = {key: _number(said.get(topic)) for key, topic in ATTACH_NUMBERS.items()}
+        found.append({"name": name, "state": said.get("state", "?"), "trouble": said.get("trouble", ""), **numbers})
+    return found
+
+
+def _attached_troubles(attached: list[dict[str, Any]]) -> list[str]:
+    down = [one for one in attached if one["state"] == "down"]
+    return [f"the attached broker {one['name']} is down: {one['trouble'] or 'no reason given'}" for one in down]
 
 
 # Metabrokers

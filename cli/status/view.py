@@ -28,6 +28,8 @@ def view(report: Mapping[str, Any], picture: bool) -> RenderableType:
     parts: list[RenderableType] = [_head(report)]
     if report["broker"]["kind"] is not None:
         parts.append(_broker(report["broker"]))
+    if report["attached"]:
+        parts += ["", _attached(report["attached"])]
     mesh = report["mesh"]
     if mesh is not None:
         parts += ["", _members(mesh), "", _links(mesh), "", _custody(mesh)]
@@ -128,6 +130,15 @@ def _table(title: str, *headings: str, right: Iterable[int] = ()) -> Table:
     table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0), title_style="bold", header_style=PALE)
     for place, heading in enumerate(headings):
         table.add_column(heading, justify="right" if place in right else "left", overflow="fold")
+    return table
+
+
+def _attached(attached: Iterable[Mapping[str, Any]]) -> Table:
+    table = _table("attached brokers", "name", "state", "out", "in", "dropped", "kept back", "faults", "", right=(2, 3, 4, 5, 6))
+    for one in attached:
+        style = {"up": GOOD, "down": BAD}.get(one["state"], PALE)
+        counts = ("-" if one[key] is None else f"{one[key]:,}" for key in ("out", "into", "refused", "withheld", "faults"))
+        table.add_row(plain(one["name"]), Text(plain(one["state"]), style), *counts, plain(one["trouble"]))
     return table
 
 

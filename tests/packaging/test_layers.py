@@ -35,7 +35,7 @@ RANKS = {
         "server",
         "client",
         "management",
-        "embedded monitoring requests",
+        "attach embedded monitoring requests",
         "publish",
         "site",
         "mesh",
@@ -55,6 +55,7 @@ RANKS = {
     ),
     "cli": (
         "__init__ main",
+        "attach",
         "acl billing broker cert demo directory identity journal metabroker passwd pipeline pub status store sub trace",
         "topology",
         "site",

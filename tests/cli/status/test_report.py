@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mqmesh.cli.status.picture import LARGEST, dot, drawn, edges
-from mqmesh.cli.status.report import CLOCK, MESH, METABROKER, report
+from mqmesh.cli.status.report import ATTACH, CLOCK, MESH, METABROKER, report
 from mqmesh.cli.status.view import view
 from rich.console import Console
 
@@ -83,6 +83,7 @@ def test_ages_are_by_the_brokers_clock() -> None:
         ({**SYS, METABROKER + "m": "?"}, "the metabroker m is down"),
         ({**SYS, METABROKER + "m": '{"up":true,"remotes":[{"remote":"r","up":false,"error":"gone"}]}'}, "the remote r of the metabroker m"),
         (said(metabrokers=[1, 2]), "several metabrokers answer the clients of this mesh, at porto and lyon"),
+        ({**SYS, ATTACH + "plant/state": "down", ATTACH + "plant/trouble": "no answer"}, "the attached broker plant is down: no answer"),
         ({}, "there is no $SYS here"),
     ],
 )
@@ -102,6 +103,15 @@ def test_a_metabroker_inside_a_broker_that_is_out_of_reach() -> None:
     assert "the metabroker m cannot be reached: it is inside lyon" in found["problems"]
     assert "metabroker m inside lyon  out of reach" in shown(found)
     assert report({**said(), METABROKER + "m": '{"up":true,"inside":"lyon"}'}, "here", NOW)["ok"]
+
+
+def test_attached_brokers_are_shown() -> None:
+    more = {ATTACH + "plant/state": "up", ATTACH + "plant/messages/out": "1200", ATTACH + "plant/messages/into": "7"}
+    found = report({**SYS, **more}, "here", NOW)
+    (plant,) = found["attached"]
+    assert (plant["name"], plant["state"], plant["out"], plant["into"], plant["faults"]) == ("plant", "up", 1200, 7, None)
+    assert found["ok"]
+    assert "1,200" in shown(found)
 
 
 def test_a_lost_connection_is_the_only_problem() -> None:

@@ -1,0 +1,325 @@
+"""Attached brokers on asyncio: dial the other broker, then take up the session here, relay until one of them ends, and begin again.
+
+One task for each `[[attach]]`. The session at this broker is connected only while the other broker has accepted us. Until then it is away,
+and what is for the other broker waits in it like a durable subscriber's messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from ...base.backoff import Backoff
+from ...base.quoting import quoted
+from ...mesh.wire.policy import PolicyFilter
+from ...mqtt.errors import PeerError
+from ...mqtt.length import LONGEST_LENGTH
+from ...mqtt.packets import Connect, Disconnect
+from ...mqtt.properties import Property
+from ...mqtt.reasons import Reason
+from ..auth.metabroker_secret import SecretError, read_secret
+from ..settings.attach import AttachSettings, filters_here, filters_there
+from ..transport.tls.openssl_errors import explain
+from ..transport.websocket.client import dial
+from .end import WINDOW, End, Refused
+from .relay import Counts, Later, Relay, Wants
+
+if TYPE_CHECKING:
+    from ..site import Site
+
+log = logging.getLogger("mqmesh.broker")
+
+PAUSES = (0.25, 15.0)  # seconds between attempts: first, longest
+CONNECT_TIMEOUT = 10.0
+STEADY = 5.0  # seconds that messages have to cross before the next attempt comes soon
+SILENCE = 5.0  # seconds in which nothing comes from the other broker, pings notwithstanding, until it counts as lost
+WEEK = 7 * 86_400  # seconds that either broker keeps our session
+HIGH = 256 * 2**10  # bytes that one end has not taken, before the other one is not read
+NOTED = 60.0  # seconds between two lines of one kind about messages
+Join = Callable[[asyncio.Protocol, Callable[[Exception], None]], None]
+
+
+class Line(asyncio.Protocol):
+    """One of the two connections. other: the other one, whose reading waits while this one takes nothing."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, owner: Attachment, end: End) -> None:
+        self._owner = owner
+        self.end = end
+        self.other: Line | None = None
+        self.open = False
+        self.heard = asyncio.get_running_loop().time()
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        self.open = True
+        transport.set_write_buffer_limits(HIGH)
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.end.begin()
+        self.write()
+
+    def data_received(self, data: bytes) -> None:
+        self.heard = asyncio.get_running_loop().time()
+        if self.open:
+            self._owner.took(self, data)
+
+    def pause_writing(self) -> None:
+        if self.other is not None and self.other.open:
+            self.other.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self.other is not None and self.other.open:
+            self.other.transport.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.open = False
+        self._owner.ended(f"{self.end.name}: {getattr(exc, 'strerror', None) or exc or 'connection lost'}")
+
+    def write(self) -> None:
+        data = self.end.take()
+        if data and self.open and not self.transport.is_closing():
+            self.transport.write(data)
+
+    def leave(self) -> None:
+        """Say DISCONNECT, which keeps the session, and close."""
+        if self.open:
+            if self.end.up:
+                self.end.send(Disconnect(Reason.NORMAL_DISCONNECTION))
+                self.write()
+            self.open = False
+            self.transport.close()
+
+
+class Attachment:
+    """One attached broker. state: "down", "up" or "stand-by". trouble: why messages do not cross. faults: how often they ceased to."""
+
+    def __init__(self, settings: AttachSettings, site: Site, join: Join) -> None:
+        self.settings = settings
+        self._site, self._join = site, join
+        self._filter = PolicyFilter(settings.policy)
+        self.counts = Counts()
+        self.state, self.trouble, self.faults = "down", "not tried yet", 0
+        self.since = site.context.wall()
+        self._begun = False  # has subscribed
+        self._lines: list[Line] = []
+        self._relay: Relay | None = None
+        self._closed = asyncio.Event()
+        self._why = ""
+        self._noted: dict[str, float] = {}
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        backoff = Backoff(*PAUSES, spread=(0.8, 1.2))
+        clock = asyncio.get_running_loop().time
+        try:
+            while True:
+                began = clock()
+                try:
+                    await self._life()
+                except (OSError, ValueError, SecretError) as error:
+                    self._why = self._reason(error)
+                was, lasted = self.state, clock() - began
+                self._leave()
+                self._say("down", self._why)
+                if was == "up" and lasted > STEADY:
+                    backoff.reset()
+                await asyncio.sleep(backoff.next())
+        finally:
+            self._leave()
+
+    async def _life(self) -> None:
+        """One connection to the other broker, from beginning to end. Raises OSError, ValueError, SecretError."""
+        self._closed.clear()
+        self._why = ""
+        self._relay = relay = self._make_relay()
+        there = Line(self, relay.there)
+        self._lines = [there]
+        address, context = self.settings.address, await asyncio.to_thread(self._tls)
+        async with asyncio.timeout(CONNECT_TIMEOUT):
+            if address.websocket:
+                await dial(there, address.host, address.port, address.path, context, CONNECT_TIMEOUT)
+            else:
+                await asyncio.get_running_loop().create_connection(lambda: there, address.host, address.port, ssl=context)
+        while not self._closed.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SILENCE / 4):
+                    await self._closed.wait()
+            self._look(there)
+
+    def _make_relay(self) -> Relay:
+        """Raises SecretError."""
+        settings = self.settings
+        there = End(str(settings.address), self._connect_there(), LONGEST_LENGTH)
+        here = End("this broker", Connect(), LONGEST_LENGTH)
+        wants = Wants(filters_here(settings.policy), filters_there(settings.policy), settings.qos, self._begun)
+        names = (self._filter.outwards, self._filter.inwards)
+        return Relay(here, there, wants, names, self._retained, self._identifiers, self.counts, self._note)
+
+    def _look(self, there: Line) -> None:
+        """See whether the other broker still says something."""
+        silent = asyncio.get_running_loop().time() - there.heard
+        if silent > SILENCE:
+            self.ended(f"{there.end.name}: nothing has come for {SILENCE:g} s")
+        elif silent > SILENCE / 4 and there.end.up:
+            there.end.ping()
+            there.write()
+
+    # What the lines call
+
+    def took(self, line: Line, data: bytes) -> None:
+        """Bytes have come."""
+        relay = self._relay
+        assert relay is not None
+        try:
+            if relay.feed(line.end, data):
+                if relay.up:
+                    self._cross(relay)
+                else:
+                    self._come_in(line, relay)
+        except (Refused, Later, PeerError) as error:
+            self.ended(error.text if isinstance(error, PeerError) else str(error))
+            return
+        for one in self._lines:
+            one.write()
+
+    def ended(self, why: str) -> None:
+        """One connection is of no use any more; so is the other one."""
+        if not self._closed.is_set():
+            self._why = why
+            self._closed.set()
+
+    def _come_in(self, there: Line, relay: Relay) -> None:
+        """The other broker has accepted us: take up the session here. Until it is there, no more is read."""
+        relay.here.connect = self._connect_here(relay.there)
+        here = Line(self, relay.here)
+        here.other, there.other = there, here
+        self._lines.append(here)
+        there.transport.pause_reading()
+        self._join(here, self._failed)
+
+    def _cross(self, relay: Relay) -> None:
+        """Both brokers have accepted us."""
+        relay.begin()
+        self._begun = True
+        self._lines[0].transport.resume_reading()
+        self._say("up", "")
+
+    def _failed(self, error: Exception) -> None:
+        log.error("event=attach-failed name=%s", self.settings.name, exc_info=error)
+        self.ended(f"an internal error: {error!r}")
+
+    def _leave(self) -> None:
+        for line in self._lines:
+            line.leave()
+        self._lines, self._relay = [], None
+
+    # As whom
+
+    def _connect_there(self) -> Connect:
+        settings, wide = self.settings, self.settings.version == 5
+        password = settings.address.password.encode() if settings.address.password is not None else None
+        if settings.password_file is not None:
+            password = read_secret(settings.password_file)
+        properties: dict[int, Any] = {Property.SESSION_EXPIRY_INTERVAL: WEEK, Property.RECEIVE_MAXIMUM: WINDOW} if wide else {}
+        return Connect(
+            settings.client_id, settings.version, False, int(4 * SILENCE), settings.user, password, None, properties, bridge=not wide
+        )
+
+    def _connect_here(self, there: End) -> Connect:
+        """What the other broker takes at once is what this one sends."""
+        properties: dict[int, Any] = {Property.SESSION_EXPIRY_INTERVAL: WEEK, Property.RECEIVE_MAXIMUM: there.window}
+        return Connect(self.settings.session, 5, False, 0, properties=properties)
+
+    def _tls(self) -> ssl.SSLContext | None:
+        """Reads files. Raises OSError."""
+        settings = self.settings
+        if not settings.address.tls:
+            return None
+        context = ssl.create_default_context(cafile=settings.ca)
+        if settings.certificate is not None:
+            context.load_cert_chain(settings.certificate, settings.key)
+        return context
+
+    # What is here
+
+    def _retained(self, topic: bytes) -> bool:
+        return self._site.retained.has(topic)
+
+    def _identifiers(self) -> list[int]:
+        session = self._site.sessions.get(self.settings.session)
+        return sorted(session.inbound.open) if session is not None else []
+
+    # What is said
+
+    def _reason(self, error: Exception) -> str:
+        address = self.settings.address
+        if isinstance(error, TimeoutError):
+            return f"{address}: no answer"
+        if isinstance(error, ssl.SSLError):
+            return f"{address}: {explain(error)}"
+        if isinstance(error, OSError):
+            return f"{address}: {error.strerror or error}"
+        return f"{address}: {error}"
+
+    def _say(self, state: str, trouble: str) -> None:
+        if state != self.state:
+            self.faults += self.state == "up"
+            self.since = self._site.context.wall()
+        if (state, trouble) != (self.state, self.trouble):
+            level = logging.INFO if state == "up" else logging.WARNING
+            shown = quoted(trouble) if trouble else "-"
+            log.log(level, "event=attach-%s name=%s address=%s text=%s", state, self.settings.name, self.settings.address, shown)
+        self.state, self.trouble = state, trouble
+        context, below = self._site.context, f"$SYS/broker/attach/{self.settings.name}"
+        context.refresh()
+        context.say(f"{below}/trouble", trouble)
+        context.say(f"{below}/state", state)
+        context.flush()
+
+    def _note(self, text: str) -> None:
+        """A line about messages, now and then."""
+        now = asyncio.get_running_loop().time()
+        kind = text.partition(":")[0][:40]
+        if now - self._noted.get(kind, -NOTED) >= NOTED:
+            self._noted[kind] = now
+            log.warning("event=attach-refused name=%s text=%s", self.settings.name, quoted(text))
+
+
+class Attachments:
+    """All of one broker. join: connects a client of this process to the broker."""
+
+    def __init__(self, settings: list[AttachSettings], site: Site, join: Join) -> None:
+        self.all = [Attachment(one, site, join) for one in settings]
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(one.run(), name=f"attach {one.settings.name}") for one in self.all]
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def values(self) -> dict[str, str]:
+        """name below `$SYS/broker` -> value."""
+        return dict(self._values())
+
+    def _values(self) -> Iterator[tuple[str, str]]:
+        for one in self.all:
+            counts, below = one.counts, f"attach/{one.settings.name}"
+            yield f"{below}/state", one.state
+            yield f"{below}/trouble", one.trouble
+            yield f"{below}/since", str(int(one.since))
+            for name in ("out", "into", "refused", "withheld"):
+                yield f"{below}/messages/{name}", str(getattr(counts, name))
+            yield f"{below}/faults", str(one.faults)

@@ -1,0 +1,51 @@
+"""A Mosquitto that keeps what it has on disk, for tests that kill it and start it again."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from support.services import PATIENCE, free_port, require, wait_for_port
+
+
+class Mosquitto:
+    """Started on entry. lines: more of its configuration."""
+
+    def __init__(self, folder: Path, lines: str = "", name: str = "mosquitto") -> None:
+        self.folder, self.name, self.port = folder, name, free_port()
+        self.config = folder / f"{name}.conf"
+        data = folder / f"{name}-data"
+        data.mkdir(exist_ok=True)
+        self.config.write_text(
+            f"listener {self.port} 127.0.0.1\nallow_anonymous true\npersistence true\npersistence_location {data}/\n"
+            f"autosave_on_changes true\nautosave_interval 1\nmax_queued_messages 0\nuser root\n{lines}"
+        )
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"mqtt://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Return once it listens."""
+        with (self.folder / f"{self.name}.log").open("ab") as log:
+            self.process = subprocess.Popen([require("mosquitto"), "-v", "-c", str(self.config)], stdout=subprocess.DEVNULL, stderr=log)
+        wait_for_port(self.port)
+
+    def stop(self, number: int = signal.SIGTERM) -> None:
+        """Send a signal, and return once it has ended."""
+        assert self.process is not None
+        self.process.send_signal(number)
+        self.process.wait(PATIENCE)
+        self.process = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self.process is not None:
+            self.stop(signal.SIGKILL)
